@@ -1,0 +1,36 @@
+# Helpers for the rooms of the house: one static library a room, one set of compile options for all.
+
+add_library(posenc_options INTERFACE)
+target_include_directories(posenc_options INTERFACE ${PROJECT_SOURCE_DIR})
+# Contraction into FMA would change the bytes of an answer from one processor to the next (docs/accuracy.md).
+target_compile_options(posenc_options INTERFACE -ffp-contract=off)
+
+add_library(posenc_warnings INTERFACE)
+target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=switch
+  $<$<BOOL:${POSENC_WARNINGS_AS_ERRORS}>:-Werror>)
+
+# posenc_room(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories.
+function(posenc_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  set(files)
+  foreach(dir ${ARG_SOURCES})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.cc)
+    list(APPEND files ${found})
+  endforeach()
+  add_library(${name} STATIC ${files})
+  target_link_libraries(${name} PUBLIC posenc_options ${ARG_LINK} PRIVATE posenc_warnings)
+endfunction()
+
+# posenc_program(NAME MAIN FILE | SOURCES DIR... LINK LIB...): an executable in bin/.
+function(posenc_program name)
+  cmake_parse_arguments(ARG "" "MAIN" "SOURCES;LINK" ${ARGN})
+  set(files ${ARG_MAIN})
+  foreach(dir ${ARG_SOURCES})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.cc)
+    list(APPEND files ${found})
+  endforeach()
+  set(target ${name}-program)
+  add_executable(${target} ${files})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+  target_link_libraries(${target} PRIVATE ${ARG_LINK} posenc_warnings)
+endfunction()

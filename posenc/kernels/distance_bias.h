@@ -1,0 +1,45 @@
+// Primitive: a bias that is linear in the distance, with a mask, written as a matrix or added to given scores (ALiBi).
+//
+// For one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in float32:
+//
+//   distance d = kp[j] - qp[i]   (exact in float64, then rounded to float32)
+//   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0
+//
+// A cell that the mask hides holds `fill` instead, by one select, never by adding two minima.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "posenc/dtype.h"
+#include "posenc/kernels/rotate_pairs.h"
+
+namespace posenc {
+
+struct DistanceBias {
+  DType dtype;                      // of scores and out: FP32, FP16 or BF16
+  Rounding rounding;                // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
+  size_t queries;                   // Sq
+  size_t keys;                      // Sk
+  const double* query_positions;    // [Sq] for the distance
+  const double* key_positions;      // [Sk] for the distance
+  float past_slope;
+  float future_slope;
+
+  // The mask works on indices, not on the positions above: query i stands at query_index[i], key j at j.
+  const int64_t* query_index = nullptr;  // [Sq]; null when nothing below needs it
+  bool causal = false;                   // hides j > query_index
+  int64_t window_left = -1;              // hides j < query_index - window_left; -1: unlimited
+  int64_t window_right = -1;             // hides j > query_index + window_right; -1: unlimited
+  const uint8_t* key_valid = nullptr;    // [Sk], 0 hides the key; null: all valid
+  float fill = 0;                        // rounded to dtype
+  bool zero_fully_masked_rows = false;   // a row with no visible key holds 0 (with scores: zeros too) instead of fill
+
+  const std::byte* scores = nullptr;     // [Sq, Sk] contiguous or null; may equal out
+  std::byte* out;                        // [Sq, Sk] contiguous
+};
+
+// Computes query rows [begin, end). Thread-safe for disjoint ranges. The same bytes on every CPU target.
+void Run(const DistanceBias& work, size_t begin, size_t end);
+
+}  // namespace posenc

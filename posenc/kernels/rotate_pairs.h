@@ -1,0 +1,51 @@
+// Primitive: rotate pairs of elements by given cosines and sines (RoPE's only data pass).
+//
+// For pair k of a head row, with c = cos[k] and s = sin[k] of the row's token:
+//
+//   y0 = x0*c - x1*s          interleaved  [x0 x1 | x2 x3 | ...]   pair k = (2k, 2k+1)
+//   y1 = x1*c + x0*s          half-split   [x0 x1 ... | xP ...]    pair k = (k, k+P),  P = pairs
+//
+// Elements outside [rotary_offset, rotary_offset + 2*pairs) are copied bit for bit.
+#pragma once
+
+#include <cstddef>
+
+#include "posenc/dtype.h"
+
+namespace posenc {
+
+enum class Pairing { kInterleaved, kHalfSplit };
+
+// Where results are rounded to the tensor's type T.
+enum class Rounding {
+  kOnce,           // float32 (float64 if the table is): fl(fl(x0*c) - fl(x1*s)), then one rounding to T
+  kEachOperation,  // rn_T(rn_T(x0*c) - rn_T(x1*s)): the chain that torch's eager expression runs
+};
+
+struct RotatePairs {
+  DType dtype;                      // of x and y: FP32, FP16 or BF16
+  size_t head_dim;                  // D: elements of one head row
+  size_t rotary_offset = 0;         // first rotated element of a head row
+  size_t pairs;                     // rotary_dim / 2; rotary_offset + 2*pairs <= head_dim
+  Pairing input_pairing;
+  Pairing output_pairing;
+  Rounding rounding;
+
+  DType table_dtype;                // of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
+  const void* cos;                  // [tokens, pairs], row-major
+  const void* sin;                  // [tokens, pairs]; negated by the caller for the reverse direction
+
+  const std::byte* x;               // may be equal to y (in place), else must not overlap it
+  std::byte* y;
+  size_t tokens;                    // rows of the table
+  size_t heads;
+  size_t token_stride;              // bytes from one token's first head row to the next token's
+  size_t head_stride;               // bytes from one head row to the next of the same token
+};
+
+// Rotates the head rows of tokens [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab.
+// No access outside the head rows, no alignment needed. The same bytes on every CPU target (NaN payloads excepted);
+// NaN, infinities, signed zeros and subnormals go through the arithmetic.
+void Run(const RotatePairs& work, size_t begin, size_t end);
+
+}  // namespace posenc

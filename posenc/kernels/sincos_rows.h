@@ -1,0 +1,35 @@
+// Primitive: rows of cosines and sines, angle = position * inv_freq, correctly rounded.
+//
+// Three recipes (docs/accuracy.md); "rounded" is to nearest, ties to even, always done correctly:
+//   kExact    cos(p * f) * a (or / a) as if in infinite precision, rounded once, directly to `dtype`.
+//   kFloat32  angle = fl32(fl32(p) * f); cos rounded to float32; times (divided by) fl32(a) rounded to float32;
+//             then rounded to `dtype`. f holds float32 values.
+//   kFloat64  the same in float64: angle = fl64(p * f); cos rounded to float64; times a rounded to float64; then `dtype`.
+// An angle of exactly zero gives cos = a and sin = +0.
+#pragma once
+
+#include <cstddef>
+
+#include "posenc/dtype.h"
+
+namespace posenc {
+
+enum class Frequencies { kExact, kFloat64, kFloat32 };
+
+struct SinCosRows {
+  Frequencies frequencies;
+  DType dtype;                 // of cos and sin: FP32, FP16, BF16 or FP64
+  const double* positions;     // [rows], any finite value, negative and fractional included
+  const double* inv_freq;      // [pairs], finite
+  size_t rows;
+  size_t pairs;
+  double scale = 1.0;          // a: finite
+  bool divide = false;         // divide by a (which is not 0 then) instead of multiplying
+  void* cos;                   // [rows, pairs] of dtype, row-major
+  void* sin;                   // [rows, pairs]
+};
+
+// Computes rows [begin, end). Thread-safe for disjoint ranges. The same bytes on every CPU target.
+void Run(const SinCosRows& work, size_t begin, size_t end);
+
+}  // namespace posenc
