@@ -1,0 +1,18 @@
+// What one request may ask for. The server's flags set them; in process they keep their defaults.
+#pragma once
+
+#include <cstdint>
+
+namespace posenc {
+
+struct Limits {
+  int64_t max_request_bytes = int64_t{256} << 20;
+  int64_t max_output_bytes = int64_t{256} << 20;  // tensor bytes of one answer
+  int32_t max_tensor_rank = 8;
+  int64_t max_rotary_dim = 65536;
+  int64_t max_heads = 65536;
+  int64_t max_config_json_bytes = int64_t{1} << 20;
+  int64_t max_sequences = 65536;                  // of one request, where each may have frequencies of its own
+};
+
+}  // namespace posenc

@@ -1,0 +1,86 @@
+#include "posenc/status.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kPayload = "posenc/ErrorDetails";
+constexpr char kSeparator = '\0';  // Quote() keeps it out of values; fields, reasons and limits are ours
+
+absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
+  std::string message(details.field);
+  if (!details.value.empty()) absl::StrAppend(&message, message.empty() ? "" : ": ", "is ", details.value);
+  if (!details.limit.empty()) {
+    absl::StrAppend(&message, message.empty() ? "" : details.value.empty() ? ": " : "; ", details.limit);
+  }
+  absl::Status status(code, Quote(message, 1000));
+  std::string payload = details.reason;
+  for (const std::string* part : {&details.field, &details.value, &details.limit}) {
+    payload += kSeparator;
+    payload += *part;
+  }
+  status.SetPayload(kPayload, absl::Cord(payload));
+  return status;
+}
+
+}  // namespace
+
+std::string Quote(std::string_view text, size_t limit) {
+  std::string escaped = absl::Utf8SafeCEscape(text.substr(0, limit + 1));
+  if (text.size() <= limit && escaped.size() <= limit) return escaped;
+  escaped.resize(std::min(escaped.size(), limit - 3));
+  // Do not leave half of an escape or of a UTF-8 character behind.
+  while (!escaped.empty() && (static_cast<unsigned char>(escaped.back()) >= 0x80 || escaped.back() == '\\')) {
+    escaped.pop_back();
+  }
+  return escaped + "...";
+}
+
+absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,
+                             std::string_view limit) {
+  return Build(absl::StatusCode::kInvalidArgument,
+               {std::string(reason), std::string(field), Quote(value), std::string(limit)});
+}
+
+absl::Status TooLarge(std::string_view field, std::string_view value, std::string_view limit) {
+  return Build(absl::StatusCode::kResourceExhausted,
+               {"TOO_LARGE", std::string(field), Quote(value), std::string(limit)});
+}
+
+absl::Status Unavailable(std::string_view reason, std::string_view limit) {
+  return Build(absl::StatusCode::kUnavailable, {std::string(reason), "", "", std::string(limit)});
+}
+
+ErrorDetails DetailsOf(const absl::Status& status) {
+  ErrorDetails details;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kPayload);
+  if (!payload) {
+    const bool stopped = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+    details.reason = stopped ? "CANCELLED" : "INTERNAL";
+    return details;
+  }
+  std::string* parts[] = {&details.reason, &details.field, &details.value, &details.limit};
+  const std::string text(*payload);
+  size_t part = 0;
+  for (char c : text) {
+    if (c == kSeparator) {
+      ++part;
+    } else {
+      *parts[part] += c;
+    }
+  }
+  return details;
+}
+
+absl::Status Within(std::string_view prefix, const absl::Status& status) {
+  if (status.ok() || !status.GetPayload(kPayload)) return status;
+  ErrorDetails details = DetailsOf(status);
+  const bool joined = details.field.empty() || details.field[0] == '[';
+  details.field = absl::StrCat(prefix, joined ? "" : ".", details.field);
+  return Build(status.code(), details);
+}
+
+}  // namespace posenc

@@ -1,0 +1,52 @@
+// The threads that compute. gRPC's own threads only hand work over.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace posenc {
+
+// Asked between slabs of work: a status other than OK stops it (CANCELLED, DEADLINE_EXCEEDED). Thread-safe.
+using Cancellation = std::function<absl::Status()>;
+
+inline absl::Status NeverCancelled() { return absl::OkStatus(); }
+
+class WorkPool {
+ public:
+  // threads >= 1.
+  explicit WorkPool(size_t threads);
+  // Runs what was submitted, then joins.
+  ~WorkPool();
+  WorkPool(const WorkPool&) = delete;
+  WorkPool& operator=(const WorkPool&) = delete;
+
+  size_t threads() const { return threads_.size(); }
+
+  // Runs the task on a thread of the pool, first come, first served.
+  void Submit(std::function<void()> task);
+
+  // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread
+  // and on idle threads of the pool, and returns when all have ended. The caller always takes part, so that a call
+  // from within a task cannot wait for itself. Stops early with the first status that `cancelled` returns.
+  absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
+                           absl::FunctionRef<void(size_t begin, size_t end)> body);
+
+ private:
+  void Work();
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,56 @@
+// What each RPC does, without gRPC: from a parsed request to a job that fills its answer's tensors.
+//
+// Two steps, because the answer's sizes must be known (and charged, and allocated) before anything is computed:
+// Prepare() validates, plans, and fills the response but for the tensors' data; Job::run computes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "posenc/limits.h"
+#include "posenc/v1/service.pb.h"
+#include "posenc/work_pool.h"
+#include "wire/payloads.h"
+
+namespace posenc::wire {
+
+struct Output {
+  v1::Tensor* tensor;  // a direct field of the response, with dtype and shape set and data empty
+  size_t bytes;
+};
+
+struct Job {
+  std::vector<Output> outputs;  // in the order of their field numbers in the response
+  // Writes outputs[n].bytes bytes to buffers[n]. Runs at most once, on any thread; request, payloads and response
+  // must outlive it. The buffers need no alignment.
+  std::function<absl::Status(absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled)> run;
+};
+
+absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse*);
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const Limits&, v1::ApplyRotaryResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const Limits&,
+                            v1::GenerateTableResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest&, const Payloads&, const Limits&,
+                            v1::GenerateEmbeddingResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const Limits&, v1::GenerateBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*);
+
+// StreamTable: one job a tile.
+struct TileStream {
+  int64_t rows;
+  int64_t rows_per_tile;
+  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response` gets row_begin, the tensors' headers,
+  // and, in the tile at row 0, the info.
+  std::function<Job(int64_t row_begin, v1::StreamTableResponse* response)> tile;
+};
+absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
+
+// The part of the server's information that is the library's: version, build, numerics, targets, methods, limits.
+void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response);
+
+}  // namespace posenc::wire
