@@ -1,5 +1,7 @@
 #include "posenc/status.h"
 
+#include <algorithm>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,8 @@ absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
   if (!details.limit.empty()) {
     absl::StrAppend(&message, message.empty() ? "" : details.value.empty() ? ": " : "; ", details.limit);
   }
-  absl::Status status(code, Quote(message, 1000));
+  if (message.size() > 1024) message.resize(1024);
+  absl::Status status(code, message);
   std::string payload = details.reason;
   for (const std::string* part : {&details.field, &details.value, &details.limit}) {
     payload += kSeparator;

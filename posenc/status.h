@@ -17,7 +17,7 @@ struct ErrorDetails {
 };
 
 // The message reads: "FIELD: VALUE: LIMIT" with empty parts left out; e.g. "rotary_dim: is 63, must be even".
-// `value` is escaped and cut to 64 bytes.
+// `value` is escaped and cut to 64 bytes; a caller's text in `field` must have gone through Quote().
 absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,
                              std::string_view limit);
 // This request can never fit.
