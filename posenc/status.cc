@@ -4,7 +4,6 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 
 namespace posenc {
 namespace {
@@ -14,9 +13,9 @@ constexpr char kSeparator = '\0';  // Quote() keeps it out of values; fields, re
 
 absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
   std::string message(details.field);
-  if (!details.value.empty()) absl::StrAppend(&message, message.empty() ? "" : ": ", "is ", details.value);
+  if (!details.value.empty()) message += (message.empty() ? "is " : ": is ") + details.value;
   if (!details.limit.empty()) {
-    absl::StrAppend(&message, message.empty() ? "" : details.value.empty() ? ": " : "; ", details.limit);
+    message += (message.empty() ? "" : details.value.empty() ? ": " : "; ") + details.limit;
   }
   if (message.size() > 1024) message.resize(1024);
   absl::Status status(code, message);
@@ -32,7 +31,7 @@ absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
 }  // namespace
 
 std::string Quote(std::string_view text, size_t limit) {
-  std::string escaped = absl::Utf8SafeCEscape(text.substr(0, limit + 1));
+  std::string escaped = absl::Utf8SafeCEscape(std::string(text.substr(0, limit + 1)));
   if (text.size() <= limit && escaped.size() <= limit) return escaped;
   escaped.resize(std::min(escaped.size(), limit - 3));
   // Do not leave half of an escape or of a UTF-8 character behind.
@@ -82,7 +81,7 @@ absl::Status Within(std::string_view prefix, const absl::Status& status) {
   if (status.ok() || !status.GetPayload(kPayload)) return status;
   ErrorDetails details = DetailsOf(status);
   const bool joined = details.field.empty() || details.field[0] == '[';
-  details.field = absl::StrCat(prefix, joined ? "" : ".", details.field);
+  details.field = std::string(prefix) + (joined ? "" : ".") + details.field;
   return Build(status.code(), details);
 }
 

@@ -1,0 +1,109 @@
+// The three arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
+// in which the models' own code performs it; what changes is where results are rounded:
+//
+//   Exact    real numbers; the result is rounded once, to float64.
+//   Float64  every operation rounded to float64.
+//   Float32  tensors' operations rounded to float32; what Python computes outside tensors (Scalar) to float64.
+//
+// A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "posenc/kernels/sincos_rows.h"
+#include "posenc/real.h"
+
+namespace posenc {
+
+// A machine number whose elementary functions are correctly rounded.
+template <class F>
+class Rounded {
+ public:
+  Rounded(double value) : value_(static_cast<F>(value)) {}  // NOLINT: a number is a number
+  template <class G>
+  explicit Rounded(Rounded<G> other) : value_(static_cast<F>(other.value())) {}
+  static Rounded Pi() { return Rounded(3.14159265358979311600); }
+
+  F value() const { return value_; }
+
+  friend Rounded operator+(Rounded a, Rounded b) { return Make(a.value_ + b.value_); }
+  friend Rounded operator-(Rounded a, Rounded b) { return Make(a.value_ - b.value_); }
+  friend Rounded operator*(Rounded a, Rounded b) { return Make(a.value_ * b.value_); }
+  friend Rounded operator/(Rounded a, Rounded b) { return Make(a.value_ / b.value_); }
+  friend bool operator<(Rounded a, Rounded b) { return a.value_ < b.value_; }
+  friend bool operator>(Rounded a, Rounded b) { return a.value_ > b.value_; }
+  friend bool operator<=(Rounded a, Rounded b) { return a.value_ <= b.value_; }
+  friend bool operator>=(Rounded a, Rounded b) { return a.value_ >= b.value_; }
+  friend bool operator==(Rounded a, Rounded b) { return a.value_ == b.value_; }
+
+  friend Rounded Pow(Rounded base, Rounded exponent) { return Make(RoundedPow<F>(base.value_, exponent.value_)); }
+  friend Rounded Log(Rounded x) { return Make(RoundedLog<F>(x.value_)); }
+  friend Rounded Exp(Rounded x) { return Make(RoundedExp<F>(x.value_)); }
+  friend Rounded Sqrt(Rounded x) { return Make(std::sqrt(x.value_)); }  // IEEE 754 rounds the root correctly
+  friend Rounded Floor(Rounded x) { return Make(std::floor(x.value_)); }
+  friend Rounded Ceil(Rounded x) { return Make(std::ceil(x.value_)); }
+
+ private:
+  static Rounded Make(F value) { return Rounded(static_cast<double>(value)); }
+  F value_;
+};
+
+inline double ToDouble(Rounded<double> x) { return x.value(); }
+inline double ToDouble(Rounded<float> x) { return x.value(); }
+
+struct Exact {
+  using Scalar = Real;
+  using Element = Real;
+};
+struct Float64 {
+  using Scalar = Rounded<double>;
+  using Element = Rounded<double>;
+};
+struct Float32 {
+  using Scalar = Rounded<double>;
+  using Element = Rounded<float>;
+};
+
+// Numbers that a formula yields, in arithmetic A: one list (a value a pair, or a head) and a few scalars.
+template <class A>
+struct Values {
+  std::vector<typename A::Element> list;
+  std::vector<typename A::Scalar> scalars;
+};
+
+// The same as float64 (float32 values under Float32).
+struct Numbers {
+  std::vector<double> list;
+  std::vector<double> scalars;
+};
+
+template <class A>
+Numbers ToNumbers(const Values<A>& values) {
+  Numbers numbers;
+  for (const auto& x : values.list) numbers.list.push_back(ToDouble(x));
+  for (const auto& x : values.scalars) numbers.scalars.push_back(ToDouble(x));
+  return numbers;
+}
+
+// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact the
+// precision grows until every value rounds to one float64 for sure; a value that is still undecided at 4096 bits is a
+// tie, which to-nearest-even settles.
+template <class Formula>
+Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
+  switch (arithmetic) {
+    case Frequencies::kFloat32: return ToNumbers(formula(Float32{}));
+    case Frequencies::kFloat64: return ToNumbers(formula(Float64{}));
+    case Frequencies::kExact: break;
+  }
+  for (mpfr_prec_t bits = 160;; bits *= 2) {
+    const RealPrecision working(bits);
+    const Values<Exact> values = formula(Exact{});
+    bool decided = true;
+    for (const Real& x : values.list) decided = decided && RoundsToDouble(x);
+    for (const Real& x : values.scalars) decided = decided && RoundsToDouble(x);
+    if (decided || bits >= 4096) return ToNumbers(values);
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,48 @@
+#include "posenc/methods/methods.h"
+
+#include <fmt/format.h>
+
+#include "posenc/methods/rope_default.h"
+#include "posenc/methods/rope_dynamic.h"
+#include "posenc/methods/rope_linear.h"
+#include "posenc/methods/rope_llama3.h"
+#include "posenc/methods/rope_longrope.h"
+#include "posenc/methods/rope_yarn.h"
+
+namespace posenc {
+
+const std::vector<RopeMethod>& RopeMethods() {
+  static const std::vector<RopeMethod>& methods = *new std::vector<RopeMethod>{
+      DefaultRope(), LinearRope(), DynamicRope(), YarnRope(), LongropeRope(), Llama3Rope(),
+  };
+  return methods;
+}
+
+const RopeMethod* FindRopeMethod(std::string_view rope_type) {
+  for (const RopeMethod& method : RopeMethods()) {
+    if (method.rope_type == rope_type) return &method;
+  }
+  return nullptr;
+}
+
+std::vector<MethodFamily> MethodFamilies() {
+  MethodFamily rope{"rope", {}};
+  for (const RopeMethod& method : RopeMethods()) rope.methods.push_back(method.rope_type);
+  rope.methods.push_back("given_frequencies");
+  return {
+      std::move(rope),
+      {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
+      {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
+      {"mask", {"causal", "window", "key_valid"}},
+  };
+}
+
+std::string RopeTypeNames() {
+  std::string names;
+  for (const RopeMethod& method : RopeMethods()) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", method.rope_type);
+  }
+  return names;
+}
+
+}  // namespace posenc

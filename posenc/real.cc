@@ -1,0 +1,99 @@
+#include "posenc/real.h"
+
+#include <limits>
+
+namespace posenc {
+namespace {
+
+thread_local mpfr_prec_t precision = 256;
+
+// Runs one MPFR operation with the precision and exponent range of F, subnormals included.
+template <class F, class Operation>
+F Rounded(Operation operation) {
+  constexpr int kDigits = std::numeric_limits<F>::digits;
+  const mpfr_exp_t emin = mpfr_get_emin(), emax = mpfr_get_emax();
+  mpfr_t result;
+  mpfr_init2(result, kDigits);
+  mpfr_set_emin(std::numeric_limits<F>::min_exponent - kDigits + 1);
+  mpfr_set_emax(std::numeric_limits<F>::max_exponent);
+  const int ternary = operation(result);
+  mpfr_subnormalize(result, ternary, MPFR_RNDN);
+  const double value = mpfr_get_d(result, MPFR_RNDN);  // exact: it has F's format
+  mpfr_set_emin(emin);
+  mpfr_set_emax(emax);
+  mpfr_clear(result);
+  return static_cast<F>(value);
+}
+
+// An argument in MPFR form, exact.
+class Argument {
+ public:
+  explicit Argument(double value) {
+    mpfr_init2(value_, 53);
+    mpfr_set_d(value_, value, MPFR_RNDN);
+  }
+  ~Argument() { mpfr_clear(value_); }
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  operator mpfr_srcptr() const { return value_; }
+
+ private:
+  mpfr_t value_;
+};
+
+}  // namespace
+
+mpfr_prec_t Real::Precision() { return precision; }
+
+RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) { precision = bits; }
+RealPrecision::~RealPrecision() { precision = previous_; }
+
+Real Real::Pi() {
+  Real result;
+  mpfr_const_pi(result.value_, MPFR_RNDN);
+  return result;
+}
+
+Real Floor(const Real& x) {
+  Real result;
+  mpfr_floor(result.value_, x.value_);
+  return result;
+}
+
+Real Ceil(const Real& x) {
+  Real result;
+  mpfr_ceil(result.value_, x.value_);
+  return result;
+}
+
+bool RoundsToDouble(const Real& x) {
+  if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return true;
+  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, 53) != 0;
+}
+
+double ToDouble(const Real& x) { return mpfr_get_d(x.get(), MPFR_RNDN); }
+
+template <class F>
+F RoundedPow(F base, F exponent) {
+  const Argument b(base), e(exponent);
+  return Rounded<F>([&](mpfr_ptr result) { return mpfr_pow(result, b, e, MPFR_RNDN); });
+}
+template <class F>
+F RoundedLog(F x) {
+  const Argument argument(x);
+  return Rounded<F>([&](mpfr_ptr result) { return mpfr_log(result, argument, MPFR_RNDN); });
+}
+template <class F>
+F RoundedExp(F x) {
+  const Argument argument(x);
+  return Rounded<F>([&](mpfr_ptr result) { return mpfr_exp(result, argument, MPFR_RNDN); });
+}
+
+template float RoundedPow(float, float);
+template double RoundedPow(double, double);
+template float RoundedLog(float);
+template double RoundedLog(double);
+template float RoundedExp(float);
+template double RoundedExp(double);
+
+}  // namespace posenc

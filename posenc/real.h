@@ -1,0 +1,85 @@
+// Real numbers by MPFR, for plan-time formulas. Never on the data path.
+#pragma once
+
+#include <mpfr.h>
+
+#include <functional>
+
+namespace posenc {
+
+// A real number at the working precision of the current thread (RealPrecision). Each operation rounds to nearest.
+class Real {
+ public:
+  Real() { mpfr_init2(value_, Precision()); mpfr_set_zero(value_, 1); }
+  Real(double value) : Real() { mpfr_set_d(value_, value, MPFR_RNDN); }  // NOLINT: a number is a number
+  Real(const Real& other) : Real() { mpfr_set(value_, other.value_, MPFR_RNDN); }
+  Real& operator=(const Real& other) {
+    mpfr_set(value_, other.value_, MPFR_RNDN);
+    return *this;
+  }
+  ~Real() { mpfr_clear(value_); }
+
+  static Real Pi();
+
+  mpfr_srcptr get() const { return value_; }
+  mpfr_ptr get() { return value_; }
+
+  friend Real operator+(const Real& a, const Real& b) { return Binary(mpfr_add, a, b); }
+  friend Real operator-(const Real& a, const Real& b) { return Binary(mpfr_sub, a, b); }
+  friend Real operator*(const Real& a, const Real& b) { return Binary(mpfr_mul, a, b); }
+  friend Real operator/(const Real& a, const Real& b) { return Binary(mpfr_div, a, b); }
+  friend bool operator<(const Real& a, const Real& b) { return mpfr_less_p(a.value_, b.value_); }
+  friend bool operator>(const Real& a, const Real& b) { return b < a; }
+  friend bool operator<=(const Real& a, const Real& b) { return mpfr_lessequal_p(a.value_, b.value_); }
+  friend bool operator>=(const Real& a, const Real& b) { return b <= a; }
+  friend bool operator==(const Real& a, const Real& b) { return mpfr_equal_p(a.value_, b.value_); }
+
+  friend Real Pow(const Real& base, const Real& exponent) { return Binary(mpfr_pow, base, exponent); }
+  friend Real Log(const Real& x) { return Unary(mpfr_log, x); }
+  friend Real Exp(const Real& x) { return Unary(mpfr_exp, x); }
+  friend Real Sqrt(const Real& x) { return Unary(mpfr_sqrt, x); }
+  friend Real Floor(const Real& x);
+  friend Real Ceil(const Real& x);
+
+  static mpfr_prec_t Precision();
+
+ private:
+  template <class Function>
+  static Real Unary(Function function, const Real& x) {
+    Real result;
+    function(result.value_, x.value_, MPFR_RNDN);
+    return result;
+  }
+  template <class Function>
+  static Real Binary(Function function, const Real& a, const Real& b) {
+    Real result;
+    function(result.value_, a.value_, b.value_, MPFR_RNDN);
+    return result;
+  }
+
+  mpfr_t value_;
+};
+
+// Sets the working precision, in bits, while it lives.
+class RealPrecision {
+ public:
+  explicit RealPrecision(mpfr_prec_t bits);
+  ~RealPrecision();
+  RealPrecision(const RealPrecision&) = delete;
+  RealPrecision& operator=(const RealPrecision&) = delete;
+
+ private:
+  mpfr_prec_t previous_;
+};
+
+// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same float64 for sure.
+bool RoundsToDouble(const Real& x);
+double ToDouble(const Real& x);
+
+// Correctly rounded elementary functions on machine numbers (std::pow and its like differ between processors).
+// F is float or double.
+template <class F> F RoundedPow(F base, F exponent);
+template <class F> F RoundedLog(F x);
+template <class F> F RoundedExp(F x);
+
+}  // namespace posenc

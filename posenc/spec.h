@@ -1,0 +1,177 @@
+// What a caller asks for, in plain C++: the messages of proto/posenc/v1 without protobuf. Their comments say what each
+// field means; here is only what they do not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "posenc/dtype.h"
+#include "posenc/kernels/rotate_pairs.h"
+#include "posenc/kernels/sincos_rows.h"
+
+namespace posenc {
+
+enum class LongropeBranch { kBySeqLen, kShort, kLong };
+
+// A `rope_parameters` block.
+struct RopeParameters {
+  std::string rope_type;
+  std::optional<double> rope_theta;
+  std::optional<double> partial_rotary_factor;
+  std::optional<double> factor;
+  std::optional<double> original_max_position_embeddings;
+  std::optional<double> attention_factor;
+  std::optional<double> beta_fast;
+  std::optional<double> beta_slow;
+  std::optional<double> mscale;
+  std::optional<double> mscale_all_dim;
+  std::optional<bool> truncate;
+  std::optional<double> low_freq_factor;
+  std::optional<double> high_freq_factor;
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+  LongropeBranch longrope_branch = LongropeBranch::kBySeqLen;
+};
+
+// Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or not.
+template <class P, class Visitor>
+void VisitFields(P& p, Visitor&& visit) {
+  visit("rope_theta", p.rope_theta);
+  visit("partial_rotary_factor", p.partial_rotary_factor);
+  visit("factor", p.factor);
+  visit("original_max_position_embeddings", p.original_max_position_embeddings);
+  visit("attention_factor", p.attention_factor);
+  visit("beta_fast", p.beta_fast);
+  visit("beta_slow", p.beta_slow);
+  visit("mscale", p.mscale);
+  visit("mscale_all_dim", p.mscale_all_dim);
+  visit("truncate", p.truncate);
+  visit("low_freq_factor", p.low_freq_factor);
+  visit("high_freq_factor", p.high_freq_factor);
+  visit("short_factor", p.short_factor);
+  visit("long_factor", p.long_factor);
+  visit("longrope_branch", p.longrope_branch);
+}
+
+struct GivenFrequencies {
+  std::vector<double> inv_freq;
+  std::optional<double> attention_scaling;
+};
+
+struct RotarySettings {
+  std::variant<std::monostate, RopeParameters, GivenFrequencies> frequencies;
+  std::optional<int64_t> rotary_dim;
+  std::optional<int64_t> head_dim;
+  std::optional<double> max_position_embeddings;
+  std::optional<Pairing> input_pairing;
+  std::optional<Pairing> output_pairing;
+};
+
+enum class TableDtype { kFloat32, kTensor, kFloat64 };
+
+struct Precision {
+  Frequencies frequencies = Frequencies::kExact;
+  TableDtype table_dtype = TableDtype::kFloat32;
+  Rounding rounding = Rounding::kOnce;
+};
+
+inline constexpr Precision kExactPrecision = {Frequencies::kExact, TableDtype::kFloat32, Rounding::kOnce};
+inline constexpr Precision kF32Precision = {Frequencies::kFloat32, TableDtype::kFloat32, Rounding::kOnce};
+inline constexpr Precision kHfEagerPrecision = {Frequencies::kFloat32, TableDtype::kTensor, Rounding::kEachOperation};
+inline constexpr Precision kVllmPrecision = {Frequencies::kFloat32, TableDtype::kTensor, Rounding::kOnce};
+inline constexpr Precision kFluxPrecision = {Frequencies::kFloat64, TableDtype::kFloat32, Rounding::kOnce};
+
+enum class Direction { kForward, kTranspose, kInverse };
+enum class Layout { kBSHD, kBHSD, kTHD };
+enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
+
+// Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for "the
+// same for every batch row" where `shared` says so.
+template <class T>
+struct Matrix {
+  std::vector<T> values;  // row-major
+  int64_t rows = 1;
+  int64_t columns = 0;
+  bool shared = true;     // given without a batch axis
+
+  const T* row(int64_t b) const { return values.data() + (shared ? 0 : b * columns); }
+};
+
+struct OffsetPositions { int64_t offset; };
+struct PerSequenceOffsets { std::vector<int64_t> offsets; };
+struct PositionIds { Matrix<double> ids; };
+struct PositionLine { int64_t count; double start; double step; };
+struct PositionSegments { std::vector<PositionLine> lines; };
+
+enum class ScalingLengthRule { kUnspecified, kPerSequence, kWholeBatch, kGiven };
+
+struct Positions {
+  std::variant<std::monostate, OffsetPositions, PerSequenceOffsets, PositionIds, PositionSegments> source;
+  std::optional<std::vector<int64_t>> cu_seqlens;
+  ScalingLengthRule scaling_length_rule = ScalingLengthRule::kUnspecified;
+  std::vector<int64_t> seq_len;
+};
+
+enum class SinusoidalConvention { kInterleaved, kHalves, kTensor2Tensor, kFairseq };
+
+struct SinusoidalSettings {
+  SinusoidalConvention convention;
+  int64_t dim = 0;
+  std::optional<double> max_timescale;
+  std::optional<double> min_timescale;
+  int64_t start_index = 0;
+  std::optional<int64_t> padding_idx;
+  std::optional<Matrix<uint8_t>> token_valid;
+  std::optional<double> scale;
+};
+
+enum class AlibiSlopeRule { kPowerOfTwo, kGeometric, kMpt };
+enum class AlibiForm { kBloom, kMpt, kSymmetric, kCausal, kAsymmetric };
+
+struct GivenSlopes { Matrix<double> slopes; };
+struct LogSlopes { Matrix<double> log_slopes; };
+
+struct AlibiSettings {
+  int64_t num_heads = 0;
+  std::variant<std::monostate, AlibiSlopeRule, GivenSlopes, LogSlopes> slopes;
+  AlibiForm form;
+  std::optional<double> alibi_bias_max;
+  std::optional<Matrix<double>> future_slopes;
+  std::optional<Matrix<uint8_t>> position_mask;
+  std::optional<DType> bias_dtype;
+};
+
+struct BiasGeometry {
+  int64_t query_length = 0;
+  int64_t key_length = 0;
+  std::variant<std::monostate, OffsetPositions, PerSequenceOffsets, PositionIds> query;
+  std::optional<Matrix<double>> key_positions;
+  int64_t head_start = 0;
+  std::optional<int64_t> head_count;
+};
+
+struct LowestFinite {};
+
+struct Mask {
+  bool causal = false;
+  std::optional<int64_t> window_left;
+  std::optional<int64_t> window_right;
+  std::optional<Matrix<uint8_t>> key_valid;
+  std::variant<double, LowestFinite> fill = 0.0;
+  bool zero_fully_masked_rows = false;
+};
+
+enum class BiasForm { kDense, kCompact };
+
+// Something a careful reader of the answer should know.
+struct Note {
+  std::string code;
+  std::string field;
+  std::string message;
+};
+
+}  // namespace posenc

@@ -1,0 +1,49 @@
+"""Writes tests/golden/recorded/ and the configs that transformers itself saves.
+
+Every number comes from transformers' and torch's own functions, run here on the CPU; none comes from posenc.
+Needs: pip install torch==2.15.0 transformers==5.23.0. Run from any directory:
+
+    python tests/golden/generate.py
+"""
+
+import json
+import pathlib
+import shutil
+
+import torch
+from transformers import AutoConfig
+
+from alibi_biases import alibi_file
+from eager_apply import deepseek_v3_file, eager_apply_file
+from golden_json import write
+from rotary_tables import rotary_file, uses_rotary
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONFIGS = HERE / "configs"
+RECORDED = HERE / "recorded"
+
+# name: whether save_pretrained's shorter form (only what differs from the class's defaults) is written
+SAVED_AGAIN = {"llama-3.2-1b": False, "gemma-3-1b-it": True}
+
+
+def save_configs():
+    """Old files as transformers 5 writes them: to_dict() in full, or the difference from the defaults."""
+    for name, only_differences in SAVED_AGAIN.items():
+        config = AutoConfig.for_model(**json.loads((CONFIGS / f"{name}.json").read_text()))
+        text = config.to_json_string(use_diff=only_differences)
+        (CONFIGS / f"{name}.transformers-5.json").write_text(text)
+
+
+def main():
+    torch.set_num_threads(1)
+    shutil.rmtree(RECORDED, ignore_errors=True)
+    save_configs()
+    for path in filter(uses_rotary, sorted(CONFIGS.glob("*.json"))):
+        write(RECORDED / "rotary" / path.name, rotary_file(path))
+    write(RECORDED / "eager_apply.json", eager_apply_file())
+    write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
+    write(RECORDED / "alibi.json", alibi_file(CONFIGS))
+
+
+if __name__ == "__main__":
+    main()
