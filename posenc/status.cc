@@ -8,7 +8,7 @@
 namespace posenc {
 namespace {
 
-constexpr std::string_view kPayload = "posenc/ErrorDetails";
+constexpr char kPayload[] = "posenc/ErrorDetails";
 constexpr char kSeparator = '\0';  // Quote() keeps it out of values; fields, reasons and limits are ours
 
 absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
@@ -58,7 +58,7 @@ absl::Status Unavailable(std::string_view reason, std::string_view limit) {
 
 ErrorDetails DetailsOf(const absl::Status& status) {
   ErrorDetails details;
-  const absl::optional<absl::Cord> payload = status.GetPayload(kPayload);
+  const auto payload = status.GetPayload(kPayload);
   if (!payload) {
     const bool stopped = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
     details.reason = stopped ? "CANCELLED" : "INTERNAL";

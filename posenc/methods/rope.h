@@ -24,7 +24,8 @@ enum RopeScalar { kAttentionScaling, kSoftmaxScaleFactor, kRopeScalars };
 
 struct RopeMethod {
   std::string_view rope_type;
-  // Names of the fields it reads, beside rope_theta and partial_rotary_factor, which all read.
+  // Names of the fields it reads, beside rope_theta and partial_rotary_factor, which all read; max_position_embeddings
+  // of the settings among them.
   std::vector<std::string_view> reads;
   // Fills in defaults and refuses what the formula cannot take. Numbers are finite already, rope_theta is > 0.
   absl::Status (*complete)(RopeParameters& parameters, const RopeInput& input);

@@ -47,7 +47,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
 RopeMethod DynamicRope() {
   return {
       .rope_type = "dynamic",
-      .reads = {"factor"},
+      .reads = {"factor", "max_position_embeddings"},
       .complete = Complete,
       .needs_seq_len = [](const RopeParameters&) { return true; },
       .branch = [](const RopeInput& input) -> std::string_view { return Scaled(input) ? "scaled" : "unscaled"; },

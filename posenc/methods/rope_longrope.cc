@@ -74,7 +74,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
 RopeMethod LongropeRope() {
   return {
       .rope_type = "longrope",
-      .reads = {"factor", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor",
+      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor",
                 "longrope_branch"},
       .complete = Complete,
       .needs_seq_len = [](const RopeParameters& p) { return p.longrope_branch == LongropeBranch::kBySeqLen; },

@@ -99,7 +99,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
 RopeMethod YarnRope() {
   return {
       .rope_type = "yarn",
-      .reads = {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
                 "mscale_all_dim", "truncate"},
       .complete = Complete,
       .needs_seq_len = NeverNeedsSeqLen,

@@ -23,7 +23,7 @@ CONFIGS = HERE / "configs"
 RECORDED = HERE / "recorded"
 
 # name: whether save_pretrained's shorter form (only what differs from the class's defaults) is written
-SAVED_AGAIN = {"llama-3.2-1b": False, "gemma-3-1b-it": True}
+SAVED_AGAIN = {"llama-3.2-1b": False, "gemma-3-1b-it": True, "phi-4-mini-instruct": True}
 
 
 def save_configs():

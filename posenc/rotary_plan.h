@@ -1,0 +1,51 @@
+// From rotary settings to frequencies.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/limits.h"
+#include "posenc/methods/rope.h"
+#include "posenc/spec.h"
+
+namespace posenc {
+
+// The frequencies of one sequence length.
+struct RotaryPlan {
+  int64_t seq_len = 0;           // 0 where the frequencies do not depend on it
+  std::string branch;
+  std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32
+  double attention_scaling = 1;
+  double softmax_scale_factor = 1;
+};
+
+// Settings that have been checked and completed, from which plans are made. Immutable.
+class Rotary {
+ public:
+  // INVALID_ARGUMENT names the field that is missing, out of range, or not read by the rope_type.
+  static absl::StatusOr<Rotary> Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits);
+
+  // Every default filled in; sent back, they give the same bytes.
+  const RotarySettings& settings() const { return settings_; }
+  Frequencies arithmetic() const { return arithmetic_; }
+  int64_t rotary_dim() const { return *settings_.rotary_dim; }
+  Pairing input_pairing() const { return *settings_.input_pairing; }
+  Pairing output_pairing() const { return *settings_.output_pairing; }
+
+  // Whether plans differ by sequence length.
+  bool NeedsSeqLen() const;
+
+  // seq_len >= 1 where NeedsSeqLen(), else it is not read. INVALID_ARGUMENT if a frequency is not finite (a huge
+  // rope_theta in float32).
+  absl::StatusOr<RotaryPlan> Plan(int64_t seq_len) const;
+
+ private:
+  Rotary(RotarySettings settings, Frequencies arithmetic) : settings_(std::move(settings)), arithmetic_(arithmetic) {}
+
+  RotarySettings settings_;
+  Frequencies arithmetic_;
+  const RopeMethod* method_ = nullptr;  // null for given frequencies
+};
+
+}  // namespace posenc
