@@ -1,9 +1,9 @@
 // The three arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
 // in which the models' own code performs it; what changes is where results are rounded:
 //
-//   Exact    real numbers; the result is rounded once, to float64.
-//   Float64  every operation rounded to float64.
-//   Float32  tensors' operations rounded to float32; what Python computes outside tensors (Scalar) to float64.
+//   ExactArithmetic    real numbers; the result is rounded once, to float64.
+//   Float64Arithmetic  every operation rounded to float64.
+//   Float32Arithmetic  tensors' operations rounded to float32; what Python computes outside tensors (Scalar) to float64.
 //
 // A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
 #pragma once
@@ -52,15 +52,15 @@ class Rounded {
 inline double ToDouble(Rounded<double> x) { return x.value(); }
 inline double ToDouble(Rounded<float> x) { return x.value(); }
 
-struct Exact {
+struct ExactArithmetic {
   using Scalar = Real;
   using Element = Real;
 };
-struct Float64 {
+struct Float64Arithmetic {
   using Scalar = Rounded<double>;
   using Element = Rounded<double>;
 };
-struct Float32 {
+struct Float32Arithmetic {
   using Scalar = Rounded<double>;
   using Element = Rounded<float>;
 };
@@ -92,13 +92,13 @@ Numbers ToNumbers(const Values<A>& values) {
 template <class Formula>
 Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
   switch (arithmetic) {
-    case Frequencies::kFloat32: return ToNumbers(formula(Float32{}));
-    case Frequencies::kFloat64: return ToNumbers(formula(Float64{}));
+    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}));
+    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}));
     case Frequencies::kExact: break;
   }
   for (mpfr_prec_t bits = 160;; bits *= 2) {
     const RealPrecision working(bits);
-    const Values<Exact> values = formula(Exact{});
+    const Values<ExactArithmetic> values = formula(ExactArithmetic{});
     bool decided = true;
     for (const Real& x : values.list) decided = decided && RoundsToDouble(x);
     for (const Real& x : values.scalars) decided = decided && RoundsToDouble(x);

@@ -24,10 +24,11 @@ APPLY_NOTE = (
     " tables as the model hands them to the function, in the dtype it uses: [S][W], W = pairs (single), two equal"
     " halves (halves) or each entry twice (repeated); complex64 tables are given as real and imaginary parts."
     " input_pairing and output_pairing say where a pair's elements stand. GPT-J works in [B,S,H,D] and is transposed"
-    " here. cohere and deepseek_v2 compute in float32 and round once, from rounded and float32 tables; olmo3 has"
-    " float32 tables and its products are float32. The others round every product and sum to dtype. q's head 0 at"
-    " positions 0 and 17 and k's head 0 at position 1 hold infinities, NaN, signed zeros, subnormals and the"
-    " largest values; a NaN's sign and payload are not recorded."
+    " here. glm rotates half of D; of 10, that is an odd width of 5, and 3 pairs (6 elements) turn. cohere and"
+    " deepseek_v2 compute in float32 and round once, from rounded and from float32 tables; olmo3 has float32 tables,"
+    " float32 products and one rounding. The others round every product and sum to dtype. q's head 0 at positions 0"
+    " and 17 and k's head 0 at position 1 hold infinities, NaN, signed zeros, subnormals and the largest values; a"
+    " NaN's sign and payload are not recorded."
 )
 
 DEEPSEEK_NOTE = (
@@ -49,51 +50,58 @@ def tables(model_type, dtype, head_dim, **settings):
 
 def llama(q, k):
     cos, sin = tables("llama", q.dtype, q.shape[-1])
-    return "half_split", "half_split", "halves", cos, sin, modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+    return cos, sin, modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def gpt_oss(q, k):
     cos, sin = tables("gpt_oss", q.dtype, q.shape[-1], rope_parameters={"rope_type": "default", "rope_theta": 1e4})
-    return "half_split", "half_split", "single", cos, sin, modeling_gpt_oss.apply_rotary_pos_emb(q, k, cos, sin)
+    return cos, sin, modeling_gpt_oss.apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def olmo3(q, k):
     config = AutoConfig.for_model("olmo3", hidden_size=3 * q.shape[-1], num_attention_heads=3)
     module = modeling_olmo3.Olmo3RotaryEmbedding(config)
     cos, sin = module(torch.zeros(1, dtype=q.dtype), torch.tensor([POSITIONS]), layer_type="full_attention")
-    return "half_split", "half_split", "halves", cos, sin, modeling_olmo3.apply_rotary_pos_emb(q, k, cos, sin)
+    return cos, sin, modeling_olmo3.apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def glm(q, k):
     cos, sin = tables("glm", q.dtype, q.shape[-1])
-    return "interleaved", "interleaved", "halves", cos, sin, modeling_glm.apply_rotary_pos_emb(q, k, cos, sin)
+    return cos, sin, modeling_glm.apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def gptj(q, k):
     table = modeling_gptj.create_sinusoidal_positions(POSITIONS[-1] + 1, q.shape[-1])
     sin, cos = table[None, POSITIONS, :].to(q.dtype).split(q.shape[-1] // 2, dim=-1)
-    outputs = [modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k)]
-    return "interleaved", "interleaved", "single", cos, sin, outputs
+    return cos, sin, [modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k)]
 
 
 def cohere(q, k):
     cos, sin = tables("cohere", q.dtype, q.shape[-1])
-    return "interleaved", "interleaved", "repeated", cos, sin, modeling_cohere.apply_rotary_pos_emb(q, k, cos, sin)
+    return cos, sin, modeling_cohere.apply_rotary_pos_emb(q, k, cos, sin)
 
 
 def deepseek_v2(q, k):
     table = tables("deepseek_v2", q.dtype, q.shape[-1], qk_rope_head_dim=q.shape[-1])
-    outputs = modeling_deepseek_v2.apply_rotary_emb(q, k, table)
-    return "interleaved", "interleaved", "single", table.real, table.imag, outputs
+    return table.real, table.imag, modeling_deepseek_v2.apply_rotary_emb(q, k, table)
 
 
 def deepseek_v3(q, k):
     cos, sin = tables("deepseek_v3", q.dtype, q.shape[-1], qk_rope_head_dim=q.shape[-1])
-    outputs = modeling_deepseek_v3.apply_rotary_pos_emb_interleave(q, k, cos, sin)
-    return "interleaved", "half_split", "halves", cos, sin, outputs
+    return cos, sin, modeling_deepseek_v3.apply_rotary_pos_emb_interleave(q, k, cos, sin)
 
 
-APPLY_FUNCTIONS = (llama, gpt_oss, olmo3, glm, gptj, cohere, deepseek_v2, deepseek_v3)
+# function: input pairing, output pairing, layout of its tables
+APPLY_FUNCTIONS = {
+    llama: ("half_split", "half_split", "halves"),
+    gpt_oss: ("half_split", "half_split", "single"),
+    olmo3: ("half_split", "half_split", "halves"),
+    glm: ("interleaved", "interleaved", "halves"),
+    gptj: ("interleaved", "interleaved", "single"),
+    cohere: ("interleaved", "interleaved", "repeated"),
+    deepseek_v2: ("interleaved", "interleaved", "single"),
+    deepseek_v3: ("interleaved", "half_split", "halves"),
+}
 
 
 def eager_apply_file():
@@ -108,7 +116,8 @@ def eager_apply_file():
 
 def apply_record(function, dtype, heads, head_dim):
     q, k = small_inputs(dtype, heads, head_dim)
-    input_pairing, output_pairing, layout, cos, sin, (q_out, k_out) = function(q.clone(), k.clone())
+    input_pairing, output_pairing, layout = APPLY_FUNCTIONS[function]
+    cos, sin, (q_out, k_out) = function(q.clone(), k.clone())
     return {
         "model": function.__name__,
         "dtype": str(dtype).removeprefix("torch."),

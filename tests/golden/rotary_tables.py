@@ -31,8 +31,11 @@ NOTES = {
     "hunyuan-7b-instruct": "The file says dynamic, but alpha makes it a fixed base, theta*alpha^(d/(d-2)); the"
     " module renames it ntk_alpha and the length has no effect. transformers warns about alpha and the rest.",
     "internlm2_5-7b-chat": "transformers has no internlm2: the file needs the repository's own code.",
-    "internlm3-8b-instruct": "transformers runs internlm3 with Llama's modules.",
-    "llama-2-7b-dynamic": "Llama-2-7B's file with the rope_scaling block users add for longer texts.",
+    "internlm3-8b-instruct": "transformers runs internlm3 with Llama's modules. Above max_position_embeddings the"
+    " new base is computed in float32.",
+    "llama-2-7b-dynamic": "Llama-2-7B's file with the rope_scaling block users add for longer texts. Every record is"
+    " a fresh module; one that has seen a longer text keeps the grown base until a length below (not at)"
+    " max_position_embeddings.",
     "ministral-3-3b-reasoning-2512": "The rope block is in text_config, in the new spelling, with type and rope_type"
     " both present. llama_4_scaling_beta scales the queries in the attention module, not the tables.",
     "mistral-7b-v0.1": "sliding_window does not touch the positions.",
@@ -42,6 +45,8 @@ NOTES = {
     "phi-3-mini-128k-instruct": "The short factors serve up to and including original_max_position_embeddings. The"
     " table's scale comes from max_position_embeddings / original_max_position_embeddings = 32 for both sets.",
     "phi-4-mini-instruct": "head_dim 128, partial_rotary_factor 0.75: 48 pairs, as many as factors.",
+    "phi-4-mini-instruct.transformers-5": "The file transformers saves holds partial_rotary_factor and"
+    " original_max_position_embeddings both outside and inside the block, and type beside rope_type.",
     "pythia-410m": "rotary_pct and rotary_emb_base are this model type's spellings; head_dim 64, 8 pairs.",
     "qwen2.5-7b-instruct-yarn": "The block is the one the model's README tells users to add.",
     "vicuna-7b-v1.5-16k": "max_sequence_length is read by nothing here; max_position_embeddings stays 4096.",
@@ -79,7 +84,7 @@ def cases(config):
         return [(layer_type, None) for layer_type in module.rope_type]
     longest = config.max_position_embeddings
     if module.rope_type == "dynamic":
-        return [(None, length) for length in (1024, longest, longest + 1, 4 * longest)]
+        return [(None, length) for length in (1024, longest, longest + 1, 3 * longest + 17, 4 * longest)]
     if module.rope_type == "longrope":
         trained = config.rope_parameters["original_max_position_embeddings"]
         return [(None, length) for length in (1024, trained, trained + 1, longest, longest + 1, 4 * longest)]

@@ -1,0 +1,43 @@
+// The cosines and sines of a call: for each token the row of its sequence's plan.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/positions.h"
+#include "posenc/rotary_plan.h"
+
+namespace posenc {
+
+// Plans for all sequences of a call. Immutable; rows are computed on demand into the caller's scratch.
+class TableRows {
+ public:
+  static absl::StatusOr<TableRows> Create(const Rotary& rotary, TokenPositions positions, Direction direction,
+                                          const Limits& limits);
+
+  const TokenPositions& positions() const { return positions_; }
+  size_t pairs() const { return pairs_; }
+  // One entry for all sequences, or one a sequence; entries of equal length are the same plan.
+  size_t entries() const { return plan_of_.size(); }
+  const RotaryPlan& plan(int64_t sequence) const { return plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]]; }
+
+  // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
+  bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
+
+  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those of
+  // the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
+  void Compute(int64_t token, int64_t count, DType dtype, void* cos, void* sin) const;
+
+ private:
+  TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
+
+  TokenPositions positions_;
+  std::vector<RotaryPlan> plans_;  // distinct
+  std::vector<size_t> plan_of_;    // index into plans_, for all sequences or for each
+  Frequencies arithmetic_ = Frequencies::kExact;
+  Direction direction_ = Direction::kForward;
+  size_t pairs_ = 0;
+};
+
+}  // namespace posenc
