@@ -49,8 +49,10 @@ class Rounded {
   F value_;
 };
 
-inline double ToDouble(Rounded<double> x) { return x.value(); }
-inline double ToDouble(Rounded<float> x) { return x.value(); }
+template <class F>
+double Round(Rounded<F> x, int digits) {
+  return digits == 24 ? static_cast<float>(x.value()) : x.value();
+}
 
 struct ExactArithmetic {
   using Scalar = Real;
@@ -79,30 +81,30 @@ struct Numbers {
 };
 
 template <class A>
-Numbers ToNumbers(const Values<A>& values) {
+Numbers ToNumbers(const Values<A>& values, int digits) {
   Numbers numbers;
-  for (const auto& x : values.list) numbers.list.push_back(ToDouble(x));
-  for (const auto& x : values.scalars) numbers.scalars.push_back(ToDouble(x));
+  for (const auto& x : values.list) numbers.list.push_back(Round(x, digits));
+  for (const auto& x : values.scalars) numbers.scalars.push_back(Round(x, digits));
   return numbers;
 }
 
 // Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact the
-// precision grows until every value rounds to one float64 for sure; a value that is still undecided at 4096 bits is a
-// tie, which to-nearest-even settles.
+// precision grows until every value rounds to one number of `digits` binary digits (53: float64, 24: float32) for sure; a
+// value that is still undecided at 4096 bits is a tie, which to-nearest-even settles.
 template <class Formula>
-Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
+Numbers Evaluate(Frequencies arithmetic, const Formula& formula, int digits = 53) {
   switch (arithmetic) {
-    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}));
-    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}));
+    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}), digits);
+    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}), digits);
     case Frequencies::kExact: break;
   }
   for (mpfr_prec_t bits = 160;; bits *= 2) {
     const RealPrecision working(bits);
     const Values<ExactArithmetic> values = formula(ExactArithmetic{});
     bool decided = true;
-    for (const Real& x : values.list) decided = decided && RoundsToDouble(x);
-    for (const Real& x : values.scalars) decided = decided && RoundsToDouble(x);
-    if (decided || bits >= 4096) return ToNumbers(values);
+    for (const Real& x : values.list) decided = decided && RoundsFor(x, digits);
+    for (const Real& x : values.scalars) decided = decided && RoundsFor(x, digits);
+    if (decided || bits >= 4096) return ToNumbers(values, digits);
   }
 }
 

@@ -66,12 +66,19 @@ Real Ceil(const Real& x) {
   return result;
 }
 
-bool RoundsToDouble(const Real& x) {
+bool RoundsFor(const Real& x, int digits) {
   if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return true;
-  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, 53) != 0;
+  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, digits) != 0;
 }
 
-double ToDouble(const Real& x) { return mpfr_get_d(x.get(), MPFR_RNDN); }
+double Round(const Real& x, int digits) {
+  mpfr_t rounded;
+  mpfr_init2(rounded, digits);
+  mpfr_set(rounded, x.get(), MPFR_RNDN);
+  const double value = mpfr_get_d(rounded, MPFR_RNDN);
+  mpfr_clear(rounded);
+  return value;
+}
 
 template <class F>
 F RoundedPow(F base, F exponent) {

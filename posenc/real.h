@@ -72,9 +72,10 @@ class RealPrecision {
   mpfr_prec_t previous_;
 };
 
-// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same float64 for sure.
-bool RoundsToDouble(const Real& x);
-double ToDouble(const Real& x);
+// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same number of `digits` binary
+// digits for sure; and that number.
+bool RoundsFor(const Real& x, int digits);
+double Round(const Real& x, int digits);
 
 // Correctly rounded elementary functions on machine numbers (std::pow and its like differ between processors).
 // F is float or double.
