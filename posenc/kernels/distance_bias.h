@@ -10,11 +10,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "posenc/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc {
+
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 struct DistanceBias {
   DType dtype;                      // of scores and out: FP32, FP16 or BF16
@@ -25,12 +28,14 @@ struct DistanceBias {
   const double* key_positions;      // [Sk] for the distance
   float past_slope;
   float future_slope;
+  DType bias_dtype = DType::kFP32;  // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
 
-  // The mask works on indices, not on the positions above: query i stands at query_index[i], key j at j.
-  const int64_t* query_index = nullptr;  // [Sq]; null when nothing below needs it
-  bool causal = false;                   // hides j > query_index
-  int64_t window_left = -1;              // hides j < query_index - window_left; -1: unlimited
-  int64_t window_right = -1;             // hides j > query_index + window_right; -1: unlimited
+  // The mask compares positions of its own (BLOOM moves keys for the distance only). Both null: causal and windows unused.
+  const double* mask_query_positions = nullptr;  // [Sq]
+  const double* mask_key_positions = nullptr;    // [Sk]
+  bool causal = false;                           // hides keys above the query
+  double window_left = kUnlimited;               // hides keys below query - window_left
+  double window_right = kUnlimited;              // hides keys above query + window_right
   const uint8_t* key_valid = nullptr;    // [Sk], 0 hides the key; null: all valid
   float fill = 0;                        // rounded to dtype
   bool zero_fully_masked_rows = false;   // a row with no visible key holds 0 (with scores: zeros too) instead of fill
