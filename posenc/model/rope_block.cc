@@ -1,0 +1,111 @@
+#include "posenc/model/rope_block.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+using nlohmann::json;
+
+// The block with its old key `type` renamed, and without nulls, so that two spellings of the same settings compare equal.
+absl::StatusOr<json> Canonical(const ConfigObject& block) {
+  json canonical = json::object();
+  for (const auto& [key, value] : block.tree().items()) {
+    if (!value.is_null() && key != "type") canonical[key] = value;
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto type, block.String("type"));
+  POSENC_ASSIGN_OR_RETURN(const auto rope_type, block.String("rope_type"));
+  if (type && rope_type && *type != *rope_type) {
+    return InvalidArgument("CONFLICT", block.Path("type"), *type,
+                           fmt::format("rope_type says \"{}\": give one of them, or both alike", Quote(*rope_type)));
+  }
+  if (type) canonical["rope_type"] = *type;
+  return canonical;
+}
+
+// Reads each known field of a block into its place.
+struct FieldReader {
+  const ConfigObject& block;
+  absl::Status status;
+
+  template <class T, class Value>
+  void Take(absl::StatusOr<std::optional<T>> value, Value& field) {
+    if (!status.ok()) return;
+    status = value.status();
+    if (value.ok() && value->has_value()) field = **std::move(value);
+  }
+  void operator()(std::string_view name, std::optional<double>& field) { Take(block.Number({name}), field); }
+  void operator()(std::string_view name, std::optional<bool>& field) { Take(block.Bool(name), field); }
+  void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
+  void operator()(std::string_view, LongropeBranch&) {}  // ours, not a config.json's
+};
+
+absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block) {
+  RopeBlock result;
+  POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block));
+  result.parameters.rope_type = canonical.value("rope_type", "default");
+  result.has_factor = block.tree().contains("factor");
+  FieldReader reader{block, absl::OkStatus()};
+  VisitFields(result.parameters, reader);
+  POSENC_RETURN_IF_ERROR(reader.status);
+
+  std::vector<std::string_view> known = {"type", "rope_type"};
+  VisitFields(result.parameters, [&known](std::string_view name, const auto& field) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, LongropeBranch>) known.push_back(name);
+  });
+  for (const auto& [key, value] : block.tree().items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      return InvalidArgument("UNKNOWN_FIELD", block.Path(key), "",
+                             fmt::format("is not a field that rope_type \"{}\" is known to have",
+                                         Quote(result.parameters.rope_type)));
+    }
+  }
+  return result;
+}
+
+// A block is nested by layer type if its values are objects (or null: a layer type without rope).
+bool IsNested(const json& block) {
+  for (const auto& [key, value] : block.items()) {
+    if (value.is_object()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config) {
+  POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
+  POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
+  if (old_block && new_block) {
+    POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block));
+    POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block));
+    if (old_settings != new_settings) {
+      return InvalidArgument("CONFLICT", config.Path("rope_scaling"), "",
+                             "disagrees with rope_parameters: give one of them, or both alike");
+    }
+  }
+  const auto& block = new_block ? new_block : old_block;
+  RopeBlocks blocks;
+  if (!block) return blocks;
+  if (!IsNested(block->tree())) {
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*block));
+    blocks.emplace_back("", std::move(read));
+    return blocks;
+  }
+  for (const auto& [layer_type, value] : block->tree().items()) {
+    POSENC_ASSIGN_OR_RETURN(const auto nested, block->Object(layer_type));
+    if (!nested) {
+      blocks.emplace_back(layer_type, std::nullopt);
+      continue;
+    }
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested));
+    blocks.emplace_back(layer_type, std::move(read));
+  }
+  return blocks;
+}
+
+}  // namespace posenc
