@@ -20,7 +20,7 @@ struct RotaryOperand {
 
 struct ApplyRotary {
   Positions positions;
-  Layout layout;
+  Layout layout = Layout::kBSHD;
   Direction direction = Direction::kForward;
   Precision precision;
   RotaryOperand q;

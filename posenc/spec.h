@@ -119,7 +119,7 @@ struct Positions {
 enum class SinusoidalConvention { kInterleaved, kHalves, kTensor2Tensor, kFairseq };
 
 struct SinusoidalSettings {
-  SinusoidalConvention convention;
+  SinusoidalConvention convention = SinusoidalConvention::kInterleaved;
   int64_t dim = 0;
   std::optional<double> max_timescale;
   std::optional<double> min_timescale;
@@ -138,7 +138,7 @@ struct LogSlopes { Matrix<double> log_slopes; };
 struct AlibiSettings {
   int64_t num_heads = 0;
   std::variant<std::monostate, AlibiSlopeRule, GivenSlopes, LogSlopes> slopes;
-  AlibiForm form;
+  AlibiForm form = AlibiForm::kBloom;
   std::optional<double> alibi_bias_max;
   std::optional<Matrix<double>> future_slopes;
   std::optional<Matrix<uint8_t>> position_mask;

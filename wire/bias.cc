@@ -1,0 +1,190 @@
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "posenc/generate_bias.h"
+#include "wire/alibi.h"
+#include "wire/operations.h"
+#include "wire/read.h"
+#include "wire/rotary_source.h"
+
+namespace posenc::wire {
+namespace {
+
+// The method of a bias, with what its owner says besides.
+struct ResolvedBias {
+  AlibiSettings alibi;
+  Precision precision;
+  std::vector<Note> notes;
+};
+
+absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
+                                         const v1::Precision& precision) {
+  ResolvedBias resolved;
+  switch (method.method_case()) {
+    case v1::BiasMethod::METHOD_NOT_SET: break;
+    case v1::BiasMethod::kAlibi: {
+      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
+      auto alibi = ReadAlibi(reader, method.alibi());
+      if (!alibi.ok()) return Within("method.alibi", alibi.status());
+      resolved.alibi = *std::move(alibi);
+      return resolved;
+    }
+    case v1::BiasMethod::kModel: {
+      POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model()));
+      auto layers = SelectLayer(model, reader.limits);
+      if (!layers.ok()) return Within("method.model", layers.status());
+      if (!layers->alibi) {
+        return InvalidArgument("UNSUPPORTED", "method.model.config_json", "",
+                               "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
+      }
+      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
+      resolved.alibi = *layers->alibi;
+      resolved.notes = layers->notes;
+      return resolved;
+    }
+  }
+  return InvalidArgument("MISSING", "method", "", "give alibi or model (a config.json)");
+}
+
+absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGeometry& message) {
+  BiasGeometry geometry;
+  geometry.query_length = message.query_length();
+  geometry.key_length = message.key_length();
+  switch (message.query_case()) {
+    case v1::BiasGeometry::QUERY_NOT_SET: break;
+    case v1::BiasGeometry::kQueryOffset: geometry.query = OffsetPositions{message.query_offset()}; break;
+    case v1::BiasGeometry::kQueryOffsets: {
+      const auto& offsets = message.query_offsets().offset();
+      geometry.query = PerSequenceOffsets{{offsets.begin(), offsets.end()}};
+      break;
+    }
+    case v1::BiasGeometry::kQueryPositions: {
+      POSENC_ASSIGN_OR_RETURN(Matrix<double> ids,
+                              reader.Numbers("geometry.query_positions", message.query_positions()));
+      geometry.query = PositionIds{std::move(ids)};
+      break;
+    }
+  }
+  if (message.has_key_positions()) {
+    POSENC_ASSIGN_OR_RETURN(geometry.key_positions, reader.Numbers("geometry.key_positions", message.key_positions()));
+  }
+  geometry.head_start = message.head_start();
+  if (message.has_head_count()) geometry.head_count = message.head_count();
+  return geometry;
+}
+
+absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
+  Mask mask;
+  mask.causal = message.causal();
+  if (message.has_window_left()) mask.window_left = message.window_left();
+  if (message.has_window_right()) mask.window_right = message.window_right();
+  if (message.has_key_valid()) {
+    POSENC_ASSIGN_OR_RETURN(mask.key_valid, reader.Flags("key_valid", message.key_valid()));
+  }
+  switch (message.fill_case()) {
+    case v1::Mask::FILL_NOT_SET: return InvalidArgument("MISSING", "fill", "", "give fill_kind or fill_value");
+    case v1::Mask::kFillValue: mask.fill = message.fill_value(); break;
+    case v1::Mask::kFillKind: {
+      POSENC_ASSIGN_OR_RETURN(const bool lowest, (Choose<v1::MaskFill, bool>(
+                                                     "fill_kind", message.fill_kind(),
+                                                     {{v1::MASK_FILL_NEGATIVE_INFINITY, false},
+                                                      {v1::MASK_FILL_LOWEST_FINITE, true}})));
+      if (lowest) {
+        mask.fill = LowestFinite{};
+      } else {
+        mask.fill = -std::numeric_limits<double>::infinity();
+      }
+      break;
+    }
+  }
+  POSENC_ASSIGN_OR_RETURN(mask.zero_fully_masked_rows,
+                          (Choose<v1::FullyMaskedRow, bool>("fully_masked_row", message.fully_masked_row(),
+                                                            {{v1::FULLY_MASKED_ROW_FILL, false},
+                                                             {v1::FULLY_MASKED_ROW_ZEROS, true}})));
+  return mask;
+}
+
+void WriteBiasInfo(const ResolvedBias& resolved, const BiasGeneration& bias, bool with_plan, v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
+  info->set_plan_fingerprint(bias.Fingerprint());
+  if (!with_plan) return;
+  WriteAlibi(bias.alibi(), info->mutable_plan()->mutable_alibi());
+  info->mutable_plan()->set_softmax_scale_factor(1);
+  info->mutable_plan()->mutable_slopes()->Assign(bias.slopes().values.begin(), bias.slopes().values.end());
+}
+
+// What both requests share, but for form, type and scores.
+template <class Request>
+absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, const ResolvedBias& resolved) {
+  GenerateBias call;
+  call.alibi = resolved.alibi;
+  call.precision = resolved.precision;
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  if (request.has_mask()) {
+    auto mask = ReadMask(reader, request.mask());
+    if (!mask.ok()) return Within("mask", mask.status());
+    call.mask = *std::move(mask);
+  }
+  return call;
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::GenerateBiasResponse* response) {
+  const Reader reader{payloads, limits};
+  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  if (!request.geometry().has_query_length() || !request.geometry().has_key_length()) {
+    return InvalidArgument("MISSING", "geometry", "", "query_length and key_length are required");
+  }
+  POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
+  POSENC_ASSIGN_OR_RETURN(call.form, (Choose<v1::BiasForm, BiasForm>("form", request.form(),
+                                                                     {{v1::BIAS_FORM_DENSE, BiasForm::kDense},
+                                                                      {v1::BIAS_FORM_COMPACT, BiasForm::kCompact}})));
+  POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+  auto created = BiasGeneration::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
+
+  WriteBiasInfo(resolved, *bias, request.hints().return_plan(), response->mutable_info());
+  WriteShape(bias->shape(), response->mutable_bias());
+  Job job;
+  job.outputs = {{response->mutable_bias(), static_cast<size_t>(*ByteSize("bias", bias->shape(), limits))}};
+  job.run = [bias](absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
+    return bias->Run(nullptr, buffers[0], pool, cancelled);
+  };
+  return job;
+}
+
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::AddBiasResponse* response) {
+  const Reader reader{payloads, limits};
+  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
+  POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
+  if (call.scores->rank() != 4) {
+    return InvalidArgument("MISMATCH", "scores.shape", ToString(call.scores->shape), "must be [B, H, Sq, Sk]");
+  }
+  call.dtype = call.scores->dtype;
+  const auto length = [&](bool given, int64_t value, int axis) { return given ? value : call.scores->shape[axis]; };
+  call.geometry.query_length = length(request.geometry().has_query_length(), call.geometry.query_length, 2);
+  call.geometry.key_length = length(request.geometry().has_key_length(), call.geometry.key_length, 3);
+  auto created = BiasGeneration::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
+
+  WriteBiasInfo(resolved, *bias, request.hints().return_plan(), response->mutable_info());
+  WriteShape(bias->shape(), response->mutable_scores());
+  Job job;
+  job.outputs = {{response->mutable_scores(), payloads.Size(request.scores())}};
+  job.run = [bias, scores = &request.scores(), &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                                          const Cancellation& cancelled) {
+    payloads.CopyTo(*scores, buffers[0]);
+    return bias->Run(buffers[0], buffers[0], pool, cancelled);
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "posenc/fingerprint.h"
+#include "posenc/methods/alibi.h"
+#include "wire/alibi.h"
+#include "wire/operations.h"
+#include "wire/read.h"
+#include "wire/rotary_source.h"
+
+namespace posenc::wire {
+namespace {
+
+// Sequence lengths to explain, checked where the settings depend on them.
+absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, const Rotary& rotary,
+                                             const Limits& limits) {
+  if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
+  std::vector<int64_t> lengths(request.seq_len().begin(), request.seq_len().end());
+  if (lengths.empty()) {
+    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
+  }
+  const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
+  if (values > limits.max_plan_values) {
+    return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
+                    "times the frequencies: at most " + std::to_string(limits.max_plan_values) + " (max_plan_values)");
+  }
+  for (size_t n = 0; n < lengths.size(); ++n) {
+    if (lengths[n] < 1) {
+      return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),
+                             "must be at least 1");
+    }
+  }
+  return lengths;
+}
+
+absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
+                           v1::AnswerInfo* info) {
+  std::vector<RotaryPlan> plans;
+  if (resolved.rotary) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, Lengths(request, *resolved.rotary, limits));
+    for (int64_t length : lengths) {
+      POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, resolved.rotary->Plan(length));
+      plans.push_back(std::move(plan));
+    }
+  }
+  std::vector<const RotaryPlan*> pointers;
+  for (const RotaryPlan& plan : plans) pointers.push_back(&plan);
+  WriteRotaryInfo(resolved, pointers, true, info);
+  return absl::OkStatus();
+}
+
+absl::Status ExplainAlibi(AlibiSettings alibi, const Precision& precision, const std::vector<Note>& notes,
+                          const Limits& limits, v1::AnswerInfo* info) {
+  POSENC_RETURN_IF_ERROR(Complete(alibi, limits));
+  WriteCommonInfo(precision, notes, info);
+  const Matrix<double> slopes = AlibiSlopes(precision.frequencies, alibi);
+  v1::Plan* plan = info->mutable_plan();
+  WriteAlibi(alibi, plan->mutable_alibi());
+  plan->set_softmax_scale_factor(1);
+  plan->mutable_slopes()->Assign(slopes.values.begin(), slopes.values.end());
+  return absl::OkStatus();
+}
+
+absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(const ModelSource source, ReadModelSource(request.model()));
+  std::vector<ModelLayers> all;
+  if (std::holds_alternative<std::monostate>(source.layer)) {
+    POSENC_ASSIGN_OR_RETURN(all, ReadModel(source, limits));
+  } else {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
+    all.push_back(std::move(one));
+  }
+  for (const ModelLayers& layers : all) {
+    v1::LayerExplanation* explanation = response->add_layers();
+    explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
+    explanation->set_layer_type(layers.layer_type);
+    v1::AnswerInfo* info = explanation->mutable_info();
+    if (layers.alibi) {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+      POSENC_RETURN_IF_ERROR(ExplainAlibi(*layers.alibi, precision, layers.notes, limits, info));
+    } else {
+      POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
+      POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, info));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
+                     v1::ExplainResponse* response) {
+  switch (request.subject_case()) {
+    case v1::ExplainRequest::SUBJECT_NOT_SET: break;
+    case v1::ExplainRequest::kModel: return Within("model", ExplainModel(request, limits, response));
+    case v1::ExplainRequest::kRotary: {
+      ResolvedRotary resolved;
+      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(request.precision(), std::nullopt));
+      auto settings = ReadRotarySettings(request.rotary());
+      if (!settings.ok()) return Within("rotary", settings.status());
+      auto rotary = Rotary::Create(*std::move(settings), resolved.precision.frequencies, limits);
+      if (!rotary.ok()) return Within("rotary", rotary.status());
+      resolved.rotary = *std::move(rotary);
+      return ExplainRotary(request, resolved, limits, response->add_layers()->mutable_info());
+    }
+    case v1::ExplainRequest::kAlibi: {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
+      auto alibi = ReadAlibi({payloads, limits}, request.alibi());
+      if (!alibi.ok()) return Within("alibi", alibi.status());
+      return Within("alibi", ExplainAlibi(*std::move(alibi), precision, {}, limits,
+                                          response->add_layers()->mutable_info()));
+    }
+  }
+  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or alibi");
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::ExplainResponse* response) {
+  POSENC_RETURN_IF_ERROR(Explain(request, payloads, limits, response));
+  Job job;
+  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
+  return job;
+}
+
+}  // namespace posenc::wire

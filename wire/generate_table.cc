@@ -1,0 +1,135 @@
+#include "posenc/generate_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "wire/operations.h"
+#include "wire/read.h"
+#include "wire/rotary_source.h"
+
+namespace posenc::wire {
+namespace {
+
+struct PreparedTable {
+  std::shared_ptr<const TableGeneration> generation;
+  DType dtype;
+  v1::AnswerInfo info;
+};
+
+// Rows: of the positions where they say, else `count`.
+absl::StatusOr<int64_t> Rows(const v1::GenerateTableRequest& request, const Positions& positions) {
+  std::optional<int64_t> rows;
+  if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
+    if (!ids->ids.shared) {
+      return InvalidArgument("MISMATCH", "positions.ids.shape", "of rank 2", "a table's positions are [rows]");
+    }
+    rows = ids->ids.columns;
+  } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
+    int64_t sum = 0;
+    for (const PositionLine& line : segments->lines) {
+      if (line.count < 0 || __builtin_add_overflow(sum, line.count, &sum)) {
+        return InvalidArgument("OUT_OF_RANGE", "positions.segments", "", "every count must be at least 0, the sum below 2^63");
+      }
+    }
+    rows = sum;
+  } else if (!request.has_count()) {
+    return InvalidArgument("MISSING", "count", "", "is required with positions.offset");
+  }
+  if (rows && request.has_count() && request.count() != *rows) {
+    return InvalidArgument("MISMATCH", "count", fmt::format("{}", request.count()),
+                           fmt::format("the positions are {}", *rows));
+  }
+  return rows.value_or(request.count());
+}
+
+absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& request, const Payloads& payloads,
+                                           const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(request.rotary(), request.precision(), limits));
+  if (!resolved.rotary) {
+    return InvalidArgument("UNSUPPORTED", "rotary.model", "",
+                           fmt::format("layers of type \"{}\" have no rotary embedding, hence no table",
+                                       Quote(resolved.layer_type)));
+  }
+  GenerateTable call;
+  POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+  POSENC_ASSIGN_OR_RETURN(call.form, (Choose<v1::TableForm, TableForm>(
+                                         "form", request.form(),
+                                         {{v1::TABLE_FORM_HALF_WIDTH, TableForm::kHalfWidth},
+                                          {v1::TABLE_FORM_DUPLICATED, TableForm::kDuplicated},
+                                          {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved}})));
+  POSENC_ASSIGN_OR_RETURN(call.positions, Reader({payloads, limits}).ReadPositions(request.positions()));
+  POSENC_ASSIGN_OR_RETURN(call.rows, Rows(request, call.positions));
+  PreparedTable prepared;
+  prepared.dtype = call.dtype;
+  auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), limits);
+  POSENC_RETURN_IF_ERROR(generation.status());
+  prepared.generation = std::make_shared<const TableGeneration>(*std::move(generation));
+  WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(), &prepared.info);
+  return prepared;
+}
+
+// A job for rows [row_begin, row_begin + rows) into cos and sin, whose size has been checked.
+Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Tensor* cos, v1::Tensor* sin) {
+  const TensorShape shape{table.dtype, {rows, table.generation->width()}};
+  WriteShape(shape, cos);
+  WriteShape(shape, sin);
+  const size_t bytes = rows * table.generation->width() * SizeOf(table.dtype);
+  Job job;
+  job.outputs = {{cos, bytes}, {sin, bytes}};
+  job.run = [generation = table.generation, row_begin, rows](absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                                             const Cancellation& cancelled) {
+    return generation->Run(row_begin, rows, buffers[0], buffers[1], pool, cancelled);
+  };
+  return job;
+}
+
+// Twice the bytes of `rows` rows, for cosines and sines, within the limit for an answer.
+absl::StatusOr<int64_t> CheckedBytes(const PreparedTable& table, int64_t rows, const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, table.generation->Bytes(rows, limits));
+  int64_t both;
+  if (__builtin_mul_overflow(bytes, 2, &both)) both = std::numeric_limits<int64_t>::max();
+  POSENC_RETURN_IF_ERROR(CheckOutput(both, limits));
+  return both;
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::GenerateTableResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(PreparedTable table, PrepareTable(request, payloads, limits));
+  POSENC_RETURN_IF_ERROR(CheckedBytes(table, table.generation->rows(), limits).status());
+  *response->mutable_info() = std::move(table.info);
+  return RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin());
+}
+
+absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const Payloads& payloads,
+                                   const Limits& limits) {
+  if (!request.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  auto prepared = PrepareTable(request.table(), payloads, limits);
+  if (!prepared.ok()) return Within("table", prepared.status());
+  auto table = std::make_shared<PreparedTable>(*std::move(prepared));
+
+  TileStream stream;
+  stream.rows = table->generation->rows();
+  if (request.has_rows_per_tile() && request.rows_per_tile() < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "rows_per_tile", fmt::format("{}", request.rows_per_tile()),
+                           "must be at least 1");
+  }
+  constexpr int64_t kTileBytes = int64_t{1} << 20;
+  const int64_t row_bytes = 2 * table->generation->width() * static_cast<int64_t>(SizeOf(table->dtype));
+  stream.rows_per_tile =
+      request.has_rows_per_tile() ? request.rows_per_tile() : std::max<int64_t>(kTileBytes / row_bytes, 1);
+  POSENC_RETURN_IF_ERROR(CheckedBytes(*table, std::min(stream.rows_per_tile, stream.rows), limits).status());
+  stream.tile = [table, rows = stream.rows, rows_per_tile = stream.rows_per_tile](
+                    int64_t row_begin, v1::StreamTableResponse* response) {
+    if (row_begin == 0) *response->mutable_info() = table->info;
+    response->set_row_begin(row_begin);
+    return RowsJob(*table, row_begin, std::min(rows_per_tile, rows - row_begin), response->mutable_cos(),
+                   response->mutable_sin());
+  };
+  return stream;
+}
+
+}  // namespace posenc::wire

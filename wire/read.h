@@ -1,0 +1,85 @@
+// From messages to the library's types: the small pieces that every request is made of.
+//
+// Errors name the field by its path from `field` on.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <google/protobuf/generated_enum_reflection.h>
+
+#include "absl/status/statusor.h"
+#include "posenc/limits.h"
+#include "posenc/model/model.h"
+#include "posenc/spec.h"
+#include "posenc/status.h"
+#include "posenc/tensor.h"
+#include "posenc/v1/service.pb.h"
+#include "wire/payloads.h"
+
+namespace posenc::wire {
+
+// The pairs of equal values of a proto enum and one of ours; a proto value without a pair (_UNSPECIFIED) is not allowed.
+template <class Proto, class Ours>
+using EnumPairs = std::initializer_list<std::pair<Proto, Ours>>;
+
+// The value that stands beside `value`, or INVALID_ARGUMENT listing the choices.
+template <class Proto, class Ours>
+absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs<Proto, Ours>& pairs) {
+  std::string names;
+  const auto* descriptor = google::protobuf::GetEnumDescriptor<Proto>();
+  for (const auto& [proto, ours] : pairs) {
+    if (proto == value) return ours;
+    names += (names.empty() ? "" : ", ") + std::string(descriptor->FindValueByNumber(proto)->name());
+  }
+  return InvalidArgument("MISSING", field, "", "has no default: one of " + names);
+}
+
+// The same the other way round; `value` must be among the pairs.
+template <class Proto, class Ours>
+Proto Name(Ours value, const EnumPairs<Proto, Ours>& pairs) {
+  for (const auto& [proto, ours] : pairs) {
+    if (ours == value) return proto;
+  }
+  std::abort();
+}
+
+inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
+    {v1::DATA_TYPE_FP32, DType::kFP32},   {v1::DATA_TYPE_FP16, DType::kFP16},   {v1::DATA_TYPE_BF16, DType::kBF16},
+    {v1::DATA_TYPE_FP64, DType::kFP64},   {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
+    {v1::DATA_TYPE_BOOL, DType::kBOOL},
+};
+inline constexpr EnumPairs<v1::Pairing, Pairing> kPairings = {
+    {v1::PAIRING_INTERLEAVED, Pairing::kInterleaved},
+    {v1::PAIRING_HALF_SPLIT, Pairing::kHalfSplit},
+};
+
+// What a request's messages are read with.
+struct Reader {
+  const Payloads& payloads;
+  const Limits& limits;
+
+  // Type and shape, checked against the number of bytes.
+  absl::StatusOr<TensorShape> Shape(std::string_view field, const v1::Tensor& tensor) const;
+  // INT32, INT64, FP32 or FP64 values of a tensor [n] (shared) or [b, n]; integers at most 2^53 in magnitude.
+  absl::StatusOr<Matrix<double>> Numbers(std::string_view field, const v1::Tensor& tensor) const;
+  // BOOL [b, n] or [n].
+  absl::StatusOr<Matrix<uint8_t>> Flags(std::string_view field, const v1::Tensor& tensor) const;
+  absl::StatusOr<Positions> ReadPositions(const v1::Positions& message) const;
+};
+
+absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing);
+absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& message);
+absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message);
+// model: the class's own axes, where a config.json is given.
+absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std::optional<Precision>& model);
+
+// The way back.
+void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message);
+void WritePrecision(const Precision& precision, v1::PrecisionAxes* axes);
+void WriteShape(const TensorShape& shape, v1::Tensor* tensor);
+
+}  // namespace posenc::wire

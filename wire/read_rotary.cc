@@ -1,0 +1,171 @@
+#include <google/protobuf/reflection.h>
+
+#include <string>
+
+#include "wire/read.h"
+
+namespace posenc::wire {
+namespace {
+
+constexpr EnumPairs<v1::FrequencyArithmetic, Frequencies> kFrequencies = {
+    {v1::FREQUENCY_ARITHMETIC_EXACT, Frequencies::kExact},
+    {v1::FREQUENCY_ARITHMETIC_FLOAT64, Frequencies::kFloat64},
+    {v1::FREQUENCY_ARITHMETIC_FLOAT32, Frequencies::kFloat32},
+};
+constexpr EnumPairs<v1::TableDtype, TableDtype> kTableDtypes = {
+    {v1::TABLE_DTYPE_FLOAT32, TableDtype::kFloat32},
+    {v1::TABLE_DTYPE_TENSOR, TableDtype::kTensor},
+    {v1::TABLE_DTYPE_FLOAT64, TableDtype::kFloat64},
+};
+constexpr EnumPairs<v1::Rounding, Rounding> kRoundings = {
+    {v1::ROUNDING_ONCE, Rounding::kOnce},
+    {v1::ROUNDING_EACH_OPERATION, Rounding::kEachOperation},
+};
+constexpr EnumPairs<v1::LongropeBranch, LongropeBranch> kBranches = {
+    {v1::LONGROPE_BRANCH_UNSPECIFIED, LongropeBranch::kBySeqLen},
+    {v1::LONGROPE_BRANCH_SHORT, LongropeBranch::kShort},
+    {v1::LONGROPE_BRANCH_LONG, LongropeBranch::kLong},
+};
+
+// The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps them.
+struct FromMessage {
+  const v1::RopeParameters& message;
+  const google::protobuf::FieldDescriptor* Field(std::string_view name) const {
+    return message.GetDescriptor()->FindFieldByName(std::string(name));
+  }
+  void operator()(std::string_view name, std::optional<double>& field) const {
+    const auto* reflection = message.GetReflection();
+    if (reflection->HasField(message, Field(name))) field = reflection->GetDouble(message, Field(name));
+  }
+  void operator()(std::string_view name, std::optional<bool>& field) const {
+    const auto* reflection = message.GetReflection();
+    if (reflection->HasField(message, Field(name))) field = reflection->GetBool(message, Field(name));
+  }
+  void operator()(std::string_view name, std::vector<double>& field) const {
+    const auto values = message.GetReflection()->GetRepeatedFieldRef<double>(message, Field(name));
+    field.assign(values.begin(), values.end());
+  }
+  void operator()(std::string_view, LongropeBranch& field) const {
+    field = *Choose("longrope_branch", message.longrope_branch(), kBranches);
+  }
+};
+
+struct ToMessage {
+  v1::RopeParameters* message;
+  const google::protobuf::FieldDescriptor* Field(std::string_view name) const {
+    return message->GetDescriptor()->FindFieldByName(std::string(name));
+  }
+  void operator()(std::string_view name, const std::optional<double>& field) const {
+    if (field) message->GetReflection()->SetDouble(message, Field(name), *field);
+  }
+  void operator()(std::string_view name, const std::optional<bool>& field) const {
+    if (field) message->GetReflection()->SetBool(message, Field(name), *field);
+  }
+  void operator()(std::string_view name, const std::vector<double>& field) const {
+    for (double value : field) message->GetReflection()->AddDouble(message, Field(name), value);
+  }
+  void operator()(std::string_view, const LongropeBranch& field) const {
+    message->set_longrope_branch(Name(field, kBranches));
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing) {
+  if (pairing == v1::PAIRING_UNSPECIFIED) return std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(const Pairing ours, Choose(field, pairing, kPairings));
+  return ours;
+}
+
+absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& message) {
+  RotarySettings settings;
+  switch (message.frequencies_case()) {
+    case v1::RotarySettings::FREQUENCIES_NOT_SET: break;
+    case v1::RotarySettings::kRopeParameters: {
+      RopeParameters parameters;
+      parameters.rope_type = message.rope_parameters().rope_type();
+      VisitFields(parameters, FromMessage{message.rope_parameters()});
+      settings.frequencies = std::move(parameters);
+      break;
+    }
+    case v1::RotarySettings::kGivenFrequencies: {
+      const v1::GivenFrequencies& given = message.given_frequencies();
+      GivenFrequencies frequencies{{given.inv_freq().begin(), given.inv_freq().end()}, {}};
+      if (given.has_attention_scaling()) frequencies.attention_scaling = given.attention_scaling();
+      settings.frequencies = std::move(frequencies);
+      break;
+    }
+  }
+  if (message.has_rotary_dim()) settings.rotary_dim = message.rotary_dim();
+  if (message.has_head_dim()) settings.head_dim = message.head_dim();
+  if (message.has_max_position_embeddings()) settings.max_position_embeddings = message.max_position_embeddings();
+  POSENC_ASSIGN_OR_RETURN(settings.input_pairing, ReadPairing("input_pairing", message.input_pairing()));
+  POSENC_ASSIGN_OR_RETURN(settings.output_pairing, ReadPairing("output_pairing", message.output_pairing()));
+  return settings;
+}
+
+void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message) {
+  if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
+    message->mutable_rope_parameters()->set_rope_type(parameters->rope_type);
+    VisitFields(*parameters, ToMessage{message->mutable_rope_parameters()});
+  } else if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
+    message->mutable_given_frequencies()->mutable_inv_freq()->Assign(given->inv_freq.begin(), given->inv_freq.end());
+    if (given->attention_scaling) {
+      message->mutable_given_frequencies()->set_attention_scaling(*given->attention_scaling);
+    }
+  }
+  if (settings.rotary_dim) message->set_rotary_dim(*settings.rotary_dim);
+  if (settings.head_dim) message->set_head_dim(*settings.head_dim);
+  if (settings.max_position_embeddings) message->set_max_position_embeddings(*settings.max_position_embeddings);
+  if (settings.input_pairing) message->set_input_pairing(Name(*settings.input_pairing, kPairings));
+  if (settings.output_pairing) message->set_output_pairing(Name(*settings.output_pairing, kPairings));
+}
+
+absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message) {
+  ModelSource source;
+  source.config_json = message.config_json();
+  source.component = message.component();
+  switch (message.layer_case()) {
+    case v1::ModelConfig::LAYER_NOT_SET: break;
+    case v1::ModelConfig::kLayerType: source.layer = message.layer_type(); break;
+    case v1::ModelConfig::kLayerIndex: source.layer = message.layer_index(); break;
+  }
+  POSENC_ASSIGN_OR_RETURN(source.input_pairing, ReadPairing("input_pairing", message.input_pairing()));
+  POSENC_ASSIGN_OR_RETURN(source.output_pairing, ReadPairing("output_pairing", message.output_pairing()));
+  return source;
+}
+
+absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std::optional<Precision>& model) {
+  switch (message.choice_case()) {
+    case v1::Precision::CHOICE_NOT_SET: return kExactPrecision;
+    case v1::Precision::kAxes: {
+      const v1::PrecisionAxes& axes = message.axes();
+      Precision precision;
+      POSENC_ASSIGN_OR_RETURN(precision.frequencies,
+                              Choose("precision.axes.frequencies", axes.frequencies(), kFrequencies));
+      POSENC_ASSIGN_OR_RETURN(precision.table_dtype,
+                              Choose("precision.axes.table_dtype", axes.table_dtype(), kTableDtypes));
+      POSENC_ASSIGN_OR_RETURN(precision.rounding, Choose("precision.axes.rounding", axes.rounding(), kRoundings));
+      return precision;
+    }
+    case v1::Precision::kPreset: break;
+  }
+  if (message.preset() == v1::PRECISION_PRESET_MODEL) {
+    if (model) return *model;
+    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "needs a config.json that says whose");
+  }
+  return Choose<v1::PrecisionPreset, Precision>("precision.preset", message.preset(),
+                                                {{v1::PRECISION_PRESET_EXACT, kExactPrecision},
+                                                 {v1::PRECISION_PRESET_F32, kF32Precision},
+                                                 {v1::PRECISION_PRESET_HF_EAGER, kHfEagerPrecision},
+                                                 {v1::PRECISION_PRESET_VLLM, kVllmPrecision},
+                                                 {v1::PRECISION_PRESET_FLUX, kFluxPrecision}});
+}
+
+void WritePrecision(const Precision& precision, v1::PrecisionAxes* axes) {
+  axes->set_frequencies(Name(precision.frequencies, kFrequencies));
+  axes->set_table_dtype(Name(precision.table_dtype, kTableDtypes));
+  axes->set_rounding(Name(precision.rounding, kRoundings));
+}
+
+}  // namespace posenc::wire
