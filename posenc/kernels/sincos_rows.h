@@ -4,8 +4,15 @@
 //   kExact    cos(p * f) * a (or / a) as if in infinite precision, rounded once, directly to `dtype`.
 //   kFloat32  angle = fl32(fl32(p) * f); cos rounded to float32; times (divided by) fl32(a) rounded to float32;
 //             then rounded to `dtype`. f holds float32 values.
-//   kFloat64  the same in float64: angle = fl64(p * f); cos rounded to float64; times a rounded to float64; then `dtype`.
-// An angle of exactly zero gives cos = a and sin = +0.
+//   kFloat64  the same in float64: angle = fl64(p * f); cos rounded to float64; times a rounded to float64; then
+//             rounded to `dtype`.
+//
+// An angle of exactly zero gives cos = a (or 1/a) and sin = +0, whatever the signs. kExact with a = 0 gives +0 only.
+// Results may be subnormal, signed zeros or infinite as `dtype` has it; an angle that overflows in kFloat32 or kFloat64
+// gives NaN.
+//
+// Vector code with a proven error bound, and MPFR for the entries that it cannot decide (docs/exact-tables.md): about
+// one pair in four million, and all with angles beyond 2^44 or below 2^-500, at some microseconds each.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,263 @@
+#include "posenc/kernels/sincos_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "posenc/kernels/sincos_slow.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "posenc/kernels/sincos_rows.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "posenc/kernels/narrow_format-inl.h"
+#include "posenc/kernels/sincos_fast-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::ScalableTag<double>;
+
+// A piece of a row, in double: first the frequencies, padded to whole vectors with 0 (an angle that cannot fail), then
+// its cosines and sines, already rounded.
+constexpr size_t kTile = 256;
+static_assert(kTile % hn::MaxLanes(Doubles()) == 0);
+
+struct Tile {
+  HWY_ALIGN double inv_freq[kTile];
+  HWY_ALIGN double cos[kTile];
+  HWY_ALIGN double sin[kTile];
+  uint16_t unproven[kTile];
+  size_t unproven_count;
+};
+
+// What is the same for all entries of a run.
+struct Constants {
+  DoubleDouble scale;   // by which the first rounded value is multiplied: a or 1/a for kExact, else 1
+  double zero_cos;      // the first rounded value of the cosine at angle zero
+  NarrowFormat format;  // of the first rounding, unless it is FP64
+  bool scale_in_range;  // else all is for the slow path
+};
+
+Constants ConstantsOf(const SinCosRows& work) {
+  Constants constants{{1.0, 0.0}, 1.0, NarrowFormatOf(FirstRounding(work)), true};
+  if (work.frequencies != Frequencies::kExact || work.scale == 1.0) return constants;
+  constants.zero_cos = SinCosSlow(work, 0.0, 0.0).cos;
+  constants.scale.hi = work.scale;
+  if (work.divide) {
+    constants.scale.hi = 1.0 / work.scale;
+    constants.scale.lo = std::fma(-constants.scale.hi, work.scale, 1.0) / work.scale;
+  }
+  const double magnitude = std::abs(constants.scale.hi);
+  constants.scale_in_range = magnitude >= 0x1p-300 && magnitude <= 0x1p300;
+  return constants;
+}
+
+// x_hi + x_lo = the recipe's angle, with the lanes where it is zero.
+template <Frequencies kFrequencies, class D, class V>
+HWY_INLINE hn::Mask<D> Angle(D d, V position, V inv_freq, V& x_hi, V& x_lo) {
+  if constexpr (kFrequencies == Frequencies::kExact) {
+    x_hi = TwoProduct(d, position, inv_freq, x_lo);
+    return hn::Or(hn::Eq(position, hn::Zero(d)), hn::Eq(inv_freq, hn::Zero(d)));
+  } else {
+    x_hi = hn::Mul(position, inv_freq);
+    if constexpr (kFrequencies == Frequencies::kFloat32) x_hi = RoundTo(d, x_hi, NarrowFormatOf(DType::kFP32));
+    x_lo = hn::Zero(d);
+    return hn::Eq(x_hi, hn::Zero(d));
+  }
+}
+
+// Ziv's test: `value` is rounded in place; true where everything within the error bound rounds to the same number.
+// The rounding error of the sum value + error is far below the slack in the bounds.
+template <class D, class V>
+HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constants, V& value) {
+  const V magnitude = hn::Abs(value);
+  const V error = hn::MulAdd(magnitude, hn::Set(d, kNarrowRelative), turn_error);
+  const V shift = RoundingShift(d, value, constants.format);
+  const V rounded = RoundBy(shift, hn::Sub(value, error));
+  // Below this size of the error one shift serves the whole interval, and its ends have the sign of its middle.
+  const auto usable = hn::Gt(magnitude, hn::Mul(turn_error, hn::Set(d, 0x1p31)));
+  const auto proven = hn::And(hn::Eq(rounded, RoundBy(shift, hn::Add(value, error))), usable);
+  value = hn::CopySign(rounded, value);
+  return proven;
+}
+template <class D, class V>
+HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constants, V& value, V value_lo) {
+  V lo;
+  value = Multiply(d, value, value_lo, hn::Set(d, constants.scale.hi), hn::Set(d, constants.scale.lo), lo);
+  value = FastTwoSum(value, lo, lo);
+  const V error = hn::MulAdd(hn::Abs(value), hn::Set(d, kWideRelative), turn_error);
+  const V rounded = hn::Add(value, hn::Sub(lo, error));
+  const auto proven = hn::Eq(rounded, hn::Add(value, hn::Add(lo, error)));
+  value = rounded;
+  return proven;
+}
+
+template <bool kWide, class D, class V>
+HWY_INLINE hn::Mask<D> RoundedSinCos(D d, V x_hi, V x_lo, const Constants& constants, V& cos, V& sin) {
+  const V scale = hn::Set(d, constants.scale.hi);
+  V turns;
+  if constexpr (kWide) {
+    V cos_lo, sin_lo;
+    WideSinCos(d, x_hi, x_lo, cos, cos_lo, sin, sin_lo, turns);
+    const V turn_error = hn::Mul(turns, hn::Mul(hn::Abs(scale), hn::Set(d, kWidePerTurn)));
+    const auto cos_proven = RoundIfProven(d, turn_error, constants, cos, cos_lo);
+    return hn::And(cos_proven, RoundIfProven(d, turn_error, constants, sin, sin_lo));
+  } else {
+    NarrowSinCos(d, x_hi, x_lo, cos, sin, turns);
+    cos = hn::Mul(cos, scale);
+    sin = hn::Mul(sin, scale);
+    const V turn_error = hn::Mul(turns, hn::Mul(hn::Abs(scale), hn::Set(d, kNarrowPerTurn)));
+    const auto cos_proven = RoundIfProven(d, turn_error, constants, cos);
+    return hn::And(cos_proven, RoundIfProven(d, turn_error, constants, sin));
+  }
+}
+
+// Cosines and sines of one position and the tile's first `count` frequencies, and which of them are not proven.
+template <Frequencies kFrequencies, bool kWide>
+HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t count, Tile& tile) {
+  const Doubles d;
+  using V = hn::Vec<Doubles>;
+  const size_t lanes = hn::Lanes(d);
+  // Far from these bounds nothing in the fast path can overflow or underflow; a NaN fails every comparison below.
+  const double size = std::abs(position);
+  const bool usable = constants.scale_in_range && (size == 0 || (size >= 0x1p-800 && size <= 0x1p900));
+  const V p = hn::Set(d, usable ? position : std::numeric_limits<double>::quiet_NaN());
+  tile.unproven_count = 0;
+  for (size_t i = 0; i < count; i += lanes) {
+    V x_hi, x_lo, cos, sin;
+    const auto zero = Angle<kFrequencies>(d, p, hn::Load(d, tile.inv_freq + i), x_hi, x_lo);
+    auto proven = RoundedSinCos<kWide>(d, x_hi, x_lo, constants, cos, sin);
+    const V x_size = hn::Abs(x_hi);
+    proven = hn::And(proven, hn::And(hn::Ge(x_size, hn::Set(d, kFastMin)), hn::Le(x_size, hn::Set(d, kFastMax))));
+    proven = hn::Or(proven, zero);
+    hn::Store(hn::IfThenElse(zero, hn::Set(d, constants.zero_cos), cos), d, tile.cos + i);
+    hn::Store(hn::IfThenZeroElse(zero, sin), d, tile.sin + i);
+    if (HWY_LIKELY(hn::AllTrue(d, proven))) continue;
+    uint8_t bits[(kTile + 7) / 8];
+    hn::StoreMaskBits(d, proven, bits);
+    for (size_t lane = 0; lane < std::min(lanes, count - i); ++lane) {
+      const bool lane_proven = (bits[lane / 8] >> (lane % 8) & 1) != 0;
+      if (!lane_proven) tile.unproven[tile.unproven_count++] = static_cast<uint16_t>(i + lane);
+    }
+  }
+}
+
+// The second step of kFloat32 and kFloat64: times (or divided by) a in that type, then rounded to dtype.
+template <class D, class V>
+HWY_INLINE V ScaledBy(D d, V v, hn::TFromD<D> a, bool divide) {
+  return divide ? hn::Div(v, hn::Set(d, a)) : hn::Mul(v, hn::Set(d, a));
+}
+void ScaleAndRound(const SinCosRows& work, size_t count, double* values) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> df;
+  const NarrowFormat format = NarrowFormatOf(work.dtype);
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto v = hn::Load(d, values + i);
+    auto scaled = v;
+    if (work.frequencies == Frequencies::kFloat32) {
+      scaled = hn::PromoteTo(d, ScaledBy(df, ToFloat(d, v), static_cast<float>(work.scale), work.divide));
+    } else {
+      scaled = ScaledBy(d, v, work.scale, work.divide);
+    }
+    if (work.dtype != DType::kFP64) scaled = RoundTo(d, scaled, format);
+    // A zero is the sine of angle zero, which stays +0.
+    hn::Store(hn::IfThenZeroElse(hn::Eq(v, hn::Zero(d)), scaled), d, values + i);
+  }
+}
+
+template <DType kDType>
+void StoreTile(const double* values, size_t count, void* out) {
+  const Doubles d;
+  const hn::CappedTag<double, 1> d1;
+  uint8_t* bytes = static_cast<uint8_t*>(out);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    StoreAs<kDType>(d, hn::Load(d, values + i), bytes + i * SizeOf(kDType));
+  }
+  for (; i < count; ++i) StoreAs<kDType>(d1, hn::Load(d1, values + i), bytes + i * SizeOf(kDType));
+}
+
+using FillFunction = void (*)(const Constants&, double, size_t, Tile&);
+using StoreFunction = void (*)(const double*, size_t, void*);
+
+FillFunction FillFunctionFor(const SinCosRows& work) {
+  switch (work.frequencies) {
+    case Frequencies::kExact:
+      return work.dtype == DType::kFP64 ? FillTile<Frequencies::kExact, true> : FillTile<Frequencies::kExact, false>;
+    case Frequencies::kFloat32:
+      return FillTile<Frequencies::kFloat32, false>;
+    case Frequencies::kFloat64:
+      return FillTile<Frequencies::kFloat64, true>;
+  }
+  __builtin_unreachable();
+}
+
+StoreFunction StoreFunctionFor(DType dtype) {
+  switch (dtype) {
+    case DType::kFP64:
+      return StoreTile<DType::kFP64>;
+    case DType::kFP16:
+      return StoreTile<DType::kFP16>;
+    case DType::kBF16:
+      return StoreTile<DType::kBF16>;
+    default:
+      return StoreTile<DType::kFP32>;
+  }
+}
+
+void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path) {
+  const Constants constants = ConstantsOf(work);
+  const FillFunction fill = FillFunctionFor(work);
+  const StoreFunction store = StoreFunctionFor(work.dtype);
+  const size_t element = SizeOf(work.dtype);
+  const bool rounded_again =
+      work.frequencies != Frequencies::kExact && (work.scale != 1.0 || work.dtype != FirstRounding(work));
+  Tile tile;
+  for (size_t first = 0; first < work.pairs; first += kTile) {
+    const size_t count = std::min(kTile, work.pairs - first);
+    std::fill_n(std::copy_n(work.inv_freq + first, count, tile.inv_freq), kTile - count, 0.0);
+    for (size_t row = begin; row < end; ++row) {
+      // float32(p) of a float32 recipe is taken here, once a row.
+      const double position =
+          work.frequencies == Frequencies::kFloat32 ? static_cast<float>(work.positions[row]) : work.positions[row];
+      fill(constants, position, count, tile);
+      for (size_t k = 0; slow_path != nullptr && k < tile.unproven_count; ++k) {
+        const size_t pair = tile.unproven[k];
+        const CosSin value = slow_path(work, position, tile.inv_freq[pair]);
+        tile.cos[pair] = value.cos;
+        tile.sin[pair] = value.sin;
+      }
+      if (rounded_again) {
+        ScaleAndRound(work, count, tile.cos);
+        ScaleAndRound(work, count, tile.sin);
+      }
+      const size_t offset = (row * work.pairs + first) * element;
+      store(tile.cos, count, static_cast<uint8_t*>(work.cos) + offset);
+      store(tile.sin, count, static_cast<uint8_t*>(work.sin) + offset);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc {
+
+HWY_EXPORT(RunOnTarget);
+
+void RunWithSlowPath(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path) {
+  HWY_DYNAMIC_DISPATCH(RunOnTarget)(work, begin, end, slow_path);
+}
+
+void Run(const SinCosRows& work, size_t begin, size_t end) { RunWithSlowPath(work, begin, end, SinCosSlow); }
+
+}  // namespace posenc
+#endif  // HWY_ONCE

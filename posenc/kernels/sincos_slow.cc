@@ -1,0 +1,138 @@
+#include "posenc/kernels/sincos_slow.h"
+
+#include <mpfr.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace posenc {
+namespace {
+
+class Number {
+ public:
+  explicit Number(mpfr_prec_t precision) { mpfr_init2(value_, precision); }
+  Number(const Number&) = delete;
+  Number& operator=(const Number&) = delete;
+  ~Number() { mpfr_clear(value_); }
+  operator mpfr_ptr() { return value_; }
+
+ private:
+  mpfr_t value_;
+};
+
+// MPFR keeps pi per thread and forgets to free it when the thread ends.
+struct CacheOwner {
+  ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
+};
+
+struct Format {
+  int precision;    // significant bits, the hidden one included
+  int least;        // the smallest positive value is 2^least
+  double overflow;  // the first power of two that is too large
+};
+
+Format FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFP32:
+      return {24, -149, 0x1p128};
+    case DType::kFP16:
+      return {11, -24, 0x1p16};
+    case DType::kBF16:
+      return {8, -133, 0x1p128};
+    default:
+      return {53, -1074, std::numeric_limits<double>::infinity()};
+  }
+}
+
+// `value` rounded to nearest, ties to even, subnormals and infinity included.
+double Round(mpfr_srcptr value, const Format& format) {
+  if (mpfr_zero_p(value)) return mpfr_signbit(value) ? -0.0 : 0.0;
+  const int64_t exponent = mpfr_get_exp(value);  // |value| in [2^(exponent-1), 2^exponent)
+  const int64_t quantum = std::max<int64_t>(exponent - format.precision, format.least);
+  if (quantum > 1024) return std::copysign(std::numeric_limits<double>::infinity(), mpfr_sgn(value));
+  Number multiple(mpfr_get_prec(value));
+  mpfr_mul_2si(multiple, value, -quantum, MPFR_RNDN);
+  mpfr_roundeven(multiple, multiple);
+  const double rounded = std::ldexp(mpfr_get_d(multiple, MPFR_RNDN), static_cast<int>(quantum));
+  if (std::abs(rounded) < format.overflow) return rounded;
+  return std::copysign(std::numeric_limits<double>::infinity(), rounded);
+}
+
+// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number.
+bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
+  const mpfr_prec_t precision = mpfr_get_prec(value);
+  Number error(precision), low(precision + 8), high(precision + 8);
+  mpfr_mul_2si(error, value, 3 - precision, MPFR_RNDN);
+  mpfr_sub(low, value, error, MPFR_RNDN);
+  mpfr_add(high, value, error, MPFR_RNDN);
+  rounded = Round(low, format);
+  return std::bit_cast<uint64_t>(rounded) == std::bit_cast<uint64_t>(Round(high, format));
+}
+
+CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide, DType dtype) {
+  static thread_local CacheOwner cache_owner;
+  if (!divide && scale == 0) return {0.0, 0.0};
+  if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
+    return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+  }
+  const Format format = FormatOf(dtype);
+  Number angle(2 * std::numeric_limits<double>::digits);  // holds the product of two doubles exactly
+  mpfr_set_d(angle, position, MPFR_RNDN);
+  mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
+
+  // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse). The cosine and sine of
+  // any other double product are transcendental, so that some precision settles them.
+  CosSin result{0.0, 0.0};
+  const bool zero = mpfr_zero_p(angle);
+  bool have_cos = false;
+  bool have_sin = zero;
+  for (mpfr_prec_t precision = 128; !have_cos || !have_sin; precision *= 2) {
+    Number cos(precision), sin(precision);
+    mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
+    const auto apply_scale = [&](mpfr_ptr value) {
+      return divide ? mpfr_div_d(value, value, scale, MPFR_RNDN) : mpfr_mul_d(value, value, scale, MPFR_RNDN);
+    };
+    const bool exact = apply_scale(cos) == 0 && zero;
+    apply_scale(sin);
+    if (!have_cos) {
+      have_cos = exact || RoundIfCertain(cos, format, result.cos);
+      if (exact) result.cos = Round(cos, format);
+    }
+    if (!have_sin) have_sin = RoundIfCertain(sin, format, result.sin);
+  }
+  return result;
+}
+
+}  // namespace
+
+DType FirstRounding(const SinCosRows& work) {
+  switch (work.frequencies) {
+    case Frequencies::kExact:
+      return work.dtype;
+    case Frequencies::kFloat32:
+      return DType::kFP32;
+    case Frequencies::kFloat64:
+      return DType::kFP64;
+  }
+  __builtin_unreachable();
+}
+
+CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq) {
+  switch (work.frequencies) {
+    case Frequencies::kExact:
+      return RoundedSinCos(position, inv_freq, work.scale, work.divide, work.dtype);
+    case Frequencies::kFloat32: {
+      const double position32 = static_cast<float>(position);
+      const float angle = static_cast<float>(position32 * inv_freq);  // exact, then rounded
+      return RoundedSinCos(angle, 1.0, 1.0, false, DType::kFP32);
+    }
+    case Frequencies::kFloat64:
+      return RoundedSinCos(position * inv_freq, 1.0, 1.0, false, DType::kFP64);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace posenc

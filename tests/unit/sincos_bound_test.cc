@@ -1,0 +1,153 @@
+// The error bounds of sincos_fast-inl.h, on every target, against MPFR.
+
+#include <gtest/gtest.h>
+#include <mpfr.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <random>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tests/unit/sincos_bound_test.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "posenc/kernels/sincos_fast-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// For each angle x_hi + x_lo: the narrow cosine and sine, then the wide ones as hi, lo, hi, lo, then |n|.
+constexpr size_t kOutputs = 7;
+
+void Evaluate(const double* x_hi, const double* x_lo, size_t count, double* out) {
+  const hn::CappedTag<double, 8> d;
+  using V = hn::Vec<decltype(d)>;
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN double values[kOutputs][8];
+  for (size_t i = 0; i + lanes <= count; i += lanes) {
+    V cos, sin, cos_hi, cos_lo, sin_hi, sin_lo, turns;
+    NarrowSinCos(d, hn::LoadU(d, x_hi + i), hn::LoadU(d, x_lo + i), cos, sin, turns);
+    WideSinCos(d, hn::LoadU(d, x_hi + i), hn::LoadU(d, x_lo + i), cos_hi, cos_lo, sin_hi, sin_lo, turns);
+    hn::Store(cos, d, values[0]);
+    hn::Store(sin, d, values[1]);
+    hn::Store(cos_hi, d, values[2]);
+    hn::Store(cos_lo, d, values[3]);
+    hn::Store(sin_hi, d, values[4]);
+    hn::Store(sin_lo, d, values[5]);
+    hn::Store(turns, d, values[6]);
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      for (size_t k = 0; k < kOutputs; ++k) out[(i + lane) * kOutputs + k] = values[k][lane];
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc {
+namespace {
+
+HWY_EXPORT(Evaluate);
+constexpr size_t kOutputs = HWY_NAMESPACE::kOutputs;
+
+constexpr uint64_t kSeed = 20240518;
+
+// Reference cosines and sines as unevaluated sums of two doubles: 2^-106 is far below the bounds.
+struct Angles {
+  std::vector<double> hi, lo;
+  std::vector<double> cos_hi, cos_lo, sin_hi, sin_lo;
+};
+
+void SplitInTwo(mpfr_ptr value, std::vector<double>& hi, std::vector<double>& lo) {
+  hi.push_back(mpfr_get_d(value, MPFR_RNDN));
+  mpfr_sub_d(value, value, hi.back(), MPFR_RNDN);
+  lo.push_back(mpfr_get_d(value, MPFR_RNDN));
+}
+
+void Add(Angles& angles, mpfr_srcptr exact_angle) {
+  mpfr_t angle, cos, sin;
+  mpfr_inits2(300, angle, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_set(angle, exact_angle, MPFR_RNDN);
+  SplitInTwo(angle, angles.hi, angles.lo);
+  mpfr_set_d(angle, angles.hi.back(), MPFR_RNDN);
+  mpfr_add_d(angle, angle, angles.lo.back(), MPFR_RNDN);
+  mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
+  SplitInTwo(cos, angles.cos_hi, angles.cos_lo);
+  SplitInTwo(sin, angles.sin_hi, angles.sin_lo);
+  mpfr_clears(angle, cos, sin, static_cast<mpfr_ptr>(nullptr));
+}
+
+// Of all sizes; the first turn; and as near to multiples of pi/4 as two doubles come, where the reduction cancels most
+// and where the polynomials run to the ends of their interval.
+Angles SampleAngles(size_t of_each_kind) {
+  std::mt19937_64 random(kSeed);
+  Angles angles;
+  mpfr_t angle;
+  mpfr_init2(angle, 300);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (size_t i = 0; i < of_each_kind; ++i) {
+    const double any_size = std::exp2(between(i % 8 == 0 ? -499 : -60, 44));
+    mpfr_set_d(angle, any_size, MPFR_RNDN);
+    mpfr_add_d(angle, angle, any_size * between(-0x1p-53, 0x1p-53), MPFR_RNDN);
+    Add(angles, angle);
+    mpfr_set_d(angle, between(-6.3, 6.3), MPFR_RNDN);
+    Add(angles, angle);
+    mpfr_const_pi(angle, MPFR_RNDN);
+    mpfr_mul_d(angle, angle, std::floor(std::exp2(between(0, 44.3))), MPFR_RNDN);
+    mpfr_div_ui(angle, angle, 4, MPFR_RNDN);
+    if (i % 2 == 0) mpfr_mul_d(angle, angle, 1 + between(-0x1p-50, 0x1p-50), MPFR_RNDN);
+    Add(angles, angle);
+  }
+  mpfr_clear(angle);
+  return angles;
+}
+
+// The largest share of the bound that an error takes.
+double WorstShare(const Angles& angles, size_t i, double value_hi, double value_lo, bool cosine, double bound) {
+  const double want_hi = cosine ? angles.cos_hi[i] : angles.sin_hi[i];
+  const double want_lo = cosine ? angles.cos_lo[i] : angles.sin_lo[i];
+  return std::abs((value_hi - want_hi) + (value_lo - want_lo)) / bound;
+}
+
+TEST(SinCosBound, HoldsOnEveryTarget) {
+  const Angles angles = SampleAngles(60000);
+  const size_t count = angles.hi.size();
+  std::vector<double> out(count * kOutputs);
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    HWY_DYNAMIC_DISPATCH(Evaluate)(angles.hi.data(), angles.lo.data(), count, out.data());
+    double narrow = 0, wide = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const double* value = out.data() + i * kOutputs;
+      for (const bool cosine : {true, false}) {
+        const double want = std::abs(cosine ? angles.cos_hi[i] : angles.sin_hi[i]);
+        const double narrow_bound = want * kNarrowRelative + value[6] * kNarrowPerTurn;
+        const double wide_bound = want * kWideRelative + value[6] * kWidePerTurn;
+        const size_t at = cosine ? 2 : 4;
+        narrow = std::max(narrow, WorstShare(angles, i, value[cosine ? 0 : 1], 0, cosine, narrow_bound));
+        wide = std::max(wide, WorstShare(angles, i, value[at], value[at + 1], cosine, wide_bound));
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    std::cout << hwy::TargetName(target) << ": errors up to " << narrow << " of the narrow bound, " << wide
+              << " of the wide one\n";
+    // The scaling and Ziv's test use up to a quarter of the bounds (docs/exact-tables.md).
+    EXPECT_LT(narrow, 0.75) << "seed " << kSeed;
+    EXPECT_LT(wide, 0.75) << "seed " << kSeed;
+  }
+}
+
+}  // namespace
+}  // namespace posenc
+#endif  // HWY_ONCE
