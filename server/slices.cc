@@ -8,6 +8,34 @@
 
 namespace posenc::server {
 
+bool SliceStream::Next(const void** data, int* size) {
+  if (slice_ == slices_.size()) return false;
+  const grpc::Slice& slice = slices_[slice_];
+  *data = slice.begin() + within_;
+  *size = static_cast<int>(slice.size() - within_);
+  consumed_ += *size;
+  ++slice_;
+  within_ = 0;
+  return true;
+}
+
+void SliceStream::BackUp(int count) {
+  --slice_;
+  within_ = slices_[slice_].size() - count;
+  consumed_ -= count;
+}
+
+bool SliceStream::Skip(int count) {
+  const void* data;
+  for (int size; Next(&data, &size); count -= size) {
+    if (size >= count) {
+      if (size > count) BackUp(size - count);
+      return true;
+    }
+  }
+  return count == 0;
+}
+
 SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
     : slices_(std::move(slices)), ranges_(std::move(ranges)) {
   size_t begin = 0;
