@@ -1,5 +1,7 @@
 #include "server/admission.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace posenc::server {
@@ -26,6 +28,7 @@ std::shared_ptr<Admission> Admission::Create(int64_t max_requests, int64_t max_b
 Charge Admission::EnterHandler() {
   std::lock_guard lock(mutex_);
   ++counters_.started;
+  last_entry_ = std::chrono::steady_clock::now();
   return Take(0, 0, 1);
 }
 
@@ -65,6 +68,21 @@ Admission::Counters Admission::counters() const {
 void Admission::Drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
+}
+
+bool Admission::WaitForQuiet(std::chrono::steady_clock::duration quiet,
+                             std::chrono::steady_clock::time_point deadline) {
+  for (;;) {
+    std::chrono::steady_clock::time_point until;
+    {
+      std::lock_guard lock(mutex_);
+      until = last_entry_ + quiet;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= until) return true;
+    if (now >= deadline) return false;
+    std::this_thread::sleep_until(std::min(until, deadline));
+  }
 }
 
 bool Admission::WaitForHandlers(std::chrono::steady_clock::time_point deadline) {

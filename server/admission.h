@@ -63,6 +63,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // From now on requests are refused.
   void Drain();
+  // Waits until no handler has been entered for `quiet`; false if `deadline` came first.
+  bool WaitForQuiet(std::chrono::steady_clock::duration quiet, std::chrono::steady_clock::time_point deadline);
   // Waits until no handler is in progress; false if `deadline` came first.
   bool WaitForHandlers(std::chrono::steady_clock::time_point deadline);
 
@@ -80,6 +82,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   std::condition_variable no_handlers_;
   Counters counters_;
   int64_t handlers_ = 0;
+  std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;
 };
 

@@ -26,6 +26,9 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kMiB = 1 << 20;
+// A pause between calls that counts as the end of them, and how long to wait for one.
+constexpr milliseconds kPause{100};
+constexpr milliseconds kMaxLinger{1000};
 // After the last call's end, for gRPC to end by itself.
 constexpr milliseconds kQuiet{100};
 constexpr seconds kWatchdogGrace{5};
@@ -116,8 +119,11 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
-  std::future<void> shutdown = std::async(std::launch::async, [this, timeout] {
-    grpc_server_->Shutdown(std::chrono::system_clock::now() + timeout);
+  // A call that reaches gRPC 1.51 between Shutdown() and the client's learning of it enters no handler; its client sees
+  // CANCELLED. So the refusals come first: they send the clients away, and Shutdown() waits for a pause.
+  core_.admission->WaitForQuiet(kPause, std::min(deadline, steady_clock::now() + kMaxLinger));
+  std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
+    grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
   // What is then left are health watches and reflection, which end only when they are told to. By now the shutdown has

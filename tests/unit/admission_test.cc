@@ -71,6 +71,14 @@ TEST(Admission, WaitsForHandlers) {
   other.join();
 }
 
+TEST(Admission, WaitsForQuiet) {
+  const auto admission = Admission::Create(10, 100);
+  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::hours(1), kNow)) << "no handler was ever entered";
+  const Charge handler = admission->EnterHandler();
+  EXPECT_FALSE(admission->WaitForQuiet(std::chrono::hours(1), kNow));
+  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::milliseconds(1), kForever)) << "though the handler is in progress";
+}
+
 TEST(Admission, ChargesKeepTheBooksOpen) {
   auto admission = Admission::Create(10, 100);
   Charge answer;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -82,6 +83,55 @@ bool Eventually(const std::function<bool()>& condition) {
   return condition();
 }
 
+// A call of any kind, a step at a time, in bytes.
+class RawCall {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, method, &queue_);
+    call_->StartCall(nullptr);
+    Wait();
+  }
+  ~RawCall() { queue_.Shutdown(); }
+
+  void Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    call_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    Wait();
+  }
+  void WritesDone() {
+    call_->WritesDone(nullptr);
+    Wait();
+  }
+  // Nothing at the end.
+  std::optional<std::string> Read() {
+    grpc::ByteBuffer buffer;
+    call_->Read(&buffer, nullptr);
+    if (!Wait()) return std::nullopt;
+    grpc::Slice slice;
+    EXPECT_TRUE(buffer.DumpToSingleSlice(&slice).ok());
+    return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  grpc::Status Finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Wait();
+    return status;
+  }
+
+ private:
+  bool Wait() {
+    void* tag;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    return ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
 class ServerTest : public testing::Test {
  protected:
   void Start(const Config& config) {
@@ -99,33 +149,12 @@ class ServerTest : public testing::Test {
   void TearDown() override { FakeOperations::gate_shut = false; }
 
   // Sends these bytes, or none at all, as the one message of a call.
-  grpc::Status Send(const std::string& method, const std::string* bytes) {
-    grpc::GenericStub stub(channel_);
-    grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    const auto next = [&queue] {
-      void* tag;
-      bool ok;
-      queue.Next(&tag, &ok);
-      return ok;
-    };
-    auto call = stub.PrepareCall(&context, kService + method, &queue);
-    call->StartCall(nullptr);
-    next();
-    if (bytes != nullptr) {
-      const grpc::Slice slice(*bytes);
-      call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-      next();
-    }
-    call->WritesDone(nullptr);
-    next();
-    grpc::Status status;
-    call->Finish(&status, nullptr);
-    next();
-    queue.Shutdown();
-    return status;
+  grpc::Status Send(const std::string& method, const std::optional<std::string>& bytes) {
+    RawCall call(channel_, kService + method);
+    if (bytes) call.Write(*bytes);
+    call.WritesDone();
+    return call.Finish();
   }
-  grpc::Status Send(const std::string& method, const std::string& bytes) { return Send(method, &bytes); }
 
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -162,7 +191,7 @@ TEST_F(ServerTest, AnswersWithoutTensors) {
 TEST_F(ServerTest, SurvivesACallWithoutAMessage) {
   Start(TestConfig());
   for (const char* method : {"ApplyRotary", "StreamTable", "GetServerInfo"}) {
-    const grpc::Status status = Send(method, nullptr);
+    const grpc::Status status = Send(method, std::nullopt);
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << method << ": " << status.error_message();
   }
   EXPECT_EQ(Send("ApplyRotary", "").error_code(), grpc::INVALID_ARGUMENT) << "the layout is missing";
@@ -407,6 +436,62 @@ TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
   EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
   EXPECT_FALSE(server_->Drain());
   caller.join();
+}
+
+// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING, 2 NOT_SERVING).
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+std::string HealthRequest(const std::string& service) {
+  return service.empty() ? "" : "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+}
+
+TEST_F(ServerTest, TellsItsHealth) {
+  Start(TestConfig());
+  for (const char* service : {"", "posenc.v1.PositionalEncodingService", "no.such.Service"}) {
+    RawCall call(channel_, "/grpc.health.v1.Health/Check");
+    call.Write(HealthRequest(service));
+    call.WritesDone();
+    const bool known = service != std::string("no.such.Service");
+    EXPECT_EQ(call.Read(), known ? std::optional<std::string>(kServing) : std::nullopt) << service;
+    EXPECT_EQ(call.Finish().error_code(), known ? grpc::OK : grpc::NOT_FOUND);
+  }
+}
+
+TEST_F(ServerTest, DrainTellsWatchersAndDoesNotWaitForThem) {
+  Start(TestConfig());
+  RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest("posenc.v1.PositionalEncodingService"));
+  watch.WritesDone();
+  EXPECT_EQ(watch.Read(), kServing);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "the timeout is 20 s";
+  EXPECT_EQ(watch.Read(), kNotServing);
+  EXPECT_EQ(watch.Read(), std::nullopt);
+  EXPECT_FALSE(watch.Finish().ok());
+}
+
+TEST_F(ServerTest, DescribesItselfByReflection) {
+  Start(TestConfig());
+  RawCall call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  call.Write(std::string("\x3a\x00", 2));  // list_services
+  const auto services = call.Read();
+  ASSERT_TRUE(services);
+  EXPECT_THAT(*services, HasSubstr("posenc.v1.PositionalEncodingService"));
+  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
+  call.WritesDone();
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+TEST_F(ServerTest, RefusesCompressedMessages) {
+  Start(TestConfig());
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::ApplyRotaryRequest request = Rotary(0, 0);
+  request.mutable_q()->mutable_tensor()->set_data(std::string(1 << 20, '\0'));
+  v1::ApplyRotaryResponse response;
+  EXPECT_EQ(stub_->ApplyRotary(&context, request, &response).error_code(), grpc::UNIMPLEMENTED);
 }
 
 TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
