@@ -1,8 +1,10 @@
 #include "server/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/time.h"
 #include "google/protobuf/stubs/common.h"
 #include "google/protobuf/stubs/logging.h"
@@ -20,8 +22,18 @@ struct State {
 // Never destroyed: a call's last line may come after main() has returned.
 std::atomic<State*> state{nullptr};
 
-std::string Dump(const nlohmann::json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+std::string Dump(const auto& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
+
+// A plain word as it is, all else quoted and escaped as in JSON.
+std::string Word(const nlohmann::json& value) {
+  const std::string* text = value.get_ptr<const std::string*>();
+  const auto plain = [](char c) {
+    return absl::ascii_isalnum(c) || std::string_view("._:/+-[]").find(c) != std::string_view::npos;
+  };
+  if (text == nullptr || text->empty() || !std::all_of(text->begin(), text->end(), plain)) return Dump(value);
+  return *text;
 }
 
 std::string NameOf(LogLevel level) {
@@ -59,11 +71,11 @@ std::string FormatLine(LogFormat format, LogLevel level, std::chrono::system_clo
   const std::string stamp = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(time), absl::UTCTimeZone());
   if (format == LogFormat::kJson) {
     nlohmann::ordered_json line = {{"time", stamp}, {"level", NameOf(level)}, {"message", message}};
-    for (const auto& [name, value] : fields) line[std::string(name)] = value;
-    return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    for (const auto& [name, value] : fields) line[name] = value;
+    return Dump(line);
   }
   std::string line = stamp + " " + NameOf(level) + " " + std::string(message);
-  for (const auto& [name, value] : fields) line.append(" ").append(name).append("=").append(Dump(value));
+  for (const auto& [name, value] : fields) line.append(" ").append(name).append("=").append(Word(value));
   return line;
 }
 

@@ -15,7 +15,7 @@ namespace posenc::server {
 enum class LogFormat { kText, kJson };
 
 using LogLevel = spdlog::level::level_enum;
-using LogFields = std::vector<std::pair<std::string_view, nlohmann::json>>;
+using LogFields = std::vector<std::pair<std::string, nlohmann::json>>;
 
 // Lines go to standard output; what gRPC itself has to say goes to standard error. Until this is called, nothing is
 // logged. `level` as spdlog names it: "debug", "info", "warning", "error", "off".

@@ -12,13 +12,19 @@ namespace {
 constexpr std::chrono::system_clock::time_point kEpoch{};
 
 TEST(FormatLine, Text) {
-  EXPECT_EQ(FormatLine(LogFormat::kText, LogLevel::info, kEpoch, "call", {{"method", "Explain"}, {"bytes_in", 12}}),
-            "1970-01-01T00:00:00.000Z info call method=\"Explain\" bytes_in=12");
+  EXPECT_EQ(FormatLine(LogFormat::kText, LogLevel::info, kEpoch, "call",
+                       {{"method", "Explain"}, {"bytes_in", 12}, {"id", "a b"}, {"empty", ""}}),
+            "1970-01-01T00:00:00.000Z info call method=Explain bytes_in=12 id=\"a b\" empty=\"\"");
 }
 
 TEST(FormatLine, Json) {
   EXPECT_EQ(FormatLine(LogFormat::kJson, LogLevel::warn, kEpoch, "call", {{"method", "Explain"}, {"bytes_in", 12}}),
             R"({"time":"1970-01-01T00:00:00.000Z","level":"warning","message":"call","method":"Explain","bytes_in":12})");
+}
+
+TEST(FormatLine, EscapesInText) {
+  EXPECT_EQ(FormatLine(LogFormat::kText, LogLevel::info, kEpoch, "call", {{"id", std::string("a\0b", 3)}}),
+            "1970-01-01T00:00:00.000Z info call id=\"a\\u0000b\"");
 }
 
 TEST(FormatLine, StaysOneValidLineWhateverTheCallerSent) {
