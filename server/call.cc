@@ -1,0 +1,191 @@
+#include "server/call.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/descriptor.h"
+#include "posenc/status.h"
+#include "server/log.h"
+#include "server/status_map.h"
+#include "wire/parse.h"
+
+namespace posenc::server {
+namespace {
+
+using google::protobuf::Message;
+
+constexpr char kPushback[] = "grpc-retry-pushback-ms";
+constexpr char kServerTiming[] = "server-timing";
+
+// The caller's slices instead of a reference to them: the buffer is gRPC's until OnDone, which a client that does not
+// read its answer can put off.
+grpc::ByteBuffer Take(const grpc::ByteBuffer* request) {
+  grpc::ByteBuffer taken;
+  taken.Swap(const_cast<grpc::ByteBuffer*>(request));
+  return taken;
+}
+
+double Milliseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+// CallHints.request_id, where the message has hints, itself or one message down (StreamTableRequest.table).
+std::string RequestId(const Message& message, int depth = 0) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->is_repeated() || field->message_type() == nullptr) continue;
+    const Message& inner = reflection.GetMessage(message, field);
+    if (field->message_type() == v1::CallHints::descriptor()) {
+      return static_cast<const v1::CallHints&>(inner).request_id();
+    }
+    if (depth == 0 && field->name() == "table") return RequestId(inner, 1);
+  }
+  return "";
+}
+
+}  // namespace
+
+Call::Call(Core* core, std::string_view method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request)
+    : core_(core),
+      method_(method),
+      context_(context),
+      handler_(core->admission->EnterHandler()),
+      request_(Take(request)),
+      valid_(request_.Valid()),
+      bytes_in_(valid_ ? request_.Length() : 0),
+      entered_(Clock::now()) {}
+
+absl::Status Call::Admit() {
+  // A client that half-closes without a message, or a call that the memory quota has killed.
+  if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
+  const int64_t limit = core_->config.limits.max_request_bytes;
+  const auto size = static_cast<int64_t>(bytes_in_);
+  if (size > limit) {
+    return TooLarge("", absl::StrCat(size, " bytes"), absl::StrCat("a request has at most ", limit));
+  }
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), bytes_in_);
+}
+
+absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
+  switch (verdict) {
+    case Admission::Verdict::kAdmitted: return absl::OkStatus();
+    case Admission::Verdict::kTooLarge:
+      return TooLarge("", absl::StrCat(bytes, " bytes"),
+                      absl::StrCat("request and answer have at most ", core_->config.max_in_flight_bytes));
+    case Admission::Verdict::kOverloaded:
+      refused_ = true;
+      return Unavailable("OVERLOADED", "too many requests or bytes in flight");
+    case Admission::Verdict::kDraining:
+      refused_ = true;
+      return Unavailable("DRAINING", "the server is shutting down");
+  }
+  __builtin_unreachable();
+}
+
+void Call::BeginWork() {
+  work_began_ = Clock::now();
+  if (computed_ == Clock::duration::zero()) queued_ = work_began_ - entered_;
+}
+
+void Call::EndWork() {
+  if (work_began_ == Clock::time_point()) return;
+  computed_ += Clock::now() - work_began_;
+  work_began_ = Clock::time_point();
+}
+
+absl::Status Call::StillWanted() const {
+  if (context_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
+  if (cancelled_) return absl::CancelledError("the call was cancelled");
+  return absl::OkStatus();
+}
+
+absl::Status Call::Parse(const wire::Stripper& stripper, Message* request) {
+  std::vector<grpc::Slice> slices;
+  if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
+  SliceStream stream(slices);
+  POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(stripper, &stream, request));
+  payloads_ = std::make_unique<SlicedPayloads>(std::move(slices), std::move(ranges));
+  request_id_ = RequestId(*request);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
+  auto charge = std::make_shared<Charge>();
+  const auto held = static_cast<int64_t>(bytes_in_);
+  const auto verdict = core_->admission->AdmitBytes(static_cast<int64_t>(bytes), held, charge.get());
+  POSENC_RETURN_IF_ERROR(Refuse(verdict, bytes + bytes_in_));
+  return charge;
+}
+
+absl::Status Call::Compute(const wire::Job& job, const wire::Answer& layout, std::shared_ptr<Charge> charge,
+                           grpc::ByteBuffer* answer) {
+  AnswerBuffer buffer(layout.size(), std::move(charge));
+  layout.WriteHeaders(buffer.data());
+  if (job.run) {
+    std::vector<std::byte*> outputs;
+    for (size_t n = 0; n < job.outputs.size(); ++n) outputs.push_back(buffer.data() + layout.data_offset(n));
+    started_ = true;
+    POSENC_RETURN_IF_ERROR(job.run(outputs, core_->pool, [this] { return StillWanted(); }));
+  }
+  bytes_out_ += layout.size();
+  *answer = std::move(buffer).Release();
+  return absl::OkStatus();
+}
+
+void Call::ReleaseRequest() {
+  payloads_.reset();
+  request_.Clear();
+  request_bytes_charge_.Return();
+}
+
+grpc::Status Call::End(const absl::Status& status) {
+  EndWork();
+  ReleaseRequest();
+  context_->AddTrailingMetadata(kServerTiming, absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f", Milliseconds(queued_),
+                                                               Milliseconds(computed_)));
+  if (refused_) {
+    core_->admission->CountRefusal();
+    // Not negative in a drain either: that would forbid the retry, and another server of the name can answer it.
+    context_->AddTrailingMetadata(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+  } else if (!status.ok()) {
+    core_->admission->CountFailure();
+  }
+  LogEnd(status);
+  return ToGrpc(status, started_);
+}
+
+void Call::LogEnd(const absl::Status& status) const {
+  const LogLevel level = status.ok() ? LogLevel::debug : LogLevel::info;
+  if (!Logs(level)) return;
+  LogFields fields = {{"method", method_}, {"status", absl::StatusCodeToString(status.code())}};
+  if (!status.ok()) {
+    fields.emplace_back("reason", DetailsOf(status).reason);
+    fields.emplace_back("error", Quote({status.message().data(), status.message().size()}, 256));
+  }
+  if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, 128));
+  fields.emplace_back("bytes_in", bytes_in_);
+  fields.emplace_back("bytes_out", bytes_out_);
+  fields.emplace_back("queue_ms", Milliseconds(queued_));
+  fields.emplace_back("compute_ms", Milliseconds(computed_));
+  Log(level, "call", fields);
+}
+
+absl::Status StatusOfCurrentException() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return TooLarge("", "", "out of memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("unknown exception");
+  }
+}
+
+}  // namespace posenc::server

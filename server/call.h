@@ -1,0 +1,111 @@
+// What every call goes through, whatever its method: admission, parsing, an answer's memory, and the last word.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "posenc/work_pool.h"
+#include "server/admission.h"
+#include "server/config.h"
+#include "server/slices.h"
+#include "wire/answer.h"
+#include "wire/operations.h"
+#include "wire/walker.h"
+
+namespace posenc::server {
+
+// Shared by all calls; outlives them.
+struct Core {
+  explicit Core(const Config& with)
+      : config(with),
+        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes)),
+        pool(static_cast<size_t>(config.threads)) {}
+
+  const Config config;
+  const std::shared_ptr<Admission> admission;
+  WorkPool pool;
+};
+
+// Lives from the handler's entry until gRPC is done with the call. Not thread-safe but for Cancel(): the threads of a
+// call take turns.
+class Call {
+ public:
+  // Takes the request's slices over, so that they can be released before the answer is.
+  Call(Core* core, std::string_view method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request);
+
+  // INVALID_ARGUMENT where there is no message, RESOURCE_EXHAUSTED for one that is too large, UNAVAILABLE in overload
+  // and drain.
+  absl::Status Admit();
+
+  // The time until the first work is the queue's; the rest of `compute` is the sum of the work's.
+  void BeginWork();
+  void EndWork();
+
+  // Whether the caller still waits. Thread-safe. (CallbackServerContext::IsCancelled() is not, before the handler has
+  // returned: gRPC 1.51 sets up what it reads only then.)
+  absl::Status StillWanted() const;
+  void Cancel() { cancelled_ = true; }
+
+  // The request's tensors stay in its slices: payloads() knows them.
+  absl::Status Parse(const wire::Stripper& stripper, google::protobuf::Message* request);
+  const wire::Payloads& payloads() const { return *payloads_; }
+
+  // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.
+  absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
+  // Allocates the answer and computes it. Throws std::bad_alloc.
+  absl::Status Compute(const wire::Job& job, const wire::Answer& layout, std::shared_ptr<Charge> charge,
+                       grpc::ByteBuffer* answer);
+  // The request's bytes are no longer needed.
+  void ReleaseRequest();
+
+  // Trailers, counters and the log line. The result is for Finish(), after which the call may be gone.
+  grpc::Status End(const absl::Status& status);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
+  void LogEnd(const absl::Status& status) const;
+
+  Core* const core_;
+  const std::string_view method_;
+  grpc::CallbackServerContext* const context_;
+  const Charge handler_;
+  Charge request_charge_;
+  Charge request_bytes_charge_;
+  grpc::ByteBuffer request_;
+  const bool valid_;
+  const size_t bytes_in_;
+  std::unique_ptr<SlicedPayloads> payloads_;
+  std::string request_id_;
+  std::atomic<bool> cancelled_{false};
+  bool started_ = false;
+  bool refused_ = false;
+  size_t bytes_out_ = 0;
+  const Clock::time_point entered_;
+  Clock::time_point work_began_;
+  Clock::duration queued_{0};
+  Clock::duration computed_{0};
+};
+
+absl::Status StatusOfCurrentException();
+
+// Runs `serve`, turning what it throws into a status: nothing may escape into gRPC's or the pool's threads.
+template <typename Serve>
+absl::Status WithoutExceptions(Serve&& serve) {
+  try {
+    return serve();
+  } catch (...) {
+    return StatusOfCurrentException();
+  }
+}
+
+}  // namespace posenc::server

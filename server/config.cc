@@ -1,0 +1,204 @@
+#include "server/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <sstream>
+#include <type_traits>
+
+#include "CLI/CLI.hpp"
+#include "posenc/cgroup.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kMiB = 1024 * kKiB;
+constexpr int64_t kGiB = 1024 * kMiB;
+// What one message can have: gRPC's sizes are ints.
+constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
+constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
+constexpr int64_t kDay = 24 * 60 * 60;
+
+enum class Unit { kCount, kBytes, kSeconds, kMilliseconds };
+
+struct Integer {
+  Unit unit;
+  int64_t least;
+  int64_t most;
+};
+struct Text {};
+struct Choice {
+  std::vector<std::string> of;
+};
+
+// The one list of settings: visit(group, flag, member, kind, help).
+template <typename AConfig, typename Visitor>
+void VisitSettings(AConfig& c, Visitor&& visit) {
+  using enum Unit;
+  const char* group = "Serving";
+  visit(group, "--listen", c.listen, Text{}, "address and port to listen on; port 0 takes a free one");
+  visit(group, "--port-file", c.port_file, Text{}, "file to write the bound port to, once the server listens");
+  visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
+        "threads that compute; 0: as many as cgroup quota and affinity allow");
+
+  group = "Limits of one request";
+  visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes}, "size of a request");
+  visit(group, "--max-output-bytes", c.limits.max_output_bytes, Integer{kBytes, 1, kMaxMessageBytes},
+        "tensor bytes of an answer");
+  visit(group, "--max-tensor-rank", c.limits.max_tensor_rank, Integer{kCount, 1, 32}, "dimensions of a tensor");
+  visit(group, "--max-rotary-dim", c.limits.max_rotary_dim, Integer{kCount, 2, kMiB}, "rotated elements of a head");
+  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB}, "heads of a bias");
+  visit(group, "--max-config-json-bytes", c.limits.max_config_json_bytes, Integer{kBytes, kKiB, 4 * kMiB},
+        "a model's config.json");
+  visit(group, "--max-sequences", c.limits.max_sequences, Integer{kCount, 1, 16 * kMiB},
+        "sequences whose frequencies may differ");
+
+  group = "Admission";
+  visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "requests and answers of all calls together; 0: a quarter of the memory, at most 1 GiB");
+  visit(group, "--max-in-flight-requests", c.max_in_flight_requests, Integer{kCount, 1, kMiB}, "calls at a time");
+  visit(group, "--retry-pushback", c.retry_pushback_ms, Integer{kMilliseconds, 0, kDay * 1000},
+        "when a refused caller may try again");
+
+  group = "Transport";
+  visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB}, "calls a connection");
+  visit(group, "--max-connection-age", c.max_connection_age_s, Integer{kSeconds, 1, 365 * kDay},
+        "after which a client must connect, and resolve, anew");
+  visit(group, "--max-connection-age-grace", c.max_connection_age_grace_s, Integer{kSeconds, 1, 365 * kDay},
+        "for calls in flight at that age");
+  visit(group, "--keepalive-time", c.keepalive_time_s, Integer{kSeconds, 1, 365 * kDay}, "between the server's pings");
+  visit(group, "--keepalive-timeout", c.keepalive_timeout_s, Integer{kSeconds, 1, kDay},
+        "for the answer to one; then the connection and its calls end");
+  visit(group, "--min-ping-interval", c.min_ping_interval_s, Integer{kSeconds, 0, kDay}, "between a client's pings");
+  visit(group, "--max-metadata-bytes", c.max_metadata_bytes, Integer{kBytes, kKiB, kMiB}, "a call's headers");
+  visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "gRPC's own buffers; 0: three times --max-in-flight-bytes, and not less");
+
+  group = "Shutdown";
+  visit(group, "--drain-notice", c.drain_notice_s, Integer{kSeconds, 0, kDay},
+        "from NOT_SERVING to the first refusal: time for load balancers to notice");
+  visit(group, "--drain-timeout", c.drain_timeout_s, Integer{kSeconds, 0, kDay},
+        "for calls in flight; then they are cancelled");
+
+  group = "Logging";
+  visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "of the lines on standard output");
+  visit(group, "--log-level", c.log_level, Choice{{"debug", "info", "warning", "error", "off"}},
+        "debug: every call; info: calls that failed");
+}
+
+std::string EnvironmentName(std::string flag) {
+  flag = flag.substr(2);
+  for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return "POSENC_SERVER_" + flag;
+}
+
+std::string NameOf(Unit unit) {
+  switch (unit) {
+    case Unit::kCount: return "COUNT";
+    case Unit::kBytes: return "BYTES";
+    case Unit::kSeconds: return "SECONDS";
+    case Unit::kMilliseconds: return "MILLISECONDS";
+  }
+  __builtin_unreachable();
+}
+
+class AddOption {
+ public:
+  explicit AddOption(CLI::App* app) : app_(app) {}
+
+  void operator()(const char* group, const char* flag, std::string& member, const Text&, const char* help) {
+    Add(group, flag, member, help)->option_text("TEXT [" + member + "]");
+  }
+  void operator()(const char* group, const char* flag, std::string& member, const Choice& choice, const char* help) {
+    const std::string choices = CLI::detail::join(choice.of, "|");
+    Add(group, flag, member, help)->check(CLI::IsMember(choice.of))->option_text(choices + " [" + member + "]");
+  }
+  template <typename Number>
+  void operator()(const char* group, const char* flag, Number& member, const Integer& kind, const char* help) {
+    CLI::Option* option = Add(group, flag, member, help);
+    option->option_text(NameOf(kind.unit) + " [" + std::to_string(member) + "]");
+    if (kind.unit == Unit::kBytes) option->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+    option->check(CLI::Range(kind.least, kind.most));
+  }
+
+ private:
+  template <typename Member>
+  CLI::Option* Add(const char* group, const char* flag, Member& member, const char* help) {
+    return app_->add_option(flag, member, help)->envname(EnvironmentName(flag))->group(group);
+  }
+  CLI::App* app_;
+};
+
+}  // namespace
+
+Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
+
+ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
+  Config config;
+  CLI::App app("Computes positional encodings for attention, over gRPC.\n"
+               "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting can\n"
+               "be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
+               "posenc-server");
+  VisitSettings(config, AddOption(&app));
+  ParsedArguments parsed;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    parsed.exit_status = app.exit(error, out, err) == 0 ? 0 : 2;
+    parsed.text = out.str() + err.str();
+    return parsed;
+  }
+  parsed.text = Complete(machine, &config);
+  if (parsed.text.empty()) {
+    parsed.config = config;
+  } else {
+    parsed.exit_status = 2;
+  }
+  return parsed;
+}
+
+std::string Complete(const Machine& machine, Config* config) {
+  if (config->threads == 0) config->threads = std::max(machine.cpus, 1);
+  Limits& limits = config->limits;
+  if (config->max_in_flight_bytes == 0) {
+    // A quarter: the same bytes may stand in gRPC's buffers once more, and libraries and plans need their part.
+    config->max_in_flight_bytes = machine.memory_bytes == 0 ? kGiB : std::clamp(machine.memory_bytes / 4, kMiB, kGiB);
+    // On a small machine the limits of one request follow, unless they were set.
+    const Limits defaults;
+    if (limits.max_request_bytes == defaults.max_request_bytes) {
+      limits.max_request_bytes = std::min(limits.max_request_bytes, config->max_in_flight_bytes / 2);
+    }
+    if (limits.max_output_bytes == defaults.max_output_bytes) {
+      limits.max_output_bytes = std::min(limits.max_output_bytes, config->max_in_flight_bytes / 2);
+    }
+  }
+  if (limits.max_request_bytes > config->max_in_flight_bytes || limits.max_output_bytes > config->max_in_flight_bytes) {
+    return "--max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) +
+           ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
+           ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")\n";
+  }
+  const int64_t least_quota = 3 * config->max_in_flight_bytes;
+  if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
+  if (config->memory_quota_bytes < least_quota) {
+    // With less, gRPC kills calls that admission has let in.
+    return "--memory-quota-bytes (" + std::to_string(config->memory_quota_bytes) +
+           ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")\n";
+  }
+  return "";
+}
+
+std::vector<std::pair<std::string, std::string>> Describe(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  VisitSettings(config, [&settings](const char*, const char* flag, const auto& member, const auto&, const char*) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>) {
+      settings.emplace_back(flag + 2, std::to_string(member));
+    } else {
+      settings.emplace_back(flag + 2, member);
+    }
+  });
+  return settings;
+}
+
+}  // namespace posenc::server

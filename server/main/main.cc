@@ -1,0 +1,54 @@
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+#include "posenc/kernels/target.h"
+#include "server/config.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace {
+
+using namespace posenc;          // NOLINT
+using namespace posenc::server;  // NOLINT
+
+int Fail(const std::string& why) {
+  std::cerr << "posenc-server: " << why << '\n';
+  return EXIT_FAILURE;
+}
+
+int Run(const Config& config, StopSignals* stop) {
+  auto server = Server::Start(config);
+  if (!server.ok()) return Fail(std::string(server.status().message()));
+  LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}};
+  for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
+  Log(LogLevel::info, "serving", fields);
+  if (!config.port_file.empty()) {
+    std::ofstream file(config.port_file);
+    if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
+  }
+
+  const int signal = stop->Wait();
+  Log(LogLevel::info, "draining", {{"signal", signal}});
+  const bool answered = (*server)->Drain();
+  Log(LogLevel::info, "stopped", {{"all_answered", answered}});
+  return answered ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  StopSignals stop;
+  if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
+    return Fail(std::string(status.message()));
+  }
+  const ParsedArguments arguments = ParseArguments(argc, argv, ThisMachine());
+  if (!arguments.config) {
+    (arguments.exit_status == 0 ? std::cout : std::cerr) << arguments.text;
+    return arguments.exit_status;
+  }
+  StartLog(arguments.config->log_format == "json" ? LogFormat::kJson : LogFormat::kText, arguments.config->log_level);
+  return Run(*arguments.config, &stop);
+}

@@ -1,0 +1,140 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <future>
+#include <limits>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "grpc/grpc.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "posenc/status.h"
+#include "server/log.h"
+
+namespace posenc::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr int kMiB = 1 << 20;
+// A pause between calls that counts as the end of them, and how long to wait for one.
+constexpr milliseconds kPause{100};
+constexpr milliseconds kMaxLinger{1000};
+// After the last call's end, for gRPC to end by itself.
+constexpr milliseconds kQuiet{100};
+constexpr seconds kWatchdogGrace{5};
+
+// A flag's value in gRPC's unit, which is an int.
+int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
+int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
+
+void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
+  // Somewhat more than admission lets in, whose refusal says more. Policy only: gRPC buffers a message of any size
+  // before it refuses it, and the quota is what bounds that.
+  builder->SetMaxReceiveMessageSize(ToInt(config.limits.max_request_bytes + kMiB));
+  builder->SetMaxSendMessageSize(-1);  // answers are laid out, and bounded, before they are computed
+  grpc::ResourceQuota quota("posenc");
+  quota.Resize(static_cast<size_t>(config.memory_quota_bytes));
+  builder->SetResourceQuota(quota);
+  // A compressed message is inflated before anyone can count it.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(config.max_connection_age_s));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(config.max_connection_age_grace_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(config.keepalive_time_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(config.keepalive_timeout_s));
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              ToMilliseconds(config.min_ping_interval_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
+// Ends the process if it is not dismissed in time.
+class Watchdog {
+ public:
+  explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
+  ~Watchdog() {
+    {
+      std::lock_guard lock(mutex_);
+      dismissed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Watch(steady_clock::duration after) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
+    Log(LogLevel::critical, "stuck in shutdown; giving up");
+    std::_Exit(EXIT_FAILURE);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool dismissed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<Server> server(new Server(config));
+  grpc::ServerBuilder builder;
+  SetTransport(config, &builder);
+  builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &server->port_);
+  builder.RegisterService(&server->service_);
+  server->grpc_server_ = builder.BuildAndStart();
+  if (server->grpc_server_ == nullptr || server->port_ == 0) {
+    return InvalidArgument("UNSUPPORTED", "--listen", config.listen, "cannot listen there: not an address, or taken");
+  }
+  grpc::HealthCheckServiceInterface* health = server->grpc_server_->GetHealthCheckService();
+  health->SetServingStatus(true);
+  health->SetServingStatus(v1::PositionalEncodingService::service_full_name(), true);
+  return server;
+}
+
+Server::~Server() {
+  if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
+}
+
+bool Server::Drain() {
+  grpc_server_->GetHealthCheckService()->SetServingStatus(false);
+  std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
+  core_.admission->Drain();
+
+  const seconds timeout(core_.config.drain_timeout_s);
+  const auto deadline = steady_clock::now() + timeout;
+  const Watchdog watchdog(timeout + kWatchdogGrace);
+  // A call that reaches gRPC 1.51 between Shutdown() and the client's learning of it enters no handler; its client sees
+  // CANCELLED. So the refusals come first: they send the clients away, and Shutdown() waits for a pause.
+  core_.admission->WaitForQuiet(kPause, std::min(deadline, steady_clock::now() + kMaxLinger));
+  std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
+    grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
+  });
+  const bool answered = core_.admission->WaitForHandlers(deadline);
+  // What is then left are health watches and reflection, which end only when they are told to. By now the shutdown has
+  // begun, so that no handler is entered any more; one that was in between is waited for.
+  if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
+    core_.admission->WaitForHandlers(deadline);
+    grpc_server_cancel_all_calls(grpc_server_->c_server());
+  }
+  shutdown.wait();
+  grpc_server_.reset();
+  return answered;
+}
+
+}  // namespace posenc::server

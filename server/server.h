@@ -1,0 +1,41 @@
+// The running server: gRPC's listeners around the service, with health and reflection, and its orderly end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/server.h"
+#include "server/call.h"
+#include "server/config.h"
+#include "server/service.h"
+
+namespace posenc::server {
+
+class Server {
+ public:
+  // Listens and serves. INVALID_ARGUMENT naming --listen when the address is bad or taken.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
+  // Ends the server at once where Drain() was not called.
+  ~Server();
+
+  int port() const { return port_; }
+  Admission::Counters counters() const { return core_.admission->counters(); }
+
+  // Ends the server in order: tells health checks, waits --drain-notice, refuses what comes (UNAVAILABLE, DRAINING),
+  // answers every call whose handler was entered, and after --drain-timeout cancels those that are left. True if none
+  // was. If gRPC itself is stuck after that, a watchdog ends the process with status 1.
+  bool Drain();
+
+ private:
+  explicit Server(const Config& config) : core_(config), service_(&core_) {}
+
+  Core core_;
+  Service service_;
+  std::unique_ptr<grpc::Server> grpc_server_;  // ends before what its calls use
+  int port_ = 0;
+};
+
+}  // namespace posenc::server

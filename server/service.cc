@@ -1,0 +1,88 @@
+#include "server/service.h"
+
+#include "server/table_stream.h"
+#include "wire/operations.h"
+
+namespace posenc::server {
+namespace {
+
+// A method whose work is wire::Prepare's.
+template <typename Request, typename Response>
+UnaryMethod Method(std::string_view name, const Core* core) {
+  return UnaryMethod::Of<Request, Response>(
+      name, [core](const Request& request, const wire::Payloads& payloads, Response* response) {
+        return wire::Prepare(request, payloads, core->config.limits, response);
+      });
+}
+
+absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* response) {
+  wire::DescribeLibrary(core.config.limits, response);
+  v1::Device* device = response->add_devices();
+  device->set_name("cpu");
+  device->set_threads(static_cast<int32_t>(core.pool.threads()));
+  response->mutable_limits()->set_max_in_flight_bytes(core.config.max_in_flight_bytes);
+  response->mutable_limits()->set_max_in_flight_requests(core.config.max_in_flight_requests);
+  const Admission::Counters counters = core.admission->counters();
+  response->mutable_counters()->set_requests_started(counters.started);
+  response->mutable_counters()->set_requests_failed(counters.failed);
+  response->mutable_counters()->set_requests_refused(counters.refused);
+  response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
+  response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
+  return wire::Job();
+}
+
+UnaryMethod GetServerInfoMethod(const Core* core) {
+  UnaryMethod method = UnaryMethod::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      "GetServerInfo", [core](const v1::GetServerInfoRequest&, const wire::Payloads&,
+                              v1::GetServerInfoResponse* response) { return Describe(*core, response); });
+  method.immediate = true;
+  return method;
+}
+
+}  // namespace
+
+Service::Service(Core* core)
+    : core_(core),
+      get_server_info_(GetServerInfoMethod(core)),
+      explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain", core)),
+      apply_rotary_(Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary", core)),
+      generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable", core)),
+      stream_table_(v1::StreamTableRequest::descriptor()),
+      generate_embedding_(
+          Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding", core)),
+      generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias", core)),
+      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias", core)) {}
+
+Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, get_server_info_, context, request, response);
+}
+
+Service::Reactor* Service::Explain(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, explain_, context, request, response);
+}
+
+Service::Reactor* Service::ApplyRotary(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, apply_rotary_, context, request, response);
+}
+
+Service::Reactor* Service::GenerateTable(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, generate_table_, context, request, response);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::StreamTable(Context* context, const Bytes* request) {
+  return StartTableStream(core_, stream_table_, context, request);
+}
+
+Service::Reactor* Service::GenerateEmbedding(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, generate_embedding_, context, request, response);
+}
+
+Service::Reactor* Service::GenerateBias(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, generate_bias_, context, request, response);
+}
+
+Service::Reactor* Service::AddBias(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, add_bias_, context, request, response);
+}
+
+}  // namespace posenc::server

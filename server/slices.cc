@@ -1,0 +1,82 @@
+#include "server/slices.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace posenc::server {
+
+bool SliceStream::Next(const void** data, int* size) {
+  if (slice_ == slices_.size()) return false;
+  const grpc::Slice& slice = slices_[slice_];
+  *data = slice.begin() + within_;
+  *size = static_cast<int>(slice.size() - within_);
+  consumed_ += *size;
+  ++slice_;
+  within_ = 0;
+  return true;
+}
+
+void SliceStream::BackUp(int count) {
+  --slice_;
+  within_ = slices_[slice_].size() - count;
+  consumed_ -= count;
+}
+
+bool SliceStream::Skip(int count) {
+  const void* data;
+  for (int size; Next(&data, &size); count -= size) {
+    if (size >= count) {
+      if (size > count) BackUp(size - count);
+      return true;
+    }
+  }
+  return count == 0;
+}
+
+SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
+    : slices_(std::move(slices)), ranges_(std::move(ranges)) {
+  size_t begin = 0;
+  for (const grpc::Slice& slice : slices_) {
+    begins_.push_back(begin);
+    begin += slice.size();
+  }
+}
+
+size_t SlicedPayloads::Size(const v1::Tensor& tensor) const { return wire::RangeOf(tensor, ranges_).length; }
+
+void SlicedPayloads::CopyTo(const v1::Tensor& tensor, std::byte* out) const {
+  auto [offset, length] = wire::RangeOf(tensor, ranges_);
+  if (length == 0) return;
+  // The last slice that begins at or before the offset; empty ones that begin there too come before it.
+  size_t n = std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin() - 1;
+  for (; length > 0; ++n) {
+    const size_t skip = offset - begins_[n];
+    const size_t size = std::min(length, slices_[n].size() - skip);
+    std::memcpy(out, slices_[n].begin() + skip, size);
+    out += size;
+    offset += size;
+    length -= size;
+  }
+}
+
+AnswerBuffer::AnswerBuffer(size_t size, std::shared_ptr<Charge> charge)
+    : size_(size), block_(std::make_unique<Block>()) {
+  block_->memory.reset(static_cast<std::byte*>(std::malloc(std::max<size_t>(size, 1))));
+  if (block_->memory == nullptr) throw std::bad_alloc();
+  block_->charge = std::move(charge);
+}
+
+grpc::ByteBuffer AnswerBuffer::Release() && {
+  std::byte* const memory = data();
+  // Called on a gRPC thread.
+  const auto destroy = [](void* block) { delete static_cast<Block*>(block); };
+  const grpc::Slice slice(memory, size_, destroy, block_.release());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+void AnswerBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+}  // namespace posenc::server

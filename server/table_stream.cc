@@ -1,0 +1,104 @@
+#include "server/table_stream.h"
+
+#include <memory>
+#include <utility>
+
+#include "posenc/status.h"
+#include "wire/answer.h"
+#include "wire/operations.h"
+
+namespace posenc::server {
+namespace {
+
+// By which later tiles may exceed the first: row_begin, a varint with its tag, is absent from that.
+constexpr size_t kRowBeginBytes = 11;
+
+class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  static TableStream* Start(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context,
+                            const grpc::ByteBuffer* request) {
+    auto* stream = new TableStream(core, stripper, context, request);
+    stream->self_.reset(stream);
+    absl::Status status = stream->call_.Admit();
+    if (status.ok()) status = stream->SubmitTile();
+    if (!status.ok()) stream->End(status);
+    return stream;
+  }
+
+ private:
+  friend std::default_delete<TableStream>;
+
+  TableStream(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context,
+              const grpc::ByteBuffer* request)
+      : core_(core), stripper_(stripper), call_(core, "StreamTable", context, request) {}
+  ~TableStream() override = default;
+
+  absl::Status SubmitTile() {
+    return WithoutExceptions([this] {
+      core_->pool.Submit([this] { WriteTile(); });
+      return absl::OkStatus();
+    });
+  }
+
+  void WriteTile() {
+    call_.BeginWork();
+    const absl::Status status = WithoutExceptions([this] { return ComputeTile(); });
+    call_.EndWork();
+    if (!status.ok()) return End(status);
+    StartWrite(&tile_);
+    // Another thread may be in OnWriteDone.
+  }
+
+  absl::Status ComputeTile() {
+    POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    const bool first = charge_ == nullptr;
+    if (first) {
+      POSENC_RETURN_IF_ERROR(call_.Parse(stripper_, &request_));
+      POSENC_ASSIGN_OR_RETURN(tiles_, wire::Prepare(request_, call_.payloads(), core_->config.limits));
+    }
+    v1::StreamTableResponse response;
+    const wire::Job job = tiles_.tile(next_row_, &response);
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, job.outputs));
+    if (first) {
+      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
+    }
+    POSENC_RETURN_IF_ERROR(call_.Compute(job, layout, charge_, &tile_));
+    next_row_ += tiles_.rows_per_tile;
+    return absl::OkStatus();
+  }
+
+  void OnWriteDone(bool ok) override {
+    tile_.Clear();
+    if (!ok) return End(absl::CancelledError("the caller is gone"));
+    if (next_row_ >= tiles_.rows) return End(absl::OkStatus());
+    if (const absl::Status status = SubmitTile(); !status.ok()) End(status);
+  }
+
+  void End(const absl::Status& status) {
+    Finish(call_.End(status));
+    // The stream may be gone.
+  }
+
+  void OnCancel() override { call_.Cancel(); }
+  void OnDone() override { self_.reset(); }
+
+  std::unique_ptr<TableStream> self_;
+  Core* const core_;
+  const wire::Stripper& stripper_;
+  Call call_;
+  v1::StreamTableRequest request_;
+  wire::TileStream tiles_ = {};
+  int64_t next_row_ = 0;
+  std::shared_ptr<Charge> charge_;
+  grpc::ByteBuffer tile_;  // gRPC's until OnWriteDone
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTableStream(Core* core, const wire::Stripper& stripper,
+                                                             grpc::CallbackServerContext* context,
+                                                             const grpc::ByteBuffer* request) {
+  return TableStream::Start(core, stripper, context, request);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,80 @@
+#include "server/unary_call.h"
+
+#include <utility>
+
+#include "posenc/status.h"
+#include "wire/answer.h"
+
+namespace posenc::server {
+namespace {
+
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  static grpc::ServerUnaryReactor* Start(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+    auto* call = new UnaryCall(core, method, context, request, response);
+    call->self_.reset(call);
+    call->Begin();
+    return call;
+  }
+
+ private:
+  friend std::default_delete<UnaryCall>;
+
+  UnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
+            const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+      : core_(core), method_(method), call_(core, method.name, context, request), answer_(response) {}
+  ~UnaryCall() override = default;
+
+  void Begin() {
+    if (method_.immediate) return Run();
+    absl::Status status = call_.Admit();
+    if (status.ok()) status = WithoutExceptions([this] { return Submit(); });
+    if (!status.ok()) Finish(call_.End(status));
+  }
+
+  absl::Status Submit() {
+    core_->pool.Submit([this] { Run(); });
+    return absl::OkStatus();
+  }
+
+  void Run() {
+    const absl::Status status = WithoutExceptions([this] { return Serve(); });
+    Finish(call_.End(status));
+    // The call may be gone.
+  }
+
+  absl::Status Serve() {
+    call_.BeginWork();
+    POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
+    POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
+    const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), response.get()));
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
+
+    std::shared_ptr<Charge> charge;
+    if (!method_.immediate) {
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
+    }
+    return call_.Compute(job, layout, std::move(charge), answer_);
+  }
+
+  void OnCancel() override { call_.Cancel(); }
+  void OnDone() override { self_.reset(); }
+
+  std::unique_ptr<UnaryCall> self_;
+  Core* const core_;
+  const UnaryMethod& method_;
+  Call call_;
+  grpc::ByteBuffer* const answer_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartUnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return UnaryCall::Start(core, method, context, request, response);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,47 @@
+// A call with one answer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/call.h"
+#include "wire/operations.h"
+#include "wire/walker.h"
+
+namespace posenc::server {
+
+// What distinguishes one unary RPC from another.
+struct UnaryMethod {
+  using Prepare = std::function<absl::StatusOr<wire::Job>(const google::protobuf::Message& request,
+                                                          const wire::Payloads& payloads,
+                                                          google::protobuf::Message* response)>;
+
+  // prepare(const Request&, const wire::Payloads&, Response*).
+  template <typename Request, typename Response, typename TypedPrepare>
+  static UnaryMethod Of(std::string_view name, TypedPrepare prepare) {
+    return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
+            [prepare](const google::protobuf::Message& request, const wire::Payloads& payloads,
+                      google::protobuf::Message* response) -> absl::StatusOr<wire::Job> {
+              return prepare(static_cast<const Request&>(request), payloads, static_cast<Response*>(response));
+            }};
+  }
+
+  std::string_view name;
+  const google::protobuf::Message& request;   // prototypes
+  const google::protobuf::Message& response;
+  wire::Stripper stripper;
+  Prepare prepare;
+  // Answered on gRPC's own thread and not subject to admission, so that an overloaded server can still say so.
+  bool immediate = false;
+};
+
+// Serves the call: on a thread of the pool, once it is admitted. What a handler returns.
+grpc::ServerUnaryReactor* StartUnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+
+}  // namespace posenc::server

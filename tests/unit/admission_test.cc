@@ -1,0 +1,142 @@
+#include "server/admission.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using Verdict = Admission::Verdict;
+
+constexpr std::chrono::steady_clock::time_point kNow{};  // long past: do not wait
+constexpr auto kForever = std::chrono::steady_clock::time_point::max();
+
+TEST(Admission, LimitsRequests) {
+  const auto admission = Admission::Create(2, 1000);
+  Charge request[3], bytes[3];
+  EXPECT_EQ(admission->AdmitRequest(1, &request[0], &bytes[0]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[2], &bytes[2]), Verdict::kOverloaded);
+  request[0].Return();
+  EXPECT_EQ(admission->AdmitRequest(1, &request[2], &bytes[2]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->counters().in_flight_requests, 2);
+  EXPECT_EQ(admission->counters().in_flight_bytes, 3) << "a request's bytes may outlive its count";
+}
+
+TEST(Admission, LimitsBytesOfRequestsAndAnswersTogether) {
+  const auto admission = Admission::Create(10, 100);
+  Charge request[2], bytes[2], answer;
+  EXPECT_EQ(admission->AdmitRequest(40, &request[0], &bytes[0]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitBytes(60, 40, &answer), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1]), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitRequest(0, &request[1], &bytes[1]), Verdict::kAdmitted);
+  bytes[0].Return();
+  Charge more;
+  EXPECT_EQ(admission->AdmitBytes(41, 0, &more), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitBytes(40, 0, &more), Verdict::kAdmitted);
+}
+
+TEST(Admission, TellsNeverFromNotNow) {
+  const auto admission = Admission::Create(10, 100);
+  Charge request, bytes, answer;
+  EXPECT_EQ(admission->AdmitRequest(101, &request, &bytes), Verdict::kTooLarge);
+  EXPECT_EQ(admission->AdmitRequest(100, &request, &bytes), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitBytes(1, 100, &answer), Verdict::kTooLarge) << "with its own request it never fits";
+  EXPECT_EQ(admission->AdmitBytes(1, 0, &answer), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitBytes(INT64_MAX, 100, &answer), Verdict::kTooLarge) << "no overflow";
+}
+
+TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
+  const auto admission = Admission::Create(10, 100);
+  Charge request, bytes, answer, late, late_bytes;
+  EXPECT_EQ(admission->AdmitRequest(1, &request, &bytes), Verdict::kAdmitted);
+  admission->Drain();
+  EXPECT_EQ(admission->AdmitRequest(1, &late, &late_bytes), Verdict::kDraining);
+  EXPECT_EQ(admission->AdmitBytes(10, 1, &answer), Verdict::kAdmitted);
+}
+
+TEST(Admission, WaitsForHandlers) {
+  const auto admission = Admission::Create(10, 100);
+  EXPECT_TRUE(admission->WaitForHandlers(kNow));
+  Charge handler = admission->EnterHandler();
+  EXPECT_FALSE(admission->WaitForHandlers(kNow));
+  std::thread other([charge = std::move(handler)]() mutable { charge.Return(); });
+  EXPECT_TRUE(admission->WaitForHandlers(kForever));
+  other.join();
+}
+
+TEST(Admission, WaitsForQuiet) {
+  const auto admission = Admission::Create(10, 100);
+  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::hours(1), kNow)) << "no handler was ever entered";
+  const Charge handler = admission->EnterHandler();
+  EXPECT_FALSE(admission->WaitForQuiet(std::chrono::hours(1), kNow));
+  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::milliseconds(1), kForever)) << "though the handler is in progress";
+}
+
+TEST(Admission, ChargesKeepTheBooksOpen) {
+  auto admission = Admission::Create(10, 100);
+  Charge answer;
+  ASSERT_EQ(admission->AdmitBytes(7, 0, &answer), Verdict::kAdmitted);
+  const std::weak_ptr<Admission> watch = admission;
+  admission.reset();
+  EXPECT_FALSE(watch.expired());
+  answer.Return();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(Admission, MovingAChargeReturnsTheOneOverwritten) {
+  const auto admission = Admission::Create(10, 100);
+  Charge a, b;
+  ASSERT_EQ(admission->AdmitBytes(10, 0, &a), Verdict::kAdmitted);
+  ASSERT_EQ(admission->AdmitBytes(20, 0, &b), Verdict::kAdmitted);
+  a = std::move(b);
+  EXPECT_EQ(admission->counters().in_flight_bytes, 20);
+  a = Charge();
+  EXPECT_EQ(admission->counters().in_flight_bytes, 0);
+}
+
+TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
+  constexpr int kRequests = 5, kBytes = 1000, kThreads = 4, kRounds = 3000;
+  const auto admission = Admission::Create(kRequests, kBytes);
+  std::atomic<int> admitted{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int n = 0; n < kThreads; ++n) {
+    threads.emplace_back([&, n] {
+      std::mt19937 random(n);
+      std::vector<Charge> held;
+      for (int i = 0; i < kRounds; ++i) {
+        const Charge handler = admission->EnterHandler();
+        Charge request, bytes, answer;
+        if (admission->AdmitRequest(random() % 400, &request, &bytes) == Verdict::kAdmitted) {
+          ++admitted;
+          if (admission->AdmitBytes(random() % 400, 400, &answer) == Verdict::kAdmitted) held.push_back(std::move(answer));
+        } else {
+          ++refused;
+          admission->CountRefusal();
+          held.clear();
+        }
+        const Admission::Counters counters = admission->counters();
+        EXPECT_LE(counters.in_flight_requests, kRequests);
+        EXPECT_LE(counters.in_flight_bytes, kBytes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const Admission::Counters counters = admission->counters();
+  EXPECT_EQ(counters.started, kThreads * kRounds);
+  EXPECT_EQ(counters.refused, refused);
+  EXPECT_GT(admitted, 0);
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(counters.in_flight_requests, 0);
+  EXPECT_EQ(counters.in_flight_bytes, 0);
+  EXPECT_TRUE(admission->WaitForHandlers(kNow));
+}
+
+}  // namespace
+}  // namespace posenc::server

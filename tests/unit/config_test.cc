@@ -1,0 +1,122 @@
+#include "server/config.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Pair;
+
+constexpr Machine kMachine = {6, int64_t{64} << 30};
+
+ParsedArguments Parse(std::vector<const char*> arguments, const Machine& machine = kMachine) {
+  arguments.insert(arguments.begin(), "posenc-server");
+  return ParseArguments(static_cast<int>(arguments.size()), arguments.data(), machine);
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Config, Defaults) {
+  const ParsedArguments parsed = Parse({});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->listen, "127.0.0.1:50051") << "no one but this machine, unless asked";
+  EXPECT_EQ(parsed.config->threads, 6);
+  EXPECT_EQ(parsed.config->max_in_flight_bytes, int64_t{1} << 30);
+  EXPECT_EQ(parsed.config->memory_quota_bytes, int64_t{3} << 30);
+  EXPECT_EQ(parsed.config->limits.max_request_bytes, Limits().max_request_bytes);
+}
+
+TEST(Config, FlagsWinOverTheEnvironment) {
+  const Environment heads("POSENC_SERVER_MAX_HEADS", "12");
+  const Environment rank("POSENC_SERVER_MAX_TENSOR_RANK", "5");
+  const ParsedArguments parsed = Parse({"--max-heads", "34", "--listen=[::]:0"});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->limits.max_heads, 34);
+  EXPECT_EQ(parsed.config->limits.max_tensor_rank, 5);
+  EXPECT_EQ(parsed.config->listen, "[::]:0");
+}
+
+TEST(Config, SizesHaveUnits) {
+  const ParsedArguments parsed = Parse({"--max-request-bytes", "64MiB", "--max-output-bytes=2048"});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->limits.max_request_bytes, 64 << 20);
+  EXPECT_EQ(parsed.config->limits.max_output_bytes, 2048);
+}
+
+TEST(Config, RefusesBadValuesAndNamesThem) {
+  struct Case {
+    std::vector<const char*> arguments;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {{"--threads", "-1"}, "--threads"},
+      {{"--threads", "two"}, "--threads"},
+      {{"--threads", "1.5"}, "--threads"},
+      {{"--max-request-bytes", "3GiB"}, "--max-request-bytes"},  // gRPC's sizes are ints
+      {{"--max-request-bytes", "1 fortnight"}, "--max-request-bytes"},
+      {{"--max-request-bytes", "-5"}, "--max-request-bytes"},
+      {{"--max-sequences", "99999999999999999999"}, "--max-sequences"},
+      {{"--drain-timeout", "nan"}, "--drain-timeout"},
+      {{"--log-format", "xml"}, "--log-format"},
+      {{"--no-such-flag"}, "--no-such-flag"},
+      {{"stray"}, "stray"},
+      {{"--max-in-flight-bytes", "1MiB"}, "--max-in-flight-bytes (1048576) is less than --max-request-bytes"},
+      {{"--memory-quota-bytes", "1GiB"}, "three times"},
+  };
+  for (const Case& c : cases) {
+    const ParsedArguments parsed = Parse(c.arguments);
+    EXPECT_FALSE(parsed.config) << c.arguments[0];
+    EXPECT_EQ(parsed.exit_status, 2) << c.arguments[0];
+    EXPECT_THAT(parsed.text, HasSubstr(c.expected));
+  }
+}
+
+TEST(Config, RefusesBadValuesFromTheEnvironment) {
+  const Environment environment("POSENC_SERVER_MAX_HEADS", "0");
+  const ParsedArguments parsed = Parse({});
+  EXPECT_EQ(parsed.exit_status, 2);
+  EXPECT_THAT(parsed.text, HasSubstr("--max-heads"));
+}
+
+TEST(Config, AFractionOfALittleMemory) {
+  const ParsedArguments parsed = Parse({}, {1, int64_t{256} << 20});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->max_in_flight_bytes, 64 << 20);
+  EXPECT_EQ(parsed.config->limits.max_request_bytes, 32 << 20) << "a request and its answer fit together";
+  EXPECT_EQ(parsed.config->limits.max_output_bytes, 32 << 20);
+  EXPECT_FALSE(Parse({"--max-request-bytes", "100MiB"}, {1, int64_t{256} << 20}).config) << "what was set stays";
+}
+
+TEST(Config, HelpNamesEverySettingItsUnitAndItsVariable) {
+  const ParsedArguments parsed = Parse({"--help"});
+  EXPECT_FALSE(parsed.config);
+  EXPECT_EQ(parsed.exit_status, 0);
+  for (const auto& [name, value] : Describe(Config())) EXPECT_THAT(parsed.text, HasSubstr("--" + name));
+  EXPECT_THAT(parsed.text, HasSubstr("--keepalive-time SECONDS [60]"));
+  EXPECT_THAT(parsed.text, HasSubstr("POSENC_SERVER_MAX_HEADS"));
+  EXPECT_THAT(parsed.text, HasSubstr("Limits of one request"));
+}
+
+TEST(Config, DescribesItself) {
+  const auto settings = Describe(*Parse({"--max-heads", "7", "--log-format", "json"}).config);
+  EXPECT_THAT(settings, Contains(Pair("max-heads", "7")));
+  EXPECT_THAT(settings, Contains(Pair("log-format", "json")));
+  EXPECT_THAT(settings, Contains(Pair("threads", "6")));
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,20 @@
+// Stands in for the library behind wire/operations.h, so that the server's own behaviour can be made to happen:
+//
+//   ApplyRotary        answers q and k as they came; fails where the layout is missing
+//   GenerateTable      takes `count` milliseconds, or for ever while Gate is shut, asking whether it is cancelled
+//   GenerateBias       answers query_length bytes
+//   AddBias            throws std::bad_alloc from its job
+//   StreamTable        `count` rows of one byte, whose value is the row's
+//   Explain            one layer, no tensor
+#pragma once
+
+#include <atomic>
+
+namespace posenc::wire {
+
+struct FakeOperations {
+  static inline std::atomic<bool> gate_shut{false};
+  static inline std::atomic<int> waiting{0};  // jobs at the gate
+};
+
+}  // namespace posenc::wire

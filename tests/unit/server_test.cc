@@ -1,0 +1,537 @@
+#include "server/server.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fake_operations.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/credentials.h"
+#include "gtest/gtest.h"
+#include "posenc/v1/error.pb.h"
+#include "posenc/v1/service.grpc.pb.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::HasSubstr;
+using wire::FakeOperations;
+
+constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
+
+Config TestConfig() {
+  Config config;
+  config.listen = "127.0.0.1:0";
+  config.threads = 2;
+  config.limits.max_request_bytes = 8 << 20;
+  config.limits.max_output_bytes = 8 << 20;
+  config.max_in_flight_bytes = 16 << 20;
+  config.drain_timeout_s = 20;
+  EXPECT_EQ(Complete({2, 0}, &config), "");
+  return config;
+}
+
+v1::ApplyRotaryRequest Rotary(size_t q_bytes, size_t k_bytes) {
+  v1::ApplyRotaryRequest request;
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.mutable_hints()->set_request_id("test");
+  std::mt19937 random(11);
+  for (auto [operand, size] : {std::pair(request.mutable_q(), q_bytes), std::pair(request.mutable_k(), k_bytes)}) {
+    operand->mutable_tensor()->set_dtype(v1::DATA_TYPE_BOOL);
+    operand->mutable_tensor()->add_shape(static_cast<int64_t>(size));
+    std::string* data = operand->mutable_tensor()->mutable_data();
+    data->resize(size);
+    for (char& byte : *data) byte = static_cast<char>(random());
+  }
+  return request;
+}
+
+v1::GenerateTableRequest Taking(int64_t milliseconds) {
+  v1::GenerateTableRequest request;
+  request.set_count(milliseconds);
+  return request;
+}
+
+// The ErrorInfo of an error.
+v1::ErrorInfo InfoOf(const grpc::Status& status) {
+  v1::RichStatus rich;
+  EXPECT_TRUE(rich.ParseFromString(status.error_details()));
+  EXPECT_EQ(rich.code(), status.error_code());
+  EXPECT_EQ(rich.message(), status.error_message());
+  v1::ErrorInfo info;
+  if (rich.details_size() != 1) {
+    ADD_FAILURE() << status.error_message() << ": " << rich.details_size() << " details";
+    return info;
+  }
+  EXPECT_EQ(rich.details(0).type_url(), "type.googleapis.com/google.rpc.ErrorInfo");
+  EXPECT_TRUE(info.ParseFromString(rich.details(0).value()));
+  EXPECT_EQ(info.domain(), "posenc");
+  return info;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return condition();
+}
+
+// A call of any kind, a step at a time, in bytes.
+class RawCall {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, method, &queue_);
+    call_->StartCall(nullptr);
+    Wait();
+  }
+  ~RawCall() { queue_.Shutdown(); }
+
+  void Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    call_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    Wait();
+  }
+  void WritesDone() {
+    call_->WritesDone(nullptr);
+    Wait();
+  }
+  // Nothing at the end.
+  std::optional<std::string> Read() {
+    grpc::ByteBuffer buffer;
+    call_->Read(&buffer, nullptr);
+    if (!Wait()) return std::nullopt;
+    grpc::Slice slice;
+    EXPECT_TRUE(buffer.DumpToSingleSlice(&slice).ok());
+    return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  grpc::Status Finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Wait();
+    return status;
+  }
+
+ private:
+  bool Wait() {
+    void* tag;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    return ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  void Start(const Config& config) {
+    auto server = Server::Start(config);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
+    stub_ = v1::PositionalEncodingService::NewStub(channel_);
+  }
+  void TearDown() override { FakeOperations::gate_shut = false; }
+
+  // Sends these bytes, or none at all, as the one message of a call.
+  grpc::Status Send(const std::string& method, const std::optional<std::string>& bytes) {
+    RawCall call(channel_, kService + method);
+    if (bytes) call.Write(*bytes);
+    call.WritesDone();
+    return call.Finish();
+  }
+
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::PositionalEncodingService::Stub> stub_;
+};
+
+TEST_F(ServerTest, CarriesTensorsThroughUnchanged) {
+  Start(TestConfig());
+  for (const auto& [q, k] : {std::pair(0, 0), std::pair(1, 65536), std::pair(3 << 20, 12345)}) {
+    const v1::ApplyRotaryRequest request = Rotary(q, k);
+    v1::ApplyRotaryResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(response.q().SerializeAsString() == request.q().tensor().SerializeAsString());
+    EXPECT_TRUE(response.k().SerializeAsString() == request.k().tensor().SerializeAsString());
+    const auto timing = context.GetServerTrailingMetadata().find("server-timing");
+    ASSERT_NE(timing, context.GetServerTrailingMetadata().end());
+    EXPECT_THAT(std::string(timing->second.data(), timing->second.size()),
+                testing::MatchesRegex("queue;dur=[0-9.]+, compute;dur=[0-9.]+"));
+  }
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; })) << "charges are returned";
+  EXPECT_EQ(server_->counters().in_flight_requests, 0);
+}
+
+TEST_F(ServerTest, AnswersWithoutTensors) {
+  Start(TestConfig());
+  v1::ExplainResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->Explain(&context, {}, &response).ok());
+  EXPECT_EQ(response.layers(0).layer_type(), "fake");
+}
+
+TEST_F(ServerTest, SurvivesACallWithoutAMessage) {
+  Start(TestConfig());
+  for (const char* method : {"ApplyRotary", "StreamTable", "GetServerInfo"}) {
+    const grpc::Status status = Send(method, std::nullopt);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << method << ": " << status.error_message();
+  }
+  EXPECT_EQ(Send("ApplyRotary", "").error_code(), grpc::INVALID_ARGUMENT) << "the layout is missing";
+}
+
+TEST_F(ServerTest, RefusesMalformedAndUnknown) {
+  Start(TestConfig());
+  grpc::Status status = Send("ApplyRotary", std::string("\x3a\x7f"));
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(InfoOf(status).reason(), "MALFORMED");
+  EXPECT_THAT(status.error_message(), HasSubstr("posenc.v1.ApplyRotaryRequest"));
+
+  status = Send("GenerateTable", std::string("\x0a\x04\x0a\x02\x12\x01"));  // not UTF-8 would be the same code
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+
+  status = Send("StreamTable", std::string("\x0a\x03\xf8\x7f\x01"));
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(InfoOf(status).reason(), "UNKNOWN_FIELD");
+  EXPECT_EQ(InfoOf(status).metadata().at("field"), "table");
+  EXPECT_THAT(status.error_message(), HasSubstr("posenc.v1.GenerateTableRequest has no field 2047"));
+
+  status = Send("GetServerInfo", std::string("\x08\x01"));
+  EXPECT_EQ(InfoOf(status).reason(), "UNKNOWN_FIELD");
+}
+
+TEST_F(ServerTest, PassesTheLibrarysErrorsOn) {
+  Start(TestConfig());
+  v1::ApplyRotaryRequest request = Rotary(1, 1);
+  request.set_layout(v1::LAYOUT_UNSPECIFIED);
+  v1::ApplyRotaryResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  const v1::ErrorInfo info = InfoOf(status);
+  EXPECT_EQ(info.reason(), "MISSING");
+  EXPECT_EQ(info.metadata().at("field"), "layout");
+  EXPECT_EQ(info.metadata().at("started"), "false");
+  EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0u);
+}
+
+TEST_F(ServerTest, RefusesForGoodWhatCanNeverFit) {
+  Start(TestConfig());
+  grpc::ClientContext contexts[3];
+  v1::ApplyRotaryResponse rotary;
+  grpc::Status status = stub_->ApplyRotary(&contexts[0], Rotary(8 << 20, 1), &rotary);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(InfoOf(status).reason(), "TOO_LARGE");
+  EXPECT_THAT(status.error_message(), HasSubstr("a request has at most 8388608"));
+
+  v1::GenerateBiasRequest amplified;
+  amplified.mutable_geometry()->set_query_length(int64_t{1} << 40);
+  v1::GenerateBiasResponse bias;
+  status = stub_->GenerateBias(&contexts[1], amplified, &bias);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(InfoOf(status).reason(), "TOO_LARGE");
+
+  amplified.mutable_geometry()->set_query_length(17 << 20);
+  status = stub_->GenerateBias(&contexts[2], amplified, &bias);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(InfoOf(status).metadata().at("started"), "false");
+}
+
+TEST_F(ServerTest, AnExceptionIsAnErrorAndNotTheEnd) {
+  Start(TestConfig());
+  grpc::ClientContext context;
+  v1::AddBiasResponse response;
+  const grpc::Status status = stub_->AddBias(&context, {}, &response);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("out of memory"));
+  EXPECT_EQ(InfoOf(status).metadata().at("started"), "true");
+}
+
+TEST_F(ServerTest, OverloadIsUnavailableWithPushback) {
+  Config config = TestConfig();
+  config.max_in_flight_requests = 2;
+  config.retry_pushback_ms = 250;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 2; ++n) {
+    callers.emplace_back([this] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse response;
+      EXPECT_TRUE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+    });
+  }
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 2; }));
+
+  grpc::ClientContext context;
+  v1::ExplainResponse response;
+  const grpc::Status status = stub_->Explain(&context, {}, &response);
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(InfoOf(status).reason(), "OVERLOADED");
+  EXPECT_EQ(InfoOf(status).metadata().at("started"), "false");
+  const auto pushback = context.GetServerTrailingMetadata().find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, context.GetServerTrailingMetadata().end());
+  EXPECT_EQ(pushback->second, "250");
+
+  grpc::ClientContext info_context;
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(stub_->GetServerInfo(&info_context, {}, &info).ok()) << "an overloaded server can still say so";
+  EXPECT_EQ(info.counters().in_flight_requests(), 2);
+  EXPECT_EQ(info.counters().requests_refused(), 1);
+  EXPECT_EQ(info.devices(0).threads(), 2);
+  EXPECT_EQ(info.limits().max_in_flight_requests(), 2);
+
+  FakeOperations::gate_shut = false;
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(ServerTest, BytesInFlightAreLimited) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  v1::GenerateTableRequest holder = Taking(0);
+  holder.mutable_positions()->mutable_ids()->set_data(std::string(8 << 19, 'x'));
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 3; ++n) {
+    callers.emplace_back([this, &holder] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse response;
+      EXPECT_TRUE(stub_->GenerateTable(&context, holder, &response).ok());
+    });
+  }
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes > 12 << 20; }));
+  grpc::ClientContext context;
+  v1::ApplyRotaryResponse response;
+  const grpc::Status status = stub_->ApplyRotary(&context, Rotary(5 << 20, 0), &response);
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+  FakeOperations::gate_shut = false;
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; }));
+}
+
+TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
+  Config config = TestConfig();
+  config.threads = 1;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 3; ++n) {
+    callers.emplace_back([this] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+      v1::GenerateTableResponse response;
+      EXPECT_EQ(stub_->GenerateTable(&context, Taking(0), &response).error_code(), grpc::DEADLINE_EXCEEDED);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
+  EXPECT_EQ(FakeOperations::waiting, 0);
+  EXPECT_EQ(server_->counters().failed, 3);
+}
+
+TEST_F(ServerTest, WorkEndsWhenTheCallerCancels) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  grpc::ClientContext context;
+  std::thread caller([this, &context] {
+    v1::GenerateTableResponse response;
+    EXPECT_EQ(stub_->GenerateTable(&context, Taking(0), &response).error_code(), grpc::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  context.TryCancel();
+  caller.join();
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
+}
+
+TEST_F(ServerTest, StreamsTilesInOrder) {
+  Start(TestConfig());
+  for (const int64_t rows : {0, 1, 4, 10}) {
+    v1::StreamTableRequest request;
+    request.mutable_table()->set_count(rows);
+    request.set_rows_per_tile(4);
+    grpc::ClientContext context;
+    auto reader = stub_->StreamTable(&context, request);
+    std::string table;
+    int tiles = 0;
+    for (v1::StreamTableResponse tile; reader->Read(&tile); ++tiles) {
+      EXPECT_EQ(tile.row_begin(), static_cast<int64_t>(table.size()));
+      EXPECT_EQ(tile.has_info(), tiles == 0);
+      table += tile.cos().data();
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(context.GetServerTrailingMetadata().count("server-timing"), 1u);
+    EXPECT_EQ(table, std::string("\0\1\2\3\4\5\6\7\10\11", rows));
+    EXPECT_EQ(tiles, rows == 0 ? 1 : (rows + 3) / 4);
+  }
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; }));
+}
+
+TEST_F(ServerTest, AStreamNobodyReadsHoldsOneTileUntilItIsCancelled) {
+  Start(TestConfig());
+  v1::StreamTableRequest request;
+  request.mutable_table()->set_count(int64_t{1} << 40);
+  request.set_rows_per_tile(1 << 20);
+  grpc::ClientContext context;
+  auto reader = stub_->StreamTable(&context, request);
+  v1::StreamTableResponse tile;
+  EXPECT_TRUE(reader->Read(&tile));
+  EXPECT_LT(server_->counters().in_flight_bytes, 3 << 20);
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; }));
+}
+
+TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  std::thread caller([this] {
+    grpc::ClientContext context;
+    v1::GenerateTableResponse response;
+    const grpc::Status status = stub_->GenerateTable(&context, Taking(0), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  std::atomic<bool> clean{false};
+  std::thread drain([this, &clean] { clean = server_->Drain(); });
+  grpc::Status status;
+  EXPECT_TRUE(Eventually([this, &status] {
+    grpc::ClientContext context;
+    v1::ExplainResponse response;
+    status = stub_->Explain(&context, {}, &response);
+    return !status.ok();
+  }));
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+  FakeOperations::gate_shut = false;
+  drain.join();
+  caller.join();
+  EXPECT_TRUE(clean);
+}
+
+TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
+  Config config = TestConfig();
+  config.drain_timeout_s = 0;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::thread caller([this] {
+    grpc::ClientContext context;
+    v1::GenerateTableResponse response;
+    EXPECT_FALSE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+  });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  EXPECT_FALSE(server_->Drain());
+  caller.join();
+}
+
+// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING, 2 NOT_SERVING).
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+std::string HealthRequest(const std::string& service) {
+  return service.empty() ? "" : "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+}
+
+TEST_F(ServerTest, TellsItsHealth) {
+  Start(TestConfig());
+  for (const char* service : {"", "posenc.v1.PositionalEncodingService", "no.such.Service"}) {
+    RawCall call(channel_, "/grpc.health.v1.Health/Check");
+    call.Write(HealthRequest(service));
+    call.WritesDone();
+    const bool known = service != std::string("no.such.Service");
+    EXPECT_EQ(call.Read(), known ? std::optional<std::string>(kServing) : std::nullopt) << service;
+    EXPECT_EQ(call.Finish().error_code(), known ? grpc::OK : grpc::NOT_FOUND);
+  }
+}
+
+TEST_F(ServerTest, DrainTellsWatchersAndDoesNotWaitForThem) {
+  Start(TestConfig());
+  RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest("posenc.v1.PositionalEncodingService"));
+  watch.WritesDone();
+  EXPECT_EQ(watch.Read(), kServing);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "the timeout is 20 s";
+  EXPECT_EQ(watch.Read(), kNotServing);
+  EXPECT_EQ(watch.Read(), std::nullopt);
+  EXPECT_FALSE(watch.Finish().ok());
+}
+
+TEST_F(ServerTest, DescribesItselfByReflection) {
+  Start(TestConfig());
+  RawCall call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  call.Write(std::string("\x3a\x00", 2));  // list_services
+  const auto services = call.Read();
+  ASSERT_TRUE(services);
+  EXPECT_THAT(*services, HasSubstr("posenc.v1.PositionalEncodingService"));
+  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
+  call.WritesDone();
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+TEST_F(ServerTest, RefusesCompressedMessages) {
+  Start(TestConfig());
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::ApplyRotaryRequest request = Rotary(0, 0);
+  request.mutable_q()->mutable_tensor()->set_data(std::string(1 << 20, '\0'));
+  v1::ApplyRotaryResponse response;
+  EXPECT_EQ(stub_->ApplyRotary(&context, request, &response).error_code(), grpc::UNIMPLEMENTED);
+}
+
+TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
+  Start(TestConfig());
+  std::atomic<int> answered{0}, refused{0};
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 4; ++n) {
+    callers.emplace_back([this, &answered, &refused] {
+      const v1::ApplyRotaryRequest request = Rotary(100000, 10);
+      for (;;) {
+        grpc::ClientContext context;
+        v1::ApplyRotaryResponse response;
+        const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
+        if (!status.ok()) {
+          EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+          ++refused;
+          return;
+        }
+        EXPECT_TRUE(response.q().data() == request.q().tensor().data());
+        ++answered;
+      }
+    });
+  }
+  EXPECT_TRUE(Eventually([&answered] { return answered > 200; }));
+  EXPECT_TRUE(server_->Drain());
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(refused, 4);
+}
+
+TEST(Server, SaysWhereItCannotListen) {
+  Config config = TestConfig();
+  const auto first = Server::Start(config);
+  ASSERT_TRUE(first.ok());
+  config.listen = "127.0.0.1:" + std::to_string((*first)->port());
+  const auto second = Server::Start(config);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kInvalidArgument) << "the port is taken";
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(config.listen));
+  config.listen = "no such place";
+  EXPECT_FALSE(Server::Start(config).ok());
+}
+
+}  // namespace
+}  // namespace posenc::server

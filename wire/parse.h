@@ -1,0 +1,23 @@
+// The one way from a request's bytes to a message that may be acted on.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "google/protobuf/io/zero_copy_stream.h"
+#include "google/protobuf/message.h"
+#include "wire/walker.h"
+
+namespace posenc::wire {
+
+// Of a request, beside the tensors' data: config.json files, frequencies, segments.
+inline constexpr size_t kMaxStrippedBytes = size_t{8} << 20;
+
+// Strips, parses and checks for what is unknown. `request` is of the stripper's type; its tensors hold tickets into
+// the ranges returned. INVALID_ARGUMENT names the message.
+absl::StatusOr<std::vector<ByteRange>> ParseRequest(const Stripper& stripper,
+                                                    google::protobuf::io::ZeroCopyInputStream* input,
+                                                    google::protobuf::Message* request);
+
+}  // namespace posenc::wire
