@@ -47,7 +47,8 @@ Attempt Client::Try(Duration remaining, absl::FunctionRef<grpc::Status(grpc::Cli
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded));
   const grpc::Status status = call(context);
-  Attempt attempt{.status = FromGrpc(status, options_.address)};
+  Attempt attempt;
+  attempt.status = FromGrpc(status, options_.address);
   if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
   return attempt;
 }
