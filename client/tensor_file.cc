@@ -81,6 +81,7 @@ absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t c
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a .npy file holds one tensor, not ", count, "; use .safetensors"));
   }
+  if (dtype == v1::DATA_TYPE_UNSPECIFIED) return absl::OkStatus();
   return In(path, MakeNpyHeader({.name = "", .dtype = dtype, .shape = {}}).status());
 }
 

@@ -41,7 +41,8 @@ struct NamedTensor {
 };
 absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 
-// Whether Create() would take so many tensors of this type; to be asked before the work is done.
+// Whether Create() would take so many tensors of this type (of any, where it is not known); to be asked before the work
+// is done.
 absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t count);
 
 }  // namespace posenc

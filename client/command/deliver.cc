@@ -30,6 +30,10 @@ absl::Status PrintJson(const google::protobuf::Message& message) {
   return Print(text);
 }
 
+absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header) {
+  return session.json() ? absl::OkStatus() : Print(path + ": " + header.name + " " + TensorReport(header) + "\n");
+}
+
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info) {
   return session.json() ? PrintJson(info) : Print(InfoReport(info));
 }
@@ -39,9 +43,9 @@ absl::Status Deliver(const Session& session, const google::protobuf::Message& an
   if (files.empty()) return PrintJson(answer);
   for (const Destination& file : files) {
     POSENC_RETURN_IF_ERROR(WriteTensors(file.path, file.tensors));
-    if (session.json()) continue;
     for (const auto& [name, tensor] : file.tensors) {
-      POSENC_RETURN_IF_ERROR(Print(file.path + ": " + name + " " + TensorReport(*tensor) + "\n"));
+      POSENC_RETURN_IF_ERROR(PrintTensor(
+          session, file.path, {name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}}));
     }
   }
   return PrintInfo(session, info);

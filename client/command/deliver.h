@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "client/command/session.h"
 #include "client/tensor_file.h"
+#include "client/tensor_header.h"
 #include "posenc/v1/info.pb.h"
 
 namespace posenc::command {
@@ -26,6 +27,9 @@ absl::Status CheckDestination(const Session& session, const std::string& path, c
 // the whole answer as JSON, tensors included.
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
                      const std::vector<Destination>& files);
+
+// "FILE: NAME BF16 [2, 8, 128]"; nothing with --json.
+absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header);
 
 // Prints what was computed, as Deliver() does.
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info);

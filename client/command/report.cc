@@ -25,10 +25,12 @@ std::string Decimal(double value) {
   return text;
 }
 
-std::string ListOf(const google::protobuf::RepeatedField<double>& values) {
-  constexpr int kShown = 4;
+std::string ListOf(const std::vector<double>& values) {
+  constexpr size_t kShown = 4;
   std::string text = "[";
-  for (int i = 0; i < std::min(values.size(), kShown); ++i) absl::StrAppend(&text, i ? ", " : "", Decimal(values[i]));
+  for (size_t i = 0; i < std::min(values.size(), kShown); ++i) {
+    absl::StrAppend(&text, i ? ", " : "", Decimal(values[i]));
+  }
   if (values.size() > kShown) absl::StrAppend(&text, ", ... ", values.size() - kShown, " more");
   return text + "]";
 }
@@ -36,9 +38,11 @@ std::string ListOf(const google::protobuf::RepeatedField<double>& values) {
 std::string ValueText(const Message& message, const FieldDescriptor& field) {
   const auto* reflection = message.GetReflection();
   if (field.is_repeated()) {
-    return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE
-               ? ListOf(reflection->GetRepeatedField<double>(message, &field))
-               : absl::StrCat(reflection->FieldSize(message, &field), " values");
+    const int size = reflection->FieldSize(message, &field);
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) return absl::StrCat(size, " values");
+    std::vector<double> values;
+    for (int i = 0; i < size; ++i) values.push_back(reflection->GetRepeatedDouble(message, &field, i));
+    return ListOf(values);
   }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE: return Decimal(reflection->GetDouble(message, &field));
@@ -58,8 +62,9 @@ void AppendFields(const Message& message, Rows* rows) {
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) {
       rows->emplace_back(field->name(), ValueText(message, *field));
     } else if (field->message_type() == v1::Tensor::descriptor()) {
+      const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
       rows->emplace_back(field->name(),
-                         TensorReport(static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field))));
+                         TensorReport({"", tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}}));
     } else {
       AppendFields(message.GetReflection()->GetMessage(message, field), rows);
     }
@@ -141,8 +146,8 @@ std::string Aligned(const Rows& rows, const std::string& indent) {
   return text;
 }
 
-std::string TensorReport(const v1::Tensor& tensor) {
-  return absl::StrCat(absl::AsciiStrToUpper(EnumName(tensor.dtype())), " [", absl::StrJoin(tensor.shape(), ", "), "]");
+std::string TensorReport(const TensorHeader& header) {
+  return absl::StrCat(absl::AsciiStrToUpper(EnumName(header.dtype)), " [", absl::StrJoin(header.shape, ", "), "]");
 }
 
 std::string InfoReport(const v1::AnswerInfo& info) {
@@ -166,7 +171,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
     rows.push_back(std::move(row));
   }
   if (plan.has_rotary()) rows.emplace_back("softmax factor", Decimal(plan.softmax_scale_factor()));
-  if (plan.slopes_size() > 0) rows.emplace_back("slopes", ListOf(plan.slopes()));
+  if (plan.slopes_size() > 0) rows.emplace_back("slopes", ListOf({plan.slopes().begin(), plan.slopes().end()}));
   text += Aligned(rows, "  ");
   for (int i = 0; i < plan.frequencies_size(); ++i) {
     if (plan.frequencies_size() > 1) absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());

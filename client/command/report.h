@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/tensor_header.h"
 #include "posenc/v1/info.pb.h"
 #include "posenc/v1/service.pb.h"
 
@@ -24,6 +25,6 @@ std::string LayerReport(const v1::LayerExplanation& layer);
 std::string ServerReport(const v1::GetServerInfoResponse& response);
 
 // "BF16 [2, 8, 128]".
-std::string TensorReport(const v1::Tensor& tensor);
+std::string TensorReport(const TensorHeader& header);
 
 }  // namespace posenc::command

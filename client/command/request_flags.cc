@@ -1,5 +1,8 @@
 #include "client/command/request_flags.h"
 
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/util/json_util.h>
 
 #include "client/command/field_flags.h"
@@ -86,7 +89,17 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   v1::RopeParameters parameters;
   if (!parameters_json_.empty()) {
     const auto status = google::protobuf::util::JsonStringToMessage(parameters_json_, &parameters);
-    if (!status.ok()) return UsageError("--rope-parameters: " + Quote(std::string(status.message()), 512));
+    if (!status.ok()) {
+      return UsageError("--rope-parameters: " + Quote(std::string(status.message()), 512) +
+                        " Its fields are the flags' names with underscores; what older files call type is rope_type");
+    }
+    std::vector<const google::protobuf::FieldDescriptor*> by_flags;
+    parameters_.GetReflection()->ListFields(parameters_, &by_flags);
+    for (const auto* field : by_flags) {
+      const bool present = field->is_repeated() ? parameters.GetReflection()->FieldSize(parameters, field) > 0
+                                                : parameters.GetReflection()->HasField(parameters, field);
+      if (present) return UsageError(FlagName(field->name()) + ": --rope-parameters says it already");
+    }
   }
   parameters.MergeFrom(parameters_);
   *settings.mutable_rope_parameters() = parameters;
@@ -122,11 +135,13 @@ void PrecisionFlags::Add(CLI::App& app) {
                  {"rounding", "Once at the end, or each operation"}});
 }
 
-absl::Status PrecisionFlags::Get(v1::Precision* precision) const {
+absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
   if (IsSet(precision_) && IsSet(axes_)) return UsageError(FirstFlagOf(axes_) + ": not together with --precision");
-  if (IsSet(precision_)) *precision = precision_;
-  if (IsSet(axes_)) *precision->mutable_axes() = axes_;
-  return absl::OkStatus();
+  if (IsSet(precision_)) return precision_;
+  if (!IsSet(axes_)) return std::nullopt;
+  v1::Precision precision;
+  *precision.mutable_axes() = axes_;
+  return precision;
 }
 
 void AlibiFlags::Add(CLI::App& app) {

@@ -1,12 +1,14 @@
 // Groups of flags that several subcommands share, each with the message that it becomes.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "posenc/status.h"
 #include "posenc/v1/bias.pb.h"
 #include "posenc/v1/rotary.pb.h"
 
@@ -52,10 +54,17 @@ class RotaryFlags {
 class PrecisionFlags {
  public:
   void Add(CLI::App& app);
-  // Leaves `precision` as it is where no flag was given.
-  absl::Status Get(v1::Precision* precision) const;
+  // Sets request->precision, unless no flag was given.
+  template <typename Request>
+  absl::Status Put(Request* request) const {
+    POSENC_ASSIGN_OR_RETURN(const std::optional<v1::Precision> precision, Get());
+    if (precision) *request->mutable_precision() = *precision;
+    return absl::OkStatus();
+  }
 
  private:
+  absl::StatusOr<std::optional<v1::Precision>> Get() const;
+
   v1::Precision precision_;
   v1::PrecisionAxes axes_;
 };
