@@ -57,11 +57,10 @@ template <typename Request, typename Response>
 absl::StatusOr<Response> Client::Unary(grpc::Status (Service::*method)(grpc::ClientContext*, const Request&, Response*),
                                        const Request& request, const CallOptions& options) const {
   Response response;
-  const absl::Status status = Retry(
-      options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
-        return Try(remaining, [&](grpc::ClientContext& context) {
-          return (stub_.get()->*method)(&context, request, &response);
-        });
+  const absl::Status status =
+      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
+        return Try(remaining,
+                   [&](grpc::ClientContext& context) { return (stub_.get()->*method)(&context, request, &response); });
       });
   if (!status.ok()) return status;
   return response;
@@ -122,8 +121,8 @@ absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSi
 }
 
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
-  // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 } are,
-  // on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
+  // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
+  // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
   google::protobuf::StringValue request;
   request.set_value(service);
   google::protobuf::Int32Value response;

@@ -39,20 +39,17 @@ class Client final : public Backend {
  private:
   absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest& request,
                                                             const CallOptions& options) override;
-  absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest& request,
-                                                const CallOptions& options) override;
+  absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                         const CallOptions& options) override;
   absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
                                                             const CallOptions& options) override;
-  absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
-                             const CallOptions& options) override;
+  absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
   absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
                                                                     const CallOptions& options) override;
   absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
                                                           const CallOptions& options) override;
-  absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request,
-                                                const CallOptions& options) override;
+  absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
   // One attempt: who probes wants to know about now.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 

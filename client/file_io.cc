@@ -42,8 +42,8 @@ InputFile::~InputFile() {
 
 absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) const {
   if (count > size_ || offset > size_ - count) {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count,
-                                                   " from byte ", offset));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count, " from byte ", offset));
   }
   std::string bytes(count, '\0');
   size_t done = 0;
@@ -106,7 +106,8 @@ absl::Status OutputFile::Commit() {
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {
   POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.size() > limit) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has ", file.size(), " bytes, at most ", limit, " are read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has ", file.size(), " bytes, at most ", limit, " are read"));
   }
   return file.Read(0, file.size());
 }

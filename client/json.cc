@@ -66,8 +66,8 @@ absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor) {
   const TensorHeader header{"", tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
   POSENC_ASSIGN_OR_RETURN(const uint64_t size, ByteSize(header));
   if (size != tensor.data().size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor has ", tensor.data().size(),
-                                                   " bytes of data, its type and shape say ", size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor has ", tensor.data().size(), " bytes of data, its type and shape say ", size));
   }
   std::string json = absl::StrCat("{\"dtype\": \"", v1::DataType_Name(tensor.dtype()), "\", \"shape\": [",
                                   absl::StrJoin(header.shape, ", "), "], \"data\": [");

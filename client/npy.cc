@@ -51,8 +51,8 @@ absl::StatusOr<v1::DataType> ParseType(std::string_view descr) {
     if (descr == type.descr) return type.dtype;
   }
   if (descr.starts_with("'>")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "is big-endian (", Quote(descr), "); convert it with array.astype(array.dtype.newbyteorder('<'))"));
+    return absl::InvalidArgumentError(absl::StrCat("is big-endian (", Quote(descr),
+                                                   "); convert it with array.astype(array.dtype.newbyteorder('<'))"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("has elements of type ", Quote(descr), ", not one of f2, f4, f8, i4, i8, b1"));
@@ -93,16 +93,18 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
   uint64_t length = byte(8) | byte(9) << 8;
   if (version == 2) length |= byte(10) << 16 | byte(11) << 24;
   if (length > kMaxHeader) {
-    return absl::InvalidArgumentError(absl::StrCat("has a header of ", length, " bytes, at most ", kMaxHeader,
-                                                   " are read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has a header of ", length, " bytes, at most ", kMaxHeader, " are read"));
   }
   if (length > file.size() - prefix) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(prefix, length));
 
   const auto descr = Find(text, "'descr'"), order = Find(text, "'fortran_order'"), shape = Find(text, "'shape'");
-  if (!descr || !order || !shape) return absl::InvalidArgumentError(absl::StrCat("has a malformed header: ", Quote(text)));
-  StoredTensor stored{.header = {}, .type_name = std::string(*descr), .begin = prefix + length,
-                      .size = file.size() - prefix - length};
+  if (!descr || !order || !shape) {
+    return absl::InvalidArgumentError(absl::StrCat("has a malformed header: ", Quote(text)));
+  }
+  StoredTensor stored{
+      .header = {}, .type_name = std::string(*descr), .begin = prefix + length, .size = file.size() - prefix - length};
   POSENC_ASSIGN_OR_RETURN(stored.header.dtype, ParseType(*descr));
   if (*order != "False") {
     return absl::InvalidArgumentError("is in Fortran order; save numpy.ascontiguousarray(array) instead");

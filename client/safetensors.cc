@@ -23,9 +23,9 @@ struct TypeName {
   v1::DataType dtype;
   std::string_view name;
 };
-constexpr TypeName kTypes[] = {{v1::DATA_TYPE_FP32, "F32"},  {v1::DATA_TYPE_FP16, "F16"}, {v1::DATA_TYPE_BF16, "BF16"},
-                               {v1::DATA_TYPE_FP64, "F64"},  {v1::DATA_TYPE_INT32, "I32"},
-                               {v1::DATA_TYPE_INT64, "I64"}, {v1::DATA_TYPE_BOOL, "BOOL"}};
+constexpr TypeName kTypes[] = {{v1::DATA_TYPE_FP32, "F32"}, {v1::DATA_TYPE_FP16, "F16"},  {v1::DATA_TYPE_BF16, "BF16"},
+                               {v1::DATA_TYPE_FP64, "F64"}, {v1::DATA_TYPE_INT32, "I32"}, {v1::DATA_TYPE_INT64, "I64"},
+                               {v1::DATA_TYPE_BOOL, "BOOL"}};
 
 // Non-negative integers only; nullopt for anything else in the array, or no array.
 std::optional<std::vector<int64_t>> Integers(const Json& object, std::string_view key) {

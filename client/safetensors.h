@@ -12,8 +12,8 @@
 
 namespace posenc {
 
-// All tensors of the file, by where their data begin. Types that the service has not are let pass: DATA_TYPE_UNSPECIFIED
-// and no shape. INVALID_ARGUMENT says what is wrong, without the file's name.
+// All tensors of the file, by where their data begin. Types that the service has not are let pass:
+// DATA_TYPE_UNSPECIFIED and no shape. INVALID_ARGUMENT says what is wrong, without the file's name.
 absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile& file);
 
 // What comes before the data, which must follow in this order. Names are distinct and ASCII.

@@ -44,11 +44,10 @@ absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& na
   for (const StoredTensor& tensor : tensors) {
     if (name.empty() ? tensors.size() == 1 : tensor.header.name == name) return tensor;
   }
-  const std::string choices = Quote(absl::StrJoin(tensors, ", ",
-                                                  [](std::string* out, const StoredTensor& tensor) {
-                                                    absl::StrAppend(out, tensor.header.name);
-                                                  }),
-                                    512);
+  const std::string choices = Quote(
+      absl::StrJoin(tensors, ", ",
+                    [](std::string* out, const StoredTensor& tensor) { absl::StrAppend(out, tensor.header.name); }),
+      512);
   if (!name.empty()) return absl::NotFoundError(absl::StrCat("has no tensor \"", Quote(name), "\", but: ", choices));
   return absl::InvalidArgumentError(
       absl::StrCat("has ", tensors.size(), " tensors; append \":NAME\" to choose one of: ", choices));
@@ -63,8 +62,8 @@ absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
   const absl::StatusOr<StoredTensor> stored = Locate(file, name);
   if (!stored.ok()) return In(path, stored.status());
   if (stored->header.dtype == v1::DATA_TYPE_UNSPECIFIED) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", Quote(stored->header.name), "\" has elements of type ",
-                                                   Quote(stored->type_name),
+    return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", Quote(stored->header.name),
+                                                   "\" has elements of type ", Quote(stored->type_name),
                                                    ", not one of F64, F32, F16, BF16, I64, I32, BOOL"));
   }
   v1::Tensor tensor;

@@ -26,8 +26,7 @@ absl::StatusOr<uint64_t> ByteSize(const TensorHeader& header) {
   bool empty = false;
   for (int64_t dimension : header.shape) {
     empty = empty || dimension == 0;
-    if (dimension < 0 ||
-        (dimension > 0 && __builtin_mul_overflow(size, static_cast<uint64_t>(dimension), &size)) ||
+    if (dimension < 0 || (dimension > 0 && __builtin_mul_overflow(size, static_cast<uint64_t>(dimension), &size)) ||
         size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return absl::InvalidArgumentError(
           absl::StrCat("shape [", absl::StrJoin(header.shape, ", "), "] is negative or beyond 63 bits"));

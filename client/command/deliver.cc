@@ -44,8 +44,8 @@ absl::Status Deliver(const Session& session, const google::protobuf::Message& an
   for (const Destination& file : files) {
     POSENC_RETURN_IF_ERROR(WriteTensors(file.path, file.tensors));
     for (const auto& [name, tensor] : file.tensors) {
-      POSENC_RETURN_IF_ERROR(PrintTensor(
-          session, file.path, {name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}}));
+      POSENC_RETURN_IF_ERROR(
+          PrintTensor(session, file.path, {name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}}));
     }
   }
   return PrintInfo(session, info);

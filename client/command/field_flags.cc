@@ -150,13 +150,15 @@ void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, st
     const std::string name = flag.flag ? flag.flag : FlagName(field->name());
     const auto set = [field, message, name](const std::string& text) {
       if (const auto* rival = Rival(*field, *message)) {
-        throw CLI::ValidationError(name, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
+        throw CLI::ValidationError(name,
+                                   "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
       }
       const absl::Status status = SetField(*field, text, message);
       if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
     };
     CLI::Option* option = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field->has_presence()
-                              ? app.add_flag_callback(name, [set] { set("true"); }, flag.help)
+                              ? app.add_flag_callback(
+                                    name, [set] { set("true"); }, flag.help)
                               : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(*field));
     option->group(group);
   }

@@ -37,7 +37,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(0, 1);
 
   GlobalFlags flags;
-  app.add_option("--server", flags.server, "Where a posenc-server listens, as localhost:50051 or unix:PATH; "
+  app.add_option("--server", flags.server,
+                 "Where a posenc-server listens, as localhost:50051 or unix:PATH; "
                  "absent: compute in this process. The connection is not encrypted")
       ->type_name("ADDRESS")
       ->envname("POSENC_SERVER");
@@ -46,9 +47,11 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app), AddTable(app), AddRope(app),  AddBias(app),
-                                               AddEmbedding(app), AddInfo(app), AddHealth(app)};
-  for (const Subcommand& subcommand : subcommands) subcommand.app->fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
+  const std::vector<Subcommand> subcommands = {AddExplain(app),   AddTable(app), AddRope(app),  AddBias(app),
+                                               AddEmbedding(app), AddInfo(app),  AddHealth(app)};
+  for (const Subcommand& subcommand : subcommands) {
+    subcommand.app->fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
+  }
 
   const auto chosen = [&]() -> const Subcommand* {
     for (const Subcommand& subcommand : subcommands) {

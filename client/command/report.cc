@@ -181,10 +181,11 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
 }
 
 std::string ServerReport(const v1::GetServerInfoResponse& response) {
-  Rows rows{{"version", absl::StrCat(response.version(), " (", response.build(), ")")},
-            {"numerics", absl::StrCat(response.numerics_version())},
-            {"config.json", absl::StrCat("as ", response.config_rules())},
-            {"instructions", absl::StrCat(response.cpu_target(), " (of ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
+  Rows rows{
+      {"version", absl::StrCat(response.version(), " (", response.build(), ")")},
+      {"numerics", absl::StrCat(response.numerics_version())},
+      {"config.json", absl::StrCat("as ", response.config_rules())},
+      {"instructions", absl::StrCat(response.cpu_target(), " (of ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
   for (const v1::Device& device : response.devices()) {
     rows.emplace_back("device", absl::StrCat(device.name(), ", ", device.threads(), " threads"));
   }

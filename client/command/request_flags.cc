@@ -18,9 +18,7 @@ constexpr uint64_t kMaxConfigJson = 16 << 20;  // the service's own limit is low
 }  // namespace
 
 void ModelFlags::Add(CLI::App& app) {
-  app.add_option("--model", path_, "A model's config.json, as Hugging Face has it")
-      ->type_name("FILE")
-      ->group("Model");
+  app.add_option("--model", path_, "A model's config.json, as Hugging Face has it")->type_name("FILE")->group("Model");
   AddFieldFlags(app, "Model", &config_,
                 {{"component", "Which part of the model, as \"text\", where the file has several"},
                  {"layer_type", "Which layers, as \"sliding_attention\", where they differ"},
@@ -110,14 +108,15 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
   v1::RotarySource source;
   if (!model_.given()) {
     POSENC_RETURN_IF_ERROR(model_.CheckUnused());
-    if (!given()) return UsageError("give --model config.json, or settings: --rope-type, --rotary-dim, --input-pairing");
+    if (!given()) {
+      return UsageError("give --model config.json, or settings: --rope-type, --rotary-dim, --input-pairing");
+    }
     POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), Settings());
     return source;
   }
-  for (const google::protobuf::Message* message :
-       {static_cast<const google::protobuf::Message*>(&settings_),
-        static_cast<const google::protobuf::Message*>(&parameters_),
-        static_cast<const google::protobuf::Message*>(&frequencies_)}) {
+  for (const google::protobuf::Message* message : {static_cast<const google::protobuf::Message*>(&settings_),
+                                                   static_cast<const google::protobuf::Message*>(&parameters_),
+                                                   static_cast<const google::protobuf::Message*>(&frequencies_)}) {
     if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not together with --model, which says it");
   }
   if (!parameters_json_.empty()) return UsageError("--rope-parameters: not together with --model, which says it");
@@ -128,7 +127,8 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
 }
 
 void PrecisionFlags::Add(CLI::App& app) {
-  AddFieldFlags(app, "Precision", &precision_, {{"preset", "Where the arithmetic rounds; default exact", "--precision"}});
+  AddFieldFlags(app, "Precision", &precision_,
+                {{"preset", "Where the arithmetic rounds; default exact", "--precision"}});
   AddFieldFlags(app, "Precision", &axes_,
                 {{"frequencies", "All three in place of --precision"},
                  {"table_dtype", "The type of cos and sin when they meet the data"},
@@ -173,7 +173,8 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
                   {{"cu_seqlens", "Where packed sequences begin and the last ends, with --layout thd"},
                    {"scaling_length_rule", "dynamic, longrope: whose length counts; with --seq-len: given"}});
   }
-  AddFieldFlags(app, kGroup, positions, {{"seq_len", "dynamic, longrope: the length that counts, one or one a sequence"}});
+  AddFieldFlags(app, kGroup, positions,
+                {{"seq_len", "dynamic, longrope: the length that counts, one or one a sequence"}});
 }
 
 void CompletePositions(v1::Positions* positions) {

@@ -45,8 +45,9 @@ absl::Status Run(const Flags& flags, Session& session) {
     request.clear_k();
   }
   if (to_files) {
-    POSENC_RETURN_IF_ERROR(CheckWritable(flags.q_out, request.q().tensor().dtype(), together ? 2 : 1));
-    if (request.has_k()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.k_out, request.k().tensor().dtype(), together ? 2 : 1));
+    const size_t count = together ? 2 : 1;
+    POSENC_RETURN_IF_ERROR(CheckWritable(flags.q_out, request.q().tensor().dtype(), count));
+    if (request.has_k()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.k_out, request.k().tensor().dtype(), count));
   }
 
   POSENC_ASSIGN_OR_RETURN(const v1::ApplyRotaryResponse response, session.backend().ApplyRotary(request));

@@ -43,8 +43,8 @@ class TableFiles {
     const v1::Tensor* tensors[] = {&tile.cos(), &tile.sin()};
     for (size_t i = 0; i < 2; ++i) {
       const bool shared = writers_.size() == 1;
-      POSENC_RETURN_IF_ERROR(writers_[shared ? 0 : i].Write(shared ? i : 0, static_cast<uint64_t>(written_) * row_bytes_,
-                                                            tensors[i]->data()));
+      POSENC_RETURN_IF_ERROR(writers_[shared ? 0 : i].Write(
+          shared ? i : 0, static_cast<uint64_t>(written_) * row_bytes_, tensors[i]->data()));
     }
     written_ += tile.cos().shape(0);
     return absl::OkStatus();
@@ -127,7 +127,9 @@ Subcommand AddTable(CLI::App& parent) {
   app->add_option("-o,--out", flags->out, "\"cos\" and \"sin\" in FILE.safetensors, or FILE.cos.npy and FILE.sin.npy")
       ->type_name("FILE");
   AddFieldFlags(*app, "Table", &flags->request,
-                {{"count", "Rows, with --offset"}, {"dtype", "The elements' type"}, {"form", "A value a pair, or one an element"}});
+                {{"count", "Rows, with --offset"},
+                 {"dtype", "The elements' type"},
+                 {"form", "A value a pair, or one an element"}});
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

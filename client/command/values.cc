@@ -62,8 +62,8 @@ absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text) {
   if (IsFile(text)) return ReadTensor(text);
   if (const auto integers = ParseInt64s(text); integers.ok()) return MakeTensor(v1::DATA_TYPE_INT64, *integers);
   if (const auto numbers = ParseDoubles(text); numbers.ok()) return MakeTensor(v1::DATA_TYPE_FP64, *numbers);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", Quote(text), "\" is neither a .npy or .safetensors file nor numbers separated by commas"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", Quote(text), "\" is neither a .npy or .safetensors file nor numbers separated by commas"));
 }
 
 absl::StatusOr<v1::PositionSegments> ParseSegments(std::string_view text) {

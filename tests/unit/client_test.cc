@@ -47,7 +47,8 @@ grpc::Status Busy() { return Error(grpc::StatusCode::UNAVAILABLE, "too many requ
 
 class ScriptedService final : public v1::PositionalEncodingService::Service {
  public:
-  grpc::Status Explain(grpc::ServerContext* context, const v1::ExplainRequest*, v1::ExplainResponse* response) override {
+  grpc::Status Explain(grpc::ServerContext* context, const v1::ExplainRequest*,
+                       v1::ExplainResponse* response) override {
     return explain(context, response);
   }
   grpc::Status GenerateTable(grpc::ServerContext*, const v1::GenerateTableRequest* request,
@@ -217,7 +218,8 @@ TEST(FromGrpc, KeepsForeignErrorsAsTheyAre) {
   v1::RichStatus rich;
   rich.ParseFromString(other.error_details());
   rich.mutable_details(0)->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
-  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here"), absl::InternalError("odd"));
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here"),
+            absl::InternalError("odd"));
 }
 
 TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {

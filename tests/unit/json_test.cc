@@ -56,9 +56,7 @@ uint16_t ToSixteenBits(double value, double (*widen)(uint16_t)) {
   return sign | (up ? high : low);
 }
 
-double WidenHalf(uint16_t bits) {
-  return static_cast<double>(std::bit_cast<_Float16>(bits));
-}
+double WidenHalf(uint16_t bits) { return static_cast<double>(std::bit_cast<_Float16>(bits)); }
 double WidenBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 TEST(Decimal, EverySixteenBitValueReadsBack) {
@@ -120,9 +118,11 @@ TEST(Decimal, FloatsReadBack) {
 }
 
 TEST(Json, TensorsAreDecimals) {
-  const auto text = TensorToJson(MakeTensor<float>(v1::DATA_TYPE_FP32, {1, -0.5f, 0.1f, -0.0f, NAN, -HUGE_VALF, 1e20f}));
+  const auto text =
+      TensorToJson(MakeTensor<float>(v1::DATA_TYPE_FP32, {1, -0.5f, 0.1f, -0.0f, NAN, -HUGE_VALF, 1e20f}));
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(*text, R"({"dtype": "DATA_TYPE_FP32", "shape": [7], "data": [1, -0.5, 0.1, -0.0, "NaN", "-Infinity", 1e+20]})");
+  EXPECT_EQ(*text,
+            R"({"dtype": "DATA_TYPE_FP32", "shape": [7], "data": [1, -0.5, 0.1, -0.0, "NaN", "-Infinity", 1e+20]})");
   EXPECT_THAT(*TensorToJson(MakeTensor<int64_t>(v1::DATA_TYPE_INT64, {INT64_MIN, 7})),
               HasSubstr("[-9223372036854775808, 7]"));
   EXPECT_THAT(*TensorToJson(MakeTensor<uint8_t>(v1::DATA_TYPE_BOOL, {1, 0})), HasSubstr("[true, false]"));

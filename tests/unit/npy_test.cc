@@ -25,7 +25,8 @@ std::string NumpyPrefix(std::string dict) {
 // numpy.save of array([[1, -0.5, inf], [0, 2, 3]], float32), NumPy 1.24.
 std::string SmallFloats() {
   return NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }") +
-         std::string("\x00\x00\x80\x3f\x00\x00\x00\xbf\x00\x00\x80\x7f\x00\x00\x00\x00\x00\x00\x00\x40\x00\x00\x40\x40", 24);
+         std::string("\x00\x00\x80\x3f\x00\x00\x00\xbf\x00\x00\x80\x7f\x00\x00\x00\x00\x00\x00\x00\x40\x00\x00\x40\x40",
+                     24);
 }
 
 std::string ErrorOf(const std::string& bytes) {
@@ -46,18 +47,18 @@ TEST(Npy, ReadsWhatNumpyWrites) {
 }
 
 TEST(Npy, ReadsScalarsBooleansAndEmptyArrays) {
-  const auto scalar = ReadTensor(
-      WriteTemporary("scalar.npy", NumpyPrefix("{'descr': '<i8', 'fortran_order': False, 'shape': (), }") +
-                                       std::string("\x07\0\0\0\0\0\0\0", 8)));
+  const auto scalar =
+      ReadTensor(WriteTemporary("scalar.npy", NumpyPrefix("{'descr': '<i8', 'fortran_order': False, 'shape': (), }") +
+                                                  std::string("\x07\0\0\0\0\0\0\0", 8)));
   ASSERT_TRUE(scalar.ok()) << scalar.status();
   EXPECT_EQ(scalar->shape_size(), 0);
-  const auto flags = ReadTensor(
-      WriteTemporary("flags.npy", NumpyPrefix("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }") +
-                                      std::string("\x01\x00", 2)));
+  const auto flags =
+      ReadTensor(WriteTemporary("flags.npy", NumpyPrefix("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }") +
+                                                 std::string("\x01\x00", 2)));
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->dtype(), v1::DATA_TYPE_BOOL);
-  const auto empty =
-      ReadTensor(WriteTemporary("empty.npy", NumpyPrefix("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 3), }")));
+  const auto empty = ReadTensor(
+      WriteTemporary("empty.npy", NumpyPrefix("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 3), }")));
   ASSERT_TRUE(empty.ok()) << empty.status();
   EXPECT_THAT(empty->shape(), ElementsAre(0, 3));
 }
@@ -65,8 +66,8 @@ TEST(Npy, ReadsScalarsBooleansAndEmptyArrays) {
 TEST(Npy, ReadsVersionTwo) {
   std::string dict = "{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }";
   dict.append(115 - dict.size(), ' ');
-  const auto tensor = ReadTensor(WriteTemporary(
-      "two.npy", std::string("\x93NUMPY\x02\x00\x74\x00\x00\x00", 12) + dict + "\n" + std::string("\x00\x3c\x00\x40", 4)));
+  const auto tensor = ReadTensor(WriteTemporary("two.npy", std::string("\x93NUMPY\x02\x00\x74\x00\x00\x00", 12) + dict +
+                                                               "\n" + std::string("\x00\x3c\x00\x40", 4)));
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(tensor->dtype(), v1::DATA_TYPE_FP16);
   EXPECT_EQ(tensor->data().size(), 4);
@@ -101,15 +102,18 @@ TEST(Npy, SaysWhatIsWrong) {
 
 TEST(Npy, SaysWhichHeaderItCannotUse) {
   // Both by numpy.save, NumPy 1.24.
-  EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '>i4', 'fortran_order': False, 'shape': (2, 2), }") + std::string(16, '\0')),
-              HasSubstr("big-endian"));
-  EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 2), }") + std::string(16, '\0')),
-              HasSubstr("ascontiguousarray"));
+  EXPECT_THAT(
+      ErrorOf(NumpyPrefix("{'descr': '>i4', 'fortran_order': False, 'shape': (2, 2), }") + std::string(16, '\0')),
+      HasSubstr("big-endian"));
+  EXPECT_THAT(
+      ErrorOf(NumpyPrefix("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 2), }") + std::string(16, '\0')),
+      HasSubstr("ascontiguousarray"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }") + std::string(8, '\0')),
               HasSubstr("not one of f2, f4, f8, i4, i8, b1"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }")),
               HasSubstr("not one of f2, f4, f8, i4, i8, b1"));
-  EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }")), HasSubstr("negative"));
+  EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }")),
+              HasSubstr("negative"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }")),
               HasSubstr("63 bits"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }")),

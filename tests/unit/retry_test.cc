@@ -57,15 +57,16 @@ TEST(Retry, BacksOffExponentiallyUpToTheMaximum) {
 TEST(Retry, StopsAtSuccessAndAtOtherErrors) {
   FakeTime time;
   int attempts = 0;
-  EXPECT_TRUE(
-      Retry(kPolicy, time.environment(), 60s, [&](Duration) { return ++attempts < 3 ? Unavailable() : Succeeded(); })
-          .ok());
+  EXPECT_TRUE(Retry(kPolicy, time.environment(), 60s, [&](Duration) {
+                return ++attempts < 3 ? Unavailable() : Succeeded();
+              }).ok());
   EXPECT_EQ(attempts, 3);
   time.sleeps.clear();
   for (const absl::StatusCode code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kResourceExhausted,
                                       absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kInternal}) {
-    const absl::Status status =
-        Retry(kPolicy, time.environment(), 60s, [&](Duration) { return Attempt{absl::Status(code, "no"), true, {}}; });
+    const absl::Status status = Retry(kPolicy, time.environment(), 60s, [&](Duration) {
+      return Attempt{absl::Status(code, "no"), true, {}};
+    });
     EXPECT_EQ(status.code(), code);
   }
   EXPECT_THAT(time.sleeps, IsEmpty());
@@ -74,9 +75,13 @@ TEST(Retry, StopsAtSuccessAndAtOtherErrors) {
 TEST(Retry, JitterSpreadsTheWaits) {
   FakeTime time;
   time.random = 0;
-  Retry({.max_attempts = 2, .jitter = 0.2}, time.environment(), 60s, [](Duration) { return Unavailable(); }).IgnoreError();
+  Retry({.max_attempts = 2, .jitter = 0.2}, time.environment(), 60s, [](Duration) {
+    return Unavailable();
+  }).IgnoreError();
   time.random = 1;
-  Retry({.max_attempts = 2, .jitter = 0.2}, time.environment(), 60s, [](Duration) { return Unavailable(); }).IgnoreError();
+  Retry({.max_attempts = 2, .jitter = 0.2}, time.environment(), 60s, [](Duration) {
+    return Unavailable();
+  }).IgnoreError();
   EXPECT_THAT(time.sleeps, ElementsAre(80ms, 120ms));
 }
 
@@ -91,8 +96,9 @@ TEST(Retry, PushBackReplacesTheWaitAndStartsTheBackoffAnew) {
   EXPECT_THAT(time.sleeps, ElementsAre(100ms, 200ms, 1700ms, 0ms));
   time.sleeps.clear();
   attempts = 0;
-  Retry(kPolicy, time.environment(), 60s, [&](Duration) { return ++attempts == 2 ? PushedBack(5) : Unavailable(); })
-      .IgnoreError();
+  Retry(kPolicy, time.environment(), 60s, [&](Duration) {
+    return ++attempts == 2 ? PushedBack(5) : Unavailable();
+  }).IgnoreError();
   EXPECT_THAT(time.sleeps, ElementsAre(100ms, 5ms, 100ms, 200ms));
 }
 

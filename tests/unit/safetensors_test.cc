@@ -54,8 +54,8 @@ TEST(Safetensors, PicksATensorByName) {
 }
 
 TEST(Safetensors, NeedsNoNameForTheOnlyTensor) {
-  const auto tensor = ReadTensor(WriteTemporary(
-      "one.safetensors", OneTensor(R"({"dtype":"I64","shape":[],"data_offsets":[0,8]})", "12345678")));
+  const auto tensor = ReadTensor(
+      WriteTemporary("one.safetensors", OneTensor(R"({"dtype":"I64","shape":[],"data_offsets":[0,8]})", "12345678")));
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(tensor->dtype(), v1::DATA_TYPE_INT64);
   EXPECT_EQ(tensor->shape_size(), 0);
@@ -114,10 +114,14 @@ TEST(Safetensors, RefusesTensorsThatDoNotFit) {
               HasSubstr("has 9 bytes of data"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})", "12345678")),
               HasSubstr("data_offsets span 8 bytes, type and shape say 12"));
-  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})", "12345678")), HasSubstr("begin <= end"));
-  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})", "12345678")), HasSubstr("begin <= end"));
-  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})", "12345678")), HasSubstr("shape is not"));
-  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})", "12345678")), HasSubstr("shape is not"));
+  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})", "12345678")),
+              HasSubstr("begin <= end"));
+  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})", "12345678")),
+              HasSubstr("begin <= end"));
+  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})", "12345678")),
+              HasSubstr("shape is not"));
+  EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})", "12345678")),
+              HasSubstr("shape is not"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]})", "12345678")),
               HasSubstr("shape is not"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]})", "12345678")),
