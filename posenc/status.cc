@@ -9,7 +9,7 @@ namespace posenc {
 namespace {
 
 constexpr char kPayload[] = "posenc/ErrorDetails";
-constexpr char kSeparator = '\0';  // Quote() keeps it out of values; fields, reasons and limits are ours
+constexpr char kSeparator = '\0';
 
 absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
   std::string message(details.field);
@@ -18,14 +18,7 @@ absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
     message += (message.empty() ? "" : details.value.empty() ? ": " : "; ") + details.limit;
   }
   if (message.size() > 1024) message.resize(1024);
-  absl::Status status(code, message);
-  std::string payload = details.reason;
-  for (const std::string* part : {&details.field, &details.value, &details.limit}) {
-    payload += kSeparator;
-    payload += *part;
-  }
-  status.SetPayload(kPayload, absl::Cord(payload));
-  return status;
+  return Restore(code, message, details);
 }
 
 }  // namespace
@@ -75,6 +68,19 @@ ErrorDetails DetailsOf(const absl::Status& status) {
     }
   }
   return details;
+}
+
+absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details) {
+  absl::Status status(code, std::string(message));
+  std::string payload;
+  for (const std::string* part : {&details.reason, &details.field, &details.value, &details.limit}) {
+    if (part != &details.reason) payload += kSeparator;
+    for (char c : *part) {
+      if (c != kSeparator) payload += c;  // none in ours, but these may come from anywhere
+    }
+  }
+  status.SetPayload(kPayload, absl::Cord(payload));
+  return status;
 }
 
 absl::Status Within(std::string_view prefix, const absl::Status& status) {

@@ -28,6 +28,9 @@ absl::Status Unavailable(std::string_view reason, std::string_view limit);
 // The details of a status made above; of any other, reason INTERNAL (or CANCELLED) and no field.
 ErrorDetails DetailsOf(const absl::Status& status);
 
+// A status with this message, as it stands, and these details: what a client makes of an error that came over a wire.
+absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details);
+
 // The status with "PREFIX." put before its field, for errors that come out of a nested message.
 absl::Status Within(std::string_view prefix, const absl::Status& status);
 

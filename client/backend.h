@@ -1,0 +1,81 @@
+// The service's methods, wherever they run: Client asks a server, InProcess computes here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/retry.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc {
+
+struct CallOptions {
+  // For the whole call, retries and waits included. Absent: the backend's own default.
+  std::optional<Duration> timeout;
+};
+
+// As in grpc.health.v1, with its numbers.
+enum class ServingStatus { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
+
+// Called with each tile of a table, in order; a status other than OK ends the stream and is its result.
+using TileSink = absl::FunctionRef<absl::Status(const v1::StreamTableResponse& tile)>;
+
+// Errors look alike from every backend: code, message and DetailsOf() (posenc/status.h). Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(const v1::GetServerInfoRequest& request = {},
+                                                          const CallOptions& options = {}) {
+    return DoGetServerInfo(request, options);
+  }
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request, const CallOptions& options = {}) {
+    return DoExplain(request, options);
+  }
+  absl::StatusOr<v1::ApplyRotaryResponse> ApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                      const CallOptions& options = {}) {
+    return DoApplyRotary(request, options);
+  }
+  absl::StatusOr<v1::GenerateTableResponse> GenerateTable(const v1::GenerateTableRequest& request,
+                                                          const CallOptions& options = {}) {
+    return DoGenerateTable(request, options);
+  }
+  absl::Status StreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options = {}) {
+    return DoStreamTable(request, sink, options);
+  }
+  absl::StatusOr<v1::GenerateEmbeddingResponse> GenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
+                                                                  const CallOptions& options = {}) {
+    return DoGenerateEmbedding(request, options);
+  }
+  absl::StatusOr<v1::GenerateBiasResponse> GenerateBias(const v1::GenerateBiasRequest& request,
+                                                        const CallOptions& options = {}) {
+    return DoGenerateBias(request, options);
+  }
+  absl::StatusOr<v1::AddBiasResponse> AddBias(const v1::AddBiasRequest& request, const CallOptions& options = {}) {
+    return DoAddBias(request, options);
+  }
+  // `service` is a fully qualified name, or empty: the process as a whole.
+  absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
+    return DoCheckHealth(service, options);
+  }
+
+ private:
+  virtual absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest&,
+                                                                    const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest&,
+                                                                    const CallOptions&) = 0;
+  virtual absl::Status DoStreamTable(const v1::StreamTableRequest&, TileSink, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest&,
+                                                                            const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&,
+                                                                  const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions&) = 0;
+};
+
+}  // namespace posenc

@@ -1,0 +1,146 @@
+#include "client/client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <google/protobuf/wrappers.pb.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "client/errors.h"
+
+namespace posenc {
+namespace {
+
+using Service = v1::PositionalEncodingService::Stub;
+
+int Milliseconds(Duration duration) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Between attempts to connect, gRPC fails calls at once; its default of a second would outlast our first retries.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.initial_backoff));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.max_backoff));
+  return grpc::CreateCustomChannel(
+      options.address, options.credentials ? options.credentials : grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options)
+    : options_(std::move(options)),
+      channel_(MakeChannel(options_)),
+      stub_(v1::PositionalEncodingService::NewStub(channel_)) {}
+
+Attempt Client::Try(Duration remaining, absl::FunctionRef<grpc::Status(grpc::ClientContext&)> call) const {
+  grpc::ClientContext context;
+  // A year is for ever, and does not overflow the clock.
+  const Duration bounded = std::min<Duration>(remaining, std::chrono::hours(24 * 365));
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded));
+  const grpc::Status status = call(context);
+  Attempt attempt;
+  attempt.status = FromGrpc(status, options_.address);
+  if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
+  return attempt;
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Client::Unary(grpc::Status (Service::*method)(grpc::ClientContext*, const Request&, Response*),
+                                       const Request& request, const CallOptions& options) const {
+  Response response;
+  const absl::Status status =
+      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
+        return Try(remaining,
+                   [&](grpc::ClientContext& context) { return (stub_.get()->*method)(&context, request, &response); });
+      });
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> Client::DoGetServerInfo(const v1::GetServerInfoRequest& request,
+                                                                  const CallOptions& options) {
+  return Unary(&Service::GetServerInfo, request, options);
+}
+
+absl::StatusOr<v1::ExplainResponse> Client::DoExplain(const v1::ExplainRequest& request, const CallOptions& options) {
+  return Unary(&Service::Explain, request, options);
+}
+
+absl::StatusOr<v1::ApplyRotaryResponse> Client::DoApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                              const CallOptions& options) {
+  return Unary(&Service::ApplyRotary, request, options);
+}
+
+absl::StatusOr<v1::GenerateTableResponse> Client::DoGenerateTable(const v1::GenerateTableRequest& request,
+                                                                  const CallOptions& options) {
+  return Unary(&Service::GenerateTable, request, options);
+}
+
+absl::StatusOr<v1::GenerateEmbeddingResponse> Client::DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
+                                                                          const CallOptions& options) {
+  return Unary(&Service::GenerateEmbedding, request, options);
+}
+
+absl::StatusOr<v1::GenerateBiasResponse> Client::DoGenerateBias(const v1::GenerateBiasRequest& request,
+                                                                const CallOptions& options) {
+  return Unary(&Service::GenerateBias, request, options);
+}
+
+absl::StatusOr<v1::AddBiasResponse> Client::DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) {
+  return Unary(&Service::AddBias, request, options);
+}
+
+absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {
+  return Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
+               [&](Duration remaining) {
+                 bool handed_over = false;
+                 absl::Status from_sink;
+                 Attempt attempt = Try(remaining, [&](grpc::ClientContext& context) {
+                   const auto reader = stub_->StreamTable(&context, request);
+                   v1::StreamTableResponse tile;
+                   while (from_sink.ok() && reader->Read(&tile)) {
+                     handed_over = true;
+                     from_sink = sink(tile);
+                   }
+                   if (!from_sink.ok()) context.TryCancel();
+                   return reader->Finish();
+                 });
+                 if (!from_sink.ok()) attempt.status = from_sink;
+                 attempt.repeatable = !handed_over;
+                 return attempt;
+               });
+}
+
+absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
+  // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
+  // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
+  google::protobuf::StringValue request;
+  request.set_value(service);
+  google::protobuf::Int32Value response;
+  const Attempt attempt = Try(options.timeout.value_or(options_.timeout), [&](grpc::ClientContext& context) {
+    grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value> stub(channel_);
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  });
+  if (!attempt.status.ok()) return attempt.status;
+  const int value = response.value();
+  return value >= 0 && value <= 3 ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
+}
+
+}  // namespace posenc

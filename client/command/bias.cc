@@ -1,0 +1,125 @@
+#include <memory>
+#include <string>
+
+#include "client/command/deliver.h"
+#include "client/command/field_flags.h"
+#include "client/command/request_flags.h"
+#include "client/command/session.h"
+#include "client/command/values.h"
+#include "client/tensor_file.h"
+#include "posenc/status.h"
+
+namespace posenc::command {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  AlibiFlags alibi;
+  PrecisionFlags precision;
+  v1::BiasGeometry geometry;
+  v1::Mask mask;
+  v1::GenerateBiasRequest request;
+  std::string scores, out;
+};
+
+absl::StatusOr<v1::BiasMethod> Method(const Flags& flags) {
+  v1::BiasMethod method;
+  if (flags.model.given() && flags.alibi.given()) {
+    return UsageError(FirstFlagOf(flags.alibi.Get()) + ": not together with --model, which says it");
+  }
+  if (flags.model.given()) {
+    POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), flags.model.Get());
+    return method;
+  }
+  POSENC_RETURN_IF_ERROR(flags.model.CheckUnused());
+  if (!flags.alibi.given()) return UsageError("give --model config.json, or --num-heads, --slopes and --form");
+  *method.mutable_alibi() = flags.alibi.Get();
+  return method;
+}
+
+// What GenerateBias and AddBias have in common.
+template <typename Request>
+absl::Status Fill(const Flags& flags, Request* request) {
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), Method(flags));
+  *request->mutable_geometry() = flags.geometry;
+  if (IsSet(flags.mask)) *request->mutable_mask() = flags.mask;
+  return flags.precision.Put(request);
+}
+
+absl::Status Generate(const Flags& flags, Session& session) {
+  v1::GenerateBiasRequest request = flags.request;
+  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
+  std::vector<Destination> files;
+  if (!flags.out.empty()) files.push_back({flags.out, {{"bias", &response.bias()}}});
+  return Deliver(session, response, response.info(), files);
+}
+
+absl::Status Add(const Flags& flags, Session& session) {
+  if (IsSet(flags.request)) return UsageError("--dtype, --bias-form: not with --scores, whose type and shape count");
+  v1::AddBiasRequest request;
+  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_scores(), ReadTensor(flags.scores));
+  if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.scores().dtype(), 1));
+  POSENC_ASSIGN_OR_RETURN(const v1::AddBiasResponse response, session.backend().AddBias(request));
+  std::vector<Destination> files;
+  if (!flags.out.empty()) files.push_back({flags.out, {{"scores", &response.scores()}}});
+  return Deliver(session, response, response.info(), files);
+}
+
+void AddFillFlag(CLI::App& app, v1::Mask* mask) {
+  app.add_option_function<std::string>(
+         "--fill",
+         [mask](const std::string& text) {
+           if (text == "-inf") {
+             mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+           } else if (text == "lowest") {
+             mask->set_fill_kind(v1::MASK_FILL_LOWEST_FINITE);
+           } else if (const auto number = ParseDouble(text); number.ok()) {
+             mask->set_fill_value(*number);
+           } else {
+             throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
+           }
+         },
+         "What hidden cells hold; lowest: the type's lowest finite value")
+      ->type_name("-inf|lowest|N")
+      ->group("Mask");
+}
+
+}  // namespace
+
+Subcommand AddBias(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("bias", "An attention bias (ALiBi), alone or added to scores");
+  const auto flags = std::make_shared<Flags>();
+  app->add_option("--scores", flags->scores, "Adds the bias to these, FP32, FP16 or BF16, [B, H, Sq, Sk]")
+      ->type_name("FILE");
+  app->add_option("-o,--out", flags->out, "Where the answer goes, as \"bias\" or \"scores\"")->type_name("FILE");
+  AddFieldFlags(*app, "Bias, without --scores", &flags->request,
+                {{"form", "Every cell, or one value a distance", "--bias-form"}, {"dtype", "The elements' type"}});
+  flags->alibi.Add(*app);
+  flags->model.Add(*app);
+  AddFieldFlags(*app, "Geometry", &flags->geometry,
+                {{"query_length", "Sq; with --scores they say it"},
+                 {"key_length", "Sk; with --scores they say it"},
+                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
+                 {"query_offsets", "The same, one a batch row"},
+                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
+                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"},
+                 {"head_start", "First of the model's heads that is wanted"},
+                 {"head_count", "How many are wanted; default all from there"}});
+  AddFieldFlags(*app, "Mask", &flags->mask,
+                {{"causal", "Hides keys after the query"},
+                 {"window_left", "Hides keys more than N before the query"},
+                 {"window_right", "Hides keys more than N after the query"},
+                 {"key_valid", "BOOL [B, Sk]: padding"},
+                 {"fully_masked_row", "What a query that sees no key gets"}});
+  AddFillFlag(*app, &flags->mask);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) -> absl::Status {
+            POSENC_RETURN_IF_ERROR(CheckDestination(session, flags->out, "-o"));
+            return flags->scores.empty() ? Generate(*flags, session) : Add(*flags, session);
+          }};
+}
+
+}  // namespace posenc::command

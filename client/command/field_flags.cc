@@ -1,0 +1,167 @@
+#include "client/command/field_flags.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/command/values.h"
+#include "posenc/status.h"
+
+namespace posenc::command {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+std::string WithDashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// All values but the zero, which stands for "not given".
+std::string Choices(const EnumDescriptor& type, const char* separator) {
+  std::string choices;
+  for (int i = 1; i < type.value_count(); ++i) {
+    absl::StrAppend(&choices, choices.empty() ? "" : separator, EnumName(*type.value(i)));
+  }
+  return choices;
+}
+
+absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type, const std::string& text) {
+  const std::string wanted = WithDashes(absl::AsciiStrToLower(text));
+  for (int i = 1; i < type.value_count(); ++i) {
+    if (EnumName(*type.value(i)) == wanted) return type.value(i);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", Choices(type, ", ")));
+}
+
+absl::Status SetMessage(const std::string& text, Message* value) {
+  if (value->GetDescriptor() == v1::Tensor::descriptor()) {
+    POSENC_ASSIGN_OR_RETURN(static_cast<v1::Tensor&>(*value), ParseTensor(text));
+  } else if (value->GetDescriptor() == v1::PositionSegments::descriptor()) {
+    POSENC_ASSIGN_OR_RETURN(static_cast<v1::PositionSegments&>(*value), ParseSegments(text));
+  } else {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, ParseInt64s(text));
+    static_cast<v1::PositionOffsets&>(*value).mutable_offset()->Assign(offsets.begin(), offsets.end());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetRepeated(const FieldDescriptor& field, const std::string& text, Message* message) {
+  const auto* reflection = message->GetReflection();
+  reflection->ClearField(message, &field);
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> numbers, ParseDoubles(text));
+    for (double number : numbers) reflection->AddDouble(message, &field, number);
+  } else {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, ParseInt64s(text));
+    for (int64_t number : numbers) reflection->AddInt64(message, &field, number);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetField(const FieldDescriptor& field, const std::string& text, Message* message) {
+  const auto* reflection = message->GetReflection();
+  if (field.is_repeated()) return SetRepeated(field, text, message);
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      POSENC_ASSIGN_OR_RETURN(const double number, ParseDouble(text));
+      reflection->SetDouble(message, &field, number);
+      return absl::OkStatus();
+    }
+    case FieldDescriptor::CPPTYPE_INT64: {
+      POSENC_ASSIGN_OR_RETURN(const int64_t number, ParseInt64(text));
+      reflection->SetInt64(message, &field, number);
+      return absl::OkStatus();
+    }
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      POSENC_ASSIGN_OR_RETURN(const int64_t number, ParseInt64(text));
+      if (number < 0 || number > UINT32_MAX) return absl::InvalidArgumentError("is not between 0 and 4294967295");
+      reflection->SetUInt32(message, &field, static_cast<uint32_t>(number));
+      return absl::OkStatus();
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (text != "true" && text != "false") return absl::InvalidArgumentError("is neither true nor false");
+      reflection->SetBool(message, &field, text == "true");
+      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      POSENC_ASSIGN_OR_RETURN(const auto* value, ParseEnum(*field.enum_type(), text));
+      reflection->SetEnum(message, &field, value);
+      return absl::OkStatus();
+    }
+    case FieldDescriptor::CPPTYPE_MESSAGE: return SetMessage(text, reflection->MutableMessage(message, &field));
+    default: reflection->SetString(message, &field, text); return absl::OkStatus();
+  }
+}
+
+// The other member of the field's oneof that is set already, if there is one.
+const FieldDescriptor* Rival(const FieldDescriptor& field, const Message& message) {
+  const auto* oneof = field.real_containing_oneof();
+  const auto* rival = oneof ? message.GetReflection()->GetOneofFieldDescriptor(message, oneof) : nullptr;
+  return rival == &field ? nullptr : rival;
+}
+
+std::string TypeName(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM: return Choices(*field.enum_type(), "|");
+    case FieldDescriptor::CPPTYPE_BOOL: return "true|false";
+    case FieldDescriptor::CPPTYPE_STRING: return "TEXT";
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (field.message_type() == v1::Tensor::descriptor()) return "FILE|N,N,...";
+      return field.message_type() == v1::PositionSegments::descriptor() ? "COUNT:START:STEP,..." : "N,N,...";
+    default: return field.is_repeated() ? "N,N,..." : "N";
+  }
+}
+
+}  // namespace
+
+std::string EnumName(const EnumValueDescriptor& value) {
+  // The zero value is PREFIX_UNSPECIFIED, and the others share the prefix.
+  constexpr size_t kUnspecified = sizeof("UNSPECIFIED") - 1;
+  const size_t prefix = value.type()->value(0)->name().size() - kUnspecified;
+  return WithDashes(absl::AsciiStrToLower(value.name().substr(prefix)));
+}
+
+std::string FlagName(const std::string& field) { return "--" + WithDashes(field); }
+
+bool IsSet(const Message& message) { return !FirstFlagOf(message).empty(); }
+
+std::string FirstFlagOf(const Message& message) {
+  std::vector<const FieldDescriptor*> set;
+  message.GetReflection()->ListFields(message, &set);
+  return set.empty() ? "" : FlagName(set[0]->name());
+}
+
+void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, std::initializer_list<FieldFlag> flags) {
+  for (const FieldFlag& flag : flags) {
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(flag.field);
+    if (field == nullptr) {
+      std::fprintf(stderr, "posenc: %s has no field %s\n", message->GetDescriptor()->name().c_str(), flag.field);
+      std::abort();
+    }
+    const std::string name = flag.flag ? flag.flag : FlagName(field->name());
+    const auto set = [field, message, name](const std::string& text) {
+      if (const auto* rival = Rival(*field, *message)) {
+        throw CLI::ValidationError(name,
+                                   "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
+      }
+      const absl::Status status = SetField(*field, text, message);
+      if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
+    };
+    CLI::Option* option = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field->has_presence()
+                              ? app.add_flag_callback(
+                                    name, [set] { set("true"); }, flag.help)
+                              : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(*field));
+    option->group(group);
+  }
+}
+
+}  // namespace posenc::command

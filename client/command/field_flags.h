@@ -1,0 +1,47 @@
+// Flags that are fields of the API's messages: `--rope-theta` sets rope_theta, so that names, types and choices are
+// those of the proto files and need no second list here.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include <google/protobuf/message.h>
+#include <CLI/CLI.hpp>
+
+namespace posenc::command {
+
+struct FieldFlag {
+  const char* field;  // its name in the proto file; a name that is not there ends the program
+  const char* help;
+  const char* flag = nullptr;  // absent: "--" and the field's name with dashes
+};
+
+// What a flag's value looks like:
+//   numbers, strings   as they are
+//   bool               nothing where its default is false for all, else true or false
+//   enums              the value's name in lower case without the type's prefix, "half-split"; dashes or underscores
+//   repeated numbers   "1,2.5,3"
+//   Tensor             a file (client/tensor_file.h), or numbers "0,5,9": INT64 [3], FP64 where one is no integer
+//   PositionOffsets    "0,7,7"
+//   PositionSegments   "COUNT:START[:STEP],..."
+// The flags write into *message, which must outlive the parsing. A second member of one oneof is an error.
+void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message,
+                   std::initializer_list<FieldFlag> flags);
+
+// Whether a flag wrote anything into it.
+bool IsSet(const google::protobuf::Message& message);
+
+// "--rope-theta", for messages about a field that is set; empty where none is.
+std::string FirstFlagOf(const google::protobuf::Message& message);
+
+// "rope_theta" as "--rope-theta".
+std::string FlagName(const std::string& field);
+
+// "half-split" for v1::PAIRING_HALF_SPLIT.
+std::string EnumName(const google::protobuf::EnumValueDescriptor& value);
+template <typename Enum>
+std::string EnumName(Enum value) {
+  return EnumName(*google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value));
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,29 @@
+// The values of flags that are more than one word or number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/v1/rotary.pb.h"
+#include "posenc/v1/tensor.pb.h"
+
+namespace posenc::command {
+
+// All of `text`, in JSON's notation or as "inf", "-inf", "nan".
+absl::StatusOr<double> ParseDouble(std::string_view text);
+absl::StatusOr<int64_t> ParseInt64(std::string_view text);
+
+// Separated by commas; at least one.
+absl::StatusOr<std::vector<double>> ParseDoubles(std::string_view text);
+absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text);
+
+// A file, or numbers: INT64 [n] if all are integers, else FP64 [n].
+absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text);
+
+// "COUNT:START[:STEP],..."
+absl::StatusOr<v1::PositionSegments> ParseSegments(std::string_view text);
+
+}  // namespace posenc::command

@@ -1,0 +1,53 @@
+#include "client/errors.h"
+
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "posenc/status.h"
+#include "posenc/v1/error.pb.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kErrorInfoType = "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr std::string_view kDomain = "posenc";
+
+std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
+  v1::RichStatus rich;
+  if (!rich.ParseFromString(serialized)) return std::nullopt;
+  for (const google::protobuf::Any& any : rich.details()) {
+    v1::ErrorInfo info;
+    if (any.type_url() != kErrorInfoType || !info.ParseFromString(any.value()) || info.domain() != kDomain) continue;
+    const auto metadata = [&info](const std::string& key) {
+      const auto found = info.metadata().find(key);
+      return found == info.metadata().end() ? std::string() : found->second;
+    };
+    return ErrorDetails{info.reason(), metadata("field"), metadata("value"), metadata("limit")};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());  // the numbers are the same
+  if (const auto details = ParseDetails(status.error_details())) return Restore(code, status.error_message(), *details);
+  if (code == absl::StatusCode::kUnavailable) {
+    return absl::UnavailableError(
+        absl::StrCat("no answer from ", address, " (", status.error_message(),
+                     "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
+  }
+  return absl::Status(code, status.error_message());
+}
+
+std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers) {
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (found == trailers.end()) return std::nullopt;
+  int64_t milliseconds = 0;
+  const std::string text(found->second.data(), found->second.size());
+  return absl::SimpleAtoi(text, &milliseconds) ? milliseconds : -1;
+}
+
+}  // namespace posenc

@@ -1,0 +1,25 @@
+// From gRPC's errors back to those that the library makes, so that a caller cannot tell where an error came from.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/string_ref.h>
+
+#include "absl/status/status.h"
+
+namespace posenc {
+
+// The same code and message; with the details of grpc-status-details-bin (proto/posenc/v1/error.proto), where it holds
+// an ErrorInfo of ours, as DetailsOf() returns them. UNAVAILABLE without such details did not come from a posenc
+// server: the message then names `address` and says how to start one.
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address);
+
+// The trailer grpc-retry-pushback-ms: milliseconds to wait, negative: do not come back. What is not a number forbids
+// it too, as gRPC's own clients read it.
+std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers);
+
+}  // namespace posenc

@@ -1,0 +1,109 @@
+#include "client/in_process.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/status.h"
+#include "wire/operations.h"
+#include "wire/payloads.h"
+
+namespace posenc {
+namespace {
+
+// Computes into the strings of the response's own tensors.
+absl::Status RunInto(const wire::Job& job, WorkPool& pool, const Cancellation& cancelled) {
+  std::vector<std::byte*> buffers;
+  buffers.reserve(job.outputs.size());
+  for (const wire::Output& output : job.outputs) {
+    std::string& data = *output.tensor->mutable_data();
+    data.resize(output.bytes);
+    buffers.push_back(reinterpret_cast<std::byte*>(data.data()));
+  }
+  return job.run(buffers, pool, cancelled);
+}
+
+}  // namespace
+
+InProcess::InProcess(const InProcessOptions& options) : options_(options), pool_(options.threads) {}
+
+Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
+  const Duration timeout = options.timeout.value_or(options_.timeout);
+  const auto start = std::chrono::steady_clock::now();
+  return [timeout, start]() -> absl::Status {
+    if (std::chrono::steady_clock::now() - start < timeout) return absl::OkStatus();
+    return absl::DeadlineExceededError("the time limit has passed; the work was stopped");
+  };
+}
+
+template <typename Response, typename Request>
+absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOptions& options) {
+  const Cancellation cancelled = DeadlineOf(options);
+  const wire::InMessage payloads;
+  Response response;
+  POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
+  POSENC_RETURN_IF_ERROR(RunInto(job, pool_, cancelled));
+  return response;
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> InProcess::DoGetServerInfo(const v1::GetServerInfoRequest&,
+                                                                     const CallOptions&) {
+  v1::GetServerInfoResponse response;
+  wire::DescribeLibrary(options_.limits, &response);
+  v1::Device& device = *response.add_devices();
+  device.set_name("cpu");
+  device.set_threads(static_cast<int32_t>(pool_.threads() + 1));
+  return response;
+}
+
+absl::StatusOr<v1::ExplainResponse> InProcess::DoExplain(const v1::ExplainRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::ExplainResponse>(request, options);
+}
+
+absl::StatusOr<v1::ApplyRotaryResponse> InProcess::DoApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                                 const CallOptions& options) {
+  return Unary<v1::ApplyRotaryResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateTableResponse> InProcess::DoGenerateTable(const v1::GenerateTableRequest& request,
+                                                                     const CallOptions& options) {
+  return Unary<v1::GenerateTableResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateEmbeddingResponse> InProcess::DoGenerateEmbedding(
+    const v1::GenerateEmbeddingRequest& request, const CallOptions& options) {
+  return Unary<v1::GenerateEmbeddingResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateBiasResponse> InProcess::DoGenerateBias(const v1::GenerateBiasRequest& request,
+                                                                   const CallOptions& options) {
+  return Unary<v1::GenerateBiasResponse>(request, options);
+}
+
+absl::StatusOr<v1::AddBiasResponse> InProcess::DoAddBias(const v1::AddBiasRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::AddBiasResponse>(request, options);
+}
+
+absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
+                                      const CallOptions& options) {
+  const Cancellation cancelled = DeadlineOf(options);
+  const wire::InMessage payloads;
+  POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, wire::Prepare(request, payloads, options_.limits));
+  int64_t row = 0;
+  do {  // a table of no rows has one tile, which brings its info and shape
+    v1::StreamTableResponse tile;
+    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(sink(tile));
+    row += stream.rows_per_tile;
+  } while (row < stream.rows);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ServingStatus> InProcess::DoCheckHealth(const std::string&, const CallOptions&) {
+  return ServingStatus::kServing;
+}
+
+}  // namespace posenc

@@ -1,0 +1,50 @@
+// The service without a server: the same operations, computed by the calling thread and a pool.
+#pragma once
+
+#include <cstddef>
+#include <thread>
+
+#include "client/backend.h"
+#include "posenc/limits.h"
+#include "posenc/work_pool.h"
+
+namespace posenc {
+
+struct InProcessOptions {
+  Limits limits;
+  // That help the calling one. >= 1.
+  size_t threads = std::thread::hardware_concurrency() > 1 ? std::thread::hardware_concurrency() - 1 : 1;
+  // For calls whose CallOptions name no other.
+  Duration timeout = Duration::max();
+};
+
+class InProcess final : public Backend {
+ public:
+  explicit InProcess(const InProcessOptions& options = {});
+
+ private:
+  absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest& request,
+                                                            const CallOptions& options) override;
+  absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest& request, const CallOptions& options) override;
+  absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                        const CallOptions& options) override;
+  absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
+                                                            const CallOptions& options) override;
+  absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
+  absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
+                                                                    const CallOptions& options) override;
+  absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
+                                                          const CallOptions& options) override;
+  absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
+  // Always kServing.
+  absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
+
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Unary(const Request& request, const CallOptions& options);
+  Cancellation DeadlineOf(const CallOptions& options) const;
+
+  const InProcessOptions options_;
+  WorkPool pool_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,242 @@
+// The client against a server in this process whose answers each test writes down.
+#include "client/client.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include "client/errors.h"
+#include "posenc/status.h"
+#include "posenc/v1/error.pb.h"
+
+namespace posenc {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// As the server makes them (proto/posenc/v1/error.proto).
+grpc::Status Error(grpc::StatusCode code, const std::string& message, const ErrorDetails& details) {
+  v1::ErrorInfo info;
+  info.set_reason(details.reason);
+  info.set_domain("posenc");
+  (*info.mutable_metadata())["field"] = details.field;
+  (*info.mutable_metadata())["value"] = details.value;
+  (*info.mutable_metadata())["limit"] = details.limit;
+  v1::RichStatus rich;
+  rich.set_code(code);
+  rich.set_message(message);
+  google::protobuf::Any& any = *rich.add_details();
+  any.set_type_url("type.googleapis.com/google.rpc.ErrorInfo");
+  any.set_value(info.SerializeAsString());
+  return grpc::Status(code, message, rich.SerializeAsString());
+}
+
+grpc::Status Busy() { return Error(grpc::StatusCode::UNAVAILABLE, "too many requests", {"OVERLOADED", "", "", ""}); }
+
+class ScriptedService final : public v1::PositionalEncodingService::Service {
+ public:
+  grpc::Status Explain(grpc::ServerContext* context, const v1::ExplainRequest*,
+                       v1::ExplainResponse* response) override {
+    return explain(context, response);
+  }
+  grpc::Status GenerateTable(grpc::ServerContext*, const v1::GenerateTableRequest* request,
+                             v1::GenerateTableResponse* response) override {
+    response->mutable_cos()->set_data(std::string(request->count(), 'c'));
+    return grpc::Status::OK;
+  }
+  grpc::Status StreamTable(grpc::ServerContext*, const v1::StreamTableRequest*,
+                           grpc::ServerWriter<v1::StreamTableResponse>* writer) override {
+    return stream(writer);
+  }
+
+  std::function<grpc::Status(grpc::ServerContext*, v1::ExplainResponse*)> explain;
+  std::function<grpc::Status(grpc::ServerWriter<v1::StreamTableResponse>*)> stream;
+};
+
+class ClientTest : public testing::Test {
+ protected:
+  ClientTest() {
+    grpc::EnableDefaultHealthCheckService(true);
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    options_.address = "127.0.0.1:" + std::to_string(port);
+    options_.environment = {.now = [this] { return now_; },
+                            .sleep =
+                                [this](Duration duration) {
+                                  sleeps_.push_back(duration);
+                                  now_ += duration;
+                                },
+                            .random = [] { return 0.5; }};
+  }
+
+  ScriptedService service_;
+  std::unique_ptr<grpc::Server> server_;
+  ClientOptions options_;
+  std::vector<Duration> sleeps_;
+  std::chrono::steady_clock::time_point now_;
+};
+
+TEST_F(ClientTest, TriesAgainWhileTheServerIsBusy) {
+  int calls = 0;
+  service_.explain = [&](grpc::ServerContext*, v1::ExplainResponse* response) {
+    response->add_layers()->set_layer_type("full_attention");
+    return ++calls < 3 ? Busy() : grpc::Status::OK;
+  };
+  const auto response = Client(options_).Explain({});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->layers_size(), 1);
+  EXPECT_EQ(calls, 3);
+  EXPECT_THAT(sleeps_, ElementsAre(100ms, 200ms));
+}
+
+TEST_F(ClientTest, WaitsAsLongAsTheServerSays) {
+  int calls = 0;
+  service_.explain = [&](grpc::ServerContext* context, v1::ExplainResponse*) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", ++calls == 1 ? "1700" : "-1");
+    return Busy();
+  };
+  const auto response = Client(options_).Explain({});
+  EXPECT_EQ(DetailsOf(response.status()).reason, "OVERLOADED");
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(sleeps_, ElementsAre(1700ms));
+}
+
+TEST_F(ClientTest, ErrorsComeBackAsTheyWere) {
+  const absl::Status original = InvalidArgument("OUT_OF_RANGE", "settings.rotary_dim", "63", "must be even");
+  service_.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) {
+    return Error(grpc::StatusCode::INVALID_ARGUMENT, std::string(original.message()), DetailsOf(original));
+  };
+  const auto response = Client(options_).Explain({});
+  EXPECT_EQ(response.status(), original);  // payloads are compared too
+  EXPECT_EQ(DetailsOf(response.status()).limit, "must be even");
+  EXPECT_THAT(sleeps_, IsEmpty());
+}
+
+TEST_F(ClientTest, TheDeadlineTravelsWithEachAttempt) {
+  std::vector<double> seconds;
+  service_.explain = [&](grpc::ServerContext* context, v1::ExplainResponse*) {
+    seconds.push_back(std::chrono::duration<double>(context->deadline() - std::chrono::system_clock::now()).count());
+    return Busy();
+  };
+  options_.retry = {.max_attempts = 2, .initial_backoff = 3600s, .max_backoff = 3600s};
+  EXPECT_FALSE(Client(options_).Explain({}, {.timeout = 7200s}).ok());
+  // Half of it was slept by the fake clock. The real one only matters by minutes.
+  ASSERT_EQ(seconds.size(), 2);
+  EXPECT_NEAR(seconds[0], 7200, 600);
+  EXPECT_NEAR(seconds[1], 3600, 600);
+}
+
+TEST_F(ClientTest, TakesAnswersAboveFourMebibytes) {
+  v1::GenerateTableRequest request;
+  request.set_count(20 << 20);
+  const auto response = Client(options_).GenerateTable(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->cos().data().size(), 20 << 20);
+}
+
+TEST_F(ClientTest, HandsOverTilesInOrder) {
+  service_.stream = [](grpc::ServerWriter<v1::StreamTableResponse>* writer) {
+    for (int64_t row : {0, 10, 20}) {
+      v1::StreamTableResponse tile;
+      tile.set_row_begin(row);
+      writer->Write(tile);
+    }
+    return grpc::Status::OK;
+  };
+  std::vector<int64_t> rows;
+  Client client(options_);
+  const auto collect = [&rows](const v1::StreamTableResponse& tile) {
+    rows.push_back(tile.row_begin());
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(client.StreamTable({}, collect).ok());
+  EXPECT_THAT(rows, ElementsAre(0, 10, 20));
+
+  const auto refuse = [](const v1::StreamTableResponse&) { return absl::DataLossError("disk full"); };
+  EXPECT_EQ(client.StreamTable({}, refuse), absl::DataLossError("disk full"));
+}
+
+TEST_F(ClientTest, RepeatsAStreamOnlyBeforeItsFirstTile) {
+  int calls = 0;
+  service_.stream = [&](grpc::ServerWriter<v1::StreamTableResponse>* writer) {
+    if (++calls > 1) writer->Write({});
+    return Busy();
+  };
+  int tiles = 0;
+  const absl::Status status = Client(options_).StreamTable({}, [&](const v1::StreamTableResponse&) {
+    ++tiles;
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(tiles, 1);
+}
+
+TEST_F(ClientTest, AsksForHealth) {
+  Client client(options_);
+  const std::string name = "posenc.v1.PositionalEncodingService";
+  server_->GetHealthCheckService()->SetServingStatus(name, true);
+  EXPECT_EQ(*client.CheckHealth(), ServingStatus::kServing);
+  EXPECT_EQ(*client.CheckHealth(name), ServingStatus::kServing);
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  EXPECT_EQ(*client.CheckHealth(), ServingStatus::kNotServing);
+  EXPECT_TRUE(absl::IsNotFound(client.CheckHealth("nobody").status()));
+}
+
+TEST_F(ClientTest, WithoutAServerItSaysHowToStartOne) {
+  options_.address = "unix:" + testing::TempDir() + "nobody.sock";
+  options_.retry.max_attempts = 2;
+  const auto response = Client(options_).Explain({});
+  EXPECT_TRUE(absl::IsUnavailable(response.status()));
+  EXPECT_THAT(std::string(response.status().message()),
+              HasSubstr("Start it with `posenc-server --listen " + options_.address + "`"));
+  EXPECT_EQ(sleeps_.size(), 1);
+}
+
+TEST(FromGrpc, KeepsForeignErrorsAsTheyAre) {
+  EXPECT_TRUE(FromGrpc(grpc::Status::OK, "here").ok());
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::UNIMPLEMENTED, "no such method"}, "here"),
+            absl::UnimplementedError("no such method"));
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", "not a RichStatus"}, "here"), absl::InternalError("odd"));
+  grpc::Status other = Error(grpc::StatusCode::INTERNAL, "odd", {"SOME_REASON", "", "", ""});
+  EXPECT_EQ(DetailsOf(FromGrpc(other, "here")).reason, "SOME_REASON");
+  v1::RichStatus rich;
+  rich.ParseFromString(other.error_details());
+  rich.mutable_details(0)->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here"),
+            absl::InternalError("odd"));
+}
+
+TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {
+  const std::string nuls(20, '\0');
+  const absl::Status status =
+      FromGrpc(Error(grpc::StatusCode::INTERNAL, "odd", {"R", nuls + "f", nuls, nuls + "l"}), "here");
+  EXPECT_EQ(DetailsOf(status).reason, "R");
+  EXPECT_EQ(DetailsOf(status).field, "f");
+  EXPECT_EQ(DetailsOf(status).limit, "l");
+}
+
+TEST(PushbackFrom, ReadsNumbersAndRefusesTheRest) {
+  EXPECT_EQ(PushbackFrom({}), std::nullopt);
+  EXPECT_EQ(PushbackFrom({{"grpc-retry-pushback-ms", "250"}}), 250);
+  EXPECT_EQ(PushbackFrom({{"grpc-retry-pushback-ms", "-1"}}), -1);
+  EXPECT_EQ(PushbackFrom({{"grpc-retry-pushback-ms", "soon"}}), -1);
+}
+
+}  // namespace
+}  // namespace posenc
