@@ -4,6 +4,8 @@ add_library(posenc_options INTERFACE)
 target_include_directories(posenc_options INTERFACE ${PROJECT_SOURCE_DIR})
 # Contraction into FMA would change the bytes of an answer from one processor to the next (docs/accuracy.md).
 target_compile_options(posenc_options INTERFACE -ffp-contract=off)
+# Highway leaves out the targets below the compiler's baseline (on Arm: scalar); POSENC_TARGET and the tests want them.
+target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
 target_compile_definitions(posenc_options INTERFACE POSENC_VERSION="${PROJECT_VERSION}"
   POSENC_BUILD="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE}")
 

@@ -3,7 +3,8 @@
 //   theta' = theta * (s*L/Lmax - (s-1))^(d/(d-2)),   L = max(seq_len, Lmax),   f_i = theta'^(-2i/d).
 //
 // Up to Lmax the bracket is 1. transformers keeps a grown base until a shorter sequence comes; here there is no state,
-// seq_len alone decides. Above Lmax its seq_len is a tensor, so that theta' is computed in the tensors' type.
+// seq_len alone decides. Above Lmax its seq_len is a tensor, so that theta' is computed in the tensors' type; but torch
+// raises a tensor of no dimensions to a number in float64 and rounds the power.
 #include "posenc/methods/rope_dynamic.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ Values<A> Formula(const RopeInput& input) {
     const S factor(*input.parameters.factor);
     const S d(static_cast<double>(input.rotary_dim));
     const E stretched = E(factor) * E(static_cast<double>(input.seq_len)) / E(*input.max_position_embeddings);
-    theta = theta * Pow(stretched - E(factor - S(1.0)), E(d / (d - S(2.0))));
+    const E bracket = stretched - E(factor - S(1.0));
+    theta = theta * E(Pow(S(bracket), d / (d - S(2.0))));
   }
   std::vector<E> inv_freq = ThetaPowers<A>(theta, input.rotary_dim);
   for (E& f : inv_freq) f = E(1.0) / f;

@@ -2,7 +2,8 @@
 //
 //   lambda < L0/hi: f      lambda > L0/lo: f/s      else (1-t)*f/s + t*f,  t = (L0/lambda - lo) / (hi - lo)
 //
-// The mixed branch is computed only where it holds, so that hi == lo divides by nothing.
+// The mixed branch is computed only where it holds, so that hi == lo divides by nothing. A number over a tensor is the
+// tensor's reciprocal times the number: that is how torch divides.
 #include "posenc/methods/rope_llama3.h"
 
 #include "posenc/status.h"
@@ -22,11 +23,11 @@ Values<A> Formula(const RopeInput& input) {
   std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.rotary_dim);
   for (E& f : inv_freq) {
     f = E(1.0) / f;
-    const E wavelength = E(S(2.0) * S::Pi()) / f;
+    const E wavelength = E(1.0) / f * E(S(2.0) * S::Pi());
     if (wavelength > longest) {
       f = f / factor;
     } else if (!(wavelength < shortest) && lo < hi) {
-      const E t = (E(length) / wavelength - E(lo)) / E(hi - lo);
+      const E t = (E(1.0) / wavelength * E(length) - E(lo)) / E(hi - lo);
       f = (E(1.0) - t) * f / factor + t * f;
     }
   }

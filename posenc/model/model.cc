@@ -146,6 +146,11 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
 // The settings of layers with this block.
 absl::StatusOr<RotarySettings> Settings(Part& part, RopeBlock block, double class_theta, bool flat) {
   POSENC_RETURN_IF_ERROR(Standardize(part, block, class_theta, flat));
+  if (block.has_other_field) {
+    part.Say("NOT_PART_OF_ROTATION", std::string(part.type.query_scale_field),
+             "the model also multiplies its queries by 1 + this * ln(1 + floor(position / "
+             "original_max_position_embeddings)); the answer does not");
+  }
   RopeParameters& p = block.parameters;
   RotarySettings settings;
   POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDim(part));
@@ -313,7 +318,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
                            "is not known, and the file holds no rope_theta, rope_scaling or rope_parameters");
   }
 
-  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config));
+  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type.query_scale_field));
   POSENC_ASSIGN_OR_RETURN(std::vector<std::string> types, LayerTypes(part, layers));
   const bool nested = !blocks.empty() && !blocks[0].first.empty();
   const bool differ = nested || part.type.layers != Layers::kUniform;

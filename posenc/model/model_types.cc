@@ -43,7 +43,7 @@ std::vector<ModelType> MakeModelTypes() {
       LikeLlama("llama"),
       LikeLlama("mistral"),
       LikeLlama("mixtral", 1e6),
-      LikeLlama("ministral3", 10000, 128),
+      With(LikeLlama("ministral3", 10000, 128), [](ModelType& t) { t.query_scale_field = "llama_4_scaling_beta"; }),
       LikeLlama("qwen2"),
       LikeLlama("qwen2_moe"),
       LikeLlama("qwen3", 10000, 128),

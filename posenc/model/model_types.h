@@ -37,6 +37,9 @@ struct ModelType {
   Layers layers = Layers::kUniform;
   int64_t sliding_pattern = 0;  // every n-th layer is full_attention, where layer_types is absent
   double local_rope_theta = 0;  // of sliding_attention under kLocalGlobal
+  // A field of the scaling block that the class reads for something else: it multiplies its queries by
+  // 1 + field * ln(1 + floor(position / L0)).
+  std::string_view query_scale_field = "";
   bool scales_softmax = false;  // multiplies the softmax scale by m(s, mscale_all_dim)^2
   ModelAlibi alibi = ModelAlibi::kNone;
 };

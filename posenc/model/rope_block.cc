@@ -44,16 +44,18 @@ struct FieldReader {
   void operator()(std::string_view, LongropeBranch&) {}  // ours, not a config.json's
 };
 
-absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block) {
+absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view other_field) {
   RopeBlock result;
   POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block));
   result.parameters.rope_type = canonical.value("rope_type", "default");
   result.has_factor = block.tree().contains("factor");
+  result.has_other_field = !other_field.empty() && block.Find(other_field) != nullptr;
   FieldReader reader{block, absl::OkStatus()};
   VisitFields(result.parameters, reader);
   POSENC_RETURN_IF_ERROR(reader.status);
 
   std::vector<std::string_view> known = {"type", "rope_type"};
+  if (!other_field.empty()) known.push_back(other_field);
   VisitFields(result.parameters, [&known](std::string_view name, const auto& field) {
     if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, LongropeBranch>) known.push_back(name);
   });
@@ -77,7 +79,7 @@ bool IsNested(const json& block) {
 
 }  // namespace
 
-absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config) {
+absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::string_view other_field) {
   POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
   if (old_block && new_block) {
@@ -92,7 +94,7 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config) {
   RopeBlocks blocks;
   if (!block) return blocks;
   if (!IsNested(block->tree())) {
-    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*block));
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*block, other_field));
     blocks.emplace_back("", std::move(read));
     return blocks;
   }
@@ -102,7 +104,7 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config) {
       blocks.emplace_back(layer_type, std::nullopt);
       continue;
     }
-    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested));
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested, other_field));
     blocks.emplace_back(layer_type, std::move(read));
   }
   return blocks;

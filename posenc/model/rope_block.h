@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace posenc {
 struct RopeBlock {
   RopeParameters parameters;  // rope_type "default" where the block does not say
   bool has_factor = false;    // the key "factor" is there, be it null
+  bool has_other_field = false;
 };
 
 // The file's blocks: one for all layers (key ""), or one a layer type. Empty if there is none. A null block of a layer type
@@ -22,6 +24,7 @@ struct RopeBlock {
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
 // INVALID_ARGUMENT naming the field: one that is unknown (never ignored), of the wrong type, or two spellings that disagree.
-absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config);
+// `other_field`, if not empty, is known as well and skipped: the model's class reads it, but not for the rotation.
+absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::string_view other_field);
 
 }  // namespace posenc

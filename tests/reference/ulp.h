@@ -1,0 +1,33 @@
+// Distances in units of the last place.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+
+namespace posenc::reference {
+
+// How many representable numbers lie between two numbers of a type, one end included; -0 and +0 are one.
+inline double Ulps(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::infinity();
+  const auto order = [](float x) {
+    const int64_t magnitude = std::bit_cast<uint32_t>(x) & 0x7fffffff;
+    return std::signbit(x) ? -magnitude : magnitude;
+  };
+  return static_cast<double>(std::llabs(order(a) - order(b)));
+}
+
+inline double Ulps(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::infinity();
+  const auto order = [](double x) {
+    const auto magnitude = static_cast<int64_t>(std::bit_cast<uint64_t>(x) & ~(uint64_t{1} << 63));
+    return std::signbit(x) ? -magnitude : magnitude;
+  };
+  return std::abs(static_cast<double>(order(a)) - static_cast<double>(order(b)));
+}
+
+inline double Float32Ulps(double a, double b) { return Ulps(static_cast<float>(a), static_cast<float>(b)); }
+
+}  // namespace posenc::reference

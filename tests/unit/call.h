@@ -1,0 +1,124 @@
+// A request answered in this process: what a server does with it, without gRPC.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/status.h"
+#include "tests/reference/scalar_format.h"
+#include "wire/operations.h"
+
+namespace posenc {
+
+inline v1::ApplyRotaryResponse ResponseTo(const v1::ApplyRotaryRequest&) { return {}; }
+inline v1::GenerateTableResponse ResponseTo(const v1::GenerateTableRequest&) { return {}; }
+inline v1::GenerateEmbeddingResponse ResponseTo(const v1::GenerateEmbeddingRequest&) { return {}; }
+inline v1::GenerateBiasResponse ResponseTo(const v1::GenerateBiasRequest&) { return {}; }
+inline v1::AddBiasResponse ResponseTo(const v1::AddBiasRequest&) { return {}; }
+inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
+
+template <class Request>
+auto Call(const Request& request, const Limits& limits = {}) -> absl::StatusOr<decltype(ResponseTo(request))> {
+  const wire::InMessage payloads;
+  auto response = ResponseTo(request);
+  auto job = wire::Prepare(request, payloads, limits, &response);
+  if (!job.ok()) return job.status();
+  std::vector<std::vector<std::byte>> outputs;
+  std::vector<std::byte*> buffers;
+  for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
+  WorkPool pool(2);
+  if (absl::Status status = job->run(buffers, pool, NeverCancelled); !status.ok()) return status;
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    job->outputs[n].tensor->set_data(outputs[n].data(), outputs[n].size());
+  }
+  return response;
+}
+
+inline v1::DataType Wire(DType dtype) {
+  switch (dtype) {
+    case DType::kFP32: return v1::DATA_TYPE_FP32;
+    case DType::kFP16: return v1::DATA_TYPE_FP16;
+    case DType::kBF16: return v1::DATA_TYPE_BF16;
+    case DType::kFP64: return v1::DATA_TYPE_FP64;
+    case DType::kINT32: return v1::DATA_TYPE_INT32;
+    case DType::kINT64: return v1::DATA_TYPE_INT64;
+    case DType::kBOOL: return v1::DATA_TYPE_BOOL;
+  }
+  __builtin_unreachable();
+}
+
+// Elements of a floating-point type as bytes, each rounded once; and back.
+inline std::string Pack(DType dtype, const std::vector<double>& values) {
+  std::string bytes(values.size() * SizeOf(dtype), '\0');
+  auto* element = reinterpret_cast<std::byte*>(bytes.data());
+  for (double value : values) {
+    reference::Encode(dtype, value, element);
+    element += SizeOf(dtype);
+  }
+  return bytes;
+}
+
+inline std::vector<double> Unpack(DType dtype, std::string_view bytes) {
+  std::vector<double> values(bytes.size() / SizeOf(dtype));
+  const auto* element = reinterpret_cast<const std::byte*>(bytes.data());
+  for (double& value : values) {
+    value = reference::Decode(dtype, element);
+    element += SizeOf(dtype);
+  }
+  return values;
+}
+
+inline v1::Tensor MakeTensor(DType dtype, std::vector<int64_t> shape, const std::vector<double>& values) {
+  v1::Tensor tensor;
+  tensor.set_dtype(Wire(dtype));
+  tensor.mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor.set_data(Pack(dtype, values));
+  return tensor;
+}
+
+// INT32, INT64 or BOOL.
+template <class T>
+v1::Tensor MakeTensor(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  v1::Tensor tensor;
+  tensor.set_dtype(Wire(dtype));
+  tensor.mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor.set_data(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
+  return tensor;
+}
+
+inline DType TypeOf(const v1::Tensor& tensor) {
+  for (DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64, DType::kINT32, DType::kINT64}) {
+    if (Wire(dtype) == tensor.dtype()) return dtype;
+  }
+  return DType::kBOOL;
+}
+inline std::vector<double> ValuesOf(const v1::Tensor& tensor) { return Unpack(TypeOf(tensor), tensor.data()); }
+inline std::vector<int64_t> ShapeOf(const v1::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+
+// Of a status or of the status in a StatusOr.
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <class T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) { return result.status(); }
+
+// Matches an error of that reason at that field.
+MATCHER_P3(FailsWith, code, reason, field, "") {
+  const absl::Status& status = StatusOf(arg);
+  const ErrorDetails details = DetailsOf(status);
+  *result_listener << status << " with reason " << details.reason << ", field " << details.field;
+  return status.code() == code && details.reason == reason && details.field == field;
+}
+MATCHER_P2(IsInvalid, reason, field, "") {
+  return testing::ExplainMatchResult(FailsWith(absl::StatusCode::kInvalidArgument, reason, field), arg,
+                                     result_listener);
+}
+MATCHER(IsOk, "") {
+  *result_listener << StatusOf(arg);
+  return StatusOf(arg).ok();
+}
+
+}  // namespace posenc
