@@ -37,8 +37,8 @@ class ServerProcess:
     def log(self):
         return self._log_path.read_text()
 
-    def terminate(self):
-        self._process.send_signal(signal.SIGTERM)
+    def signal(self, number):
+        self._process.send_signal(number)
 
     def wait(self):
         """Its exit code."""
@@ -52,7 +52,7 @@ class ServerProcess:
         return self
 
     def __exit__(self, *_):
-        self.terminate()
+        self.signal(signal.SIGTERM)
         try:
             self.wait()
         finally:
