@@ -1,0 +1,70 @@
+"""Counts the tests of one run of scripts/test: every case of every program, once.
+
+Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs) and integration.xml (pytest). A
+program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test.
+"""
+
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def read_cases(path):
+    """Yields (name, outcome, text) for each case; the outcome is passed, failed or skipped."""
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f'{case.get("classname", "")}.{case.get("name")}'.lstrip(".")
+        failures = case.findall("failure") + case.findall("error")
+        skipped = case.find("skipped")
+        if failures:
+            yield name, "failed", "\n".join(f.text or f.get("message", "") for f in failures)
+        elif skipped is not None:
+            yield name, "skipped", skipped.get("message") or skipped.text or "no reason given"
+        elif case.get("status") in ("notrun", "disabled"):
+            yield name, "skipped", "disabled"
+        else:
+            yield name, "passed", ""
+
+
+def collect(results):
+    cases = []
+    if not (results / "ctest.xml").exists():
+        cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
+    else:
+        for case in ElementTree.parse(results / "ctest.xml").iter("testcase"):
+            program = case.get("name")
+            try:
+                found = list(read_cases(results / "programs" / f"{program}.xml"))
+            except (OSError, ElementTree.ParseError):
+                found = []
+            succeeded = case.get("status") == "run"
+            if not found or (not succeeded and all(outcome != "failed" for _, outcome, _ in found)):
+                output = case.findtext("system-out") or case.get("status")
+                found.append((program, "passed" if succeeded else "failed", output))
+            cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
+    try:
+        cases += read_cases(results / "integration.xml")
+    except (OSError, ElementTree.ParseError):
+        cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    return cases
+
+
+def main():
+    results = pathlib.Path(sys.argv[1])
+    cases = collect(results)
+    count = {outcome: sum(1 for case in cases if case[1] == outcome) for outcome in ("passed", "failed", "skipped")}
+    for name, outcome, text in cases:
+        if outcome == "failed":
+            lines = text.strip().splitlines()
+            print(f"\nFAILED {name}", *("    " + line for line in lines[-40:]), sep="\n")
+    for name, outcome, text in cases:
+        if outcome == "skipped":
+            print(f"skipped {name}: {' '.join(text.split())}")
+    if count["failed"]:
+        print(f"\nThe whole output: {results}")
+    skipped = f', {count["skipped"]} skipped' if count["skipped"] else ""
+    print(f'{count["passed"]} passed, {count["failed"]} failed{skipped}')
+    return 1 if count["failed"] or not count["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""A client made from nothing but the proto files and gRPC."""
+
+import dataclasses
+
+import grpc
+from posenc.v1 import error_pb2, service_pb2
+
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"]
+UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+SECONDS = 60
+
+
+@dataclasses.dataclass
+class Refusal:
+    """What a call that failed says about it."""
+    code: grpc.StatusCode
+    message: str
+    reason: str
+    field: str
+    value: str
+    limit: str
+    started: str
+    trailers: dict
+
+    @staticmethod
+    def of(error):
+        """From a grpc.RpcError; checks what all our errors have in common."""
+        trailers = {key: value for key, value in error.trailing_metadata() or ()}
+        status = error_pb2.RichStatus()
+        assert "grpc-status-details-bin" in trailers, f"no details: {error}"
+        status.ParseFromString(trailers["grpc-status-details-bin"])
+        assert status.code == error.code().value[0]
+        assert status.message == error.details()
+        assert 0 < len(status.message) <= 1024
+        assert [detail.type_url for detail in status.details] == ["type.googleapis.com/google.rpc.ErrorInfo"]
+        info = error_pb2.ErrorInfo.FromString(status.details[0].value)
+        assert info.domain == "posenc"
+        assert set(info.metadata) <= {"field", "value", "limit", "started"}
+        assert info.metadata["started"] in ("true", "false")
+        return Refusal(error.code(), status.message, info.reason, info.metadata.get("field", ""),
+                       info.metadata.get("value", ""), info.metadata.get("limit", ""), info.metadata["started"], trailers)
+
+
+def serialize(request):
+    return request if isinstance(request, bytes) else request.SerializeToString()
+
+
+class Client:
+    def __init__(self, port, options=UNLIMITED):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+        self._methods = {}
+        for method in SERVICE.methods:
+            response = getattr(service_pb2, method.output_type.name)
+            make = self.channel.unary_stream if method.name.startswith("Stream") else self.channel.unary_unary
+            self._methods[method.name] = make(f"/{SERVICE.full_name}/{method.name}", serialize, response.FromString)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def method(self, name):
+        """gRPC's own callable: a message or its bytes in, the answer out."""
+        return self._methods[name]
+
+    def call(self, name, request, timeout=SECONDS, **options):
+        """The answer, or for a stream all of them."""
+        answer = self._methods[name](request, timeout=timeout, **options)
+        return list(answer) if name.startswith("Stream") else answer
+
+    def refusal(self, name, request, timeout=SECONDS, **options):
+        """The error of a call that must fail."""
+        try:
+            answer = self.call(name, request, timeout, **options)
+        except grpc.RpcError as error:
+            return Refusal.of(error)
+        raise AssertionError(f"{name} was not refused: {answer}")
+
+    def info(self):
+        return self.call("GetServerInfo", service_pb2.GetServerInfoRequest())

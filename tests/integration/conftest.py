@@ -1,0 +1,71 @@
+"""Fixtures: the build under test, messages generated from the proto files, and servers that end with their test.
+
+POSENC_BUILD_DIR says where the programs are; absent: build/release.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("POSENC_BUILD_DIR", ROOT / "build" / "release")).resolve()
+
+
+def generate_messages(out):
+    """Compiles the proto files to Python, as any user would, and makes them importable."""
+    out.mkdir(parents=True, exist_ok=True)
+    protos = sorted((ROOT / "proto").glob("posenc/v1/*.proto"))
+    subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *map(str, protos)], check=True)
+    peers = pathlib.Path(__file__).parent
+    subprocess.run(["protoc", f"--proto_path={peers}", f"--python_out={out}", "grpc_peers.proto"], check=True, cwd=peers)
+    sys.path.insert(0, str(out))
+
+
+# Before the test modules are imported, which import the messages.
+generate_messages(BUILD / "python")
+
+from client import Client  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def build():
+    return BUILD
+
+
+@pytest.fixture(scope="session")
+def configs():
+    """The directory of config.json files of real models."""
+    return ROOT / "tests" / "golden" / "configs"
+
+
+@pytest.fixture(scope="session")
+def shared_server(build, tmp_path_factory):
+    """One server with default settings for all tests that leave it as it was."""
+    with ServerProcess(build, tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client(shared_server):
+    with Client(shared_server.port) as client:
+        yield client
+
+
+@pytest.fixture
+def start_server(build, tmp_path):
+    """A function that starts a server with the flags given, and stops it after the test."""
+    servers = []
+
+    def start(*flags, **environment):
+        directory = tmp_path / f"server-{len(servers)}"
+        directory.mkdir()
+        servers.append(ServerProcess(build, directory, *flags, **environment))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()

@@ -1,0 +1,120 @@
+"""Requests that are legal: small ones, and for each method one in which as much as possible is set."""
+
+import numpy
+from posenc.v1 import bias_pb2, embedding_pb2, rotary_pb2, service_pb2
+from tensors import BF16, BOOL, FP32, FP64, INT32, INT64, tensor
+
+
+def rope_settings(rotary_dim=8, theta=10000.0, pairing=rotary_pb2.PAIRING_HALF_SPLIT):
+    return rotary_pb2.RotarySettings(
+        rope_parameters=rotary_pb2.RopeParameters(rope_type="default", rope_theta=theta), rotary_dim=rotary_dim,
+        input_pairing=pairing)
+
+
+def explain(**settings):
+    return service_pb2.ExplainRequest(rotary=rope_settings(**settings))
+
+
+def table(count=4, offset=0, dtype=FP32, form=rotary_pb2.TABLE_FORM_HALF_WIDTH, **settings):
+    return service_pb2.GenerateTableRequest(
+        rotary=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
+        positions=rotary_pb2.Positions(offset=offset), count=count, dtype=dtype, form=form)
+
+
+def stream(rows_per_tile=None, **arguments):
+    return service_pb2.StreamTableRequest(table=table(**arguments), rows_per_tile=rows_per_tile)
+
+
+def rotary(q=None, k=None, dtype=FP32, offset=0, layout=rotary_pb2.LAYOUT_BSHD, **settings):
+    q = numpy.ones((1, 2, 1, 8)) if q is None else q
+    request = service_pb2.ApplyRotaryRequest(
+        rotary=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
+        positions=rotary_pb2.Positions(offset=offset), layout=layout,
+        q=rotary_pb2.RotaryOperand(tensor=tensor(q, dtype)))
+    if k is not None:
+        request.k.tensor.CopyFrom(tensor(k, dtype))
+    return request
+
+
+def model_table(config_json, count=4, **choice):
+    return service_pb2.GenerateTableRequest(
+        rotary=rotary_pb2.RotarySource(model=rotary_pb2.ModelConfig(config_json=config_json, **choice)),
+        positions=rotary_pb2.Positions(offset=0), count=count, dtype=FP32, form=rotary_pb2.TABLE_FORM_HALF_WIDTH)
+
+
+def embedding(dim=8, count=4, dtype=FP32, convention=embedding_pb2.SINUSOIDAL_CONVENTION_INTERLEAVED):
+    return service_pb2.GenerateEmbeddingRequest(
+        sinusoidal=embedding_pb2.Sinusoidal(convention=convention, dim=dim),
+        positions=rotary_pb2.Positions(offset=0), count=count, dtype=dtype)
+
+
+def alibi(heads=4, form=bias_pb2.ALIBI_FORM_CAUSAL):
+    return bias_pb2.Alibi(num_heads=heads, rule=bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO, form=form)
+
+
+def bias(heads=4, queries=3, keys=3, dtype=FP32, form=bias_pb2.BIAS_FORM_DENSE, alibi_form=bias_pb2.ALIBI_FORM_CAUSAL):
+    return service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(alibi=alibi(heads, alibi_form)),
+        geometry=bias_pb2.BiasGeometry(query_length=queries, key_length=keys), form=form, dtype=dtype)
+
+
+def causal_mask():
+    return bias_pb2.Mask(causal=True, fill_kind=bias_pb2.MASK_FILL_NEGATIVE_INFINITY,
+                         fully_masked_row=bias_pb2.FULLY_MASKED_ROW_FILL)
+
+
+def rich_requests():
+    """(method, request) for each method and each way to say where tokens stand: all kinds of message occur."""
+    axes = rotary_pb2.Precision(axes=rotary_pb2.PrecisionAxes(
+        frequencies=rotary_pb2.FREQUENCY_ARITHMETIC_EXACT, table_dtype=rotary_pb2.TABLE_DTYPE_FLOAT32,
+        rounding=rotary_pb2.ROUNDING_ONCE))
+
+    packed = rotary(numpy.ones((3, 2, 8)), numpy.ones((3, 1, 8)), BF16, layout=rotary_pb2.LAYOUT_THD)
+    packed.positions.cu_seqlens.CopyFrom(tensor([0, 1, 3], INT32))
+    packed.positions.offsets.offset.extend([5, 7])
+    packed.direction = rotary_pb2.DIRECTION_TRANSPOSE
+    packed.precision.CopyFrom(axes)
+    packed.hints.request_id = "packed"
+
+    by_ids = rotary(numpy.ones((1, 2, 1, 8)))
+    by_ids.positions.ids.CopyFrom(tensor([3, 4], INT64))
+    by_ids.precision.preset = rotary_pb2.PRECISION_PRESET_EXACT
+
+    by_segments = table()
+    by_segments.ClearField("count")
+    by_segments.positions.segments.segment.add().line.CopyFrom(rotary_pb2.PositionLine(count=2, start=1, step=0.5))
+    by_segments.rotary.settings.given_frequencies.CopyFrom(
+        rotary_pb2.GivenFrequencies(inv_freq=[1, 0.5, 0.25, 0.125], attention_scaling=1.5))
+    by_segments.hints.return_plan = True
+
+    by_model = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(
+        config_json=b'{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}'))
+
+    of_alibi = service_pb2.ExplainRequest(alibi=alibi())
+    of_alibi.alibi.given.CopyFrom(tensor([1, 2, 3, 4], FP32))
+
+    masked = bias(alibi_form=bias_pb2.ALIBI_FORM_ASYMMETRIC)
+    masked.method.alibi.future_slopes.CopyFrom(tensor([1, 2, 3, 4], FP64))
+    masked.mask.CopyFrom(causal_mask())
+    masked.mask.key_valid.CopyFrom(tensor([[True, True, False]], BOOL))
+    masked.geometry.query_positions.CopyFrom(tensor([0, 1, 2], INT64))
+    masked.geometry.key_positions.CopyFrom(tensor([0, 1, 2], INT64))
+    masked.precision.preset = rotary_pb2.PRECISION_PRESET_EXACT
+    masked.hints.request_id = "masked"
+
+    added = service_pb2.AddBiasRequest(method=masked.method, mask=masked.mask,
+                                       scores=tensor(numpy.zeros((1, 4, 3, 3)), FP32))
+    added.geometry.query_offsets.offset.append(0)
+
+    padded = embedding(convention=embedding_pb2.SINUSOIDAL_CONVENTION_FAIRSEQ)
+    padded.ClearField("positions")
+    padded.ClearField("count")
+    padded.sinusoidal.padding_idx = 1
+    padded.sinusoidal.token_valid.CopyFrom(tensor([[True, True, False]], BOOL))
+
+    tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
+    return [
+        ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
+        ("Explain", of_alibi), ("ApplyRotary", packed), ("ApplyRotary", by_ids), ("GenerateTable", by_segments),
+        ("StreamTable", tiled), ("GenerateEmbedding", padded), ("GenerateBias", masked), ("AddBias", added),
+    ]

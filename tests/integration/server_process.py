@@ -1,0 +1,59 @@
+"""A posenc-server process on a free port of the loopback interface."""
+
+import os
+import signal
+import subprocess
+import time
+
+START_SECONDS = 60
+STOP_SECONDS = 60
+
+
+class ServerProcess:
+    def __init__(self, build, directory, *flags, **environment):
+        port_file = directory / "port"
+        self._log_path = directory / "log"
+        command = [build / "bin" / "posenc-server", "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
+        with open(self._log_path, "wb") as log:
+            self._process = subprocess.Popen(
+                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env={**os.environ, **environment})
+        try:
+            self.port = self._wait_for_port(port_file)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_for_port(self, port_file):
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            text = port_file.read_text() if port_file.exists() else ""
+            if text.endswith("\n"):
+                return int(text)
+            assert self._process.poll() is None, f"posenc-server ended: {self.log()}"
+            time.sleep(0.01)
+        raise AssertionError(f"posenc-server has not written its port: {self.log()}")
+
+    def log(self):
+        return self._log_path.read_text()
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def wait(self):
+        """Its exit code."""
+        return self._process.wait(STOP_SECONDS)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.signal(signal.SIGTERM)
+        try:
+            self.wait()
+        finally:
+            self.kill()

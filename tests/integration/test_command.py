@@ -1,0 +1,171 @@
+"""The posenc command, as a person or a script uses it: against a server, and in its own process."""
+
+import json
+import os
+import subprocess
+
+import numpy
+import pytest
+import samples
+from client import SECONDS
+from google.protobuf import json_format
+from posenc.v1 import service_pb2
+
+
+@pytest.fixture
+def posenc(build, tmp_path):
+    """A function that runs the command in an empty directory."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
+
+    def run(*arguments, exit_code=0, **more):
+        ended = subprocess.run([build / "bin" / "posenc", *map(str, arguments)], capture_output=True, text=True,
+                               timeout=SECONDS, cwd=tmp_path, env={**environment, **more}, stdin=subprocess.DEVNULL)
+        assert ended.returncode == exit_code, ended
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def address(shared_server):
+    return f"127.0.0.1:{shared_server.port}"
+
+
+SETTINGS = ("--rope-type", "default", "--rotary-dim", "8", "--input-pairing", "half-split")
+MODEL = "llama-3.1-8b.json"
+
+
+@pytest.mark.parametrize("kind", ("npy", "safetensors"))
+def test_rope_by_a_server_and_in_process_write_the_same_files(posenc, address, tmp_path, configs, kind):
+    chance = numpy.random.default_rng(20240607)
+    for name, heads in (("q", 4), ("k", 1)):
+        numpy.save(tmp_path / f"{name}.npy", chance.standard_normal((2, 5, heads, 128)).astype("<f4"))
+    outputs = {}
+    for place, flags in (("here", ()), ("there", ("--server", address))):
+        posenc("rope", *flags, "--model", configs / MODEL, "--layout", "bshd", "--offset", 100_000, "--q", "q.npy",
+               "--k", "k.npy", "--q-out", f"{place}-q.{kind}", "--k-out", f"{place}-k.{kind}")
+        outputs[place] = [(tmp_path / f"{place}-{name}.{kind}").read_bytes() for name in "qk"]
+    assert outputs["here"] == outputs["there"]
+    assert all(outputs["here"])
+
+
+@pytest.mark.parametrize("kind", ("npy", "safetensors"))
+def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posenc, address, tmp_path, kind):
+    commands = {
+        "table": ("table", *SETTINGS, "--offset", "7", "--count", "1000", "--dtype", "fp32", "--form", "half-width"),
+        "embedding": ("embedding", "--convention", "interleaved", "--dim", "8", "--offset", "0", "--count", "100",
+                      "--dtype", "fp32"),
+        "bias": ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
+                 "--key-length", "9", "--bias-form", "dense", "--dtype", "fp16"),
+    }
+    for name, command in commands.items():
+        for place, flags in (("here", ()), ("there", ("--server", address))):
+            (tmp_path / place).mkdir(exist_ok=True)
+            posenc(*command, *flags, "-o", f"{place}/{name}.{kind}")
+    here, there = ({path.name: path.read_bytes() for path in (tmp_path / place).iterdir()} for place in ("here", "there"))
+    assert here == there and len(here) >= len(commands)
+
+
+def test_files_are_what_others_read(posenc, tmp_path, client):
+    command = ("table", *SETTINGS, "--offset", "0", "--count", "5", "--dtype", "fp32", "--form", "half-width")
+    posenc(*command, "-o", "table.npy")
+    expected = numpy.frombuffer(client.call("GenerateTable", samples.table(count=5)).cos.data, "<f4").reshape(5, 4)
+    assert (numpy.load(tmp_path / "table.cos.npy") == expected).all()
+    posenc(*command, "-o", "table.safetensors")
+    contents = (tmp_path / "table.safetensors").read_bytes()
+    size = int.from_bytes(contents[:8], "little")
+    header = json.loads(contents[8:8 + size])
+    assert header["cos"]["dtype"] == "F32" and header["cos"]["shape"] == [5, 4]
+    begin, end = header["cos"]["data_offsets"]
+    assert contents[8 + size + begin:8 + size + end] == expected.tobytes()
+
+
+def test_json_is_proto3s(posenc, address, configs):
+    info = json_format.Parse(posenc("info", "--json", "--server", address).stdout, service_pb2.GetServerInfoResponse())
+    assert info.version and info.limits.max_heads > 0
+    here = json_format.Parse(posenc("info", "--json").stdout, service_pb2.GetServerInfoResponse())
+    assert here.cpu_target == info.cpu_target
+    explained = json_format.Parse(posenc("explain", "--json", "--model", configs / MODEL).stdout,
+                                  service_pb2.ExplainResponse())
+    assert explained.layers[0].info.plan.rotary.rope_parameters.rope_type == "llama3"
+    assert len(explained.layers[0].info.plan.frequencies[0].inv_freq) == 64
+
+
+def test_json_decimals_read_back_to_the_same_bits(posenc, client):
+    answer = json.loads(posenc("table", "--json", *SETTINGS, "--offset", "3", "--count", "2", "--dtype", "fp32",
+                               "--form", "half-width").stdout)
+    expected = client.call("GenerateTable", samples.table(count=2, offset=3))
+    assert answer["cos"]["shape"] == [2, 4]
+    assert numpy.array(answer["cos"]["data"], "<f4").tobytes() == expected.cos.data
+
+
+def test_explain_speaks_to_people(posenc, configs):
+    said = posenc("explain", "--model", configs / MODEL).stdout
+    for word in ("llama3", "half-split", "500000", "layers 0-31"):
+        assert word in said
+
+
+def test_health(posenc, address):
+    assert posenc("health", "--server", address).stdout == "SERVING\n"
+    assert "--server" in posenc("health", exit_code=2).stderr
+
+
+def test_the_server_may_come_from_the_environment(posenc, address):
+    assert posenc("health", POSENC_SERVER=address).stdout == "SERVING\n"
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("rope", "--such-flag"), "--such-flag"),
+    (("dance",), "dance"),
+    (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp33", "--form", "half-width"), "fp33"),
+    (("table", *SETTINGS, "--offset", "zero", "--count", "1"), "zero"),
+    (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp32"), "--json"),
+    (("explain",), "--model"),
+    (("bias", "--num-heads", "4", "--model", "m.json", "-o", "b.npy"), "--num-heads"),
+])
+def test_a_wrong_command_line_is_named_with_the_way_to_help(posenc, arguments, said):
+    ended = posenc(*arguments, exit_code=2)
+    assert said in ended.stderr and "--help" in ended.stderr and ended.stdout == ""
+
+
+def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
+    assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
+    (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")
+    rope = ("rope", *SETTINGS, "--layout", "bshd", "--offset", "0", "--q", "q.npy", "--q-out", "out.npy")
+    assert "q.npy" in posenc(*rope, exit_code=1).stderr
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
+    wrong = ("explain", "--rope-type", "default", "--rotary-dim", "7", "--input-pairing", "interleaved")
+    here = posenc(*wrong, exit_code=1).stderr
+    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+    assert "rotary_dim" in here and "7" in here and "even" in here
+
+
+def test_no_server_there(posenc):
+    said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=1).stderr
+    assert "127.0.0.1:1" in said and "posenc-server" in said
+
+
+def test_a_server_that_was_killed(posenc, start_server):
+    server = start_server()
+    address = f"127.0.0.1:{server.port}"
+    posenc("info", "--server", address)
+    server.kill()
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    assert address in said and "posenc-server" in said
+
+
+def test_a_deadline_is_said(posenc, start_server):
+    address = f"127.0.0.1:{start_server().port}"
+    said = posenc("table", *SETTINGS[:2], "--rotary-dim", "128", *SETTINGS[4:], "--server", address, "--timeout", "0.05",
+                  "--offset", "0", "--count", "20000000", "--dtype", "fp64", "--form", "half-width", "-o", "t.safetensors",
+                  exit_code=1).stderr
+    assert "deadline" in said.lower()
+
+
+def test_an_unfinished_answer_leaves_no_file(posenc, tmp_path):
+    posenc("table", *SETTINGS, "--timeout", "0.05", "--offset", "0", "--count", "2000000000", "--dtype", "fp64",
+           "--form", "half-width", "-o", "t.safetensors", exit_code=1)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,98 @@
+"""What the server says about itself: information, health, reflection, timing."""
+
+import re
+
+import grpc
+import grpc_peers_pb2 as peers
+import pytest
+import samples
+from client import SECONDS, SERVICE, serialize
+from google.protobuf import descriptor_pb2
+from posenc.v1 import service_pb2
+
+HEALTH = "/grpc.health.v1.Health/"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+
+def test_server_information(client):
+    info = client.info()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", info.version)
+    assert info.build and info.config_rules.startswith("transformers ") and info.numerics_version >= 1
+    assert info.cpu_target in info.cpu_targets
+    assert [device.name for device in info.devices] == ["cpu"] and info.devices[0].threads >= 1
+    methods = {family.family: set(family.methods) for family in info.methods}
+    assert methods["rope"] == {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "given_frequencies"}
+    for field in service_pb2.ServerLimits.DESCRIPTOR.fields:
+        assert getattr(info.limits, field.name) > 0, field.name
+
+
+def test_counters_count(client):
+    before = client.info().counters
+    client.call("Explain", samples.explain())
+    client.refusal("Explain", service_pb2.ExplainRequest())
+    after = client.info().counters
+    # The question itself is a request too.
+    assert after.requests_started - before.requests_started == 3
+    assert after.requests_failed - before.requests_failed == 1
+    assert after.requests_refused == before.requests_refused
+    assert after.in_flight_requests == 0 and after.in_flight_bytes == 0
+
+
+def test_limits_are_those_of_the_flags(start_server):
+    from client import Client
+    limits = {"max_request_bytes": 65536, "max_output_bytes": 131072, "max_in_flight_bytes": 1048576,
+              "max_in_flight_requests": 7, "max_tensor_rank": 5, "max_rotary_dim": 256, "max_heads": 32,
+              "max_config_json_bytes": 4096, "max_sequences": 9}
+    flags = [part for name, value in limits.items() for part in ("--" + name.replace("_", "-"), str(value))]
+    with Client(start_server(*flags).port) as client:
+        answer = client.info().limits
+        assert {name: getattr(answer, name) for name in limits} == limits
+
+
+def test_the_times_of_a_call_are_in_its_trailer(client):
+    _, call = client.method("ApplyRotary").with_call(samples.rotary(), timeout=SECONDS)
+    trailers = dict(call.trailing_metadata())
+    assert re.fullmatch(r"queue;dur=\d+\.\d+, compute;dur=\d+\.\d+", trailers["server-timing"])
+
+
+@pytest.mark.parametrize("service", ("", SERVICE.full_name))
+def test_health(client, service):
+    request = peers.HealthCheckRequest(service=service)
+    check = client.channel.unary_unary(HEALTH + "Check", serialize, peers.HealthCheckResponse.FromString)
+    assert check(request, timeout=SECONDS).status == peers.HealthCheckResponse.SERVING
+    watch = client.channel.unary_stream(HEALTH + "Watch", serialize, peers.HealthCheckResponse.FromString)
+    updates = watch(request, timeout=SECONDS)
+    assert next(updates).status == peers.HealthCheckResponse.SERVING
+    updates.cancel()
+
+
+def test_health_of_a_service_that_is_not_here(client):
+    check = client.channel.unary_unary(HEALTH + "Check", serialize, peers.HealthCheckResponse.FromString)
+    with pytest.raises(grpc.RpcError) as error:
+        check(peers.HealthCheckRequest(service="nobody"), timeout=SECONDS)
+    assert error.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_reflection_describes_the_service(client):
+    reflect = client.channel.stream_stream(REFLECTION, serialize, peers.ServerReflectionResponse.FromString)
+    questions = [peers.ServerReflectionRequest(list_services="*"),
+                 peers.ServerReflectionRequest(file_containing_symbol=SERVICE.full_name)]
+    services, files = reflect(iter(questions), timeout=SECONDS)
+    assert SERVICE.full_name in [service.name for service in services.list_services_response.service]
+    described = descriptor_pb2.FileDescriptorProto()
+    ours = descriptor_pb2.FileDescriptorProto()
+    service_pb2.DESCRIPTOR.CopyToProto(ours)
+    found = []
+    for text in files.file_descriptor_response.file_descriptor_proto:
+        described.ParseFromString(text)
+        found.append(described.name)
+        if described.name == ours.name:
+            assert described.service == ours.service and described.message_type == ours.message_type
+    assert ours.name in found
+
+
+def test_unknown_method(client):
+    call = client.channel.unary_unary(f"/{SERVICE.full_name}/Guess")
+    with pytest.raises(grpc.RpcError) as error:
+        call(b"", timeout=SECONDS)
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED

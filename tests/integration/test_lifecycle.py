@@ -1,0 +1,183 @@
+"""Deadlines, cancellation, drain: how calls end early, and that no answer is lost."""
+
+import json
+import signal
+import threading
+import time
+
+import grpc
+import grpc_peers_pb2 as peers
+import numpy
+import pytest
+import samples
+from client import SECONDS, Client, Refusal, serialize
+from tensors import FP64
+
+# Seconds of work on any machine of today: no answer of this stream is small, and nothing waits for its reader.
+LONG_TABLE = dict(count=2**20 // 4, rotary_dim=128, dtype=FP64)
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def in_flight(client):
+    return client.info().counters.in_flight_requests
+
+
+def test_a_deadline_ends_long_work(client):
+    with pytest.raises(grpc.RpcError) as error:
+        client.call("GenerateTable", samples.table(offset=1, **LONG_TABLE), timeout=0.02)
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_until(lambda: in_flight(client) == 0, "the server still works for nobody")
+    client.call("ApplyRotary", samples.rotary())
+
+
+def test_a_cancelled_call_is_given_up(client):
+    call = client.method("GenerateTable").future(samples.table(offset=2, **LONG_TABLE), timeout=SECONDS)
+    wait_until(lambda: in_flight(client) == 1 or call.done(), "the call has not arrived")
+    call.cancel()
+    assert call.code() == grpc.StatusCode.CANCELLED
+    wait_until(lambda: in_flight(client) == 0, "the server still works for nobody")
+
+
+def test_a_stream_may_be_left_at_any_time(client):
+    stream = client.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
+    next(stream)
+    stream.cancel()
+    wait_until(lambda: in_flight(client) == 0, "the server still works for nobody")
+
+
+def test_a_client_that_vanishes_is_forgotten(client, shared_server):
+    other = Client(shared_server.port)
+    stream = other.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
+    next(stream)
+    other.channel.close()
+    wait_until(lambda: in_flight(client) == 0, "the server still works for nobody")
+
+
+def test_answers_do_not_depend_on_what_else_runs(client):
+    requests = [samples.rotary(numpy.full((1, 64, 4, 64), n), rotary_dim=64, offset=n) for n in range(8)]
+    alone = [client.call("ApplyRotary", request) for request in requests]
+    calls = [(n, client.method("ApplyRotary").future(requests[n], timeout=SECONDS)) for n in list(range(8)) * 16]
+    for n, call in calls:
+        assert call.result() == alone[n]
+
+
+class Sender(threading.Thread):
+    """Calls again and again until it is refused, and counts."""
+
+    def __init__(self, port, request):
+        super().__init__(daemon=True)
+        self.port, self.request = port, request
+        self.succeeded = 0
+        self.end = None
+
+    def run(self):
+        with Client(self.port) as client:
+            while self.end is None:
+                try:
+                    client.call("ApplyRotary", self.request)
+                    self.succeeded += 1
+                except grpc.RpcError as error:
+                    self.end = error
+
+
+@pytest.mark.parametrize("stop", (signal.SIGTERM, signal.SIGINT))
+def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
+    server = start_server("--log-format", "json", "--log-level", "debug")
+    senders = [Sender(server.port, samples.rotary(numpy.ones((1, 64 << n, 4, 64)), rotary_dim=64)) for n in range(4)]
+    for sender in senders:
+        sender.start()
+    wait_until(lambda: all(sender.succeeded >= 20 for sender in senders), "the senders do not get on")
+    server.signal(stop)
+    for sender in senders:
+        sender.join(SECONDS)
+        assert sender.end is not None, "a sender never learned that the server is gone"
+        assert sender.end.code() == grpc.StatusCode.UNAVAILABLE, sender.end
+    assert server.wait() == 0
+
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    answered = [line for line in lines if line["message"] == "call" and line["status"] == "OK"]
+    assert len(answered) == sum(sender.succeeded for sender in senders), "every call that was computed was received"
+    refused = [line for line in lines if line["message"] == "call" and line["status"] != "OK"]
+    assert {line["reason"] for line in refused} <= {"DRAINING"}
+    assert lines[-1]["message"] == "stopped" and lines[-1]["all_answered"] is True
+
+
+def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
+    server = start_server()
+    with Client(server.port) as client:
+        watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch", serialize, peers.HealthCheckResponse.FromString)
+        health = watch(peers.HealthCheckRequest(), timeout=SECONDS)
+        assert next(health).status == peers.HealthCheckResponse.SERVING
+        stream = client.method("StreamTable")(samples.stream(count=20_000, rotary_dim=128), timeout=SECONDS)
+        tiles = [next(stream)]
+        server.signal(signal.SIGTERM)
+        assert next(health).status == peers.HealthCheckResponse.NOT_SERVING
+
+        refusals = []
+        def refused():
+            try:
+                client.call("ApplyRotary", samples.rotary())
+            except grpc.RpcError as error:
+                refusals.append(error)
+            return bool(refusals)
+        wait_until(refused, "calls are still accepted")
+        assert refusals[0].code() == grpc.StatusCode.UNAVAILABLE
+        refusal = Refusal.of(refusals[0])
+        assert refusal.reason == "DRAINING" and refusal.started == "false"
+        assert int(refusal.trailers["grpc-retry-pushback-ms"]) >= 0
+
+        tiles += stream
+        assert sum(tile.cos.shape[0] for tile in tiles) == 20_000, "the stream that was begun comes to its end"
+    assert server.wait() == 0
+
+
+def test_a_drain_ends_at_its_time_limit(start_server):
+    server = start_server("--drain-timeout", "1")
+    with Client(server.port) as client:
+        stream = client.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
+        next(stream)
+        server.signal(signal.SIGTERM)
+        assert server.wait() != 0, "it says that not all were answered"
+        with pytest.raises(grpc.RpcError):
+            list(stream)
+
+
+def test_a_second_server_cannot_take_the_port(start_server, build, tmp_path):
+    import subprocess
+    port = start_server().port
+    second = subprocess.run([build / "bin" / "posenc-server", "--listen", f"127.0.0.1:{port}"], capture_output=True,
+                            text=True, timeout=SECONDS)
+    assert second.returncode != 0
+    assert str(port) in second.stderr and "taken" in second.stderr
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--max-heads", "none"), "--max-heads"), (("--such-flag",), "--such-flag"), (("--threads", "-1"), "--threads"),
+    (("--max-in-flight-bytes", "1"), "--max-in-flight-bytes"), (("--listen", "nowhere"), "nowhere"),
+])
+def test_wrong_flags_are_named(build, flags, said):
+    import subprocess
+    ended = subprocess.run([build / "bin" / "posenc-server", *flags], capture_output=True, text=True, timeout=SECONDS)
+    assert ended.returncode not in (0, -signal.SIGABRT) and said in ended.stderr
+
+
+def test_flags_may_come_from_the_environment(start_server):
+    with Client(start_server(POSENC_SERVER_MAX_HEADS="77").port) as client:
+        assert client.info().limits.max_heads == 77
+
+
+def test_a_forced_instruction_set_gives_the_same_bytes(client, start_server):
+    requests = [("ApplyRotary", samples.rotary(numpy.ones((1, 9, 3, 24)), rotary_dim=24, offset=100_001)),
+                ("GenerateTable", samples.table(count=33, offset=99_999, rotary_dim=66)),
+                ("GenerateBias", samples.bias(heads=3, queries=7, keys=7))]
+    expected = [client.call(*request) for request in requests]
+    targets = client.info().cpu_targets
+    with Client(start_server(POSENC_TARGET=targets[-1]).port) as slowest:
+        assert slowest.info().cpu_target == targets[-1]
+        assert [slowest.call(*request) for request in requests] == expected
