@@ -34,6 +34,7 @@ struct RopeParameters {
   std::optional<double> high_freq_factor;
   std::vector<double> short_factor;
   std::vector<double> long_factor;
+  std::optional<double> alpha;
   LongropeBranch longrope_branch = LongropeBranch::kBySeqLen;
 };
 
@@ -54,6 +55,7 @@ void VisitFields(P& p, Visitor&& visit) {
   visit("high_freq_factor", p.high_freq_factor);
   visit("short_factor", p.short_factor);
   visit("long_factor", p.long_factor);
+  visit("alpha", p.alpha);
   visit("longrope_branch", p.longrope_branch);
 }
 

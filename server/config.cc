@@ -52,7 +52,9 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--max-config-json-bytes", c.limits.max_config_json_bytes, Integer{kBytes, kKiB, 4 * kMiB},
         "a model's config.json");
   visit(group, "--max-sequences", c.limits.max_sequences, Integer{kCount, 1, 16 * kMiB},
-        "sequences whose frequencies may differ");
+        "sequences of a request, where they are counted one by one");
+  visit(group, "--max-plan-values", c.limits.max_plan_values, Integer{kCount, 1, 64 * kMiB},
+        "frequencies of a request, over all its sequence lengths");
 
   group = "Admission";
   visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},

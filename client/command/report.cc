@@ -1,6 +1,7 @@
 #include "client/command/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
 #include <google/protobuf/descriptor.h>
@@ -20,6 +21,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 std::string Decimal(double value) {
+  constexpr double kReadable = 1e15;  // whole numbers below it are written out: 500000, not 5e+05
+  if (std::abs(value) < kReadable && value == std::trunc(value)) return absl::StrFormat("%.0f", value);
   std::string text;
   AppendDecimal(value, &text);
   return text;
@@ -46,6 +49,7 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
   }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE: return Decimal(reflection->GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_INT32: return absl::StrCat(reflection->GetInt32(message, &field));
     case FieldDescriptor::CPPTYPE_INT64: return absl::StrCat(reflection->GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection->GetBool(message, &field) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_ENUM: return EnumName(*reflection->GetEnum(message, &field));

@@ -7,13 +7,14 @@
 #include "posenc/methods/rope_linear.h"
 #include "posenc/methods/rope_llama3.h"
 #include "posenc/methods/rope_longrope.h"
+#include "posenc/methods/rope_ntk_alpha.h"
 #include "posenc/methods/rope_yarn.h"
 
 namespace posenc {
 
 const std::vector<RopeMethod>& RopeMethods() {
   static const std::vector<RopeMethod>& methods = *new std::vector<RopeMethod>{
-      DefaultRope(), LinearRope(), DynamicRope(), YarnRope(), LongropeRope(), Llama3Rope(),
+      DefaultRope(), LinearRope(), DynamicRope(), NtkAlphaRope(), YarnRope(), LongropeRope(), Llama3Rope(),
   };
   return methods;
 }

@@ -104,6 +104,13 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
     p.rope_type = "longrope";
   }
 
+  if (part.type.model_type == "hunyuan_v1_dense" && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
+    part.Say("RENAMED", "rope_type", "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
+    const RopeParameters written = std::move(p);
+    p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
+    p.alpha = written.alpha;
+  }
+
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, config.Number({"rope_theta", "rotary_emb_base"}));
   NoteUnused(part, "rope_theta", p.rope_theta, outer_theta, "the value outside the block");
   if (!p.rope_theta) p.rope_theta = outer_theta.value_or(class_theta);

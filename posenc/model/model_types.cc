@@ -52,6 +52,7 @@ std::vector<ModelType> MakeModelTypes() {
       LikeLlama("gemma2", 10000, 256),
       LikeLlama("gpt_oss", 150000, 64),
       LikeLlama("granite"),
+      LikeLlama("hunyuan_v1_dense"),
       LikeLlama("internlm3", 10000, 128),
       LikeLlama("starcoder2"),
       LikePhi("glm4_moe", 0.5),

@@ -28,6 +28,7 @@ struct RopeRecipe {
     if (p.rope_type == "default") inv_freq = Default(T(Theta()));
     if (p.rope_type == "linear") Linear();
     if (p.rope_type == "dynamic") Dynamic();
+    if (p.rope_type == "ntk_alpha") inv_freq = Default(T(P(Theta()) * Pow(P(*p.alpha), P(d) / (P(d) - P(2)))));
     if (p.rope_type == "yarn") Yarn();
     if (p.rope_type == "longrope") Longrope();
     if (p.rope_type == "llama3") Llama3();

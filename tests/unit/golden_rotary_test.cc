@@ -25,10 +25,8 @@ ModelSource SourceOf(const json& file, const json& layer_type = nullptr) {
   return source;
 }
 
-// hunyuan's `alpha` is no field that we know; internlm2 is no model type that transformers or we know.
-bool RefusedByUs(const std::string& name) {
-  return name == "hunyuan-7b-instruct.json" || name == "internlm2_5-7b-chat.json";
-}
+// No model type that transformers or we know.
+bool RefusedByUs(const std::string& name) { return name == "internlm2_5-7b-chat.json"; }
 
 class GoldenRotary : public testing::TestWithParam<std::string> {
  protected:
@@ -123,15 +121,14 @@ TEST(GoldenRotaryFiles, CoverAllScalingsAndManyModels) {
     configs.insert(file["config"]);
     for (const json& record : file["records"]) scalings.insert(record["rope_type"]);
   }
-  EXPECT_THAT(scalings, testing::ElementsAre("default", "dynamic", "linear", "llama3", "longrope", "yarn"));
+  EXPECT_THAT(scalings, testing::ElementsAre("default", "dynamic", "linear", "llama3", "longrope", "ntk_alpha", "yarn"));
   EXPECT_GE(configs.size(), 12u);
 }
 
 TEST(GoldenRotaryFiles, UnknownFieldIsRefusedByName) {
-  ModelSource source{.config_json = golden::ReadText("configs/hunyuan-7b-instruct.json")};
-  EXPECT_THAT(SelectLayer(source, {}), IsInvalid("MISSING", "input_pairing"));  // the type is unknown as well
-  source.input_pairing = Pairing::kHalfSplit;
-  EXPECT_THAT(SelectLayer(source, {}), IsInvalid("UNKNOWN_FIELD", "rope_scaling.alpha"));
+  const ModelSource source{.config_json = R"({"model_type": "llama", "head_dim": 64,
+                                              "rope_scaling": {"type": "linear", "factor": 2, "finetuned": true}})"};
+  EXPECT_THAT(SelectLayer(source, {}), IsInvalid("UNKNOWN_FIELD", "rope_scaling.finetuned"));
 }
 
 TEST(GoldenRotaryFiles, UnknownModelTypeNeedsAPairing) {

@@ -1,0 +1,47 @@
+// NTK-aware scaling by a fixed alpha (Hunyuan; lucidrains' theta_rescale_factor): f_i = theta'^(-2i/d) with
+//
+//   theta' = theta * alpha^(d/(d-2))
+//
+// whatever the sequence's length.
+#include "posenc/methods/rope_ntk_alpha.h"
+
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+template <class A>
+Values<A> Formula(const RopeInput& input) {
+  using S = typename A::Scalar;
+  using E = typename A::Element;
+  const S d(static_cast<double>(input.rotary_dim));
+  const S theta = S(*input.parameters.rope_theta) * Pow(S(*input.parameters.alpha), d / (d - S(2.0)));
+  std::vector<E> inv_freq = ThetaPowers<A>(E(theta), input.rotary_dim);
+  for (E& f : inv_freq) f = E(1.0) / f;
+  return RopeValues<A>(std::move(inv_freq));
+}
+
+absl::Status Complete(RopeParameters& p, const RopeInput& input) {
+  POSENC_RETURN_IF_ERROR(Require("alpha", p.alpha, "ntk_alpha"));
+  POSENC_RETURN_IF_ERROR(RequirePositive("alpha", *p.alpha));
+  if (input.rotary_dim > 2) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", "rotary_dim", "2",
+                         "rope_type \"ntk_alpha\" divides by rotary_dim - 2: must be at least 4");
+}
+
+}  // namespace
+
+RopeMethod NtkAlphaRope() {
+  return {
+      .rope_type = "ntk_alpha",
+      .reads = {"alpha"},
+      .complete = Complete,
+      .needs_seq_len = NeverNeedsSeqLen,
+      .branch = NoBranch,
+      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
+        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+      },
+  };
+}
+
+}  // namespace posenc
