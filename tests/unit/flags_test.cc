@@ -156,7 +156,9 @@ TEST(FieldFlags, SayWhatIsWrongWithAValue) {
   EXPECT_THAT(Parse(app, {"--offset", "5x"}), HasSubstr("--offset: \"5x\" is not an integer"));
   EXPECT_THAT(Parse(app, {"--offset", "9223372036854775808"}), HasSubstr("is not an integer"));
   EXPECT_THAT(Parse(app, {"--offsets", "1,,2"}), HasSubstr("\"\" is not an integer"));
+  positions.Clear();
   EXPECT_THAT(Parse(app, {"--positions", "/nowhere/ids.npy"}), HasSubstr("--positions: /nowhere/ids.npy: cannot open"));
+  positions.Clear();
   EXPECT_THAT(Parse(app, {"--positions", "ids.txt"}), HasSubstr("neither a .npy or .safetensors file nor numbers"));
   EXPECT_THAT(Parse(app, {"--layer-index", "-1"}), HasSubstr("not between 0 and"));
   EXPECT_THAT(Parse(app, {"--input-pairing", "neox"}), HasSubstr("is not one of interleaved, half-split"));
