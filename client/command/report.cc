@@ -1,6 +1,9 @@
 #include "client/command/report.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
 #include <numbers>
 
 #include <google/protobuf/descriptor.h>
@@ -19,9 +22,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// Reads back to the same bits; without an exponent where people would write none.
 std::string Decimal(double value) {
   std::string text;
-  AppendDecimal(value, &text);
+  if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
+    char buffer[40];
+    text.assign(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::fixed).ptr);
+  } else {
+    AppendDecimal(value, &text);
+  }
   return text;
 }
 
@@ -46,6 +55,7 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
   }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE: return Decimal(reflection->GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_INT32: return absl::StrCat(reflection->GetInt32(message, &field));
     case FieldDescriptor::CPPTYPE_INT64: return absl::StrCat(reflection->GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection->GetBool(message, &field) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_ENUM: return EnumName(*reflection->GetEnum(message, &field));
@@ -95,7 +105,9 @@ void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
   if (info.sequences_size() > kShown) {
     rows->emplace_back("", absl::StrCat("... ", info.sequences_size() - kShown, " more"));
   }
-  rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
+  if (!info.plan_fingerprint().empty()) {
+    rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
+  }
   rows->emplace_back("computed by",
                      absl::StrCat(info.device(), ", numerics ", info.numerics_version(), ", ", info.config_rules()));
 }
