@@ -8,6 +8,7 @@
 #include "posenc/status.h"
 #include "wire/operations.h"
 #include "wire/payloads.h"
+#include "wire/strict.h"
 
 namespace posenc {
 namespace {
@@ -40,6 +41,7 @@ Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
 template <typename Response, typename Request>
 absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOptions& options) {
   const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;
   Response response;
   POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
@@ -90,6 +92,7 @@ absl::StatusOr<v1::AddBiasResponse> InProcess::DoAddBias(const v1::AddBiasReques
 absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
                                       const CallOptions& options) {
   const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;
   POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, wire::Prepare(request, payloads, options_.limits));
   int64_t row = 0;

@@ -1,7 +1,9 @@
 #include "client/command/report.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
 #include <google/protobuf/descriptor.h>
@@ -20,11 +22,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// Reads back to the same bits; without an exponent where people would write none.
 std::string Decimal(double value) {
-  constexpr double kReadable = 1e15;  // whole numbers below it are written out: 500000, not 5e+05
-  if (std::abs(value) < kReadable && value == std::trunc(value)) return absl::StrFormat("%.0f", value);
   std::string text;
-  AppendDecimal(value, &text);
+  if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
+    char buffer[40];
+    text.assign(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::fixed).ptr);
+  } else {
+    AppendDecimal(value, &text);
+  }
   return text;
 }
 
@@ -99,7 +105,9 @@ void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
   if (info.sequences_size() > kShown) {
     rows->emplace_back("", absl::StrCat("... ", info.sequences_size() - kShown, " more"));
   }
-  rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
+  if (!info.plan_fingerprint().empty()) {
+    rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
+  }
   rows->emplace_back("computed by",
                      absl::StrCat(info.device(), ", numerics ", info.numerics_version(), ", ", info.config_rules()));
 }

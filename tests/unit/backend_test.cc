@@ -1,0 +1,225 @@
+// In process and by a server: the same bytes, the same errors.
+#include "client/backend.h"
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/client.h"
+#include "client/in_process.h"
+#include "posenc/status.h"
+#include "server/config.h"
+#include "server/server.h"
+
+namespace posenc {
+namespace {
+
+class BackendTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server::Config config;
+    config.listen = "127.0.0.1:0";
+    config.threads = 1;
+    config.log_level = "error";
+    ASSERT_EQ(server::Complete({1, 0}, &config), "");
+    auto server = server::Server::Start(config);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = server->release();
+  }
+  static void TearDownTestSuite() {
+    delete server_;
+    server_ = nullptr;
+  }
+
+  BackendTest() : client_({.address = "127.0.0.1:" + std::to_string(server_->port()), .credentials = nullptr}) {}
+
+  // Asks both, expects the same, and returns it.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(absl::StatusOr<Response> (Backend::*method)(const Request&, const CallOptions&),
+                               const Request& request) {
+    const absl::StatusOr<Response> remote = (static_cast<Backend&>(client_).*method)(request, {});
+    const absl::StatusOr<Response> local = (static_cast<Backend&>(in_process_).*method)(request, {});
+    EXPECT_EQ(remote.status(), local.status());  // payloads too
+    if (remote.ok() && local.ok()) EXPECT_EQ(remote->SerializeAsString(), local->SerializeAsString());
+    return local;
+  }
+
+  static server::Server* server_;
+  Client client_;
+  InProcess in_process_;
+};
+
+server::Server* BackendTest::server_ = nullptr;
+
+v1::RotarySource Source() {
+  v1::RotarySource source;
+  v1::RotarySettings& settings = *source.mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.set_rotary_dim(8);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  return source;
+}
+
+v1::Tensor Random(std::vector<int64_t> shape) {
+  constexpr uint32_t kSeed = 77;
+  std::mt19937 random(kSeed);
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DATA_TYPE_BF16);
+  int64_t count = 1;
+  for (int64_t dimension : shape) {
+    tensor.add_shape(dimension);
+    count *= dimension;
+  }
+  std::string& data = *tensor.mutable_data();
+  for (int64_t i = 0; i < count; ++i) {  // 0x3f..: 0.5 .. 2
+    data += static_cast<char>(random());
+    data += '\x3f';
+  }
+  return tensor;
+}
+
+v1::GenerateTableRequest Table(int64_t count) {
+  v1::GenerateTableRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_positions()->set_offset(-7);
+  request.set_count(count);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  request.set_form(v1::TABLE_FORM_HALF_WIDTH);
+  return request;
+}
+
+TEST_F(BackendTest, Rotary) {
+  v1::ApplyRotaryRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_positions()->set_offset(1000);
+  request.set_layout(v1::LAYOUT_BSHD);
+  *request.mutable_q()->mutable_tensor() = Random({2, 300, 4, 8});
+  *request.mutable_k()->mutable_tensor() = Random({2, 300, 1, 16});
+  const auto response = Ask(&Backend::ApplyRotary, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_NE(response->q().data(), request.q().tensor().data());
+  EXPECT_EQ(response->k().data().size(), request.k().tensor().data().size());
+}
+
+TEST_F(BackendTest, TablesWholeAndByTiles) {
+  const auto whole = Ask(&Backend::GenerateTable, Table(1000));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  v1::StreamTableRequest request;
+  *request.mutable_table() = Table(1000);
+  request.set_rows_per_tile(300);
+  for (Backend* backend : std::vector<Backend*>{&client_, &in_process_}) {
+    std::string cos, sin;
+    std::vector<int64_t> begins;
+    const absl::Status status = backend->StreamTable(request, [&](const v1::StreamTableResponse& tile) {
+      EXPECT_EQ(tile.has_info(), begins.empty());
+      begins.push_back(tile.row_begin());
+      cos += tile.cos().data();
+      sin += tile.sin().data();
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_THAT(begins, testing::ElementsAre(0, 300, 600, 900));
+    EXPECT_EQ(cos, whole->cos().data());
+    EXPECT_EQ(sin, whole->sin().data());
+  }
+}
+
+TEST_F(BackendTest, ATableOfNoRowsHasItsInfo) {
+  v1::StreamTableRequest request;
+  *request.mutable_table() = Table(0);
+  for (Backend* backend : std::vector<Backend*>{&client_, &in_process_}) {
+    int tiles = 0;
+    const absl::Status status = backend->StreamTable(request, [&](const v1::StreamTableResponse& tile) {
+      ++tiles;
+      EXPECT_EQ(tile.info().rotary_dim(), 8);
+      EXPECT_THAT(tile.cos().shape(), testing::ElementsAre(0, 4));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(tiles, 1);
+  }
+}
+
+TEST_F(BackendTest, Embedding) {
+  v1::GenerateEmbeddingRequest request;
+  request.mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_HALVES);
+  request.mutable_sinusoidal()->set_dim(6);
+  request.mutable_positions()->set_offset(3);
+  request.set_count(5);
+  request.set_dtype(v1::DATA_TYPE_FP64);
+  const auto response = Ask(&Backend::GenerateEmbedding, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->embedding().data().size(), 5 * 6 * 8);
+}
+
+TEST_F(BackendTest, BiasAloneAndAdded) {
+  v1::GenerateBiasRequest request;
+  v1::Alibi& alibi = *request.mutable_method()->mutable_alibi();
+  alibi.set_num_heads(4);
+  alibi.set_rule(v1::ALIBI_SLOPE_RULE_POWER_OF_TWO);
+  alibi.set_form(v1::ALIBI_FORM_SYMMETRIC);
+  request.mutable_geometry()->set_query_length(3);
+  request.mutable_geometry()->set_key_length(5);
+  request.mutable_geometry()->set_query_offset(2);
+  request.set_form(v1::BIAS_FORM_DENSE);
+  request.set_dtype(v1::DATA_TYPE_FP16);
+  const auto bias = Ask(&Backend::GenerateBias, request);
+  ASSERT_TRUE(bias.ok()) << bias.status();
+  EXPECT_THAT(bias->bias().shape(), testing::ElementsAre(4, 3, 5));
+
+  v1::AddBiasRequest add;
+  *add.mutable_method() = request.method();
+  add.mutable_geometry()->set_query_offset(2);
+  *add.mutable_scores() = Random({2, 4, 3, 5});
+  const auto scores = Ask(&Backend::AddBias, add);
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_NE(scores->scores().data(), add.scores().data());
+}
+
+TEST_F(BackendTest, Explanations) {
+  v1::ExplainRequest request;
+  *request.mutable_rotary() = Source().settings();
+  const auto response = Ask(&Backend::Explain, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->layers(0).info().plan().frequencies(0).inv_freq_size(), 4);
+}
+
+TEST_F(BackendTest, ErrorsLookAlike) {
+  v1::GenerateTableRequest request = Table(4);
+  request.mutable_rotary()->mutable_settings()->set_rotary_dim(7);
+  const auto odd = Ask(&Backend::GenerateTable, request);
+  EXPECT_TRUE(absl::IsInvalidArgument(odd.status())) << odd.status();
+  EXPECT_EQ(DetailsOf(odd.status()).field, "rotary.settings.rotary_dim");
+
+  request = Table(int64_t{1} << 40);
+  EXPECT_TRUE(absl::IsResourceExhausted(Ask(&Backend::GenerateTable, request).status()));
+
+  request = Table(4);
+  request.set_form(static_cast<v1::TableForm>(99));
+  EXPECT_EQ(DetailsOf(Ask(&Backend::GenerateTable, request).status()).reason, "UNKNOWN_VALUE");
+}
+
+TEST_F(BackendTest, InformationIsTheLibrarysPlusTheServers) {
+  const auto remote = client_.GetServerInfo(), local = in_process_.GetServerInfo();
+  ASSERT_TRUE(remote.ok()) << remote.status();
+  EXPECT_EQ(remote->version(), local->version());
+  EXPECT_EQ(remote->cpu_target(), local->cpu_target());
+  EXPECT_FALSE(local->has_counters());
+  EXPECT_GT(remote->counters().requests_started(), 0);
+  EXPECT_EQ(local->devices_size(), 1);
+  EXPECT_EQ(*client_.CheckHealth("posenc.v1.PositionalEncodingService"), ServingStatus::kServing);
+  EXPECT_EQ(*in_process_.CheckHealth(), ServingStatus::kServing);
+}
+
+TEST(InProcess, StopsAtItsTimeLimit) {
+  const auto response = InProcess().GenerateTable(Table(1000), {.timeout = Duration::zero()});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(response.status())) << response.status();
+}
+
+}  // namespace
+}  // namespace posenc

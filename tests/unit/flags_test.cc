@@ -1,0 +1,187 @@
+// From words on a command line to requests.
+#include "client/command/field_flags.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/command/request_flags.h"
+#include "client/command/session.h"
+#include "client/command/values.h"
+#include "tests/unit/temporary_file.h"
+
+namespace posenc::command {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The error's text, or nothing.
+std::string Parse(CLI::App& app, std::vector<std::string> words) {
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+absl::StatusOr<v1::RotarySource> Rotary(std::vector<std::string> words) {
+  CLI::App app;
+  RotaryFlags flags;
+  flags.Add(app);
+  const std::string error = Parse(app, std::move(words));
+  return error.empty() ? flags.Get() : absl::StatusOr<v1::RotarySource>(absl::UnknownError(error));
+}
+
+TEST(RotaryFlags, SettingsBecomeTheFieldsOfTheirNames) {
+  const auto source = Rotary({"--rope-type", "yarn", "--factor", "4", "--beta-fast", "32.5", "--truncate", "false",
+                              "--original-max-position-embeddings", "4096", "--rotary-dim", "64", "--input-pairing",
+                              "half-split", "--output-pairing", "INTERLEAVED"});
+  ASSERT_TRUE(source.ok()) << source.status();
+  v1::RotarySource expected;
+  v1::RotarySettings& settings = *expected.mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("yarn");
+  settings.mutable_rope_parameters()->set_factor(4);
+  settings.mutable_rope_parameters()->set_beta_fast(32.5);
+  settings.mutable_rope_parameters()->set_truncate(false);
+  settings.mutable_rope_parameters()->set_original_max_position_embeddings(4096);
+  settings.set_rotary_dim(64);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  settings.set_output_pairing(v1::PAIRING_INTERLEAVED);
+  EXPECT_EQ(source->DebugString(), expected.DebugString());
+}
+
+TEST(RotaryFlags, EveryParameterHasAFlag) {
+  CLI::App app;
+  RotaryFlags flags;
+  flags.Add(app);
+  const auto* descriptor = v1::RopeParameters::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    EXPECT_NE(app.get_option_no_throw(FlagName(descriptor->field(i)->name())), nullptr) << descriptor->field(i)->name();
+  }
+}
+
+TEST(RotaryFlags, ABlockOfJsonAndFlagsAddUp) {
+  const auto source = Rotary({"--rope-parameters", R"({"rope_type": "longrope", "short_factor": [1, 2]})",
+                              "--long-factor", "3,4.5", "--head-dim", "4"});
+  ASSERT_TRUE(source.ok()) << source.status();
+  const v1::RopeParameters& parameters = source->settings().rope_parameters();
+  EXPECT_EQ(parameters.rope_type(), "longrope");
+  EXPECT_THAT(parameters.short_factor(), ElementsAre(1, 2));
+  EXPECT_THAT(parameters.long_factor(), ElementsAre(3, 4.5));
+}
+
+TEST(RotaryFlags, ContradictionsAreUsageErrors) {
+  const std::string model = WriteTemporary("config.json", "{}");
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"--model", model, "--rope-theta", "3"},
+      {"--model", model, "--rope-parameters", "{}"},
+      {"--layer-index", "3", "--rope-type", "default"},
+      {"--inv-freq", "1,0.5", "--rope-theta", "3"},
+      {"--rope-parameters", R"({"factor": 2})", "--factor", "3"},
+      {"--rope-parameters", R"({"short_factor": [2]})", "--short-factor", "3"},
+      {"--rope-parameters", R"({"type": "linear"})"},
+  };
+  for (const auto& words : wrong) {
+    const auto source = Rotary(words);
+    EXPECT_TRUE(IsUsageError(source.status())) << testing::PrintToString(words) << source.status();
+  }
+}
+
+TEST(RotaryFlags, AModelKeepsItsBytesAndTakesThePairing) {
+  const std::string model = WriteTemporary("config.json", "{\"a\": \"\xff\"}");
+  const auto source = Rotary({"--model", model, "--layer-type", "sliding_attention", "--input-pairing", "interleaved"});
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->model().config_json(), "{\"a\": \"\xff\"}");
+  EXPECT_EQ(source->model().layer_type(), "sliding_attention");
+  EXPECT_EQ(source->model().input_pairing(), v1::PAIRING_INTERLEAVED);
+}
+
+TEST(RotaryFlags, AMissingModelIsNotAUsageError) {
+  const auto source = Rotary({"--model", "/nowhere/config.json"});
+  EXPECT_TRUE(absl::IsNotFound(source.status())) << source.status();
+}
+
+TEST(PrecisionFlags, PresetOrAxes) {
+  const auto precision = [](std::vector<std::string> words) -> absl::StatusOr<v1::ExplainRequest> {
+    CLI::App app;
+    PrecisionFlags flags;
+    flags.Add(app);
+    EXPECT_EQ(Parse(app, std::move(words)), "");
+    v1::ExplainRequest request;
+    POSENC_RETURN_IF_ERROR(flags.Put(&request));
+    return request;
+  };
+  EXPECT_FALSE(precision({})->has_precision());
+  EXPECT_EQ(precision({"--precision", "hf_eager"})->precision().preset(), v1::PRECISION_PRESET_HF_EAGER);
+  const auto axes = precision({"--frequencies", "float64", "--table-dtype", "tensor", "--rounding", "each-operation"});
+  EXPECT_EQ(axes->precision().axes().frequencies(), v1::FREQUENCY_ARITHMETIC_FLOAT64);
+  EXPECT_EQ(axes->precision().axes().table_dtype(), v1::TABLE_DTYPE_TENSOR);
+  EXPECT_EQ(axes->precision().axes().rounding(), v1::ROUNDING_EACH_OPERATION);
+  EXPECT_TRUE(IsUsageError(precision({"--precision", "f32", "--rounding", "once"}).status()));
+}
+
+TEST(PositionFlags, OneSourceOnly) {
+  CLI::App app;
+  v1::Positions positions;
+  AddPositionFlags(app, PositionKind::kSequences, &positions);
+  EXPECT_EQ(Parse(app, {"--offset", "-5", "--cu-seqlens", "0,3,7", "--seq-len", "4096"}), "");
+  EXPECT_EQ(positions.offset(), -5);
+  EXPECT_EQ(positions.cu_seqlens().dtype(), v1::DATA_TYPE_INT64);
+  EXPECT_THAT(positions.cu_seqlens().shape(), ElementsAre(3));
+  EXPECT_EQ(positions.cu_seqlens().data().substr(8, 8), std::string("\x03\0\0\0\0\0\0\0", 8));
+  CompletePositions(&positions);
+  EXPECT_EQ(positions.scaling_length_rule(), v1::SCALING_LENGTH_RULE_GIVEN);
+
+  positions.Clear();
+  EXPECT_THAT(Parse(app, {"--offset", "1", "--positions", "0.5,1"}), HasSubstr("give one of them"));
+  positions.Clear();
+  EXPECT_EQ(Parse(app, {"--offsets", "7,-8"}), "");
+  EXPECT_THAT(positions.offsets().offset(), ElementsAre(7, -8));
+}
+
+TEST(FieldFlags, SayWhatIsWrongWithAValue) {
+  CLI::App app;
+  v1::Positions positions;
+  v1::ModelConfig model;
+  v1::RotarySettings settings;
+  AddPositionFlags(app, PositionKind::kSequences, &positions);
+  AddFieldFlags(app, "", &model, {{"layer_index", ""}});
+  AddFieldFlags(app, "", &settings, {{"input_pairing", ""}});
+  EXPECT_THAT(Parse(app, {"--offset", "5x"}), HasSubstr("--offset: \"5x\" is not an integer"));
+  EXPECT_THAT(Parse(app, {"--offset", "9223372036854775808"}), HasSubstr("is not an integer"));
+  EXPECT_THAT(Parse(app, {"--offsets", "1,,2"}), HasSubstr("\"\" is not an integer"));
+  positions.Clear();
+  EXPECT_THAT(Parse(app, {"--positions", "/nowhere/ids.npy"}), HasSubstr("--positions: /nowhere/ids.npy: cannot open"));
+  positions.Clear();
+  EXPECT_THAT(Parse(app, {"--positions", "ids.txt"}), HasSubstr("neither a .npy or .safetensors file nor numbers"));
+  EXPECT_THAT(Parse(app, {"--layer-index", "-1"}), HasSubstr("not between 0 and"));
+  EXPECT_THAT(Parse(app, {"--input-pairing", "neox"}), HasSubstr("is not one of interleaved, half-split"));
+  EXPECT_THAT(Parse(app, {"--input-pairing", "unspecified"}), HasSubstr("is not one of"));
+}
+
+TEST(Values, Segments) {
+  const auto segments = ParseSegments("3:0,2:1.5:-0.5");
+  ASSERT_TRUE(segments.ok()) << segments.status();
+  ASSERT_EQ(segments->segment_size(), 2);
+  EXPECT_FALSE(segments->segment(0).line().has_step());
+  EXPECT_EQ(segments->segment(1).line().count(), 2);
+  EXPECT_EQ(segments->segment(1).line().start(), 1.5);
+  EXPECT_EQ(segments->segment(1).line().step(), -0.5);
+  for (const char* wrong : {"", "3", "3:0:1:1", "x:0", "3:0,"}) EXPECT_FALSE(ParseSegments(wrong).ok()) << wrong;
+}
+
+TEST(Values, NumbersBecomeTensors) {
+  EXPECT_EQ(ParseTensor("1,2")->dtype(), v1::DATA_TYPE_INT64);
+  const auto tensor = ParseTensor("1,0.5");
+  EXPECT_EQ(tensor->dtype(), v1::DATA_TYPE_FP64);
+  EXPECT_EQ(tensor->data(), std::string("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\xe0\x3f", 16));
+}
+
+}  // namespace
+}  // namespace posenc::command
