@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// What a convention may add to positions: further out, their sum with a position could not be held exactly.
+// What a convention may add to positions; the sum is one in float64.
 constexpr int64_t kLargestShift = int64_t{1} << 52;
 
 template <class A>
