@@ -15,6 +15,7 @@ namespace posenc {
 namespace {
 
 constexpr int64_t kMaxLayers = 100000;
+constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 
 // Everything that reading one part of a file needs.
 struct Part {
@@ -332,9 +333,14 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   } else {
     for (const std::string& type : types) {
       if (std::find(distinct.begin(), distinct.end(), type) == distinct.end()) distinct.push_back(type);
+      if (distinct.size() > kMaxLayerTypes) break;
     }
   }
 
+  if (distinct.size() > kMaxLayerTypes) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(types.empty() ? "rope_parameters" : "layer_types"),
+                           "more types", fmt::format("at most {} different types of layer", kMaxLayerTypes));
+  }
   std::vector<ModelLayers> result;
   for (const std::string& layer_type : distinct) {
     Part own = part;  // notes are by layer type
