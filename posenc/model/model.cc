@@ -268,11 +268,17 @@ absl::StatusOr<LayerBlock> BlockFor(const Part& part, const RopeBlocks& blocks, 
     result.block.reset();
   } else if (nested) {
     const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
-    if (found == blocks.end()) {
+    const bool given = found != blocks.end() && found->second;
+    if (given) {
+      result.block = found->second;
+    } else if (part.type.layers == Layers::kLocalGlobal) {
+      // These classes put a default block where there is none or null.
+    } else if (found != blocks.end()) {
+      result.block.reset();
+    } else {
       return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
                              fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
     }
-    result.block = found->second;
   } else if (!blocks.empty() && !local) {
     result.block = blocks[0].second;
   }
