@@ -78,13 +78,13 @@ Matrix<double> Line(double start, int64_t count) {
 
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
 
-Matrix<double> QueryPositions(const BiasGeometry& geometry) {
-  const int64_t queries = geometry.query_length;
+// Of the first `queries` queries.
+Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
   if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
   if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
     Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), queries, false};
     for (int64_t offset : offsets->offsets) {
-      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(static_cast<double>(offset + i));
+      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(static_cast<double>(offset) + static_cast<double>(i));
     }
     return positions;
   }
@@ -221,7 +221,7 @@ absl::Status BiasGeneration::Lay(const Limits& limits) {
   if (shape_.empty()) return absl::OkStatus();
 
   // Only now, with the sizes bounded by the answer's, are positions laid out.
-  mask_query_positions_ = QueryPositions(g);
+  mask_query_positions_ = QueryPositions(g, compact ? std::min<int64_t>(g.query_length, 1) : g.query_length);
   mask_key_positions_ = g.key_positions ? *g.key_positions : Line(0, g.key_length);
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));

@@ -22,7 +22,7 @@ int64_t Shift(const SinusoidalSettings& settings) {
 Positions CountValid(const Matrix<uint8_t>& valid) {
   Matrix<double> ids{{}, valid.rows, valid.columns, false};
   ids.values.reserve(valid.values.size());
-  for (int64_t b = 0; b < valid.rows; ++b) {
+  for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // without columns there may be any number of rows
     double next = 0;
     for (int64_t s = 0; s < valid.columns; ++s) ids.values.push_back(valid.row(b)[s] ? next++ : -1);
   }

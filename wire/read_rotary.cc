@@ -45,9 +45,7 @@ struct FromMessage {
     const auto values = message.GetReflection()->GetRepeatedFieldRef<double>(message, Field(name));
     field.assign(values.begin(), values.end());
   }
-  void operator()(std::string_view, LongropeBranch& field) const {
-    field = *Choose("longrope_branch", message.longrope_branch(), kBranches);
-  }
+  void operator()(std::string_view, LongropeBranch&) const {}  // may be refused: ReadRotarySettings
 };
 
 struct ToMessage {
@@ -85,6 +83,9 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& mess
       RopeParameters parameters;
       parameters.rope_type = message.rope_parameters().rope_type();
       VisitFields(parameters, FromMessage{message.rope_parameters()});
+      POSENC_ASSIGN_OR_RETURN(parameters.longrope_branch,
+                              Choose("rope_parameters.longrope_branch", message.rope_parameters().longrope_branch(),
+                                     kBranches));
       settings.frequencies = std::move(parameters);
       break;
     }

@@ -83,9 +83,9 @@ absl::Status CheckHeads(std::string_view name, const Matrix<double>& m, int64_t 
                            fmt::format("must be [num_heads] = [{}]{}", heads, batched ? " or [B, num_heads]" : ""));
   }
   for (size_t n = 0; n < m.values.size(); ++n) {
-    if (!std::isfinite(m.values[n])) {
+    if (!std::isfinite(static_cast<float>(m.values[n]))) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", m.values[n]),
-                             "must be finite");
+                             "must be finite in float32");
     }
   }
   return absl::OkStatus();
@@ -115,6 +115,13 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
   }
   if (const auto* logs = std::get_if<LogSlopes>(&s.slopes)) {
     POSENC_RETURN_IF_ERROR(CheckHeads("log_slopes", logs->log_slopes, s.num_heads, false));
+    for (size_t n = 0; n < logs->log_slopes.values.size(); ++n) {
+      constexpr double kLargest = 88;  // exp of it is still a float32
+      if (logs->log_slopes.values[n] > kLargest) {
+        return InvalidArgument("OUT_OF_RANGE", fmt::format("log_slopes[{}]", n),
+                               fmt::format("{}", logs->log_slopes.values[n]), "must be at most 88");
+      }
+    }
   }
   if (s.form == AlibiForm::kAsymmetric) {
     if (!s.future_slopes) {

@@ -11,6 +11,9 @@
 namespace posenc {
 namespace {
 
+// What a convention may add to positions; the sum is one in float64.
+constexpr int64_t kLargestShift = int64_t{1} << 52;
+
 template <class A>
 Values<A> PaperFormula(const SinusoidalSettings& settings) {
   using E = typename A::Element;
@@ -58,10 +61,14 @@ absl::Status Complete(SinusoidalSettings& s) {
     return InvalidArgument("OUT_OF_RANGE", "dim", fmt::format("{}", s.dim),
                            fmt::format("must be at least {}{}", least, even ? " and even" : ""));
   }
-  if (fairseq && (!s.padding_idx || *s.padding_idx < 0)) {
+  if (fairseq && (!s.padding_idx || *s.padding_idx < 0 || *s.padding_idx > kLargestShift)) {
     return InvalidArgument(s.padding_idx ? "OUT_OF_RANGE" : "MISSING", "padding_idx",
                            s.padding_idx ? fmt::format("{}", *s.padding_idx) : "",
-                           "SINUSOIDAL_CONVENTION_FAIRSEQ needs the padding token's row, at least 0");
+                           "SINUSOIDAL_CONVENTION_FAIRSEQ needs the padding token's row, 0 .. 2^52");
+  }
+  if (s.start_index < -kLargestShift || s.start_index > kLargestShift) {
+    return InvalidArgument("OUT_OF_RANGE", "start_index", fmt::format("{}", s.start_index),
+                           "must be at most 2^52 in magnitude");
   }
   if (!s.max_timescale) s.max_timescale = 10000.0;
   if (!s.min_timescale) s.min_timescale = 1.0;

@@ -15,6 +15,7 @@ namespace posenc {
 namespace {
 
 constexpr int64_t kMaxLayers = 100000;
+constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 
 // Everything that reading one part of a file needs.
 struct Part {
@@ -235,18 +236,23 @@ absl::StatusOr<bool> HasAlibi(const Part& part) {
 
 // The type of each layer; empty where all are the same or their number is not known.
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
-  POSENC_ASSIGN_OR_RETURN(const auto listed, part.config.Strings("layer_types"));
-  if (listed) return *listed;
   std::vector<std::string> types;
-  if (part.type.layers == Layers::kNoRopeList) {
-    POSENC_ASSIGN_OR_RETURN(const auto no_rope, part.config.Numbers("no_rope_layers"));
+  if (part.type.layers == Layers::kNoRopeList) {  // whatever layer_types says of their windows
+    POSENC_ASSIGN_OR_RETURN(const auto rope, part.config.Numbers("no_rope_layers"));
+    if (rope && static_cast<int64_t>(rope->size()) != layers) {
+      return InvalidArgument("MISMATCH", part.config.Path("no_rope_layers"), fmt::format("{} entries", rope->size()),
+                             fmt::format("must be one a layer: {}", layers));
+    }
     POSENC_ASSIGN_OR_RETURN(const auto interval, part.config.Integer({"no_rope_layer_interval"}));
     const int64_t every = std::max<int64_t>(interval.value_or(4), 1);
     for (int64_t n = 0; n < layers; ++n) {
-      const bool rope = no_rope ? n < static_cast<int64_t>(no_rope->size()) && (*no_rope)[n] != 0 : (n + 1) % every != 0;
-      types.push_back(rope ? "rope" : "no_rope");
+      types.push_back((rope ? (*rope)[n] != 0 : (n + 1) % every != 0) ? "rope" : "no_rope");
     }
-  } else if (part.type.sliding_pattern != 0) {
+    return types;
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto listed, part.config.Strings("layer_types"));
+  if (listed) return *listed;
+  if (part.type.sliding_pattern != 0) {
     POSENC_ASSIGN_OR_RETURN(const auto pattern,
                             part.config.Integer({"sliding_window_pattern", "_sliding_window_pattern"}));
     const int64_t every = std::max<int64_t>(pattern.value_or(part.type.sliding_pattern), 1);
@@ -274,11 +280,17 @@ absl::StatusOr<LayerBlock> BlockFor(const Part& part, const RopeBlocks& blocks, 
     result.block.reset();
   } else if (nested) {
     const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
-    if (found == blocks.end()) {
+    const bool given = found != blocks.end() && found->second;
+    if (given) {
+      result.block = found->second;
+    } else if (part.type.layers == Layers::kLocalGlobal) {
+      // These classes put a default block where there is none or null.
+    } else if (found != blocks.end()) {
+      result.block.reset();
+    } else {
       return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
                              fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
     }
-    result.block = found->second;
   } else if (!blocks.empty() && !local) {
     result.block = blocks[0].second;
   }
@@ -333,15 +345,23 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   std::vector<std::string> distinct;
   if (!differ) {
     distinct = {""};
-  } else if (types.empty()) {
+  } else if (types.empty() && part.type.layers == Layers::kNoRopeList) {
+    distinct = {"rope", "no_rope"};
+  } else if (types.empty() && nested) {
     for (const auto& [layer_type, block] : blocks) distinct.push_back(layer_type);
-    if (distinct.empty() || !nested) distinct = {"sliding_attention", "full_attention"};
+  } else if (types.empty()) {
+    distinct = {"sliding_attention", "full_attention"};
   } else {
     for (const std::string& type : types) {
       if (std::find(distinct.begin(), distinct.end(), type) == distinct.end()) distinct.push_back(type);
+      if (distinct.size() > kMaxLayerTypes) break;
     }
   }
 
+  if (distinct.size() > kMaxLayerTypes) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(types.empty() ? "rope_parameters" : "layer_types"),
+                           "more types", fmt::format("at most {} different types of layer", kMaxLayerTypes));
+  }
   std::vector<ModelLayers> result;
   for (const std::string& layer_type : distinct) {
     Part own = part;  // notes are by layer type
