@@ -117,10 +117,10 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
     return InvalidArgument("OUT_OF_RANGE", "rows_per_tile", fmt::format("{}", request.rows_per_tile()),
                            "must be at least 1");
   }
-  constexpr int64_t kTileBytes = int64_t{1} << 20;
+  const int64_t tile_bytes = std::min(int64_t{1} << 20, limits.max_output_bytes);
   const int64_t row_bytes = 2 * table->generation->width() * static_cast<int64_t>(SizeOf(table->dtype));
   stream.rows_per_tile =
-      request.has_rows_per_tile() ? request.rows_per_tile() : std::max<int64_t>(kTileBytes / row_bytes, 1);
+      request.has_rows_per_tile() ? request.rows_per_tile() : std::max<int64_t>(tile_bytes / row_bytes, 1);
   POSENC_RETURN_IF_ERROR(CheckedBytes(*table, std::min(stream.rows_per_tile, stream.rows), limits).status());
   stream.tile = [table, rows = stream.rows, rows_per_tile = stream.rows_per_tile](
                     int64_t row_begin, v1::StreamTableResponse* response) {

@@ -36,6 +36,8 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
     return InvalidArgument("OUT_OF_RANGE", "config_json", fmt::format("{} bytes", text.size()),
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));
   }
+  // The parser takes it for the end of the text, and would not look at what follows.
+  if (text.find('\0') != std::string_view::npos) return Malformed("a NUL byte", "must be valid JSON");
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto check = [&keys](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) throw Refused{Malformed("nested too deep", fmt::format("at most {} levels", kMaxDepth))};

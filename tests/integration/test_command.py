@@ -115,7 +115,7 @@ def test_the_server_may_come_from_the_environment(posenc, address):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("rope", "--such-flag"), "--such-flag"),
+    (("explain", *SETTINGS, "--such-flag"), "--such-flag"),
     (("dance",), "dance"),
     (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp33", "--form", "half-width"), "fp33"),
     (("table", *SETTINGS, "--offset", "zero", "--count", "1"), "zero"),

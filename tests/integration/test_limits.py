@@ -45,7 +45,7 @@ def config(padding):
 
 def rank(axes):
     request = samples.rotary()
-    request.positions.ids.CopyFrom(tensor(numpy.zeros((1,) * axes), INT32))
+    request.positions.ids.CopyFrom(tensor(numpy.zeros((1,) * (axes - 1) + (2,)), INT32))
     return request
 
 
