@@ -121,6 +121,23 @@ std::string TypeName(const FieldDescriptor& field) {
   }
 }
 
+void AddFieldFlag(CLI::App& app, const std::string& group, Message* message, const FieldDescriptor& field,
+                  const FieldFlag& flag) {
+  const std::string name = flag.flag ? flag.flag : FlagName(field.name());
+  const auto set = [&field, message, name](const std::string& text) {
+    if (const auto* rival = Rival(field, *message)) {
+      throw CLI::ValidationError(name, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
+    }
+    const absl::Status status = SetField(field, text, message);
+    if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
+  };
+  CLI::Option* option = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()
+                            ? app.add_flag_callback(
+                                  name, [set] { set("true"); }, flag.help)
+                            : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(field));
+  option->group(group);
+}
+
 }  // namespace
 
 std::string EnumName(const EnumValueDescriptor& value) {
@@ -147,20 +164,17 @@ void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, st
       std::fprintf(stderr, "posenc: %s has no field %s\n", message->GetDescriptor()->name().c_str(), flag.field);
       std::abort();
     }
-    const std::string name = flag.flag ? flag.flag : FlagName(field->name());
-    const auto set = [field, message, name](const std::string& text) {
-      if (const auto* rival = Rival(*field, *message)) {
-        throw CLI::ValidationError(name,
-                                   "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
-      }
-      const absl::Status status = SetField(*field, text, message);
-      if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
-    };
-    CLI::Option* option = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field->has_presence()
-                              ? app.add_flag_callback(
-                                    name, [set] { set("true"); }, flag.help)
-                              : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(*field));
-    option->group(group);
+    AddFieldFlag(app, group, message, *field, flag);
+  }
+}
+
+void AddOtherFieldFlags(CLI::App& app, const std::string& group, Message* message) {
+  const google::protobuf::Descriptor& type = *message->GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (app.get_option_no_throw(FlagName(field.name())) == nullptr) {
+      AddFieldFlag(app, group, message, field, {field.name().c_str(), ""});
+    }
   }
 }
 

@@ -28,6 +28,10 @@ struct FieldFlag {
 void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message,
                    std::initializer_list<FieldFlag> flags);
 
+// The same, without help, for all fields whose names are not flags of `app` yet: what is added to a message is not
+// forgotten here.
+void AddOtherFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message);
+
 // Whether a flag wrote anything into it.
 bool IsSet(const google::protobuf::Message& message);
 

@@ -45,7 +45,7 @@ void RotaryFlags::Add(CLI::App& app) {
                  {"head_dim", "Of which --partial-rotary-factor rotate"},
                  {"max_position_embeddings", "Tokens; read by dynamic, longrope, yarn"}});
   AddFieldFlags(app, "Settings, in place of --model", &parameters_,
-                {{"rope_type", "default, linear, dynamic, yarn, longrope or llama3"},
+                {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},
                  {"partial_rotary_factor", "rotary_dim = int(head_dim * this)"},
                  {"factor", "linear, dynamic, yarn, longrope, llama3"},
@@ -61,6 +61,7 @@ void RotaryFlags::Add(CLI::App& app) {
                  {"short_factor", "longrope"},
                  {"long_factor", "longrope"},
                  {"longrope_branch", "longrope: where not by the sequence's length"}});
+  AddOtherFieldFlags(app, "Settings, in place of --model", &parameters_);
   app.add_option("--rope-parameters", parameters_json_, "All of these at once, as a rope_parameters block")
       ->type_name("JSON")
       ->group("Settings, in place of --model");

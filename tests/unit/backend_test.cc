@@ -45,7 +45,9 @@ class BackendTest : public testing::Test {
     const absl::StatusOr<Response> remote = (static_cast<Backend&>(client_).*method)(request, {});
     const absl::StatusOr<Response> local = (static_cast<Backend&>(in_process_).*method)(request, {});
     EXPECT_EQ(remote.status(), local.status());  // payloads too
-    if (remote.ok() && local.ok()) EXPECT_EQ(remote->SerializeAsString(), local->SerializeAsString());
+    if (remote.ok() && local.ok()) {
+      EXPECT_EQ(remote->SerializeAsString(), local->SerializeAsString());
+    }
     return local;
   }
 
