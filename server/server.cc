@@ -26,8 +26,9 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kMiB = 1 << 20;
-// A pause between calls that counts as the end of them, and how long to wait for one.
-constexpr milliseconds kPause{100};
+// A pause between calls that counts as the end of them, and how long to wait for one. Callers that were refused come
+// back after --retry-pushback (100 ms): the pause ends before they do.
+constexpr milliseconds kPause{50};
 constexpr milliseconds kMaxLinger{1000};
 // After the last call's end, for gRPC to end by itself.
 constexpr milliseconds kQuiet{100};
