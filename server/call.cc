@@ -147,8 +147,8 @@ void Call::ReleaseRequest() {
 grpc::Status Call::End(const absl::Status& status) {
   EndWork();
   ReleaseRequest();
-  context_->AddTrailingMetadata(kServerTiming, absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f", Milliseconds(queued_),
-                                                               Milliseconds(computed_)));
+  context_->AddTrailingMetadata(kServerTiming, absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f",
+                                                               Milliseconds(queued_), Milliseconds(computed_)));
   if (refused_) {
     core_->admission->CountRefusal();
     // Not negative in a drain either: that would forbid the retry, and another server of the name can answer it.

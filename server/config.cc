@@ -43,7 +43,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "threads that compute; 0: as many as cgroup quota and affinity allow");
 
   group = "Limits of one request";
-  visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes}, "size of a request");
+  visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes},
+        "size of a request");
   visit(group, "--max-output-bytes", c.limits.max_output_bytes, Integer{kBytes, 1, kMaxMessageBytes},
         "tensor bytes of an answer");
   visit(group, "--max-tensor-rank", c.limits.max_tensor_rank, Integer{kCount, 1, 32}, "dimensions of a tensor");
@@ -139,8 +140,8 @@ Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
 ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
   Config config;
   CLI::App app("Computes positional encodings for attention, over gRPC.\n"
-               "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting can\n"
-               "be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
+               "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
+               "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
                "posenc-server");
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;

@@ -26,8 +26,9 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kMiB = 1 << 20;
-// A pause between calls that counts as the end of them, and how long to wait for one.
-constexpr milliseconds kPause{100};
+// A pause between calls that counts as the end of them, and how long to wait for one. Callers that were refused come
+// back after --retry-pushback (100 ms): the pause ends before they do.
+constexpr milliseconds kPause{50};
 constexpr milliseconds kMaxLinger{1000};
 // After the last call's end, for gRPC to end by itself.
 constexpr milliseconds kQuiet{100};
@@ -90,6 +91,9 @@ class Watchdog {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
+  // sits in a poll, seen with 1.51).
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Server> server(new Server(config));

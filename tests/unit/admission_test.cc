@@ -115,7 +115,8 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
         Charge request, bytes, answer;
         if (admission->AdmitRequest(random() % 400, &request, &bytes) == Verdict::kAdmitted) {
           ++admitted;
-          if (admission->AdmitBytes(random() % 400, 400, &answer) == Verdict::kAdmitted) held.push_back(std::move(answer));
+          const Verdict verdict = admission->AdmitBytes(random() % 400, 400, &answer);
+          if (verdict == Verdict::kAdmitted) held.push_back(std::move(answer));
         } else {
           ++refused;
           admission->CountRefusal();

@@ -92,7 +92,9 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
 
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
   Job job;
-  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status { throw std::bad_alloc(); };
+  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {
+    throw std::bad_alloc();
+  };
   return job;
 }
 

@@ -19,7 +19,8 @@ TEST(FormatLine, Text) {
 
 TEST(FormatLine, Json) {
   EXPECT_EQ(FormatLine(LogFormat::kJson, LogLevel::warn, kEpoch, "call", {{"method", "Explain"}, {"bytes_in", 12}}),
-            R"({"time":"1970-01-01T00:00:00.000Z","level":"warning","message":"call","method":"Explain","bytes_in":12})");
+            R"({"time":"1970-01-01T00:00:00.000Z","level":"warning","message":"call",)"
+            R"("method":"Explain","bytes_in":12})");
 }
 
 TEST(FormatLine, EscapesInText) {

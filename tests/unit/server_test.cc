@@ -438,7 +438,8 @@ TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
   caller.join();
 }
 
-// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING, 2 NOT_SERVING).
+// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING,
+// 2 NOT_SERVING).
 constexpr char kServing[] = "\x08\x01";
 constexpr char kNotServing[] = "\x08\x02";
 

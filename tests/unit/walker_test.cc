@@ -194,8 +194,12 @@ class OtherShapes {
         field { name: "tensors" number: 3 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" }
         field { name: "inner" number: 15 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Node" }
         field { name: "named" number: 2000 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Node.NamedEntry" }
-        field { name: "a" number: 5 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0 }
-        field { name: "b" number: 6 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0 }
+        field {
+          name: "a" number: 5 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0
+        }
+        field {
+          name: "b" number: 6 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0
+        }
         field { name: "c" number: 7 label: LABEL_OPTIONAL type: TYPE_BYTES oneof_index: 0 }
         oneof_decl { name: "choice" }
         nested_type {
