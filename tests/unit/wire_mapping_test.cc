@@ -1,0 +1,180 @@
+// The messages and the library's types say the same, in both directions, and no field is forgotten.
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/reference/golden.h"
+#include "tests/unit/call.h"
+#include "wire/read.h"
+
+namespace posenc {
+namespace {
+
+TEST(WireMapping, EveryRopeParameterIsVisited) {
+  std::set<std::string> of_message, of_library = {"rope_type"};
+  const auto* descriptor = v1::RopeParameters::descriptor();
+  for (int n = 0; n < descriptor->field_count(); ++n) of_message.insert(descriptor->field(n)->name());
+  const RopeParameters parameters;
+  VisitFields(parameters, [&](std::string_view name, const auto&) { of_library.emplace(name); });
+  EXPECT_EQ(of_message, of_library);
+}
+
+// Sets each field to a value of its own.
+struct SetAll {
+  double next = 1.5;
+  void operator()(std::string_view, std::optional<double>& field) { field = next++; }
+  void operator()(std::string_view, std::optional<bool>& field) { field = false; }
+  void operator()(std::string_view, std::vector<double>& field) { field = {next++, next++}; }
+  void operator()(std::string_view, LongropeBranch& field) { field = LongropeBranch::kLong; }
+};
+
+// Whether two settings print the same message: every field of theirs is in it.
+std::string Written(const RotarySettings& settings) {
+  v1::RotarySettings message;
+  wire::WriteRotarySettings(settings, &message);
+  return message.DebugString();
+}
+
+TEST(WireMapping, SettingsSurviveTheRoundTrip) {
+  RopeParameters parameters{.rope_type = "longrope"};
+  VisitFields(parameters, SetAll{});
+  RotarySettings settings{.frequencies = parameters,
+                          .rotary_dim = 64,
+                          .head_dim = 128,
+                          .max_position_embeddings = 4096.0,
+                          .input_pairing = Pairing::kInterleaved,
+                          .output_pairing = Pairing::kHalfSplit};
+  v1::RotarySettings message;
+  wire::WriteRotarySettings(settings, &message);
+  const auto* descriptor = v1::RopeParameters::descriptor();
+  for (int n = 0; n < descriptor->field_count(); ++n) {
+    const auto* field = descriptor->field(n);
+    const auto* reflection = message.rope_parameters().GetReflection();
+    EXPECT_TRUE(field->is_repeated() ? reflection->FieldSize(message.rope_parameters(), field) > 0
+                                     : reflection->HasField(message.rope_parameters(), field))
+        << field->name();
+  }
+  const auto read = wire::ReadRotarySettings(message);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(Written(*read), message.DebugString());
+  EXPECT_EQ(std::get<RopeParameters>(read->frequencies).truncate, false);
+  EXPECT_EQ(std::get<RopeParameters>(read->frequencies).longrope_branch, LongropeBranch::kLong);
+  EXPECT_EQ(read->output_pairing, Pairing::kHalfSplit);
+
+  settings.frequencies = GivenFrequencies{{1.0, 0.25}, 1.25};
+  message.Clear();
+  wire::WriteRotarySettings(settings, &message);
+  EXPECT_EQ(Written(*wire::ReadRotarySettings(message)), message.DebugString());
+}
+
+TEST(WireMapping, AbsentFieldsStayAbsent) {
+  v1::RotarySettings message;
+  message.mutable_rope_parameters()->set_rope_type("yarn");
+  const auto read = wire::ReadRotarySettings(message);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(Written(*read), message.DebugString());
+}
+
+// The canonical settings of every model and layer, sent back without the file, are the same plan.
+class CanonicalSettings : public testing::TestWithParam<std::string> {};
+
+TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
+  for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_HF_EAGER}) {
+    v1::ExplainRequest request;
+    request.mutable_model()->set_config_json(golden::ReadText("configs/" + GetParam()));
+    if (GetParam() == "internlm2_5-7b-chat.json") request.mutable_model()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
+    for (int64_t length : {1, 4096, 4097, 300000}) request.add_seq_len(length);
+    request.mutable_precision()->set_preset(preset);
+    const auto explained = Call(request);
+    ASSERT_THAT(explained, IsOk());
+    ASSERT_GE(explained->layers_size(), 1);
+    for (const v1::LayerExplanation& layer : explained->layers()) {
+      SCOPED_TRACE(layer.layer_type());
+      v1::ExplainRequest again = request;
+      if (layer.info().plan().has_alibi()) {
+        *again.mutable_alibi() = layer.info().plan().alibi();
+        const auto response = Call(again);
+        ASSERT_THAT(response, IsOk());
+        EXPECT_EQ(response->layers(0).info().plan().DebugString(), layer.info().plan().DebugString());
+        continue;
+      }
+      if (!layer.info().rotated()) continue;
+      *again.mutable_rotary() = layer.info().plan().rotary();
+      const auto response = Call(again);
+      ASSERT_THAT(response, IsOk());
+      const v1::AnswerInfo& info = response->layers(0).info();
+      EXPECT_EQ(info.plan_fingerprint(), layer.info().plan_fingerprint());
+      EXPECT_EQ(info.plan_fingerprint().size(), 16u);
+      EXPECT_EQ(info.plan().rotary().SerializeAsString(), layer.info().plan().rotary().SerializeAsString());
+      ASSERT_EQ(info.plan().frequencies_size(), layer.info().plan().frequencies_size());
+      for (int n = 0; n < info.plan().frequencies_size(); ++n) {
+        EXPECT_EQ(info.plan().frequencies(n).SerializeAsString(), layer.info().plan().frequencies(n).SerializeAsString());
+      }
+      EXPECT_EQ(info.input_pairing(), layer.info().input_pairing());
+      EXPECT_EQ(info.output_pairing(), layer.info().output_pairing());
+    }
+  }
+}
+
+std::vector<std::string> Configs() {
+  std::vector<std::string> names = golden::List("configs");
+  std::erase(names, "hunyuan-7b-instruct.json");  // refused: golden_rotary_test
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CanonicalSettings, testing::ValuesIn(Configs()), [](const auto& instance) {
+  std::string name = instance.param;
+  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  return name;
+});
+
+// The fingerprint moves with everything that moves a table.
+TEST(Fingerprint, DiffersWithEverySetting) {
+  const auto fingerprint = [](const auto& change) {
+    v1::ExplainRequest request;
+    auto* p = request.mutable_rotary()->mutable_rope_parameters();
+    p->set_rope_type("yarn");
+    p->set_factor(4);
+    p->set_original_max_position_embeddings(4096);
+    request.mutable_rotary()->set_rotary_dim(64);
+    request.mutable_rotary()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
+    change(request, *p);
+    const auto response = Call(request);
+    EXPECT_THAT(response, IsOk());
+    return response->layers(0).info().plan_fingerprint();
+  };
+  std::set<std::string> seen;
+  seen.insert(fingerprint([](auto&, auto&) {}));
+  seen.insert(fingerprint([](auto&, auto& p) { p.set_rope_theta(10001); }));
+  seen.insert(fingerprint([](auto&, auto& p) { p.set_factor(5); }));
+  seen.insert(fingerprint([](auto&, auto& p) { p.set_attention_factor(1); }));
+  seen.insert(fingerprint([](auto&, auto& p) { p.set_truncate(false); }));
+  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_rotary_dim(32); }));
+  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_input_pairing(v1::PAIRING_INTERLEAVED); }));
+  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_output_pairing(v1::PAIRING_INTERLEAVED); }));
+  for (auto preset : {v1::PRECISION_PRESET_F32, v1::PRECISION_PRESET_HF_EAGER, v1::PRECISION_PRESET_VLLM,
+                      v1::PRECISION_PRESET_FLUX}) {
+    seen.insert(fingerprint([preset](auto& r, auto&) { r.mutable_precision()->set_preset(preset); }));
+  }
+  EXPECT_EQ(seen.size(), 12u);
+}
+
+TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
+  v1::GetServerInfoResponse info;
+  wire::DescribeLibrary({}, &info);
+  ASSERT_EQ(info.methods(0).family(), "rope");
+  EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAre("default", "linear", "dynamic", "yarn", "longrope",
+                                                                       "llama3", "given_frequencies"));
+  std::set<std::string> families;
+  for (const auto& family : info.methods()) families.insert(family.family());
+  EXPECT_THAT(families, testing::ElementsAre("alibi", "mask", "rope", "sinusoidal"));
+  EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
+  EXPECT_EQ(info.config_rules(), "transformers 5.23");
+  EXPECT_GE(info.numerics_version(), 1u);
+  EXPECT_EQ(info.limits().max_config_json_bytes(), 1 << 20);
+  EXPECT_GT(info.limits().max_output_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace posenc
