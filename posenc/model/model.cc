@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
-#include "posenc/methods/methods.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/model_types.h"
+#include "posenc/model/part.h"
+#include "posenc/model/part_alibi.h"
+#include "posenc/model/part_rotary.h"
 #include "posenc/model/rope_block.h"
 #include "posenc/status.h"
 
@@ -16,19 +17,6 @@ namespace {
 
 constexpr int64_t kMaxLayers = 100000;
 constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
-
-// Everything that reading one part of a file needs.
-struct Part {
-  ConfigObject config;
-  ModelType type;        // of an unknown model_type: Llama-like, with the caller's pairing
-  bool known;
-  std::vector<Note> notes;
-
-  void Say(std::string code, std::string field, std::string message) {
-    notes.push_back({std::move(code), std::move(field), std::move(message)});
-  }
-};
-
 absl::StatusOr<ConfigObject> SelectComponent(const nlohmann::json& file, const std::string& component) {
   const ConfigObject whole("", file);
   POSENC_ASSIGN_OR_RETURN(const auto text, whole.Object("text_config"));
@@ -67,171 +55,6 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   }
   if (source.output_pairing) part.type.output_pairing = *source.output_pairing;
   return part;
-}
-
-absl::StatusOr<int64_t> HeadDim(const Part& part) {
-  const ConfigObject& config = part.config;
-  absl::StatusOr<std::optional<int64_t>> width;
-  switch (part.type.head_width) {
-    case HeadWidth::kHeadDim: width = config.Integer({"head_dim"}); break;
-    case HeadWidth::kQkRopeHeadDim: width = config.Integer({"qk_rope_head_dim"}); break;
-    case HeadWidth::kRotaryDim: width = config.Integer({"rotary_dim"}); break;
-  }
-  POSENC_RETURN_IF_ERROR(width.status());
-  if (*width) return **width;
-  if (part.type.head_dim != 0) return part.type.head_dim;
-  POSENC_ASSIGN_OR_RETURN(const auto hidden, config.Integer({"hidden_size", "n_embd", "d_model"}));
-  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
-  if (!hidden || !heads || *heads == 0) {
-    return InvalidArgument("MISSING", config.Path("head_dim"), "",
-                           "the file must hold head_dim, or hidden_size and num_attention_heads above 0");
-  }
-  return *hidden / *heads;
-}
-
-// Where a value stands both in the block and outside, transformers takes one of them without a word: we say so.
-void NoteUnused(Part& part, std::string_view name, const std::optional<double>& used,
-                const std::optional<double>& unused, std::string_view where) {
-  if (!used || !unused || *used == *unused) return;
-  part.Say("NOT_USED", std::string(name), fmt::format("{} {} is not used: {} counts", where, *unused, *used));
-}
-
-// transformers' standardize_rope_params: fields outside the block move into it. `flat`: one block for all layers.
-absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool flat) {
-  const ConfigObject& config = part.config;
-  RopeParameters& p = block.parameters;
-  if (part.type.model_type == "phi3" && (p.rope_type == "su" || p.rope_type == "yarn")) {
-    part.Say("RENAMED", "rope_type", fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
-    p.rope_type = "longrope";
-  }
-
-  if (part.type.model_type == "hunyuan_v1_dense" && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
-    part.Say("RENAMED", "rope_type", "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
-    const RopeParameters written = std::move(p);
-    p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
-    p.alpha = written.alpha;
-  }
-
-  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, config.Number({"rope_theta", "rotary_emb_base"}));
-  NoteUnused(part, "rope_theta", p.rope_theta, outer_theta, "the value outside the block");
-  if (!p.rope_theta) p.rope_theta = outer_theta.value_or(class_theta);
-
-  POSENC_ASSIGN_OR_RETURN(const auto outer_partial, config.Number({"partial_rotary_factor", "rotary_pct"}));
-  NoteUnused(part, "partial_rotary_factor", p.partial_rotary_factor, outer_partial, "the value outside the block");
-  if (!p.partial_rotary_factor) p.partial_rotary_factor = outer_partial.value_or(part.type.partial_rotary_factor);
-
-  if (p.rope_type == "llama3" || p.rope_type == "yarn" || p.rope_type == "longrope") {
-    POSENC_ASSIGN_OR_RETURN(const auto outer, config.Number({"original_max_position_embeddings"}));
-    if (flat && outer) {
-      NoteUnused(part, "original_max_position_embeddings", outer, p.original_max_position_embeddings,
-                 "the block's value");
-      p.original_max_position_embeddings = outer;
-    }
-    if (!p.original_max_position_embeddings) {
-      POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
-      p.original_max_position_embeddings = longest;
-      part.Say("DEFAULTED", "original_max_position_embeddings", "absent: max_position_embeddings is taken");
-    }
-  }
-  if (p.rope_type == "yarn") {
-    if (!block.has_factor) {
-      return InvalidArgument("MISSING", "factor", "", "required by rope_type \"yarn\" (null: from the lengths)");
-    }
-    if (!flat && p.truncate) {
-      part.Say("NOT_USED", "truncate", "a layer type's block is not searched for it: true counts");
-      p.truncate.reset();
-    }
-    for (auto& [name, field] : {std::pair{"beta_fast", &p.beta_fast}, {"beta_slow", &p.beta_slow}}) {
-      if (*field == 0.0) {
-        part.Say("DEFAULTED", name, "0 means the default");
-        field->reset();
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The settings of layers with this block.
-absl::StatusOr<RotarySettings> Settings(Part& part, RopeBlock block, double class_theta, bool flat) {
-  POSENC_RETURN_IF_ERROR(Standardize(part, block, class_theta, flat));
-  if (block.has_other_field) {
-    part.Say("NOT_PART_OF_ROTATION", std::string(part.type.query_scale_field),
-             "the model also multiplies its queries by 1 + this * ln(1 + floor(position / "
-             "original_max_position_embeddings)); the answer does not");
-  }
-  RopeParameters& p = block.parameters;
-  RotarySettings settings;
-  POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDim(part));
-  if (part.type.partial == Partial::kIgnored && p.partial_rotary_factor.value_or(1) != 1) {
-    if (p.rope_type != "default") {
-      return InvalidArgument("UNSUPPORTED", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
-                             fmt::format("model_type \"{}\" computes narrow tables for rope_type \"{}\" and fails to "
-                                         "apply them",
-                                         part.type.model_type, Quote(p.rope_type)));
-    }
-    part.Say("NOT_USED", "partial_rotary_factor",
-              fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.model_type));
-    p.partial_rotary_factor.reset();
-  }
-  const RopeMethod* method = FindRopeMethod(p.rope_type);
-  const auto reads = [method](std::string_view name) {
-    return method != nullptr && std::find(method->reads.begin(), method->reads.end(), name) != method->reads.end();
-  };
-  if (reads("max_position_embeddings")) {
-    POSENC_ASSIGN_OR_RETURN(settings.max_position_embeddings,
-                            part.config.Number({"max_position_embeddings", "n_positions"}));
-  }
-  settings.frequencies = std::move(p);
-  settings.input_pairing = part.type.input_pairing;
-  settings.output_pairing = part.type.output_pairing;
-  return settings;
-}
-
-absl::StatusOr<AlibiSettings> Alibi(Part& part) {
-  const ConfigObject& config = part.config;
-  AlibiSettings alibi;
-  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
-  if (!heads) {
-    return InvalidArgument("MISSING", config.Path("num_attention_heads"), "", "the file must hold the number of heads");
-  }
-  alibi.num_heads = *heads;
-  alibi.form = part.type.alibi == ModelAlibi::kMpt ? AlibiForm::kMpt : AlibiForm::kBloom;
-  alibi.slopes = part.type.alibi == ModelAlibi::kMpt ? AlibiSlopeRule::kMpt : AlibiSlopeRule::kPowerOfTwo;
-  if (part.type.alibi == ModelAlibi::kMpt) {
-    POSENC_ASSIGN_OR_RETURN(const auto attention, config.Object("attn_config"));
-    if (attention) {
-      POSENC_ASSIGN_OR_RETURN(alibi.alibi_bias_max, attention->Number({"alibi_bias_max"}));
-    }
-  }
-  if (part.type.alibi == ModelAlibi::kFalcon) {
-    alibi.bias_dtype = DType::kBF16;
-    part.Say("ADDED_BEFORE_SCALING", "alibi",
-              "Falcon's bias is bfloat16 and is added to q.k before the scaling by 1/sqrt(head_dim)");
-  }
-  return alibi;
-}
-
-// Whether the file's bias is ALiBi.
-absl::StatusOr<bool> HasAlibi(const Part& part) {
-  switch (part.type.alibi) {
-    case ModelAlibi::kNone: return false;
-    case ModelAlibi::kBloom: return true;
-    case ModelAlibi::kFalcon: {
-      POSENC_ASSIGN_OR_RETURN(const auto alibi, part.config.Bool("alibi"));
-      return alibi.value_or(false);
-    }
-    case ModelAlibi::kMpt: {
-      POSENC_ASSIGN_OR_RETURN(const auto attention, part.config.Object("attn_config"));
-      std::optional<bool> alibi;
-      if (attention) {
-        POSENC_ASSIGN_OR_RETURN(alibi, attention->Bool("alibi"));
-      }
-      if (alibi.value_or(true)) return true;
-      return InvalidArgument("UNSUPPORTED", "attn_config.alibi", "false",
-                             "without ALiBi, MPT's positions are a learned table");
-    }
-  }
-  __builtin_unreachable();
 }
 
 // The type of each layer; empty where all are the same or their number is not known.
@@ -328,7 +151,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   POSENC_ASSIGN_OR_RETURN(const bool has_alibi, HasAlibi(part));
   if (has_alibi) {
-    POSENC_ASSIGN_OR_RETURN(common.alibi, Alibi(part));
+    POSENC_ASSIGN_OR_RETURN(common.alibi, AlibiOf(part));
     common.notes = std::move(part.notes);
     return std::vector<ModelLayers>{std::move(common)};
   }
@@ -376,7 +199,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     }
     POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type));
     if (block.block) {
-      auto settings = Settings(own, *std::move(block.block), block.class_theta, block.flat);
+      auto settings = RotaryOf(own, *std::move(block.block), block.class_theta, block.flat);
       if (!settings.ok()) return Within("config_json", settings.status());
       entry.rotary = *std::move(settings);
     } else {

@@ -1,0 +1,25 @@
+// One part of a config.json while it is being read: the whole file, or its text_config.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/model/config_json.h"
+#include "posenc/model/model_types.h"
+#include "posenc/spec.h"
+
+namespace posenc {
+
+struct Part {
+  ConfigObject config;
+  ModelType type;        // of an unknown model_type: Llama-like, with the caller's pairing
+  bool known;
+  std::vector<Note> notes;
+
+  void Say(std::string code, std::string field, std::string message) {
+    notes.push_back({std::move(code), std::move(field), std::move(message)});
+  }
+};
+
+}  // namespace posenc

@@ -1,0 +1,53 @@
+#include "posenc/model/part_alibi.h"
+
+#include "posenc/status.h"
+
+namespace posenc {
+
+absl::StatusOr<AlibiSettings> AlibiOf(Part& part) {
+  const ConfigObject& config = part.config;
+  AlibiSettings alibi;
+  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
+  if (!heads) {
+    return InvalidArgument("MISSING", config.Path("num_attention_heads"), "", "the file must hold the number of heads");
+  }
+  alibi.num_heads = *heads;
+  alibi.form = part.type.alibi == ModelAlibi::kMpt ? AlibiForm::kMpt : AlibiForm::kBloom;
+  alibi.slopes = part.type.alibi == ModelAlibi::kMpt ? AlibiSlopeRule::kMpt : AlibiSlopeRule::kPowerOfTwo;
+  if (part.type.alibi == ModelAlibi::kMpt) {
+    POSENC_ASSIGN_OR_RETURN(const auto attention, config.Object("attn_config"));
+    if (attention) {
+      POSENC_ASSIGN_OR_RETURN(alibi.alibi_bias_max, attention->Number({"alibi_bias_max"}));
+    }
+  }
+  if (part.type.alibi == ModelAlibi::kFalcon) {
+    alibi.bias_dtype = DType::kBF16;
+    part.Say("ADDED_BEFORE_SCALING", "alibi",
+              "Falcon's bias is bfloat16 and is added to q.k before the scaling by 1/sqrt(head_dim)");
+  }
+  return alibi;
+}
+
+absl::StatusOr<bool> HasAlibi(const Part& part) {
+  switch (part.type.alibi) {
+    case ModelAlibi::kNone: return false;
+    case ModelAlibi::kBloom: return true;
+    case ModelAlibi::kFalcon: {
+      POSENC_ASSIGN_OR_RETURN(const auto alibi, part.config.Bool("alibi"));
+      return alibi.value_or(false);
+    }
+    case ModelAlibi::kMpt: {
+      POSENC_ASSIGN_OR_RETURN(const auto attention, part.config.Object("attn_config"));
+      std::optional<bool> alibi;
+      if (attention) {
+        POSENC_ASSIGN_OR_RETURN(alibi, attention->Bool("alibi"));
+      }
+      if (alibi.value_or(true)) return true;
+      return InvalidArgument("UNSUPPORTED", "attn_config.alibi", "false",
+                             "without ALiBi, MPT's positions are a learned table");
+    }
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace posenc
