@@ -77,7 +77,7 @@ absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& 
                                "must be above 0 and at most 1");
       }
       dim = static_cast<int64_t>(static_cast<double>(dim) * factor);
-      field = "head_dim * partial_rotary_factor";
+      if (factor != 1) field = "head_dim * partial_rotary_factor";
     }
   } else if (given != nullptr) {
     field = "given_frequencies.inv_freq";

@@ -9,15 +9,25 @@ namespace posenc {
 namespace {
 
 constexpr char kPayload[] = "posenc/ErrorDetails";
+constexpr size_t kLongestMessage = 1024;
+constexpr size_t kLongestLimit = 512;  // lists of choices may come from a caller's file
 constexpr char kSeparator = '\0';
 
-absl::Status Build(absl::StatusCode code, const ErrorDetails& details) {
+// At most `size` bytes, without half a UTF-8 character at the end.
+void Cut(size_t size, std::string& text) {
+  if (text.size() <= size) return;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  text.resize(size);
+}
+
+absl::Status Build(absl::StatusCode code, ErrorDetails details) {
+  Cut(kLongestLimit, details.limit);
   std::string message(details.field);
   if (!details.value.empty()) message += (message.empty() ? "is " : ": is ") + details.value;
   if (!details.limit.empty()) {
     message += (message.empty() ? "" : details.value.empty() ? ": " : "; ") + details.limit;
   }
-  if (message.size() > 1024) message.resize(1024);
+  Cut(kLongestMessage, message);
   return Restore(code, message, details);
 }
 

@@ -35,6 +35,8 @@ absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs
     if (proto == value) return ours;
     names += (names.empty() ? "" : ", ") + std::string(descriptor->FindValueByNumber(proto)->name());
   }
+  const int number = static_cast<int>(value);
+  if (number != 0) return InvalidArgument("UNKNOWN_VALUE", field, std::to_string(number), "must be one of " + names);
   return InvalidArgument("MISSING", field, "", "has no default: one of " + names);
 }
 

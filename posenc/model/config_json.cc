@@ -12,15 +12,55 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 
 absl::Status Malformed(std::string_view value, std::string_view limit) {
   return InvalidArgument("MALFORMED", "config_json", value, limit);
 }
 
-// Thrown out of the parser's callback, caught in ParseConfigJson: the library offers no other way to stop it.
-struct Refused {
-  absl::Status status;
+// A pass over the text that builds nothing and stops at the first thing that is refused. (json::parse with a callback could
+// do it in one pass, but searches all siblings at the end of every object.)
+class Check : public json::json_sax_t {
+ public:
+  const absl::Status& status() const { return status_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& key) override {
+    return open_.back().insert(key).second || Refuse(Malformed(key, "must not hold the same key twice"));
+  }
+  bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    return Refuse(Malformed("not valid JSON", fmt::format("the parser says: {}", Quote(error.what(), 200))));
+  }
+
+ private:
+  bool Open() {
+    if (open_.size() == kMaxDepth) {
+      return Refuse(Malformed("nested too deep", fmt::format("at most {} levels", kMaxDepth)));
+    }
+    open_.emplace_back();
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  bool Refuse(absl::Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+
+  std::vector<std::set<std::string>> open_;  // objects and arrays around, with the keys seen so far
+  absl::Status status_;
 };
 
 absl::Status WrongType(const std::string& path, const json& value, std::string_view expected) {
@@ -38,25 +78,11 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
   }
   // The parser takes it for the end of the text, and would not look at what follows.
   if (text.find('\0') != std::string_view::npos) return Malformed("a NUL byte", "must be valid JSON");
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&keys](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) throw Refused{Malformed("nested too deep", fmt::format("at most {} levels", kMaxDepth))};
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw Refused{Malformed(parsed.get<std::string>(), "must not hold the same key twice")};
-    }
-    return true;
-  };
-  try {
-    json tree = json::parse(text, check);
-    if (!tree.is_object()) return Malformed(tree.type_name(), "must be a JSON object");
-    return tree;
-  } catch (const Refused& refused) {
-    return refused.status;
-  } catch (const json::exception& error) {
-    return Malformed("not valid JSON", fmt::format("the parser says: {}", Quote(error.what(), 200)));
-  }
+  Check check;
+  if (!json::sax_parse(text, &check)) return check.status();
+  json tree = json::parse(text);
+  if (!tree.is_object()) return Malformed(tree.type_name(), "must be a JSON object");
+  return tree;
 }
 
 std::string ConfigObject::Path(std::string_view name) const {

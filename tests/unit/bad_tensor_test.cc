@@ -76,7 +76,7 @@ using R = v1::ApplyRotaryRequest;
 const Case kTensors[] = {
     {"no q", [](R& r) { r.clear_q(); }, "MISSING", "q"},
     {"no dtype", [](R& r) { r.mutable_q()->mutable_tensor()->clear_dtype(); }, "MISSING", "q.tensor.dtype"},
-    {"unknown dtype", [](R& r) { r.mutable_q()->mutable_tensor()->set_dtype(static_cast<v1::DataType>(99)); }, "MISSING", "q.tensor.dtype"},
+    {"unknown dtype", [](R& r) { r.mutable_q()->mutable_tensor()->set_dtype(static_cast<v1::DataType>(99)); }, "UNKNOWN_VALUE", "q.tensor.dtype"},
     {"float64", [](R& r) { *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP64, {1, 1, 1, 4}, {1, 2, 3, 4}); r.clear_k(); }, "UNSUPPORTED", "q.tensor.dtype"},
     {"wrong rank", [](R& r) { *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {6, 4}, std::vector<double>(24)); }, "MISMATCH", "q.tensor.shape"},
     {"rank 9", [](R& r) { *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1}); }, "OUT_OF_RANGE", "q.tensor.shape"},
@@ -90,8 +90,8 @@ const Case kTensors[] = {
     {"negative offset", [](R& r) { r.mutable_q()->set_rotary_offset(-1); }, "OUT_OF_RANGE", "q.rotary_offset"},
     {"q and k of different length", [](R& r) { *r.mutable_k()->mutable_tensor() = MakeTensor(DType::kFP32, {2, 2, 1, 4}, std::vector<double>(16)); }, "MISMATCH", "k.tensor.shape"},
     {"no layout", [](R& r) { r.clear_layout(); }, "MISSING", "layout"},
-    {"unknown layout", [](R& r) { r.set_layout(static_cast<v1::Layout>(7)); }, "MISSING", "layout"},
-    {"unknown direction", [](R& r) { r.set_direction(static_cast<v1::Direction>(7)); }, "MISSING", "direction"},
+    {"unknown layout", [](R& r) { r.set_layout(static_cast<v1::Layout>(7)); }, "UNKNOWN_VALUE", "layout"},
+    {"unknown direction", [](R& r) { r.set_direction(static_cast<v1::Direction>(7)); }, "UNKNOWN_VALUE", "direction"},
 };
 INSTANTIATE_TEST_SUITE_P(Tensors, BadTensor, testing::ValuesIn(kTensors));
 
@@ -129,7 +129,7 @@ const Case kPositions[] = {
     {"seq_len beside another rule", [](R& r) { Dynamic(r); r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_PER_SEQUENCE); r.mutable_positions()->add_seq_len(4); }, "NOT_READ", "positions.seq_len"},
     {"given, but not", [](R& r) { Dynamic(r); r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN); }, "MISMATCH", "positions.seq_len"},
     {"given as 0", [](R& r) { Dynamic(r); r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN); r.mutable_positions()->add_seq_len(0); }, "OUT_OF_RANGE", "positions.seq_len[0]"},
-    {"unknown length rule", [](R& r) { r.mutable_positions()->set_scaling_length_rule(static_cast<v1::ScalingLengthRule>(9)); }, "MISSING", "positions.scaling_length_rule"},
+    {"unknown length rule", [](R& r) { r.mutable_positions()->set_scaling_length_rule(static_cast<v1::ScalingLengthRule>(9)); }, "UNKNOWN_VALUE", "positions.scaling_length_rule"},
 };
 INSTANTIATE_TEST_SUITE_P(Positions, BadTensor, testing::ValuesIn(kPositions));
 
