@@ -84,7 +84,8 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
   if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
     Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), queries, false};
     for (int64_t offset : offsets->offsets) {
-      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(static_cast<double>(offset) + static_cast<double>(i));
+      const auto first = static_cast<double>(offset);
+      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(first + static_cast<double>(i));
     }
     return positions;
   }

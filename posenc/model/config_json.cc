@@ -18,8 +18,8 @@ absl::Status Malformed(std::string_view value, std::string_view limit) {
   return InvalidArgument("MALFORMED", "config_json", value, limit);
 }
 
-// A pass over the text that builds nothing and stops at the first thing that is refused. (json::parse with a callback could
-// do it in one pass, but searches all siblings at the end of every object.)
+// A pass over the text that builds nothing and stops at the first thing that is refused. (json::parse with a callback
+// could do it in one pass, but searches all siblings at the end of every object.)
 class Check : public json::json_sax_t {
  public:
   const absl::Status& status() const { return status_; }

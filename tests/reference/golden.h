@@ -32,7 +32,8 @@ inline json Read(const std::string& path) { return json::parse(ReadText(path)); 
 // Names of the files in a directory of tests/golden, in order.
 inline std::vector<std::string> List(const std::string& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(POSENC_TEST_DATA) + "/golden/" + directory)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(POSENC_TEST_DATA) + "/golden/" + directory)) {
     names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());

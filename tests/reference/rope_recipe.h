@@ -1,8 +1,9 @@
 // Reference: what transformers 5.23 does, operation by operation, for each rotary scaling.
 //
-// T is the tensors' number, P Python's: Number<24> and Number<53> are what torch and CPython do, if every step is rounded
-// correctly; Number<300> for both is the formula over the real numbers. Where a Python number meets a tensor it is first
-// rounded to the tensor's type, with one exception: see Dynamic. number / tensor is reciprocal(tensor) * number.
+// T is the tensors' number, P Python's: Number<24> and Number<53> are what torch and CPython do, if every step is
+// rounded correctly; Number<300> for both is the formula over the real numbers. Where a Python number meets a tensor it
+// is first rounded to the tensor's type, with one exception: see Dynamic. number / tensor is reciprocal(tensor) *
+// number.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ namespace posenc::reference {
 template <class T, class P>
 struct RopeRecipe {
   const RopeParameters& p;
-  int d;             // rotary width
-  double max_length; // max_position_embeddings
+  int d;              // rotary width
+  double max_length;  // max_position_embeddings
   double seq_len;
 
   std::vector<T> inv_freq;

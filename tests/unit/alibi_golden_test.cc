@@ -104,7 +104,8 @@ v1::GenerateBiasRequest RequestFor(const json& record, v1::AlibiForm form) {
 
 void ExpectRecordedBias(const char* model, v1::AlibiForm form, bool bias_in_bfloat16) {
   for (const json& record : golden::Read("recorded/alibi.json")[model]) {
-    SCOPED_TRACE(std::string(model) + ", heads " + record["n_heads"].dump() + ", mask " + record["attention_mask"].dump());
+    SCOPED_TRACE(std::string(model) + ", heads " + record["n_heads"].dump() + ", mask " +
+                 record["attention_mask"].dump());
     v1::GenerateBiasRequest request = RequestFor(record, form);
     if (bias_in_bfloat16) request.mutable_method()->mutable_alibi()->set_bias_dtype(v1::DATA_TYPE_BF16);
     const auto response = Call(request);

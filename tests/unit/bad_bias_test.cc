@@ -84,19 +84,38 @@ const Case<B> kAlibi[] = {
      },
      "NOT_READ", "alibi.alibi_bias_max"},
     {"too few slopes", [](B& r) { *A(r).mutable_given() = Doubles({1}, {1}); }, "MISMATCH", "alibi.given.shape"},
-    {"NaN slope", [](B& r) { *A(r).mutable_given() = Doubles({2}, {1, NAN}); }, "OUT_OF_RANGE", "alibi.given[1]"},
-    {"slope infinite in float32", [](B& r) { *A(r).mutable_given() = Doubles({2}, {1e39, 1}); }, "OUT_OF_RANGE",
-     "alibi.given[0]"},
-    {"exp overflows", [](B& r) { *A(r).mutable_log_slopes() = Doubles({2}, {1, 89}); }, "OUT_OF_RANGE",
-     "alibi.log_slopes[1]"},
-    {"logs per batch row", [](B& r) { *A(r).mutable_log_slopes() = Doubles({1, 2}, {1, 1}); }, "MISMATCH",
-     "alibi.log_slopes.shape"},
+    {"NaN slope",
+     [](B& r) {
+       *A(r).mutable_given() = Doubles({2}, {1, NAN});
+     },
+     "OUT_OF_RANGE", "alibi.given[1]"},
+    {"slope infinite in float32",
+     [](B& r) {
+       *A(r).mutable_given() = Doubles({2}, {1e39, 1});
+     },
+     "OUT_OF_RANGE", "alibi.given[0]"},
+    {"exp overflows",
+     [](B& r) {
+       *A(r).mutable_log_slopes() = Doubles({2}, {1, 89});
+     },
+     "OUT_OF_RANGE", "alibi.log_slopes[1]"},
+    {"logs per batch row",
+     [](B& r) {
+       *A(r).mutable_log_slopes() = Doubles({1, 2}, {1, 1});
+     },
+     "MISMATCH", "alibi.log_slopes.shape"},
     {"asymmetric without the future", [](B& r) { A(r).set_form(v1::ALIBI_FORM_ASYMMETRIC); }, "MISSING",
      "alibi.future_slopes"},
-    {"future not read", [](B& r) { *A(r).mutable_future_slopes() = Doubles({2}, {1, 1}); }, "NOT_READ",
-     "alibi.future_slopes"},
-    {"position_mask not read", [](B& r) { *A(r).mutable_position_mask() = Flags({1, 3}, {1, 1, 1}); }, "NOT_READ",
-     "alibi.position_mask"},
+    {"future not read",
+     [](B& r) {
+       *A(r).mutable_future_slopes() = Doubles({2}, {1, 1});
+     },
+     "NOT_READ", "alibi.future_slopes"},
+    {"position_mask not read",
+     [](B& r) {
+       *A(r).mutable_position_mask() = Flags({1, 3}, {1, 1, 1});
+     },
+     "NOT_READ", "alibi.position_mask"},
     {"bias_dtype of integers", [](B& r) { A(r).set_bias_dtype(v1::DATA_TYPE_INT32); }, "UNSUPPORTED",
      "alibi.bias_dtype"},
     {"a model without ALiBi",
@@ -113,10 +132,16 @@ const Case<B> kGeometry[] = {
     {"negative first head", [](B& r) { G(r).set_head_start(-1); }, "OUT_OF_RANGE", "geometry.head_start"},
     {"too many heads", [](B& r) { G(r).set_head_start(1), G(r).set_head_count(2); }, "OUT_OF_RANGE",
      "geometry.head_count"},
-    {"positions of another length", [](B& r) { *G(r).mutable_query_positions() = Doubles({2}, {0, 1}); }, "MISMATCH",
-     "geometry.query_positions.shape"},
-    {"NaN position", [](B& r) { *G(r).mutable_key_positions() = Doubles({3}, {0, 1, NAN}); }, "OUT_OF_RANGE",
-     "geometry.key_positions[2]"},
+    {"positions of another length",
+     [](B& r) {
+       *G(r).mutable_query_positions() = Doubles({2}, {0, 1});
+     },
+     "MISMATCH", "geometry.query_positions.shape"},
+    {"NaN position",
+     [](B& r) {
+       *G(r).mutable_key_positions() = Doubles({3}, {0, 1, NAN});
+     },
+     "OUT_OF_RANGE", "geometry.key_positions[2]"},
     {"offset at the end", [](B& r) { G(r).set_query_offset(std::numeric_limits<int64_t>::max()); }, "OUT_OF_RANGE",
      "geometry.query_positions[0]"},
     {"batches that disagree",
@@ -145,13 +170,21 @@ const Case<B> kMasks[] = {
     {"NaN fill", [](B& r) { M(r).set_fill_value(NAN); }, "OUT_OF_RANGE", "mask.fill_value"},
     {"no policy", [](B& r) { M(r).clear_fully_masked_row(); }, "MISSING", "mask.fully_masked_row"},
     {"negative window", [](B& r) { M(r).set_window_left(-1); }, "OUT_OF_RANGE", "mask.window_left"},
-    {"flag of 2", [](B& r) { *M(r).mutable_key_valid() = Flags({1, 3}, {0, 2, 1}); }, "OUT_OF_RANGE",
-     "mask.key_valid[1]"},
+    {"flag of 2",
+     [](B& r) {
+       *M(r).mutable_key_valid() = Flags({1, 3}, {0, 2, 1});
+     },
+     "OUT_OF_RANGE", "mask.key_valid[1]"},
     {"flags as INT32",
-     [](B& r) { *M(r).mutable_key_valid() = MakeTensor(DType::kINT32, {1, 3}, std::vector<int32_t>{1, 1, 1}); },
+     [](B& r) {
+       *M(r).mutable_key_valid() = MakeTensor(DType::kINT32, {1, 3}, std::vector<int32_t>{1, 1, 1});
+     },
      "UNSUPPORTED", "mask.key_valid.dtype"},
-    {"flags of another length", [](B& r) { *M(r).mutable_key_valid() = Flags({1, 2}, {1, 1}); }, "MISMATCH",
-     "mask.key_valid.shape"},
+    {"flags of another length",
+     [](B& r) {
+       *M(r).mutable_key_valid() = Flags({1, 2}, {1, 1});
+     },
+     "MISMATCH", "mask.key_valid.shape"},
 };
 INSTANTIATE_TEST_SUITE_P(Masks, BadBias, testing::ValuesIn(kMasks));
 
@@ -205,11 +238,20 @@ const Case<E> kEmbeddings[] = {
     {"padding_idx missing", [](E& r) { Fairseq(r), S(r).clear_padding_idx(); }, "MISSING", SINUSOIDAL "padding_idx"},
     {"padding_idx too far", [](E& r) { Fairseq(r), S(r).set_padding_idx(std::numeric_limits<int64_t>::max()); },
      "OUT_OF_RANGE", SINUSOIDAL "padding_idx"},
-    {"token_valid not read", [](E& r) { *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1}); }, "NOT_READ",
-     SINUSOIDAL "token_valid"},
+    {"token_valid not read",
+     [](E& r) {
+       *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1});
+     },
+     "NOT_READ", SINUSOIDAL "token_valid"},
     {"token_valid beside positions",
-     [](E& r) { Fairseq(r), *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1}); }, "CONFLICT", "positions"},
-    {"token_valid without a batch", [](E& r) { Fairseq(r), *S(r).mutable_token_valid() = Flags({4}, {1, 1, 1, 1}); },
+     [](E& r) {
+       Fairseq(r), *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1});
+     },
+     "CONFLICT", "positions"},
+    {"token_valid without a batch",
+     [](E& r) {
+       Fairseq(r), *S(r).mutable_token_valid() = Flags({4}, {1, 1, 1, 1});
+     },
      "MISMATCH", SINUSOIDAL "token_valid.shape"},
     {"infinite scale", [](E& r) { S(r).set_scale(INFINITY); }, "OUT_OF_RANGE", SINUSOIDAL "scale"},
     {"no positions", [](E& r) { r.clear_positions(); }, "MISSING", "positions.source"},

@@ -82,8 +82,7 @@ const Case kBlocks[] = {
     {R"({"type": "linear"})", "MISSING", ROPE "factor"},
     {R"({"type": "linear", "factor": 2, "beta_fast": 32})", "NOT_READ", ROPE "beta_fast"},
     {R"({"type": "linear", "factor": 2, "bets_fast": 32})", "UNKNOWN_FIELD", MODEL "rope_scaling.bets_fast"},
-    {R"({"type": "linear", "factor": 2, "longrope_branch": 1})", "UNKNOWN_FIELD",
-     MODEL "rope_scaling.longrope_branch"},
+    {R"({"type": "linear", "factor": 2, "longrope_branch": 1})", "UNKNOWN_FIELD", MODEL "rope_scaling.longrope_branch"},
     {R"({"type": "linear", "factor": 2, "llama_4_scaling_beta": 1})", "UNKNOWN_FIELD",
      MODEL "rope_scaling.llama_4_scaling_beta"},
     {R"({"type": "linear", "factor": 2, "": 1})", "UNKNOWN_FIELD", MODEL "rope_scaling."},
@@ -170,7 +169,8 @@ TEST(BadConfig, HundredThousandLayerTypes) {
   EXPECT_THAT(Use(R"({"model_type": "gemma3_text", "layer_types": [)" + types + "]}"),
               IsInvalid("OUT_OF_RANGE", MODEL "layer_types"));
   std::string blocks;
-  for (int n = 0; n < 20000; ++n) blocks += (n == 0 ? "\"" : ",\"") + std::to_string(n) + R"(":{"rope_type":"default"})";
+  for (int n = 0; n < 20000; ++n)
+    blocks += (n == 0 ? "\"" : ",\"") + std::to_string(n) + R"(":{"rope_type":"default"})";
   EXPECT_THAT(Use(R"({"model_type": "llama", "head_dim": 64, "rope_parameters": {)" + blocks + "}}"),
               IsInvalid("OUT_OF_RANGE", MODEL "rope_parameters"));
 }
@@ -178,15 +178,15 @@ TEST(BadConfig, HundredThousandLayerTypes) {
 // Text of the caller's in an error is cut and escaped, whatever it holds.
 TEST(BadConfig, ErrorsStaySmallAndPrintable) {
   const std::string key(100000, '\n');
-  const absl::Status status = Use(WithBlock("{\"type\": \"linear\", \"factor\": 2, \"" + std::string(50000, 'x') + "\": 1}"));
+  const absl::Status status =
+      Use(WithBlock("{\"type\": \"linear\", \"factor\": 2, \"" + std::string(50000, 'x') + "\": 1}"));
   EXPECT_EQ(DetailsOf(status).reason, "UNKNOWN_FIELD");
   EXPECT_LE(status.message().size(), 1024u);
   EXPECT_LE(DetailsOf(status).field.size(), 256u);
   const std::string type = std::string(400, 'y') + "\\u20ac";
   std::string types;
   for (int n = 0; n < 16; ++n) types += (n == 0 ? "\"" : ",\"") + type + std::to_string(n) + "\"";
-  const absl::Status listed =
-      Use(R"({"model_type": "cohere2", "head_dim": 64, "layer_types": [)" + types + "]}");
+  const absl::Status listed = Use(R"({"model_type": "cohere2", "head_dim": 64, "layer_types": [)" + types + "]}");
   EXPECT_EQ(DetailsOf(listed).reason, "MISSING");
   EXPECT_LE(listed.message().size(), 1024u);
   EXPECT_LE(DetailsOf(listed).limit.size(), 1024u);

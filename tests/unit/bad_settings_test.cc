@@ -81,19 +81,47 @@ const Case kSettings[] = {
     {"no source", [](R& r) { r.clear_rotary(); }, "MISSING", "rotary"},
     {"no frequencies", [](R& r) { S(r).clear_rope_parameters(); }, "MISSING", SETTINGS "frequencies"},
     {"no pairing", [](R& r) { S(r).clear_input_pairing(); }, "MISSING", SETTINGS "input_pairing"},
-    {"unknown pairing", [](R& r) { S(r).set_output_pairing(static_cast<v1::Pairing>(5)); }, "UNKNOWN_VALUE", SETTINGS "output_pairing"},
+    {"unknown pairing", [](R& r) { S(r).set_output_pairing(static_cast<v1::Pairing>(5)); }, "UNKNOWN_VALUE",
+     SETTINGS "output_pairing"},
     {"no width", [](R& r) { S(r).clear_head_dim(); }, "MISSING", SETTINGS "rotary_dim"},
     {"two widths", [](R& r) { S(r).set_rotary_dim(8); }, "CONFLICT", SETTINGS "rotary_dim"},
     {"head width 0", [](R& r) { S(r).set_head_dim(0); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
     {"negative head width", [](R& r) { S(r).set_head_dim(-8); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
     {"odd head width", [](R& r) { S(r).set_head_dim(7); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
-    {"odd rotary width", [](R& r) { S(r).clear_head_dim(); S(r).set_rotary_dim(63); }, "OUT_OF_RANGE", SETTINGS "rotary_dim"},
-    {"rotary width 0", [](R& r) { S(r).clear_head_dim(); S(r).set_rotary_dim(0); }, "OUT_OF_RANGE", SETTINGS "rotary_dim"},
-    {"rotary width above the limit", [](R& r) { S(r).clear_head_dim(); S(r).set_rotary_dim(65538); }, "OUT_OF_RANGE", SETTINGS "rotary_dim"},
-    {"odd partial width", [](R& r) { S(r).set_head_dim(64); P(r).set_partial_rotary_factor(0.33); }, "OUT_OF_RANGE", SETTINGS "head_dim * partial_rotary_factor"},
+    {"odd rotary width",
+     [](R& r) {
+       S(r).clear_head_dim();
+       S(r).set_rotary_dim(63);
+     },
+     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
+    {"rotary width 0",
+     [](R& r) {
+       S(r).clear_head_dim();
+       S(r).set_rotary_dim(0);
+     },
+     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
+    {"rotary width above the limit",
+     [](R& r) {
+       S(r).clear_head_dim();
+       S(r).set_rotary_dim(65538);
+     },
+     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
+    {"odd partial width",
+     [](R& r) {
+       S(r).set_head_dim(64);
+       P(r).set_partial_rotary_factor(0.33);
+     },
+     "OUT_OF_RANGE", SETTINGS "head_dim * partial_rotary_factor"},
     {"partial factor 0", [](R& r) { P(r).set_partial_rotary_factor(0); }, "OUT_OF_RANGE", ROPE "partial_rotary_factor"},
-    {"partial factor above 1", [](R& r) { P(r).set_partial_rotary_factor(1.5); }, "OUT_OF_RANGE", ROPE "partial_rotary_factor"},
-    {"partial beside rotary_dim", [](R& r) { S(r).clear_head_dim(); S(r).set_rotary_dim(8); P(r).set_partial_rotary_factor(0.5); }, "CONFLICT", ROPE "partial_rotary_factor"},
+    {"partial factor above 1", [](R& r) { P(r).set_partial_rotary_factor(1.5); }, "OUT_OF_RANGE",
+     ROPE "partial_rotary_factor"},
+    {"partial beside rotary_dim",
+     [](R& r) {
+       S(r).clear_head_dim();
+       S(r).set_rotary_dim(8);
+       P(r).set_partial_rotary_factor(0.5);
+     },
+     "CONFLICT", ROPE "partial_rotary_factor"},
     {"no rope_type", [](R& r) { P(r).clear_rope_type(); }, "MISSING", ROPE "rope_type"},
     {"unknown rope_type", [](R& r) { P(r).set_rope_type("ntk"); }, "UNKNOWN_VALUE", ROPE "rope_type"},
     {"theta 0", [](R& r) { P(r).set_rope_theta(0); }, "OUT_OF_RANGE", ROPE "rope_theta"},
@@ -101,46 +129,147 @@ const Case kSettings[] = {
     {"NaN theta", [](R& r) { P(r).set_rope_theta(NAN); }, "OUT_OF_RANGE", ROPE "rope_theta"},
     {"infinite theta", [](R& r) { P(r).set_rope_theta(INFINITY); }, "OUT_OF_RANGE", ROPE "rope_theta"},
     {"theta 1 under yarn", [](R& r) { P(r).set_rope_theta(1); }, "OUT_OF_RANGE", ROPE "rope_theta"},
-    {"a theta that overflows", [](R& r) { As(r, "default"); P(r).set_rope_theta(1e-300); r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32); }, "OUT_OF_RANGE", "inv_freq[1]"},
+    {"a theta that overflows",
+     [](R& r) {
+       As(r, "default");
+       P(r).set_rope_theta(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "inv_freq[1]"},
     {"Lmax 0", [](R& r) { S(r).set_max_position_embeddings(0); }, "OUT_OF_RANGE", SETTINGS "max_position_embeddings"},
-    {"NaN Lmax", [](R& r) { S(r).set_max_position_embeddings(NAN); }, "OUT_OF_RANGE", SETTINGS "max_position_embeddings"},
-    {"Lmax not read", [](R& r) { Llama3(r); S(r).set_max_position_embeddings(4096); }, "NOT_READ", SETTINGS "max_position_embeddings"},
+    {"NaN Lmax", [](R& r) { S(r).set_max_position_embeddings(NAN); }, "OUT_OF_RANGE",
+     SETTINGS "max_position_embeddings"},
+    {"Lmax not read",
+     [](R& r) {
+       Llama3(r);
+       S(r).set_max_position_embeddings(4096);
+     },
+     "NOT_READ", SETTINGS "max_position_embeddings"},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, BadSettings, testing::ValuesIn(kSettings));
 
 const Case kScalings[] = {
-    {"default with a factor", [](R& r) { As(r, "default"); P(r).set_factor(2); }, "NOT_READ", ROPE "factor"},
-    {"linear with beta_fast", [](R& r) { As(r, "linear"); P(r).set_factor(2); P(r).set_beta_fast(32); }, "NOT_READ", ROPE "beta_fast"},
-    {"linear with a truncate", [](R& r) { As(r, "linear"); P(r).set_factor(2); P(r).set_truncate(true); }, "NOT_READ", ROPE "truncate"},
+    {"default with a factor",
+     [](R& r) {
+       As(r, "default");
+       P(r).set_factor(2);
+     },
+     "NOT_READ", ROPE "factor"},
+    {"linear with beta_fast",
+     [](R& r) {
+       As(r, "linear");
+       P(r).set_factor(2);
+       P(r).set_beta_fast(32);
+     },
+     "NOT_READ", ROPE "beta_fast"},
+    {"linear with a truncate",
+     [](R& r) {
+       As(r, "linear");
+       P(r).set_factor(2);
+       P(r).set_truncate(true);
+     },
+     "NOT_READ", ROPE "truncate"},
     {"yarn with a list", [](R& r) { P(r).add_short_factor(1); }, "NOT_READ", ROPE "short_factor"},
-    {"yarn with a branch", [](R& r) { P(r).set_longrope_branch(v1::LONGROPE_BRANCH_LONG); }, "NOT_READ", ROPE "longrope_branch"},
-    {"unknown branch", [](R& r) { P(r).set_longrope_branch(static_cast<v1::LongropeBranch>(9)); }, "UNKNOWN_VALUE", ROPE "longrope_branch"},
+    {"yarn with a branch", [](R& r) { P(r).set_longrope_branch(v1::LONGROPE_BRANCH_LONG); }, "NOT_READ",
+     ROPE "longrope_branch"},
+    {"unknown branch", [](R& r) { P(r).set_longrope_branch(static_cast<v1::LongropeBranch>(9)); }, "UNKNOWN_VALUE",
+     ROPE "longrope_branch"},
     {"linear without a factor", [](R& r) { As(r, "linear"); }, "MISSING", ROPE "factor"},
-    {"linear by 0", [](R& r) { As(r, "linear"); P(r).set_factor(0); }, "OUT_OF_RANGE", ROPE "factor"},
+    {"linear by 0",
+     [](R& r) {
+       As(r, "linear");
+       P(r).set_factor(0);
+     },
+     "OUT_OF_RANGE", ROPE "factor"},
     {"yarn without a factor", [](R& r) { P(r).clear_factor(); }, "MISSING", ROPE "factor"},
     {"yarn by -2", [](R& r) { P(r).set_factor(-2); }, "OUT_OF_RANGE", ROPE "factor"},
     {"yarn by NaN", [](R& r) { P(r).set_factor(NAN); }, "OUT_OF_RANGE", ROPE "factor"},
     {"yarn below 1", [](R& r) { P(r).set_factor(0.5); }, "OUT_OF_RANGE", ROPE "factor"},
-    {"yarn without L0", [](R& r) { P(r).clear_original_max_position_embeddings(); }, "MISSING", ROPE "original_max_position_embeddings"},
-    {"L0 0", [](R& r) { P(r).set_original_max_position_embeddings(0); }, "OUT_OF_RANGE", ROPE "original_max_position_embeddings"},
+    {"yarn without L0", [](R& r) { P(r).clear_original_max_position_embeddings(); }, "MISSING",
+     ROPE "original_max_position_embeddings"},
+    {"L0 0", [](R& r) { P(r).set_original_max_position_embeddings(0); }, "OUT_OF_RANGE",
+     ROPE "original_max_position_embeddings"},
     {"attention_factor -1", [](R& r) { P(r).set_attention_factor(-1); }, "OUT_OF_RANGE", ROPE "attention_factor"},
     {"beta_slow 0", [](R& r) { P(r).set_beta_slow(0); }, "OUT_OF_RANGE", ROPE "beta_slow"},
     {"beta_fast below beta_slow", [](R& r) { P(r).set_beta_slow(40); }, "OUT_OF_RANGE", ROPE "beta_fast"},
     {"negative mscale", [](R& r) { P(r).set_mscale(-1); }, "OUT_OF_RANGE", ROPE "mscale"},
     {"infinite mscale_all_dim", [](R& r) { P(r).set_mscale_all_dim(INFINITY); }, "OUT_OF_RANGE", ROPE "mscale_all_dim"},
-    {"dynamic of width 2", [](R& r) { Dynamic(r); S(r).set_head_dim(2); }, "OUT_OF_RANGE", ROPE "rotary_dim"},
-    {"dynamic without Lmax", [](R& r) { Dynamic(r); S(r).clear_max_position_embeddings(); }, "MISSING", ROPE "max_position_embeddings"},
-    {"llama3 without high", [](R& r) { Llama3(r); P(r).clear_high_freq_factor(); }, "MISSING", ROPE "high_freq_factor"},
-    {"llama3 with low above high", [](R& r) { Llama3(r); P(r).set_low_freq_factor(5); }, "OUT_OF_RANGE", ROPE "high_freq_factor"},
-    {"longrope lists too short", [](R& r) { Longrope(r); P(r).mutable_long_factor()->RemoveLast(); }, "MISMATCH", ROPE "long_factor"},
-    {"longrope list with a 0", [](R& r) { Longrope(r); P(r).set_short_factor(2, 0); }, "OUT_OF_RANGE", ROPE "short_factor[2]"},
-    {"longrope list with a NaN", [](R& r) { Longrope(r); P(r).set_long_factor(1, NAN); }, "OUT_OF_RANGE", ROPE "long_factor[1]"},
-    {"longrope without a factor", [](R& r) { Longrope(r); P(r).clear_factor(); }, "MISSING", ROPE "factor"},
-    {"longrope from a length of 1", [](R& r) { Longrope(r); P(r).set_original_max_position_embeddings(1); }, "OUT_OF_RANGE", ROPE "original_max_position_embeddings"},
-    {"given: another count", [](R& r) { Given(r, {1, 2}); }, "MISMATCH", SETTINGS "given_frequencies.inv_freq"},
-    {"given: none", [](R& r) { S(r).clear_head_dim(); Given(r, {}); }, "OUT_OF_RANGE", SETTINGS "given_frequencies.inv_freq"},
-    {"given: NaN", [](R& r) { Given(r, {1, NAN, 1, 1}); }, "OUT_OF_RANGE", SETTINGS "given_frequencies.inv_freq[1]"},
-    {"given: negative scaling", [](R& r) { Given(r, {1, 1, 1, 1}); S(r).mutable_given_frequencies()->set_attention_scaling(-1); }, "OUT_OF_RANGE", SETTINGS "given_frequencies.attention_scaling"},
+    {"dynamic of width 2",
+     [](R& r) {
+       Dynamic(r);
+       S(r).set_head_dim(2);
+     },
+     "OUT_OF_RANGE", ROPE "rotary_dim"},
+    {"dynamic without Lmax",
+     [](R& r) {
+       Dynamic(r);
+       S(r).clear_max_position_embeddings();
+     },
+     "MISSING", ROPE "max_position_embeddings"},
+    {"llama3 without high",
+     [](R& r) {
+       Llama3(r);
+       P(r).clear_high_freq_factor();
+     },
+     "MISSING", ROPE "high_freq_factor"},
+    {"llama3 with low above high",
+     [](R& r) {
+       Llama3(r);
+       P(r).set_low_freq_factor(5);
+     },
+     "OUT_OF_RANGE", ROPE "high_freq_factor"},
+    {"longrope lists too short",
+     [](R& r) {
+       Longrope(r);
+       P(r).mutable_long_factor()->RemoveLast();
+     },
+     "MISMATCH", ROPE "long_factor"},
+    {"longrope list with a 0",
+     [](R& r) {
+       Longrope(r);
+       P(r).set_short_factor(2, 0);
+     },
+     "OUT_OF_RANGE", ROPE "short_factor[2]"},
+    {"longrope list with a NaN",
+     [](R& r) {
+       Longrope(r);
+       P(r).set_long_factor(1, NAN);
+     },
+     "OUT_OF_RANGE", ROPE "long_factor[1]"},
+    {"longrope without a factor",
+     [](R& r) {
+       Longrope(r);
+       P(r).clear_factor();
+     },
+     "MISSING", ROPE "factor"},
+    {"longrope from a length of 1",
+     [](R& r) {
+       Longrope(r);
+       P(r).set_original_max_position_embeddings(1);
+     },
+     "OUT_OF_RANGE", ROPE "original_max_position_embeddings"},
+    {"given: another count",
+     [](R& r) {
+       Given(r, {1, 2});
+     },
+     "MISMATCH", SETTINGS "given_frequencies.inv_freq"},
+    {"given: none",
+     [](R& r) {
+       S(r).clear_head_dim();
+       Given(r, {});
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.inv_freq"},
+    {"given: NaN",
+     [](R& r) {
+       Given(r, {1, NAN, 1, 1});
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.inv_freq[1]"},
+    {"given: negative scaling",
+     [](R& r) {
+       Given(r, {1, 1, 1, 1});
+       S(r).mutable_given_frequencies()->set_attention_scaling(-1);
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.attention_scaling"},
 };
 INSTANTIATE_TEST_SUITE_P(Scalings, BadSettings, testing::ValuesIn(kScalings));
 
@@ -150,14 +279,30 @@ const Case kTables[] = {
     {"integer dtype", [](R& r) { r.set_dtype(v1::DATA_TYPE_INT32); }, "UNSUPPORTED", "dtype"},
     {"no count", [](R& r) { r.clear_count(); }, "MISSING", "count"},
     {"negative count", [](R& r) { r.set_count(-1); }, "OUT_OF_RANGE", "count"},
-    {"count that is not the ids'", [](R& r) { *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {2}, {0, 1}); }, "MISMATCH", "count"},
+    {"count that is not the ids'",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {2}, {0, 1});
+     },
+     "MISMATCH", "count"},
     {"offsets", [](R& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "NOT_READ", "positions.offsets"},
-    {"cu_seqlens", [](R& r) { *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 1}); }, "NOT_READ", "positions.cu_seqlens"},
-    {"whole-batch length", [](R& r) { Dynamic(r); r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_WHOLE_BATCH); }, "OUT_OF_RANGE", "positions.scaling_length_rule"},
+    {"cu_seqlens",
+     [](R& r) {
+       *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 1});
+     },
+     "NOT_READ", "positions.cu_seqlens"},
+    {"whole-batch length",
+     [](R& r) {
+       Dynamic(r);
+       r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_WHOLE_BATCH);
+     },
+     "OUT_OF_RANGE", "positions.scaling_length_rule"},
     {"length not given", [](R& r) { Dynamic(r); }, "MISSING", "positions.scaling_length_rule"},
-    {"precision MODEL without a model", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_MODEL); }, "CONFLICT", "precision.preset"},
-    {"unspecified preset", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_UNSPECIFIED); }, "MISSING", "precision.preset"},
-    {"axes without frequencies", [](R& r) { r.mutable_precision()->mutable_axes()->set_rounding(v1::ROUNDING_ONCE); }, "MISSING", "precision.axes.frequencies"},
+    {"precision MODEL without a model", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_MODEL); },
+     "CONFLICT", "precision.preset"},
+    {"unspecified preset", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_UNSPECIFIED); }, "MISSING",
+     "precision.preset"},
+    {"axes without frequencies", [](R& r) { r.mutable_precision()->mutable_axes()->set_rounding(v1::ROUNDING_ONCE); },
+     "MISSING", "precision.axes.frequencies"},
 };
 INSTANTIATE_TEST_SUITE_P(Tables, BadSettings, testing::ValuesIn(kTables));
 

@@ -16,12 +16,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 float Cell(v1::AlibiForm form, float slope, float future_slope, double i, double j, int64_t key_length) {
   const auto distance = static_cast<float>(j - i);
   switch (form) {
-    case v1::ALIBI_FORM_BLOOM: return slope * static_cast<float>(j);
-    case v1::ALIBI_FORM_MPT: return slope * static_cast<float>(j - static_cast<double>(key_length - 1));
-    case v1::ALIBI_FORM_SYMMETRIC: return -slope * std::abs(distance);
-    case v1::ALIBI_FORM_CAUSAL: return distance <= 0 ? slope * distance : 0.0f;
-    case v1::ALIBI_FORM_ASYMMETRIC: return distance <= 0 ? slope * distance : -future_slope * distance;
-    default: return NAN;
+    case v1::ALIBI_FORM_BLOOM:
+      return slope * static_cast<float>(j);
+    case v1::ALIBI_FORM_MPT:
+      return slope * static_cast<float>(j - static_cast<double>(key_length - 1));
+    case v1::ALIBI_FORM_SYMMETRIC:
+      return -slope * std::abs(distance);
+    case v1::ALIBI_FORM_CAUSAL:
+      return distance <= 0 ? slope * distance : 0.0f;
+    case v1::ALIBI_FORM_ASYMMETRIC:
+      return distance <= 0 ? slope * distance : -future_slope * distance;
+    default:
+      return NAN;
   }
 }
 
@@ -73,7 +79,8 @@ std::vector<double> Expected(v1::AlibiForm form, int64_t batches, int64_t head_s
 const Positions2 kCached = [](int64_t, int64_t n) { return static_cast<double>(kSk - kSq + n); };
 const Positions2 kFromZero = [](int64_t, int64_t n) { return static_cast<double>(n); };
 
-void ExpectBias(const v1::GenerateBiasRequest& request, std::vector<int64_t> shape, const std::vector<double>& expected) {
+void ExpectBias(const v1::GenerateBiasRequest& request, std::vector<int64_t> shape,
+                const std::vector<double>& expected) {
   const auto response = Call(request);
   ASSERT_THAT(response, IsOk());
   EXPECT_EQ(ShapeOf(response->bias()), shape);
@@ -112,8 +119,9 @@ TEST(Bias, OffsetsAndPositionsPerBatchRow) {
   *request.mutable_geometry()->mutable_query_positions() = MakeTensor(DType::kFP64, {kB, kSq}, queries);
   *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kFP64, {kB, kSk}, keys);
   ExpectBias(request, {kB, kH, kSq, kSk},
-             Expected(v1::ALIBI_FORM_SYMMETRIC, kB, 0, kH, [&](int64_t b, int64_t n) { return queries[b * kSq + n]; },
-                      [&](int64_t b, int64_t n) { return keys[b * kSk + n]; }));
+             Expected(
+                 v1::ALIBI_FORM_SYMMETRIC, kB, 0, kH, [&](int64_t b, int64_t n) { return queries[b * kSq + n]; },
+                 [&](int64_t b, int64_t n) { return keys[b * kSk + n]; }));
 }
 
 TEST(Bias, Masks) {
@@ -127,22 +135,25 @@ TEST(Bias, Masks) {
     mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
     mask->set_causal(true);
     ExpectBias(request, {kH, kSq, kSk},
-               Expected(form, 1, 0, kH, kCached, kFromZero,
-                        [](int64_t, double i, double j, int64_t) { return j <= i; }, -kInfinity));
+               Expected(
+                   form, 1, 0, kH, kCached, kFromZero, [](int64_t, double i, double j, int64_t) { return j <= i; },
+                   -kInfinity));
     mask->set_window_left(2);
     ExpectBias(request, {kH, kSq, kSk},
-               Expected(form, 1, 0, kH, kCached, kFromZero,
-                        [](int64_t, double i, double j, int64_t) { return j <= i && j >= i - 2; }, -kInfinity));
+               Expected(
+                   form, 1, 0, kH, kCached, kFromZero,
+                   [](int64_t, double i, double j, int64_t) { return j <= i && j >= i - 2; }, -kInfinity));
     mask->set_causal(false);
     mask->set_window_right(1);
     mask->set_fill_value(-1e4);
     *mask->mutable_key_valid() = MakeTensor(DType::kBOOL, {kB, kSk}, valid);
     ExpectBias(request, {kB, kH, kSq, kSk},
-               Expected(form, kB, 0, kH, kCached, kFromZero,
-                        [&](int64_t b, double i, double j, int64_t key) {
-                          return j >= i - 2 && j <= i + 1 && valid[b * kSk + key] == 1;
-                        },
-                        -1e4));
+               Expected(
+                   form, kB, 0, kH, kCached, kFromZero,
+                   [&](int64_t b, double i, double j, int64_t key) {
+                     return j >= i - 2 && j <= i + 1 && valid[b * kSk + key] == 1;
+                   },
+                   -1e4));
   }
 }
 
@@ -183,8 +194,9 @@ TEST(Bias, PositionMaskMovesKeys) {
   request.mutable_mask()->set_fill_value(-1);
   request.mutable_mask()->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
   ExpectBias(request, {1, kH, kSq, kSk},
-             Expected(v1::ALIBI_FORM_BLOOM, 1, 0, kH, kCached, key,
-                      [](int64_t, double i, double, int64_t k) { return static_cast<double>(k) <= i; }, -1));
+             Expected(
+                 v1::ALIBI_FORM_BLOOM, 1, 0, kH, kCached, key,
+                 [](int64_t, double i, double, int64_t k) { return static_cast<double>(k) <= i; }, -1));
 }
 
 // Cell (i, j) of the dense form is entry j - i + Sq - 1 of the compact one.

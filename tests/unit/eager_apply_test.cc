@@ -28,8 +28,9 @@ void ExpectSame(DType dtype, const std::string& got, const std::vector<double>& 
   const std::vector<double> ours = Unpack(dtype, got);
   ASSERT_EQ(ours.size(), recorded.size());
   for (size_t n = 0; n < ours.size(); ++n) {
-    const bool same = std::isnan(recorded[n]) ? std::isnan(ours[n])
-                                              : ours[n] == recorded[n] && std::signbit(ours[n]) == std::signbit(recorded[n]);
+    const bool same = std::isnan(recorded[n])
+                          ? std::isnan(ours[n])
+                          : ours[n] == recorded[n] && std::signbit(ours[n]) == std::signbit(recorded[n]);
     ASSERT_TRUE(same) << name << "[" << n << "] is " << ours[n] << ", recorded " << recorded[n];
   }
 }
@@ -110,7 +111,8 @@ class DeepseekV3 : public testing::TestWithParam<int> {
         const double x0 = std::abs(x[row * 64 + 2 * k]), x1 = std::abs(x[row * 64 + 2 * k + 1]);
         const size_t entry = token * 32 + k;
         const double dc = std::abs(our_cos_[entry] - cos_[entry]), ds = std::abs(our_sin_[entry] - sin_[entry]);
-        for (const auto& [at, bound] : {std::pair{row * 64 + k, x0 * dc + x1 * ds}, {row * 64 + 32 + k, x1 * dc + x0 * ds}}) {
+        for (const auto& [at, bound] :
+             {std::pair{row * 64 + k, x0 * dc + x1 * ds}, {row * 64 + 32 + k, x1 * dc + x0 * ds}}) {
           ++all_;
           if (dc == 0 && ds == 0) {
             ++same_tables_;
@@ -184,8 +186,11 @@ TEST_P(DeepseekV3, WholePath) {
   EXPECT_EQ(answer->info().input_pairing(), v1::PAIRING_INTERLEAVED);
   EXPECT_EQ(answer->info().output_pairing(), v1::PAIRING_HALF_SPLIT);
   EXPECT_EQ(answer->info().precision().rounding(), v1::ROUNDING_EACH_OPERATION);
-  EXPECT_LE(reference::Ulps(answer->info().plan().softmax_scale_factor(), file["softmax"]["mscale_squared"].get<double>()), 1);
-  EXPECT_LE(reference::Ulps(answer->info().sequences(0).attention_scaling(), record["attention_scaling"].get<double>()), 1);
+  EXPECT_LE(
+      reference::Ulps(answer->info().plan().softmax_scale_factor(), file["softmax"]["mscale_squared"].get<double>()),
+      1);
+  EXPECT_LE(reference::Ulps(answer->info().sequences(0).attention_scaling(), record["attention_scaling"].get<double>()),
+            1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DeepseekV3, testing::Values(0, 1));

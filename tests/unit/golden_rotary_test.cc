@@ -1,7 +1,7 @@
 // What transformers computes from real config.json files (tests/golden/recorded/rotary), against what we do.
 //
-// torch's own pow, cos and sin are not correctly rounded, so bits cannot agree everywhere; the recipe can: frequencies lie
-// within 2 float32 ulp, and tables within 2 ulp where both sides start from the same frequencies.
+// torch's own pow, cos and sin are not correctly rounded, so bits cannot agree everywhere; the recipe can: frequencies
+// lie within 2 float32 ulp, and tables within 2 ulp where both sides start from the same frequencies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,8 @@ TEST_P(GoldenRotary, FrequenciesWithinTwoUlp) {
     EXPECT_EQ(std::get<RopeParameters>(rotary.settings().frequencies).rope_type, record["rope_type"]);
     EXPECT_EQ(rotary.rotary_dim(), record["rotary_width"]);
     EXPECT_EQ(rotary.NeedsSeqLen(), record["seq_len_matters"].get<bool>());
-    worst_scaling = std::max(worst_scaling, reference::Ulps(plan.attention_scaling, record["attention_scaling"].get<double>()));
+    worst_scaling =
+        std::max(worst_scaling, reference::Ulps(plan.attention_scaling, record["attention_scaling"].get<double>()));
     const std::vector<double> recorded = golden::Numbers(record["inv_freq"]);
     ASSERT_EQ(plan.inv_freq.size(), recorded.size());
     for (size_t i = 0; i < recorded.size(); ++i) {
@@ -110,7 +111,8 @@ std::vector<std::string> Accepted() {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRotary, testing::ValuesIn(Accepted()), [](const auto& instance) {
   std::string name = instance.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 

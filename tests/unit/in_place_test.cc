@@ -14,17 +14,16 @@ TEST(InPlace, EqualsOutOfPlace) {
   std::mt19937 random(kSeed);
   for (DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
     for (Pairing output : {Pairing::kInterleaved, Pairing::kHalfSplit}) {
-      const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = 20,
-                                          .input_pairing = Pairing::kInterleaved, .output_pairing = output},
+      const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                                          .rotary_dim = 20,
+                                          .input_pairing = Pairing::kInterleaved,
+                                          .output_pairing = output},
                                          Frequencies::kExact, {});
       ASSERT_THAT(rotary, IsOk());
       const TensorShape shape{dtype, {3, 2, 1500, 26}};
-      const auto application =
-          RotaryApplication::Create(*rotary,
-                                    {.positions = {PerSequenceOffsets{{0, 77, -5}}, {}, {}, {}},
-                                     .layout = Layout::kBHSD,
-                                     .q = {shape, 3}},
-                                    {});
+      const auto application = RotaryApplication::Create(
+          *rotary,
+          {.positions = {PerSequenceOffsets{{0, 77, -5}}, {}, {}, {}}, .layout = Layout::kBHSD, .q = {shape, 3}}, {});
       ASSERT_THAT(application, IsOk());
       // Any bits, so that NaN and infinities pass through too; one byte off any alignment.
       std::vector<std::byte> x(*ByteSize("x", shape, {}) + 1), y(x.size());
@@ -38,9 +37,9 @@ TEST(InPlace, EqualsOutOfPlace) {
 }
 
 TEST(InPlace, StopsWhenCancelled) {
-  const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = 4,
-                                      .input_pairing = Pairing::kInterleaved},
-                                     Frequencies::kExact, {});
+  const auto rotary = Rotary::Create(
+      {.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = 4, .input_pairing = Pairing::kInterleaved},
+      Frequencies::kExact, {});
   const TensorShape shape{DType::kFP32, {1, 100000, 1, 4}};
   const auto application = RotaryApplication::Create(
       *rotary, {.positions = {OffsetPositions{0}, {}, {}, {}}, .layout = Layout::kBSHD, .q = {shape, 0}}, {});

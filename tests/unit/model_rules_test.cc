@@ -97,8 +97,9 @@ TEST(ModelRules, OlmosTopLevelThetaIsForFullAttentionOnly) {
 // A block that is null or absent is the class's default one, not a layer without rope.
 TEST(ModelRules, GemmasMissingBlocksAreDefault) {
   for (const char* sliding : {R"("sliding_attention": null,)", ""}) {
-    const auto layers = Read(std::string(R"({"model_type": "gemma3_text", "num_hidden_layers": 6, "rope_parameters": {)") +
-                             sliding + R"("full_attention": {"rope_type": "linear", "factor": 8}}})");
+    const auto layers =
+        Read(std::string(R"({"model_type": "gemma3_text", "num_hidden_layers": 6, "rope_parameters": {)") + sliding +
+             R"("full_attention": {"rope_type": "linear", "factor": 8}}})");
     ASSERT_EQ(layers.size(), 2u);
     ASSERT_TRUE(layers[0].rotary.has_value());
     EXPECT_EQ(ParametersOf(layers[0]).rope_type, "default");
@@ -113,7 +114,8 @@ TEST(ModelRules, Phi3ReadsSuAndYarnAsLongrope) {
   for (const char* type : {"su", "yarn"}) {
     const auto layers = Read(std::string(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 131072,
         "original_max_position_embeddings": 4096,
-        "rope_scaling": {"short_factor": [1, 2], "long_factor": [3, 4], "type": ")") + type + "\"}}");
+        "rope_scaling": {"short_factor": [1, 2], "long_factor": [3, 4], "type": ")") +
+                             type + "\"}}");
     EXPECT_EQ(ParametersOf(layers[0]).rope_type, "longrope");
     EXPECT_THAT(layers[0].notes, HasNote("RENAMED", "rope_type"));
     EXPECT_THAT(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {}), IsOk());
@@ -125,7 +127,8 @@ TEST(ModelRules, LlamaDoesNotReadAPartialWidth) {
   EXPECT_EQ(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->rotary_dim(), 64);
   EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "partial_rotary_factor"));
   EXPECT_THAT(ReadModel({.config_json = R"({"model_type": "llama", "head_dim": 64, "partial_rotary_factor": 0.5,
-                                            "rope_scaling": {"type": "linear", "factor": 2}})"}, {}),
+                                            "rope_scaling": {"type": "linear", "factor": 2}})"},
+                        {}),
               IsInvalid("UNSUPPORTED", "config_json.partial_rotary_factor"));
 }
 

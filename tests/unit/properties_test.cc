@@ -195,8 +195,8 @@ TEST(EqualMeanings, PerSequenceScaling) {
 
   std::string separate;
   for (const auto& [begin, end] : {std::pair{0, 3}, {3, 10}}) {
-    v1::ApplyRotaryRequest one = Request(DType::kFP32, {end - begin, 2, 16},
-                                         {x.begin() + begin * 32, x.begin() + end * 32}, "dynamic");
+    v1::ApplyRotaryRequest one =
+        Request(DType::kFP32, {end - begin, 2, 16}, {x.begin() + begin * 32, x.begin() + end * 32}, "dynamic");
     one.mutable_positions()->set_offset(0);
     one.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_WHOLE_BATCH);
     separate += Rotated(one);

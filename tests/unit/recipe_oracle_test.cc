@@ -42,9 +42,15 @@ void ExpectEqualInAllArithmetics(const RotarySettings& settings, int64_t seq_len
     const auto plan = rotary->Plan(seq_len);
     ASSERT_THAT(plan, IsOk());
     switch (arithmetic) {
-      case Frequencies::kExact: ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, *plan); break;
-      case Frequencies::kFloat64: ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, *plan); break;
-      case Frequencies::kFloat32: ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, *plan); break;
+      case Frequencies::kExact:
+        ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, *plan);
+        break;
+      case Frequencies::kFloat64:
+        ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, *plan);
+        break;
+      case Frequencies::kFloat32:
+        ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, *plan);
+        break;
     }
   }
 }
@@ -69,7 +75,8 @@ std::vector<std::string> Configs() {
 
 INSTANTIATE_TEST_SUITE_P(Models, RecipeOfModel, testing::ValuesIn(Configs()), [](const auto& instance) {
   std::string name = instance.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
@@ -136,8 +143,12 @@ TEST(RecipeOfRandomParameters, Equal) {
 
 // Equal ramp ends: low == high is widened by 0.001.
 TEST(RecipeOfYarn, EqualRampEnds) {
-  const RopeParameters p{.rope_type = "yarn", .rope_theta = 10000.0, .factor = 4.0,
-                         .original_max_position_embeddings = 4096.0, .beta_fast = 8.0, .beta_slow = 8.0,
+  const RopeParameters p{.rope_type = "yarn",
+                         .rope_theta = 10000.0,
+                         .factor = 4.0,
+                         .original_max_position_embeddings = 4096.0,
+                         .beta_fast = 8.0,
+                         .beta_slow = 8.0,
                          .truncate = false};
   ExpectEqualInAllArithmetics({.frequencies = p, .rotary_dim = 64, .input_pairing = Pairing::kHalfSplit}, 1);
 }

@@ -109,7 +109,8 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
       EXPECT_EQ(info.plan().rotary().SerializeAsString(), layer.info().plan().rotary().SerializeAsString());
       ASSERT_EQ(info.plan().frequencies_size(), layer.info().plan().frequencies_size());
       for (int n = 0; n < info.plan().frequencies_size(); ++n) {
-        EXPECT_EQ(info.plan().frequencies(n).SerializeAsString(), layer.info().plan().frequencies(n).SerializeAsString());
+        EXPECT_EQ(info.plan().frequencies(n).SerializeAsString(),
+                  layer.info().plan().frequencies(n).SerializeAsString());
       }
       EXPECT_EQ(info.input_pairing(), layer.info().input_pairing());
       EXPECT_EQ(info.output_pairing(), layer.info().output_pairing());
@@ -125,7 +126,8 @@ std::vector<std::string> Configs() {
 
 INSTANTIATE_TEST_SUITE_P(Models, CanonicalSettings, testing::ValuesIn(Configs()), [](const auto& instance) {
   std::string name = instance.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
@@ -164,8 +166,8 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   v1::GetServerInfoResponse info;
   wire::DescribeLibrary({}, &info);
   ASSERT_EQ(info.methods(0).family(), "rope");
-  EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAre("default", "linear", "dynamic", "yarn", "longrope",
-                                                                       "llama3", "given_frequencies"));
+  EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAre("default", "linear", "dynamic", "yarn",
+                                                                       "longrope", "llama3", "given_frequencies"));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
   EXPECT_THAT(families, testing::ElementsAre("alibi", "mask", "rope", "sinusoidal"));

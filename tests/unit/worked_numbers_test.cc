@@ -17,9 +17,9 @@ using testing::DoubleNear;
 using testing::Pointwise;
 
 RotaryPlan PlanOf(RopeParameters parameters, int64_t rotary_dim, int64_t seq_len = 1) {
-  const auto rotary = Rotary::Create({.frequencies = std::move(parameters), .rotary_dim = rotary_dim,
-                                      .input_pairing = Pairing::kHalfSplit},
-                                     Frequencies::kExact, {});
+  const auto rotary = Rotary::Create(
+      {.frequencies = std::move(parameters), .rotary_dim = rotary_dim, .input_pairing = Pairing::kHalfSplit},
+      Frequencies::kExact, {});
   return *rotary->Plan(seq_len);
 }
 
@@ -40,17 +40,19 @@ TEST(WorkedNumbers, FourElementRotation) {
       MakeTensor(DType::kFP32, {5, 1, 4}, {1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 1, 1, 1, -1, 1, -1, .5, .5, .5, .5});
   const auto response = Call(request);
   ASSERT_THAT(response, IsOk());
-  EXPECT_THAT(ValuesOf(response->q()),
-              Pointwise(DoubleNear(6e-7), {1.0,       0.0,      1.0,       0.0,        //
-                                           -.841471,  .540302,  -.010000,  .999950,    //
-                                           -1.325444, .493151,  .979801,   1.019799,   //
-                                           -.848872,  1.131113, 1.029546,  -.969555,   //
-                                           .051579,   -.705223, .479605,   .519595}));
+  EXPECT_THAT(ValuesOf(response->q()), Pointwise(DoubleNear(6e-7), {1.0,       0.0,      1.0,      0.0,       //
+                                                                    -.841471,  .540302,  -.010000, .999950,   //
+                                                                    -1.325444, .493151,  .979801,  1.019799,  //
+                                                                    -.848872,  1.131113, 1.029546, -.969555,  //
+                                                                    .051579,   -.705223, .479605,  .519595}));
 }
 
 // DeepSeek's magnitudes at factor 40: transformers takes mscale only when mscale_all_dim is non-zero too.
 TEST(WorkedNumbers, DeepseekMagnitudes) {
-  RopeParameters p{.rope_type = "yarn", .factor = 40.0, .original_max_position_embeddings = 4096.0, .mscale = 0.707,
+  RopeParameters p{.rope_type = "yarn",
+                   .factor = 40.0,
+                   .original_max_position_embeddings = 4096.0,
+                   .mscale = 0.707,
                    .mscale_all_dim = 0.0};
   RotaryPlan plan = PlanOf(p, 64);
   EXPECT_NEAR(plan.attention_scaling, 1.36889, 5e-6);
