@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,8 +30,10 @@ def title(text):
 
 def posenc(*arguments):
     """Shows a posenc command and runs it; its output."""
-    lines = textwrap.wrap("$ posenc " + " ".join(arguments), 100, break_long_words=False, break_on_hyphens=False)
-    print(paint("36", " \\\n    ".join(lines)))
+    # A flag and its value stay on one line.
+    words = re.sub(r"(^| )(--?\S+) (?!-)", r"\1\2~", "$ posenc " + " ".join(arguments))
+    lines = textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)
+    print(paint("36", " \\\n    ".join(lines).replace("~", " ")))
     return subprocess.run(["posenc", *arguments], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
@@ -90,13 +93,20 @@ def rotate(bits, cos, sin):
     return to_bf16(numpy.concatenate([first * cos - second * sin, second * cos + first * sin], -1))
 
 
-def show_wavelengths(frequencies):
-    title("Wavelength of each of the 64 pairs, in tokens, on a logarithmic scale")
+def show_wavelengths(config, frequencies):
+    title(f"Wavelength of each of the {len(frequencies)} pairs, in tokens, on a logarithmic scale")
     logarithms = [float(mpmath.log(2 * mpmath.pi / f)) for f in frequencies]
     low, high = min(logarithms), max(logarithms)
     strip = "".join(STEPS[round((value - low) / (high - low) * (len(STEPS) - 1))] for value in logarithms)
     shortest, longest = (float(2 * mpmath.pi / f) for f in (frequencies[0], frequencies[-1]))
     print(f"{shortest:.2f} {paint('33', strip)} {longest:,.0f}")
+    rule = config["rope_scaling"]
+    length = rule["original_max_position_embeddings"]
+    kept = sum(2 * mpmath.pi / f < length / rule["high_freq_factor"] for f in frequencies)
+    divided = sum(2 * mpmath.pi / f > length / rule["low_freq_factor"] * rule["factor"] for f in frequencies)
+    parts = (("kept", kept), ("blend", len(frequencies) - kept - divided),
+             (f"divided by {rule['factor']:.0f}", divided))
+    print("     " + "".join(f"<{label:-^{count - 2}}>" for label, count in parts))
 
 
 def check_rotation(config, frequencies, head_dim):
@@ -147,7 +157,7 @@ def main():
 
     title("What does this config.json mean?")
     print(posenc("explain", "--model", MODEL), end="")
-    show_wavelengths(frequencies)
+    show_wavelengths(config, frequencies)
     held = check_rotation(config, frequencies, head_dim)
     show_why(frequencies)
     return 0 if held else 1
