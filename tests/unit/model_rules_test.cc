@@ -171,6 +171,20 @@ TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
   EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "llama_4_scaling_beta"));
 }
 
+// DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.
+TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
+  const auto factor = [](const char* config) {
+    v1::ExplainRequest request;
+    request.mutable_model()->set_config_json(golden::ReadText(config));
+    const auto response = Call(request);
+    EXPECT_THAT(response, IsOk());
+    return response->layers(0).info().plan().softmax_scale_factor();
+  };
+  EXPECT_NEAR(factor("configs/deepseek-v2-lite.json"), 1.2608 * 1.2608, 1e-4);
+  EXPECT_NEAR(factor("configs/deepseek-v3.json"), 1.3689 * 1.3689, 1e-4);
+  EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json"), 1);
+}
+
 // transformers saves both spellings of the same settings; agreeing ones are legal.
 TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64,

@@ -7,6 +7,7 @@
 #include "posenc/methods/methods.h"
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
+#include "wire/alibi.h"
 #include "wire/read.h"
 
 namespace posenc {
@@ -75,6 +76,33 @@ TEST(WireMapping, AbsentFieldsStayAbsent) {
   const auto read = wire::ReadRotarySettings(message);
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(Written(*read), message.DebugString());
+}
+
+// All but position_mask, which is a batch's and no setting.
+TEST(WireMapping, AlibiSurvivesTheRoundTrip) {
+  v1::Alibi message;
+  message.set_num_heads(2);
+  message.set_form(v1::ALIBI_FORM_ASYMMETRIC);
+  *message.mutable_future_slopes() = MakeTensor(DType::kFP64, {2}, {0.25, 0.125});
+  message.set_bias_dtype(v1::DATA_TYPE_BF16);
+  const wire::InMessage payloads;
+  const Limits limits;
+  const auto expect_same = [&] {
+    const auto read = wire::ReadAlibi({payloads, limits}, message);
+    ASSERT_THAT(read, IsOk());
+    v1::Alibi written;
+    wire::WriteAlibi(*read, &written);
+    EXPECT_EQ(written.DebugString(), message.DebugString());
+  };
+  *message.mutable_given() = MakeTensor(DType::kFP64, {3, 2}, {1, 2, 3, 4, 5, 6});
+  expect_same();
+  *message.mutable_log_slopes() = MakeTensor(DType::kFP64, {2}, {-1, -2});
+  expect_same();
+  message.set_alibi_bias_max(16);
+  for (auto rule : {v1::ALIBI_SLOPE_RULE_POWER_OF_TWO, v1::ALIBI_SLOPE_RULE_GEOMETRIC, v1::ALIBI_SLOPE_RULE_MPT}) {
+    message.set_rule(rule);
+    expect_same();
+  }
 }
 
 // The canonical settings of every model and layer, sent back without the file, are the same plan.
