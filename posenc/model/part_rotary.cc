@@ -20,7 +20,8 @@ absl::StatusOr<int64_t> HeadDim(const Part& part) {
   }
   POSENC_RETURN_IF_ERROR(width.status());
   if (*width) return **width;
-  const bool given_null = config.tree().contains("head_dim");  // null is no default
+  // A head_dim of null is no class default.
+  const bool given_null = part.type.head_width == HeadWidth::kHeadDim && config.tree().contains("head_dim");
   if (part.type.head_dim != 0 && !given_null) return part.type.head_dim;
   POSENC_ASSIGN_OR_RETURN(const auto hidden, config.Integer({"hidden_size", "n_embd", "d_model"}));
   POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
