@@ -240,6 +240,7 @@ absl::Status BiasGeneration::Lay(const Limits& limits) {
   }
   if (alibi.bias_dtype && *alibi.bias_dtype != DType::kFP32) {
     RoundTo(*alibi.bias_dtype, slopes_.values);
+    if (call_.alibi.future_slopes) RoundTo(*alibi.bias_dtype, call_.alibi.future_slopes->values);
     RoundTo(*alibi.bias_dtype, key_positions_.values);
     RoundTo(*alibi.bias_dtype, query_positions_.values);
   }

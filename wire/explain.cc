@@ -10,18 +10,20 @@
 namespace posenc::wire {
 namespace {
 
-// Sequence lengths to explain, checked where the settings depend on them.
+// Sequence lengths to explain, checked where the settings depend on them. What they take is taken off `values_left`,
+// which all of a model's layers share.
 absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, const Rotary& rotary,
-                                             const Limits& limits) {
+                                             const Limits& limits, int64_t* values_left) {
   if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
   std::vector<int64_t> lengths(request.seq_len().begin(), request.seq_len().end());
   if (lengths.empty()) {
     return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
   }
   const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
-  if (values > limits.max_plan_values) {
+  *values_left -= values;
+  if (*values_left < 0) {
     return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
-                    "times the frequencies: at most " + std::to_string(limits.max_plan_values) + " (max_plan_values)");
+                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) + " (max_plan_values)");
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 1) {
@@ -33,10 +35,10 @@ absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, 
 }
 
 absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
-                           v1::AnswerInfo* info) {
+                           int64_t* values_left, v1::AnswerInfo* info) {
   std::vector<RotaryPlan> plans;
   if (resolved.rotary) {
-    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, Lengths(request, *resolved.rotary, limits));
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, Lengths(request, *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
       POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, resolved.rotary->Plan(length));
       plans.push_back(std::move(plan));
@@ -69,6 +71,7 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
     POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
     all.push_back(std::move(one));
   }
+  int64_t values_left = limits.max_plan_values;
   for (const ModelLayers& layers : all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
@@ -79,7 +82,7 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
       POSENC_RETURN_IF_ERROR(ExplainAlibi(*layers.alibi, precision, layers.notes, limits, info));
     } else {
       POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
-      POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, info));
+      POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
     }
   }
   return absl::OkStatus();
@@ -98,7 +101,8 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
       auto rotary = Rotary::Create(*std::move(settings), resolved.precision.frequencies, limits);
       if (!rotary.ok()) return Within("rotary", rotary.status());
       resolved.rotary = *std::move(rotary);
-      return ExplainRotary(request, resolved, limits, response->add_layers()->mutable_info());
+      int64_t values_left = limits.max_plan_values;
+      return ExplainRotary(request, resolved, limits, &values_left, response->add_layers()->mutable_info());
     }
     case v1::ExplainRequest::kAlibi: {
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));

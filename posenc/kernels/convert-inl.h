@@ -26,7 +26,7 @@
 #ifdef __FAST_MATH__
 #error "The kernels promise IEEE arithmetic: compile without -ffast-math"
 #endif
-static_assert(std::endian::native == std::endian::little, "a 32-bit lane holds an interleaved pair, first element lowest");
+static_assert(std::endian::native == std::endian::little, "the first of two elements is the low half of their lane");
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
@@ -46,8 +46,8 @@ inline constexpr bool kNativeFloat16 = true;
 template <class Format>
 inline constexpr bool kNative = kNativeFloat16 && std::is_same_v<Format, Float16>;
 
-// Whether a vector of this tag is shorter than a register. Highway accesses such a vector as one object of an ordinary
-// type, which would have to be aligned, so that it goes through an integer of its size here.
+// Whether a vector of this tag is shorter than a register. Highway accesses such a vector as an object of an ordinary
+// type, which would have to be aligned; here it goes through an integer of its size.
 template <class D>
 inline constexpr bool kShortVector = !HWY_HAVE_SCALABLE && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) < 16;
 template <class D>
@@ -119,13 +119,12 @@ HWY_INLINE hn::Vec<D32> WidenLow(Float16, D32 d, VU32 lanes) {
 
 // BFloat16 values in the upper half of each lane, rounded; the lower half is junk where the input is no NaN.
 template <class D32>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(D32 d, hn::Vec<D32> v) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(D32, hn::Vec<D32> v) {
   const hn::RebindToUnsigned<D32> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
   const auto quiet_nan = hn::Or(bits, hn::Set(du, 0x00400000u));
-  (void)d;
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded);
 }
 
@@ -158,9 +157,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(Float16, D32 d, hn::Vec<
   return hn::Or(narrow, hn::ShiftRight<16>(sign));
 }
 
-// RoundLanes where the lane is wide enough for Format's range and more. With M explicit bits in a lane and m in the format, adding 2^(M - m)
-// times the lane's own power of two leaves M - m bits no room, and the addition rounds them away; below the smallest
-// normal number the power stays the same, as the format's unit in the last place does.
+// RoundLanes for lanes whose exponents reach further than Format's. With M explicit bits in a lane and m in the format,
+// adding 2^(M - m) times the lane's own power of two leaves its last M - m bits no room, and the addition rounds them
+// away; below the smallest normal number the power stays the same, as the format's unit in the last place does.
 template <class Format, class D>
 HWY_INLINE hn::Vec<D> RoundToGrid(Format, D d, hn::Vec<D> v) {
   using T = hn::TFromD<D>;
@@ -178,7 +177,7 @@ HWY_INLINE hn::Vec<D> RoundToGrid(Format, D d, hn::Vec<D> v) {
   return hn::CopySignToAbs(hn::IfThenElse(overflows, infinity, rounded), v);
 }
 
-// Double lanes -> float lanes that hold values of Format, rounded once: the second conversion is exact for 16-bit formats.
+// Double lanes -> float lanes that hold values of Format, rounded once: from Format's grid the conversion is exact.
 template <class Format, class D64>
 HWY_INLINE hn::Vec<hn::Rebind<float, D64>> NarrowDoubles(Format format, D64 d, hn::Vec<D64> v) {
   if constexpr (std::is_same_v<Format, Float32>) {
@@ -246,7 +245,7 @@ HWY_INLINE void StoreLanes(Format format, hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// The pairs of one or two lanes of two vectors: (a0 a1) (b0 b1) -> (a0 b0) (a1 b1), which is its own inverse.
+// Two vectors of one or two lanes: (a0 a1) (b0 b1) -> (a0 b0) (a1 b1), which is its own inverse.
 template <class D>
 HWY_INLINE void Zip([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D>& lower, hn::Vec<D>& upper) {
   if constexpr (hn::MaxLanes(D()) == 1) {

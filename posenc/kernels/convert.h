@@ -1,8 +1,7 @@
 // Floating-point formats and the conversions between them: each rounds once, to nearest, ties to even.
 //
-// A value too large for the format becomes an infinity, one too small a subnormal or a zero of its sign, and a NaN a NaN
-// of its sign. The templates below are the obvious scalar versions, for plans and tests; the vector
-// code is in convert-inl.h.
+// A value too large for the format becomes an infinity, one too small a subnormal or a zero of its sign, a NaN a NaN
+// of its sign. The templates below are the obvious scalar versions, for plans and tests; vectors are in convert-inl.h.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +33,15 @@ struct BFloat16 {
 };
 
 // 2^exponent, for exponents of normal float64 numbers.
-constexpr double PowerOfTwo(int exponent) { return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52); }
+constexpr double PowerOfTwo(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
 
-// The bit pattern of +infinity in a 16-bit format, and its largest finite value in any.
+// The bits of +infinity in a 16-bit format, and the largest finite value of any format.
 template <class Format>
-inline constexpr uint16_t kInfinityBits = static_cast<uint16_t>(0x7fff >> Format::kMantissaBits << Format::kMantissaBits);
+inline constexpr uint16_t kInfinityBits = 0x7fff >> Format::kMantissaBits << Format::kMantissaBits;
 template <class Format>
-inline constexpr double kLargestFinite =
-    (2 - PowerOfTwo(-Format::kMantissaBits)) * PowerOfTwo(Format::kMaxExponent);
+inline constexpr double kLargestFinite = (2 - PowerOfTwo(-Format::kMantissaBits)) * PowerOfTwo(Format::kMaxExponent);
 
 // The value of a Float16 or BFloat16 element: exact.
 template <class Format>

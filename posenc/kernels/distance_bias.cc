@@ -12,12 +12,13 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
-// One row of the matrix.
+// One row of the matrix. What all rows share stays in DistanceBias, and the choices in it are branches in the loop:
+// they cost little, and a loop for each combination on each target would be hundreds.
 struct BiasRow {
   double query_position;
-  double lowest_visible;   // bounds on the keys' mask positions
+  bool masked;
+  double lowest_visible;  // bounds on the keys' mask positions
   double highest_visible;
-  float fill;
   const std::byte* scores;
   std::byte* out;
 };
@@ -60,7 +61,7 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
 }
 
 // Computes keys from `begin` on while they fill a vector of D64; returns the first key left.
-template <class Format, bool kScores, bool kMasked, class D64>
+template <class Format, class D64>
 HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, size_t begin, bool& any_visible) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
@@ -68,25 +69,27 @@ HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& ro
   size_t key = begin;
   for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
     auto value = BiasLanes(work, d64, row.query_position, key);
-    if constexpr (kScores) {
+    if (row.scores != nullptr) {
       if (work.rounding == Rounding::kEachOperation) value = RoundLanes(format, d, value);
       value = hn::Add(LoadLanes(format, d, row.scores + key * kElement), value);
     }
-    if constexpr (kMasked) {
+    if (row.masked) {
       const auto visible = VisibleLanes(work, d64, row, key);
       any_visible |= !hn::AllFalse(d, visible);
-      value = hn::IfThenElse(visible, value, hn::Set(d, row.fill));
+      value = hn::IfThenElse(visible, value, hn::Set(d, work.fill));
     }
     StoreLanes(format, value, d, row.out + key * kElement);
   }
   return key;
 }
 
-template <class Format, bool kScores, bool kMasked>
-void BiasRows(const DistanceBias& work, size_t begin, size_t end) {
+// Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
+template <class Format>
+void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
+  const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   BiasRow row{};
-  row.fill = work.fill;
+  row.masked = bounded || work.key_valid != nullptr;
   for (size_t query = begin; query < end; ++query) {
     row.query_position = work.query_positions[query];
     if (work.mask_key_positions != nullptr) {
@@ -94,39 +97,20 @@ void BiasRows(const DistanceBias& work, size_t begin, size_t end) {
       row.lowest_visible = position - work.window_left;
       row.highest_visible = work.causal ? position : position + work.window_right;
     }
+    if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
     row.out = work.out + query * row_bytes;
-    if (kScores) row.scores = work.scores + query * row_bytes;
     bool any_visible = false;
-    const size_t key = BiasWhole<Format, kScores, kMasked>(work, hn::ScalableTag<double>(), row, 0, any_visible);
-    BiasWhole<Format, kScores, kMasked>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
-    if (kMasked && !any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
-  }
-}
-
-template <class Format, bool kScores>
-void BiasMask(const DistanceBias& work, size_t begin, size_t end) {
-  const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
-  if (bounded || work.key_valid != nullptr) {
-    BiasRows<Format, kScores, true>(work, begin, end);
-  } else {
-    BiasRows<Format, kScores, false>(work, begin, end);
-  }
-}
-
-template <class Format>
-void BiasFormat(const DistanceBias& work, size_t begin, size_t end) {
-  if (work.scores != nullptr) {
-    BiasMask<Format, true>(work, begin, end);
-  } else {
-    BiasMask<Format, false>(work, begin, end);
+    const size_t key = BiasWhole<Format>(work, hn::ScalableTag<double>(), row, 0, any_visible);
+    BiasWhole<Format>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
+    if (row.masked && !any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
   }
 }
 
 void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
   switch (work.dtype) {
-    case DType::kFP32: return BiasFormat<Float32>(work, begin, end);
-    case DType::kFP16: return BiasFormat<Float16>(work, begin, end);
-    case DType::kBF16: return BiasFormat<BFloat16>(work, begin, end);
+    case DType::kFP32: return BiasRows<Float32>(work, begin, end);
+    case DType::kFP16: return BiasRows<Float16>(work, begin, end);
+    case DType::kBF16: return BiasRows<BFloat16>(work, begin, end);
     default: HWY_ABORT("DistanceBias: elements are neither FP32, FP16 nor BF16");
   }
 }

@@ -5,8 +5,8 @@
 //   distance d = kp[j] - qp[i]   (exact in float64, then rounded to float32)
 //   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0; a zero is +0
 //
-// So the bias at distance 0 is +0 whatever the slope's sign, and a score of -0 plus that is +0, as IEEE adds. A bias that
-// is not zero in float32 but rounds to zero in `dtype` keeps its sign.
+// So the bias at distance 0 is +0 whatever the slope's sign, and a score of -0 plus that is +0, as IEEE adds. A bias
+// that is not zero in float32 but rounds to zero in bias_dtype or dtype keeps its sign.
 //
 // A cell that the mask hides holds `fill` instead, by one select, never by adding two minima.
 #pragma once
@@ -33,8 +33,8 @@ struct DistanceBias {
   float future_slope;               // finite
   DType bias_dtype = DType::kFP32;  // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
 
-  // The mask compares positions of its own (BLOOM moves keys for the distance only), in any order, with bounds computed in
-  // float64. Both null: causal and windows unused.
+  // The mask compares positions of its own (BLOOM moves keys for the distance only), in any order, with bounds computed
+  // in float64. Both null: causal and windows unused.
   const double* mask_query_positions = nullptr;  // [Sq]
   const double* mask_key_positions = nullptr;    // [Sk]
   bool causal = false;                           // hides keys above the query

@@ -13,30 +13,30 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
-// The rotated elements of one head row, and its token's row of each table.
+// The rotated elements of one head row, its token's row of each table, and what to do with them.
 struct Row {
   const std::byte* x;
   std::byte* y;
   const std::byte* cos;
   const std::byte* sin;
   size_t pairs;
+  Pairing input_pairing;
+  Pairing output_pairing;
+  Rounding rounding;
 };
 
 // Not fused with what follows: that would change the bytes.
-template <Rounding kRounding, class Format, class D>
-HWY_INLINE hn::Vec<D> Product(Format format, D d, hn::Vec<D> a, hn::Vec<D> b) {
+template <class Format, class D>
+HWY_INLINE hn::Vec<D> Product(Format format, D d, Rounding rounding, hn::Vec<D> a, hn::Vec<D> b) {
   const auto product = hn::Mul(a, b);
-  if constexpr (kRounding == Rounding::kEachOperation) {
-    return RoundLanes(format, d, product);
-  } else {
-    return product;
-  }
+  return rounding == Rounding::kEachOperation ? RoundLanes(format, d, product) : product;
 }
 
-// Rotates pairs from `begin` on while they fill a vector of D; returns the first pair left. Arithmetic is in the type of
-// the table, D's lanes. All of a vector's pairs are read before one is written, so that y may be x if both pairings are
-// the same.
-template <class Format, Rounding kRounding, Pairing kInput, Pairing kOutput, class D>
+// Rotates pairs from `begin` on while they fill a vector of D; returns the first pair left. Arithmetic is in the type
+// of the table, D's lanes. All of a vector's pairs are read before one is written, so that y may be x if both pairings
+// are the same. The row's choices are branches in the loop: they cost nothing measurable, and a loop for each
+// combination on each target would be hundreds.
+template <class Format, class D>
 HWY_INLINE size_t RotateWhole(D d, const Row& row, size_t begin) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   constexpr size_t kTableElement = sizeof(hn::TFromD<D>);
@@ -45,7 +45,7 @@ HWY_INLINE size_t RotateWhole(D d, const Row& row, size_t begin) {
   size_t pair = begin;
   for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
     hn::Vec<D> x0, x1;
-    if constexpr (kInput == Pairing::kInterleaved) {
+    if (row.input_pairing == Pairing::kInterleaved) {
       LoadPairs(format, d, row.x + 2 * pair * kElement, x0, x1);
     } else {
       x0 = LoadLanes(format, d, row.x + pair * kElement);
@@ -53,9 +53,9 @@ HWY_INLINE size_t RotateWhole(D d, const Row& row, size_t begin) {
     }
     const auto c = LoadBytes(d, row.cos + pair * kTableElement);
     const auto s = LoadBytes(d, row.sin + pair * kTableElement);
-    const auto y0 = hn::Sub(Product<kRounding>(format, d, x0, c), Product<kRounding>(format, d, x1, s));
-    const auto y1 = hn::Add(Product<kRounding>(format, d, x1, c), Product<kRounding>(format, d, x0, s));
-    if constexpr (kOutput == Pairing::kInterleaved) {
+    const auto y0 = hn::Sub(Product(format, d, row.rounding, x0, c), Product(format, d, row.rounding, x1, s));
+    const auto y1 = hn::Add(Product(format, d, row.rounding, x1, c), Product(format, d, row.rounding, x0, s));
+    if (row.output_pairing == Pairing::kInterleaved) {
       StorePairs(format, y0, y1, d, row.y + 2 * pair * kElement);
     } else {
       StoreLanes(format, y0, d, row.y + pair * kElement);
@@ -79,71 +79,42 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
   }
 }
 
-template <class Format, class Lane, Rounding kRounding, Pairing kInput, Pairing kOutput>
+template <class Format, class Lane>
 void RotateRows(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
-  constexpr size_t kElement = sizeof(typename Format::Bits);
+  const size_t before = work.rotary_offset * sizeof(typename Format::Bits);
+  const size_t rotated = 2 * work.pairs * sizeof(typename Format::Bits);
   const size_t table_row = work.pairs * sizeof(Lane);
   Row row;
   row.pairs = work.pairs;
+  row.input_pairing = work.input_pairing;
+  row.output_pairing = work.output_pairing;
+  row.rounding = work.rounding;
   for (size_t token = begin; token < end; ++token) {
     CopyUnrotated(work, token);
     row.cos = static_cast<const std::byte*>(work.cos) + token * table_row;
     row.sin = static_cast<const std::byte*>(work.sin) + token * table_row;
     for (size_t head = 0; head < work.heads; ++head) {
-      const size_t start = token * work.token_stride + head * work.head_stride + work.rotary_offset * kElement;
+      const size_t start = token * work.token_stride + head * work.head_stride + before;
       row.x = work.x + start;
       row.y = work.y + start;
-      if constexpr (kInput != kOutput) {
-        if (scratch != nullptr) {
-          row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, 2 * work.pairs * kElement));
-        }
-      }
+      if (scratch != nullptr) row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, rotated));
       // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
       const hn::ScalableTag<Lane> whole;
       const hn::CappedTag<Lane, 4> four;
       const hn::CappedTag<Lane, 1> one;
-      size_t pair = RotateWhole<Format, kRounding, kInput, kOutput>(whole, row, 0);
-      if constexpr (hn::MaxLanes(whole) > 4) pair = RotateWhole<Format, kRounding, kInput, kOutput>(four, row, pair);
-      if constexpr (hn::MaxLanes(whole) > 1) RotateWhole<Format, kRounding, kInput, kOutput>(one, row, pair);
+      size_t pair = RotateWhole<Format>(whole, row, 0);
+      if constexpr (hn::MaxLanes(whole) > 4) pair = RotateWhole<Format>(four, row, pair);
+      if constexpr (hn::MaxLanes(whole) > 1) RotateWhole<Format>(one, row, pair);
     }
-  }
-}
-
-template <class Format, class Lane, Rounding kRounding, Pairing kInput>
-void RotateTo(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
-  if (work.output_pairing == Pairing::kInterleaved) {
-    RotateRows<Format, Lane, kRounding, kInput, Pairing::kInterleaved>(work, begin, end, scratch);
-  } else {
-    RotateRows<Format, Lane, kRounding, kInput, Pairing::kHalfSplit>(work, begin, end, scratch);
-  }
-}
-
-template <class Format, class Lane, Rounding kRounding>
-void RotateFrom(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
-  if (work.input_pairing == Pairing::kInterleaved) {
-    RotateTo<Format, Lane, kRounding, Pairing::kInterleaved>(work, begin, end, scratch);
-  } else {
-    RotateTo<Format, Lane, kRounding, Pairing::kHalfSplit>(work, begin, end, scratch);
-  }
-}
-
-template <class Format, class Lane>
-void RotateRounding(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
-  // Float32 arithmetic on float32 elements has no other rounding.
-  constexpr bool kSame = std::is_same_v<Format, Float32> && std::is_same_v<Lane, float>;
-  if (kSame || work.rounding == Rounding::kOnce) {
-    RotateFrom<Format, Lane, Rounding::kOnce>(work, begin, end, scratch);
-  } else if constexpr (!kSame) {
-    RotateFrom<Format, Lane, Rounding::kEachOperation>(work, begin, end, scratch);
   }
 }
 
 template <class Format>
 void RotateFormat(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
   if (work.table_dtype == DType::kFP32) {
-    RotateRounding<Format, float>(work, begin, end, scratch);
+    RotateRows<Format, float>(work, begin, end, scratch);
   } else if (work.table_dtype == DType::kFP64) {
-    RotateRounding<Format, double>(work, begin, end, scratch);
+    RotateRows<Format, double>(work, begin, end, scratch);
   } else {
     HWY_ABORT("RotatePairs: the table is neither FP32 nor FP64");
   }

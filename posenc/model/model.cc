@@ -47,8 +47,12 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
               fmt::format("\"{}\" is not known: read by the general rules, with the pairing of the request",
                           Quote(name.value_or(""))));
   }
+  if (part.type.reads_interleave) {
+    POSENC_ASSIGN_OR_RETURN(const auto interleave, config.Bool("rope_interleave"));
+    if (!interleave.value_or(true)) part.type.input_pairing = Pairing::kHalfSplit;
+  }
   if (source.input_pairing) {
-    if (known != nullptr && *source.input_pairing != known->input_pairing) {
+    if (known != nullptr && *source.input_pairing != part.type.input_pairing) {
       part.Say("PAIRING_OVERRIDDEN", "input_pairing", "differs from the model class's own, as the request says");
     }
     part.type.input_pairing = part.type.output_pairing = *source.input_pairing;
@@ -91,7 +95,7 @@ struct LayerBlock {
   bool flat;
 };
 
-absl::StatusOr<LayerBlock> BlockFor(const Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
+absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
   RopeBlock plain;
   plain.parameters.rope_type = "default";
   const bool nested = !blocks.empty() && !blocks[0].first.empty();
@@ -114,8 +118,18 @@ absl::StatusOr<LayerBlock> BlockFor(const Part& part, const RopeBlocks& blocks, 
       return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
                              fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
     }
+  } else if (part.type.layers == Layers::kLocalGlobal && !blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
+    // These classes look for blocks by layer type in rope_parameters, and for one block in rope_scaling only.
+    part.Say("NOT_USED", "rope_parameters", fmt::format("model_type \"{}\" reads blocks by layer type there, and this is "
+                                                        "one for all: default blocks are taken", part.type.model_type));
   } else if (!blocks.empty() && !local) {
     result.block = blocks[0].second;
+  } else if (blocks.empty() && part.type.block) {
+    result.block->parameters = *part.type.block;
+    result.block->has_factor = true;
+    result.block->has_other_field = !part.type.query_scale_field.empty();
+    part.Say("DEFAULTED", "rope_parameters",
+             fmt::format("absent: the block of model_type \"{}\" itself is taken", part.type.model_type));
   }
   if (local && result.block && !result.block->parameters.rope_theta) {
     // The top-level rope_theta is for the full_attention layers.

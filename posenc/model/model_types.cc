@@ -43,24 +43,41 @@ std::vector<ModelType> MakeModelTypes() {
       LikeLlama("llama"),
       LikeLlama("mistral"),
       LikeLlama("mixtral", 1e6),
-      With(LikeLlama("ministral3", 10000, 128), [](ModelType& t) { t.query_scale_field = "llama_4_scaling_beta"; }),
+      With(LikeLlama("ministral3", 10000, 128),
+           [](ModelType& t) {
+             t.query_scale_field = "llama_4_scaling_beta";
+             t.block = RopeParameters{.rope_type = "yarn",
+                                      .rope_theta = 1e6,
+                                      .factor = 16,
+                                      .original_max_position_embeddings = 16384,
+                                      .mscale = 1,
+                                      .mscale_all_dim = 1};
+           }),
       LikeLlama("qwen2"),
       LikeLlama("qwen2_moe"),
       LikeLlama("qwen3", 10000, 128),
       LikeLlama("qwen3_moe"),
       LikeLlama("gemma", 10000, 256),
       LikeLlama("gemma2", 10000, 256),
-      LikeLlama("gpt_oss", 150000, 64),
+      With(LikeLlama("gpt_oss", 150000, 64),
+           [](ModelType& t) {
+             t.block = RopeParameters{
+                 .rope_type = "yarn", .factor = 32, .original_max_position_embeddings = 4096, .truncate = false};
+           }),
       LikeLlama("granite"),
       LikeLlama("hunyuan_v1_dense"),
       LikeLlama("internlm3", 10000, 128),
       LikeLlama("starcoder2"),
       LikePhi("glm4_moe", 0.5),
-      LikePhi("gpt_neox", 0.25),
+      With(LikePhi("gpt_neox", 0.25),
+           [](ModelType& t) {
+             t.theta_name = "rotary_emb_base";
+             t.partial_name = "rotary_pct";
+           }),
       LikePhi("nemotron", 0.5),
       LikePhi("persimmon", 0.5),
       LikePhi("phi", 0.5),
-      LikePhi("phi3", 1),
+      With(LikePhi("phi3", 1), [](ModelType& t) { t.original_length = 4096; }),
       LikePhi("stablelm", 0.25),
       With(LikePhi("glm", 0.5, 128), interleaved),
       With(LikePhi("glm4", 0.5, 128), interleaved),
@@ -106,6 +123,7 @@ std::vector<ModelType> MakeModelTypes() {
       With(LikeLlama("deepseek_v3"),
            [](ModelType& t) {
              t.input_pairing = kInter;
+             t.reads_interleave = true;
              t.head_width = HeadWidth::kQkRopeHeadDim;
              t.head_dim = 64;
              t.scales_softmax = true;

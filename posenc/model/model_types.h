@@ -1,6 +1,7 @@
 // What transformers' model classes decide where a config.json is silent: one row a model_type.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct ModelType {
   double rope_theta = 10000;
   Partial partial = Partial::kIgnored;
   double partial_rotary_factor = 1;
+  // Outside the block, the only names by which the class knows these two.
+  std::string_view theta_name = "rope_theta";
+  std::string_view partial_name = "partial_rotary_factor";
+  // The class's own original_max_position_embeddings, which counts as one that stands outside the block. 0: none.
+  double original_length = 0;
+  // The class's own block, where the file has none.
+  std::optional<RopeParameters> block;
   HeadWidth head_width = HeadWidth::kHeadDim;
   int64_t head_dim = 0;         // 0: no default but hidden_size / num_attention_heads
   Layers layers = Layers::kUniform;
@@ -40,6 +48,7 @@ struct ModelType {
   // A field of the scaling block that the class reads for something else: it multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)).
   std::string_view query_scale_field = "";
+  bool reads_interleave = false;  // rope_interleave false: q and k come half-split
   bool scales_softmax = false;  // multiplies the softmax scale by m(s, mscale_all_dim)^2
   ModelAlibi alibi = ModelAlibi::kNone;
 };

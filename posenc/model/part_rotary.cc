@@ -20,7 +20,9 @@ absl::StatusOr<int64_t> HeadDim(const Part& part) {
   }
   POSENC_RETURN_IF_ERROR(width.status());
   if (*width) return **width;
-  if (part.type.head_dim != 0) return part.type.head_dim;
+  // A head_dim of null is no class default.
+  const bool given_null = part.type.head_width == HeadWidth::kHeadDim && config.tree().contains("head_dim");
+  if (part.type.head_dim != 0 && !given_null) return part.type.head_dim;
   POSENC_ASSIGN_OR_RETURN(const auto hidden, config.Integer({"hidden_size", "n_embd", "d_model"}));
   POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
   if (!hidden || !heads || *heads == 0) {
@@ -35,6 +37,17 @@ void NoteUnused(Part& part, std::string_view name, const std::optional<double>& 
                 const std::optional<double>& unused, std::string_view where) {
   if (!used || !unused || *used == *unused) return;
   part.Say("NOT_USED", std::string(name), fmt::format("{} {} is not used: {} counts", where, *unused, *used));
+}
+
+// A field outside the block: of a known class by its own name for it, of an unknown one by either.
+absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, std::string_view usual,
+                                            std::string_view older) {
+  if (!part.known) return part.config.Number({usual, older});
+  const std::string_view other = own == usual ? older : usual;
+  if (part.config.Find(other) != nullptr) {
+    part.Say("NOT_USED", std::string(other), fmt::format("model_type \"{}\" reads {}", part.type.model_type, own));
+  }
+  return part.config.Number({own});
 }
 
 // transformers' standardize_rope_params: fields outside the block move into it. `flat`: one block for all layers.
@@ -53,16 +66,23 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
     p.alpha = written.alpha;
   }
 
-  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, config.Number({"rope_theta", "rotary_emb_base"}));
+  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, part.type.theta_name, "rope_theta", "rotary_emb_base"));
   NoteUnused(part, "rope_theta", p.rope_theta, outer_theta, "the value outside the block");
   if (!p.rope_theta) p.rope_theta = outer_theta.value_or(class_theta);
 
-  POSENC_ASSIGN_OR_RETURN(const auto outer_partial, config.Number({"partial_rotary_factor", "rotary_pct"}));
+  POSENC_ASSIGN_OR_RETURN(const auto outer_partial,
+                          Outer(part, part.type.partial_name, "partial_rotary_factor", "rotary_pct"));
   NoteUnused(part, "partial_rotary_factor", p.partial_rotary_factor, outer_partial, "the value outside the block");
   if (!p.partial_rotary_factor) p.partial_rotary_factor = outer_partial.value_or(part.type.partial_rotary_factor);
 
   if (p.rope_type == "llama3" || p.rope_type == "yarn" || p.rope_type == "longrope") {
-    POSENC_ASSIGN_OR_RETURN(const auto outer, config.Number({"original_max_position_embeddings"}));
+    POSENC_ASSIGN_OR_RETURN(auto outer, config.Number({"original_max_position_embeddings"}));
+    if (!outer && part.type.original_length != 0) {
+      outer = part.type.original_length;
+      part.Say("DEFAULTED", "original_max_position_embeddings",
+               fmt::format("absent outside the block, where model_type \"{}\" looks for it: {} is taken",
+                           part.type.model_type, *outer));
+    }
     if (flat && outer) {
       NoteUnused(part, "original_max_position_embeddings", outer, p.original_max_position_embeddings,
                  "the block's value");

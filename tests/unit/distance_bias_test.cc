@@ -99,7 +99,7 @@ TEST(DistanceBiasTest, MatchesTheFormulaOnEveryTarget) {
   }
 }
 
-// The bits of the one row that a single query at position 4 has over keys 0 ... 8, without scores unless given.
+// The row of a single query at position 4 over keys 0 ... 8, without scores unless given.
 std::vector<double> OneRow(DType dtype, float slope, std::vector<double> scores = {}) {
   const double query = 4;
   const std::vector<double> keys = {0, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -134,7 +134,7 @@ TEST(DistanceBiasTest, IsPositiveZeroAtDistanceZero) {
     for (DType dtype : kDTypes) {
       for (float slope : {0.5f, -0.5f, 0.0f, -0.0f}) {
         EXPECT_FALSE(std::signbit(OneRow(dtype, slope)[4])) << Name(dtype) << " " << slope;
-        EXPECT_FALSE(std::signbit(OneRow(dtype, slope, std::vector<double>(9, -0.0))[4])) << Name(dtype) << " " << slope;
+        EXPECT_FALSE(std::signbit(OneRow(dtype, slope, std::vector<double>(9, -0.0))[4])) << Name(dtype);
       }
       for (double bias : OneRow(dtype, 0.0f)) EXPECT_FALSE(std::signbit(bias)) << Name(dtype);
     }

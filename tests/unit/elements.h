@@ -16,7 +16,8 @@
 
 namespace posenc {
 
-// A block of exactly `size` bytes after `misalignment` others, so that AddressSanitizer sees an access beyond either end.
+// Exactly `size` bytes after `misalignment` others, to the end of what was allocated: AddressSanitizer sees an access
+// beyond it.
 class Block {
  public:
   explicit Block(size_t size, size_t misalignment = 0) : bytes_(misalignment + size), misalignment_(misalignment) {}

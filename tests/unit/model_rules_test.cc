@@ -185,6 +185,60 @@ TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
   EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json"), 1);
 }
 
+// Phi3Config has a value of its own for the field outside the block, so that the block's never counts.
+TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
+  const auto layers = Read(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 8192, "rope_scaling":
+      {"type": "longrope", "short_factor": [1, 2], "long_factor": [3, 4], "original_max_position_embeddings": 2048}})");
+  EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 4096);
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
+}
+
+// GPT-NeoX knows no other names, and no other class knows these.
+TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
+  const std::string both = R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
+      "head_dim": 64})";
+  const auto neox = Read(R"({"model_type": "gpt_neox", )" + both);
+  EXPECT_EQ(ParametersOf(neox[0]).rope_theta, 2e4);
+  EXPECT_EQ(ParametersOf(neox[0]).partial_rotary_factor, 0.125);
+  EXPECT_THAT(neox[0].notes, HasNote("NOT_USED", "rope_theta"));
+  const auto phi = Read(R"({"model_type": "phi", )" + both);
+  EXPECT_EQ(ParametersOf(phi[0]).rope_theta, 5e5);
+  EXPECT_EQ(ParametersOf(phi[0]).partial_rotary_factor, 0.5);
+  EXPECT_THAT(phi[0].notes, HasNote("NOT_USED", "rotary_pct"));
+}
+
+TEST(ModelRules, OneBlockForAllIsNotReadWhereTheClassWantsThemByLayerType) {
+  const auto layers = Read(R"({"model_type": "gemma3_text", "num_hidden_layers": 6,
+      "rope_parameters": {"rope_type": "linear", "factor": 8}})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(ParametersOf(layers[1]).rope_type, "default");
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "rope_parameters"));
+}
+
+TEST(ModelRules, SomeClassesHaveABlockOfTheirOwn) {
+  const auto gpt_oss = Read(R"({"model_type": "gpt_oss", "rope_theta": 1e6})");
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).rope_type, "yarn");
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).factor, 32);
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).rope_theta, 1e6);
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).truncate, false);
+  EXPECT_THAT(gpt_oss[0].notes, HasNote("DEFAULTED", "rope_parameters"));
+  const auto ministral = Read(R"({"model_type": "ministral3", "rope_theta": 5e6})");
+  EXPECT_EQ(ParametersOf(ministral[0]).rope_theta, 1e6);
+  EXPECT_EQ(ParametersOf(ministral[0]).original_max_position_embeddings, 16384);
+}
+
+TEST(ModelRules, DeepseekV3sInterleavingMayBeOff) {
+  const auto layers = Read(R"({"model_type": "deepseek_v3", "rope_interleave": false})");
+  EXPECT_EQ(layers[0].rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(layers[0].rotary->output_pairing, Pairing::kHalfSplit);
+}
+
+TEST(ModelRules, AHeadDimOfNullIsNotTheClasssOwn) {
+  const auto layers = Read(R"({"model_type": "internlm3", "head_dim": null, "hidden_size": 1024,
+      "num_attention_heads": 16})");
+  EXPECT_EQ(layers[0].rotary->head_dim, 64);
+}
+
 // transformers saves both spellings of the same settings; agreeing ones are legal.
 TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64,

@@ -12,14 +12,16 @@ namespace {
 // How head rows lie in memory.
 struct Layout {
   size_t heads;
-  size_t before;        // elements before the rotated ones
-  size_t after;         // elements after them
-  size_t gap;           // bytes between head rows
-  size_t misalignment;  // bytes
-  bool heads_outermost; // [heads, tokens, D] instead of [tokens, heads, D]
+  size_t before;         // elements before the rotated ones
+  size_t after;          // elements after them
+  size_t gap;            // bytes between head rows
+  size_t misalignment;   // bytes
+  bool heads_outermost;  // [heads, tokens, D] instead of [tokens, heads, D]
 };
 constexpr Layout kLayouts[] = {
-    {1, 0, 0, 0, 0, false}, {3, 2, 5, 7, 1, false}, {2, 0, 3, 0, 2, true}, {3, 1, 0, 13, 3, true}, {4, 0, 0, 64, 0, false}};
+    {1, 0, 0, 0, 0, false}, {3, 2, 5, 7, 1, false},  {2, 0, 3, 0, 2, true},
+    {3, 1, 0, 13, 3, true}, {4, 0, 0, 64, 0, false},
+};
 constexpr size_t kTokens = 3;
 
 struct Case {
@@ -170,9 +172,8 @@ TEST(RotatePairsTest, TurnsAVectorByAQuarter) {
 // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24 rounds to 1 + 2^-11 in float32; a fused operation would leave the 2^-24.
 TEST(RotatePairsTest, IsNotFused) {
   OnEveryTarget([] {
-    const auto [y0, y1] = RotateOne(DType::kFP32, DType::kFP32, Rounding::kOnce, 1 + 0x1p-12, 1, 1 + 0x1p-12, 1 + 0x1p-11);
-    EXPECT_EQ(y0, 0);
-    EXPECT_EQ(y1, 2 + 0x1p-10);  // 1 + 2^-12 + (1 + 2^-12)(1 + 2^-11), the product rounded to 1 + 2^-11 + 2^-12 + 2^-23
+    const double x0 = 1 + 0x1p-12, c = 1 + 0x1p-12, x1 = 1, s = 1 + 0x1p-11;
+    EXPECT_EQ(RotateOne(DType::kFP32, DType::kFP32, Rounding::kOnce, x0, x1, c, s).first, 0);
   });
 }
 

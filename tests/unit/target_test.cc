@@ -59,7 +59,9 @@ TEST_F(TargetTest, RejectsUnknownNamesAndListsTheChoices) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
     const std::string message(status.message());
     EXPECT_NE(message.find(absl::StrCat("\"", name, "\"")), std::string::npos) << message;
-    for (const std::string& choice : SupportedCpuTargets()) EXPECT_NE(message.find(choice), std::string::npos) << message;
+    for (const std::string& choice : SupportedCpuTargets()) {
+      EXPECT_NE(message.find(choice), std::string::npos) << message;
+    }
     EXPECT_EQ(CpuTarget(), SupportedCpuTargets().back());
   }
 }
