@@ -72,6 +72,7 @@ absl::Status CheckMask(const Mask& mask) {
 
 Matrix<double> Line(double start, int64_t count) {
   Matrix<double> line{{}, 1, count, true};
+  line.values.reserve(count);
   for (int64_t n = 0; n < count; ++n) line.values.push_back(start + static_cast<double>(n));
   return line;
 }
@@ -83,6 +84,7 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
   if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
   if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
     Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), queries, false};
+    positions.values.reserve(offsets->offsets.size() * queries);
     for (int64_t offset : offsets->offsets) {
       const auto first = static_cast<double>(offset);
       for (int64_t i = 0; i < queries; ++i) positions.values.push_back(first + static_cast<double>(i));
@@ -96,6 +98,7 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
 // BLOOM's key positions under a padding mask: valid keys are counted from 0, padded ones stand at 0.
 Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
   Matrix<double> positions{{}, valid.rows, valid.columns, valid.shared};
+  positions.values.reserve(valid.values.size());
   for (int64_t b = 0; b < valid.rows; ++b) {
     double next = 0;
     for (int64_t j = 0; j < valid.columns; ++j) positions.values.push_back(valid.row(b)[j] ? next++ : 0.0);
@@ -226,17 +229,19 @@ absl::Status BiasGeneration::Lay(const Limits& limits) {
   mask_key_positions_ = g.key_positions ? *g.key_positions : Line(0, g.key_length);
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
+  // The mask's own copy is needed only where there is one.
+  const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
   if (KeyOnly(alibi.form)) {
     const double origin = alibi.form == AlibiForm::kMpt ? static_cast<double>(g.key_length - 1) : 0.0;
     query_positions_ = Constant(origin, queries_);
-    key_positions_ = alibi.position_mask ? CountValid(*alibi.position_mask) : mask_key_positions_;
+    key_positions_ = alibi.position_mask ? CountValid(*alibi.position_mask) : take(mask_key_positions_);
   } else if (compact) {
     // Entry n stands for the distance j - i = n - (Sq - 1); queries start at the offset.
     query_positions_ = Constant(mask_query_positions_.values.front() + static_cast<double>(g.query_length - 1), 1);
     key_positions_ = Line(0, keys_);
   } else {
-    query_positions_ = mask_query_positions_;
-    key_positions_ = mask_key_positions_;
+    query_positions_ = take(mask_query_positions_);
+    key_positions_ = take(mask_key_positions_);
   }
   if (alibi.bias_dtype && *alibi.bias_dtype != DType::kFP32) {
     RoundTo(*alibi.bias_dtype, slopes_.values);
