@@ -4,6 +4,11 @@ add_library(posenc_options INTERFACE)
 target_include_directories(posenc_options INTERFACE ${PROJECT_SOURCE_DIR})
 # Contraction into FMA would change the bytes of an answer from one processor to the next (docs/accuracy.md).
 target_compile_options(posenc_options INTERFACE -ffp-contract=off)
+# GCC 12.2's SLP vectorizer drops `if (c) { a = float(a); b = float(b); }` on neighbouring doubles, and with it a
+# rounding. What needs vectors here has them written out.
+target_compile_options(posenc_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-tree-slp-vectorize>)
+# Highway leaves out the targets below the compiler's baseline (on Arm: scalar); POSENC_TARGET and the tests want them.
+target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
 
 add_library(posenc_warnings INTERFACE)
 target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=switch
