@@ -5,7 +5,7 @@
 //   y0 = x0*c - x1*s          interleaved  [x0 x1 | x2 x3 | ...]   pair k = (2k, 2k+1)
 //   y1 = x1*c + x0*s          half-split   [x0 x1 ... | xP ...]    pair k = (k, k+P),  P = pairs
 //
-// Elements outside [rotary_offset, rotary_offset + 2*pairs) are copied bit for bit.
+// The two pairings are of the 2*pairs elements from rotary_offset on; elements outside them are copied bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,11 @@ namespace posenc {
 
 enum class Pairing { kInterleaved, kHalfSplit };
 
-// Where results are rounded to the tensor's type T.
+// Where results are rounded to the tensor's type T. Arithmetic (fl) is in float32, or in float64 if the table is; each
+// rn_T is one rounding from it, so that with a float64 table nothing is rounded to float32 on the way to FP16 or BF16.
 enum class Rounding {
-  kOnce,           // float32 (float64 if the table is): fl(fl(x0*c) - fl(x1*s)), then one rounding to T
-  kEachOperation,  // rn_T(rn_T(x0*c) - rn_T(x1*s)): the chain that torch's eager expression runs
+  kOnce,           // rn_T(fl(fl(x0*c) - fl(x1*s)))
+  kEachOperation,  // rn_T(fl(rn_T(fl(x0*c)) - rn_T(fl(x1*s)))): the chain that torch's eager expression runs
 };
 
 struct RotatePairs {

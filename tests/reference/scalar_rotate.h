@@ -1,0 +1,61 @@
+// Reference: rotation of pairs, one at a time, from the formula in rotate_pairs.h.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "posenc/kernels/rotate_pairs.h"
+#include "tests/reference/scalar_format.h"
+
+namespace posenc::reference {
+
+// The elements of pair k, counted from the first rotated element.
+inline std::pair<size_t, size_t> PairAt(Pairing pairing, size_t pairs, size_t k) {
+  if (pairing == Pairing::kInterleaved) return {2 * k, 2 * k + 1};
+  return {k, k + pairs};
+}
+
+// (a*b) + sign*(c*d) as the rounding rule says, Real being the type of the table; not yet rounded to the tensor's type.
+template <class Real>
+double SumOfProducts(const RotatePairs& work, Real a, Real b, Real sign, Real c, Real d) {
+  Real first = a * b;
+  Real second = c * d;
+  if (work.rounding == Rounding::kEachOperation) {
+    first = static_cast<Real>(Round(work.dtype, first));
+    second = static_cast<Real>(Round(work.dtype, second));
+  }
+  return first + sign * second;
+}
+
+template <class Real>
+void ScalarRotateRow(const RotatePairs& work, size_t token, const std::byte* x, std::byte* y) {
+  const size_t element = SizeOf(work.dtype);
+  const std::vector<std::byte> row(x, x + work.head_dim * element);
+  std::memcpy(y, row.data(), row.size());
+  for (size_t k = 0; k < work.pairs; ++k) {
+    Real c, s;
+    std::memcpy(&c, static_cast<const std::byte*>(work.cos) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
+    std::memcpy(&s, static_cast<const std::byte*>(work.sin) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
+    const auto [in0, in1] = PairAt(work.input_pairing, work.pairs, k);
+    const auto [out0, out1] = PairAt(work.output_pairing, work.pairs, k);
+    const Real x0 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in0) * element));
+    const Real x1 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in1) * element));
+    Encode(work.dtype, SumOfProducts<Real>(work, x0, c, -1, x1, s), y + (work.rotary_offset + out0) * element);
+    Encode(work.dtype, SumOfProducts<Real>(work, x1, c, +1, x0, s), y + (work.rotary_offset + out1) * element);
+  }
+}
+
+inline void ScalarRotate(const RotatePairs& work, size_t begin, size_t end) {
+  for (size_t token = begin; token < end; ++token) {
+    for (size_t head = 0; head < work.heads; ++head) {
+      const size_t row = token * work.token_stride + head * work.head_stride;
+      if (work.table_dtype == DType::kFP64) {
+        ScalarRotateRow<double>(work, token, work.x + row, work.y + row);
+      } else {
+        ScalarRotateRow<float>(work, token, work.x + row, work.y + row);
+      }
+    }
+  }
+}
+
+}  // namespace posenc::reference
