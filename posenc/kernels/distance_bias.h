@@ -3,43 +3,53 @@
 // For one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in float32:
 //
 //   distance d = kp[j] - qp[i]   (exact in float64, then rounded to float32)
-//   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0
+//   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0; a zero is +0
+//
+// So the bias at distance 0 is +0 whatever the slope's sign, and a score of -0 plus that is +0, as IEEE adds. A bias
+// that is not zero in float32 but rounds to zero in bias_dtype or dtype keeps its sign.
 //
 // A cell that the mask hides holds `fill` instead, by one select, never by adding two minima.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "posenc/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc {
 
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
 struct DistanceBias {
   DType dtype;                      // of scores and out: FP32, FP16 or BF16
   Rounding rounding;                // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
   size_t queries;                   // Sq
   size_t keys;                      // Sk
-  const double* query_positions;    // [Sq] for the distance
+  const double* query_positions;    // [Sq] for the distance; finite, as all positions
   const double* key_positions;      // [Sk] for the distance
-  float past_slope;
-  float future_slope;
+  float past_slope;                 // finite
+  float future_slope;               // finite
+  DType bias_dtype = DType::kFP32;  // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
 
-  // The mask works on indices, not on the positions above: query i stands at query_index[i], key j at j.
-  const int64_t* query_index = nullptr;  // [Sq]; null when nothing below needs it
-  bool causal = false;                   // hides j > query_index
-  int64_t window_left = -1;              // hides j < query_index - window_left; -1: unlimited
-  int64_t window_right = -1;             // hides j > query_index + window_right; -1: unlimited
-  const uint8_t* key_valid = nullptr;    // [Sk], 0 hides the key; null: all valid
-  float fill = 0;                        // rounded to dtype
-  bool zero_fully_masked_rows = false;   // a row with no visible key holds 0 (with scores: zeros too) instead of fill
+  // The mask compares positions of its own (BLOOM moves keys for the distance only), in any order, with bounds computed
+  // in float64. Both null: causal and windows unused.
+  const double* mask_query_positions = nullptr;  // [Sq]
+  const double* mask_key_positions = nullptr;    // [Sk]
+  bool causal = false;                           // hides keys above the query
+  double window_left = kUnlimited;               // hides keys below query - window_left; at least 0
+  double window_right = kUnlimited;              // hides keys above query + window_right; at least 0
+  const uint8_t* key_valid = nullptr;            // [Sk], 0 hides the key; null: all valid
+  float fill = 0;                                // rounded to dtype: the lowest float32 is an infinity in the others
+  bool zero_fully_masked_rows = false;           // a row with no visible key holds +0 (with scores too) instead of fill
 
-  const std::byte* scores = nullptr;     // [Sq, Sk] contiguous or null; may equal out
-  std::byte* out;                        // [Sq, Sk] contiguous
+  const std::byte* scores = nullptr;  // [Sq, Sk] contiguous or null; may equal out
+  std::byte* out;                     // [Sq, Sk] contiguous
 };
 
-// Computes query rows [begin, end). Thread-safe for disjoint ranges. The same bytes on every CPU target.
+// Computes query rows [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab. Scores and out need
+// no alignment. The same bytes on every CPU target (NaN payloads excepted).
 void Run(const DistanceBias& work, size_t begin, size_t end);
 
 }  // namespace posenc

@@ -1,0 +1,130 @@
+#include "posenc/kernels/distance_bias.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "posenc/kernels/distance_bias.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "posenc/kernels/convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc {
+namespace HWY_NAMESPACE {
+
+// One row of the matrix. What all rows share stays in DistanceBias, and the choices in it are branches in the loop:
+// they cost little, and a loop for each combination on each target would be hundreds.
+struct BiasRow {
+  double query_position;
+  bool masked;
+  double lowest_visible;  // bounds on the keys' mask positions
+  double highest_visible;
+  const std::byte* scores;
+  std::byte* out;
+};
+
+// The bias in float32, rounded to the type that the model has it in.
+template <class D64>
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, double query_position,
+                                                     size_t key) {
+  const hn::Rebind<float, D64> d;
+  const auto zero = hn::Zero(d);
+  const auto keys = hn::LoadU(d64, work.key_positions + key);
+  const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, query_position)));
+  const auto slope =
+      hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
+  // Adding zero turns -0 into +0 and changes nothing else.
+  const auto bias = hn::Add(hn::Mul(slope, distance), zero);
+  if (work.bias_dtype == DType::kBF16) return RoundLanes(BFloat16(), d, bias);
+  if (work.bias_dtype == DType::kFP16) return RoundLanes(Float16(), d, bias);
+  return bias;
+}
+
+// Which keys the mask leaves visible, as a mask of float lanes.
+template <class D64>
+HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
+                                                         size_t key) {
+  const hn::Rebind<float, D64> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  auto flags = hn::Set(d, 1.0f);
+  if (work.mask_key_positions != nullptr) {
+    const auto position = hn::LoadU(d64, work.mask_key_positions + key);
+    const auto hidden = hn::Or(hn::Lt(position, hn::Set(d64, row.lowest_visible)),
+                               hn::Gt(position, hn::Set(d64, row.highest_visible)));
+    // Masks have the width of their lanes; a number can be narrowed.
+    flags = NarrowToFloat(d64, hn::IfThenZeroElse(hidden, hn::Set(d64, 1.0)));
+  }
+  const auto in_window = hn::Ne(flags, hn::Zero(d));
+  if (work.key_valid == nullptr) return in_window;
+  const auto valid = LoadBytes(hn::Rebind<uint8_t, D64>(), reinterpret_cast<const std::byte*>(work.key_valid + key));
+  return hn::And(in_window, hn::RebindMask(d, hn::Ne(hn::PromoteTo(du, valid), hn::Zero(du))));
+}
+
+// Computes keys from `begin` on while they fill a vector of D64; returns the first key left.
+template <class Format, class D64>
+HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, size_t begin, bool& any_visible) {
+  constexpr size_t kElement = sizeof(typename Format::Bits);
+  const Format format;
+  const hn::Rebind<float, D64> d;
+  size_t key = begin;
+  for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
+    auto value = BiasLanes(work, d64, row.query_position, key);
+    if (row.scores != nullptr) {
+      if (work.rounding == Rounding::kEachOperation) value = RoundLanes(format, d, value);
+      value = hn::Add(LoadLanes(format, d, row.scores + key * kElement), value);
+    }
+    if (row.masked) {
+      const auto visible = VisibleLanes(work, d64, row, key);
+      any_visible |= !hn::AllFalse(d, visible);
+      value = hn::IfThenElse(visible, value, hn::Set(d, work.fill));
+    }
+    StoreLanes(format, value, d, row.out + key * kElement);
+  }
+  return key;
+}
+
+// Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
+template <class Format>
+void BiasRows(const DistanceBias work, size_t begin, size_t end) {
+  const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
+  const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
+  BiasRow row{};
+  row.masked = bounded || work.key_valid != nullptr;
+  for (size_t query = begin; query < end; ++query) {
+    row.query_position = work.query_positions[query];
+    if (work.mask_key_positions != nullptr) {
+      const double position = work.mask_query_positions[query];
+      row.lowest_visible = position - work.window_left;
+      row.highest_visible = work.causal ? position : position + work.window_right;
+    }
+    if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
+    row.out = work.out + query * row_bytes;
+    bool any_visible = false;
+    const size_t key = BiasWhole<Format>(work, hn::ScalableTag<double>(), row, 0, any_visible);
+    BiasWhole<Format>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
+    if (row.masked && !any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
+  }
+}
+
+void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
+  switch (work.dtype) {
+    case DType::kFP32: return BiasRows<Float32>(work, begin, end);
+    case DType::kFP16: return BiasRows<Float16>(work, begin, end);
+    case DType::kBF16: return BiasRows<BFloat16>(work, begin, end);
+    default: HWY_ABORT("DistanceBias: elements are neither FP32, FP16 nor BF16");
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc {
+
+HWY_EXPORT(BiasSlab);
+
+void Run(const DistanceBias& work, size_t begin, size_t end) { HWY_DYNAMIC_DISPATCH(BiasSlab)(work, begin, end); }
+
+}  // namespace posenc
+#endif  // HWY_ONCE

@@ -1,0 +1,45 @@
+// Reference: the distance bias, one cell at a time, from the formula in distance_bias.h.
+#pragma once
+
+#include "posenc/kernels/distance_bias.h"
+#include "tests/reference/scalar_format.h"
+
+namespace posenc::reference {
+
+inline bool IsVisible(const DistanceBias& work, size_t query, size_t key) {
+  if (work.key_valid != nullptr && work.key_valid[key] == 0) return false;
+  if (work.mask_key_positions == nullptr) return true;
+  const double i = work.mask_query_positions[query];
+  const double j = work.mask_key_positions[key];
+  if (work.causal && j > i) return false;
+  return i - work.window_left <= j && j <= i + work.window_right;
+}
+
+inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    bool any_visible = false;
+    for (size_t j = 0; j < work.keys; ++j) any_visible |= IsVisible(work, i, j);
+    for (size_t j = 0; j < work.keys; ++j) {
+      const size_t cell = (i * work.keys + j) * SizeOf(work.dtype);
+      double value;
+      if (!any_visible && work.zero_fully_masked_rows) {
+        value = 0;
+      } else if (!IsVisible(work, i, j)) {
+        value = work.fill;
+      } else {
+        const float distance = static_cast<float>(work.key_positions[j] - work.query_positions[i]);
+        float bias = (distance > 0 ? work.future_slope : work.past_slope) * distance;
+        if (bias == 0) bias = 0;  // -0 too
+        bias = static_cast<float>(Round(work.bias_dtype, bias));
+        value = bias;
+        if (work.scores != nullptr) {
+          if (work.rounding == Rounding::kEachOperation) bias = static_cast<float>(Round(work.dtype, bias));
+          value = static_cast<float>(Decode(work.dtype, work.scores + cell)) + bias;
+        }
+      }
+      Encode(work.dtype, value, work.out + cell);
+    }
+  }
+}
+
+}  // namespace posenc::reference
