@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <new>
 #include <utility>
+
+#include "posenc/status.h"
 
 namespace posenc {
 
@@ -84,7 +87,12 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   auto take_slabs = [&cancelled, body, count, grain](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
-      body(slab * grain, std::min(count, (slab + 1) * grain));
+      try {
+        body(slab * grain, std::min(count, (slab + 1) * grain));
+      } catch (const std::bad_alloc&) {
+        // It must not leave this frame, which others refer to, nor a helper's thread.
+        return state.Fail(TooLarge("", "", "out of memory"));
+      }
     }
   };
 

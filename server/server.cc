@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -97,6 +98,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Server> server(new Server(config));
+  // gRPC would take a port above 65535 modulo 65536.
+  int port = 0;
+  const size_t colon = config.listen.rfind(':');
+  if (colon != std::string::npos && absl::SimpleAtoi(config.listen.substr(colon + 1), &port) && port > 65535) {
+    return InvalidArgument("OUT_OF_RANGE", "--listen", config.listen, "a port is at most 65535");
+  }
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
   builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &server->port_);
