@@ -4,6 +4,10 @@ add_library(posenc_options INTERFACE)
 target_include_directories(posenc_options INTERFACE ${PROJECT_SOURCE_DIR})
 # Contraction into FMA would change the bytes of an answer from one processor to the next (docs/accuracy.md).
 target_compile_options(posenc_options INTERFACE -ffp-contract=off)
+# GCC 12.2's vectorizer of straight-line code drops conditional roundings: of doubles a, b, e, f,
+#   if (each) { a = (float)a; b = (float)b; e = (float)e; f = (float)f; } y[0] = (float)(a - b); y[1] = (float)(e + f);
+# is compiled without its `if` at -O2 and above.
+target_compile_options(posenc_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-tree-slp-vectorize>)
 # Highway leaves out the targets below the compiler's baseline (on Arm: scalar); POSENC_TARGET and the tests want them.
 target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
 target_compile_definitions(posenc_options INTERFACE POSENC_VERSION="${PROJECT_VERSION}"
