@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,21 +64,26 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file; results are only put into those"));
   }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // Not mkstemp: the file is to have the permissions that the user's umask says.
-  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  // A file without a name goes with the process, however that ends; not every file system has them. Not mkstemp: the
+  // file is to have the permissions that the user's umask says.
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  int descriptor = open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor >= 0) return OutputFile(path, std::move(temporary), descriptor, /*named=*/false);
+  descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) return SystemError(temporary, "create");
-  return OutputFile(path, std::move(temporary), descriptor);
+  return OutputFile(path, std::move(temporary), descriptor, /*named=*/true);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::move(other.temporary_)),
-      descriptor_(std::exchange(other.descriptor_, kClosed)) {}
+      descriptor_(std::exchange(other.descriptor_, kClosed)),
+      named_(other.named_) {}
 
 OutputFile::~OutputFile() {
   if (descriptor_ == kClosed) return;
   close(descriptor_);
-  unlink(temporary_.c_str());
+  if (named_) unlink(temporary_.c_str());
 }
 
 absl::Status OutputFile::Write(uint64_t offset, std::string_view bytes) {
@@ -92,6 +98,14 @@ absl::Status OutputFile::Write(uint64_t offset, std::string_view bytes) {
 }
 
 absl::Status OutputFile::Commit() {
+  if (!named_) {
+    // Only a name that is not taken can be given; rename() then puts it over the old file.
+    const std::string self = absl::StrCat("/proc/self/fd/", descriptor_);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return SystemError(temporary_, "create");
+    }
+    named_ = true;
+  }
   const int descriptor = std::exchange(descriptor_, kClosed);
   absl::Status status;
   if (close(descriptor) != 0) {

@@ -33,7 +33,7 @@ class InputFile {
 };
 
 // Written under another name in the same directory; Commit() renames it into place, over a file that is there already.
-// Without Commit() nothing remains.
+// Without Commit() nothing remains: where the file system has files without a name, not even of a killed process.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -45,12 +45,13 @@ class OutputFile {
   absl::Status Commit();
 
  private:
-  OutputFile(std::string path, std::string temporary, int descriptor)
-      : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+  OutputFile(std::string path, std::string temporary, int descriptor, bool named)
+      : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor), named_(named) {}
 
   std::string path_;
   std::string temporary_;
   int descriptor_;
+  bool named_;  // whether temporary_ is its name already
 };
 
 // The whole file, which must not be larger than `limit` bytes.
