@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import time
+
 import grpc
 from posenc.v1 import error_pb2, service_pb2
 
@@ -76,6 +78,14 @@ class Client:
         except grpc.RpcError as error:
             return Refusal.of(error)
         raise AssertionError(f"{name} was not refused: {answer}")
+
+    def when_idle(self):
+        """The counters once no call is in flight: a call ends a little after its answer has arrived."""
+        deadline = time.monotonic() + SECONDS
+        while (counters := self.info().counters).in_flight_requests > 0 or counters.in_flight_bytes > 0:
+            assert time.monotonic() < deadline, "calls are still in flight"
+            time.sleep(0.005)
+        return counters
 
     def info(self):
         return self.call("GetServerInfo", service_pb2.GetServerInfoRequest())

@@ -30,12 +30,11 @@ def test_counters_count(client):
     before = client.info().counters
     client.call("Explain", samples.explain())
     client.refusal("Explain", service_pb2.ExplainRequest())
-    after = client.info().counters
-    # The question itself is a request too.
-    assert after.requests_started - before.requests_started == 3
+    after = client.when_idle()
+    # The questions themselves are requests too.
+    assert after.requests_started - before.requests_started >= 3
     assert after.requests_failed - before.requests_failed == 1
     assert after.requests_refused == before.requests_refused
-    assert after.in_flight_requests == 0 and after.in_flight_bytes == 0
 
 
 def test_limits_are_those_of_the_flags(start_server):

@@ -135,7 +135,7 @@ def test_overload_by_requests(start_server):
         counters = client.info().counters
         assert counters.requests_refused == 1 and counters.in_flight_requests == 1
         stream.cancel()
-        wait_until_idle(client)
+        client.when_idle()
         client.call("ApplyRotary", samples.rotary())
 
 
@@ -149,13 +149,5 @@ def test_overload_by_bytes(start_server):
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED")
         client.call("GenerateTable", samples.table())
         stream.cancel()
-        wait_until_idle(client)
+        client.when_idle()
         client.call("GenerateTable", samples.table(count=200 * KIBIBYTE // 32))
-
-
-def wait_until_idle(client):
-    import time
-    deadline = time.monotonic() + SECONDS
-    while client.info().counters.in_flight_requests > 0:
-        assert time.monotonic() < deadline, "calls are still in flight"
-        time.sleep(0.01)
