@@ -15,7 +15,9 @@ namespace {
 
 // A tensor's axes, whatever their order.
 //
-//   BSHD [sequences, length, heads, head_dim]   BHSD [sequences, heads, length, head_dim]   THD [length, heads, head_dim]
+//   BSHD [sequences, length, heads, head_dim]
+//   BHSD [sequences, heads, length, head_dim]
+//   THD [length, heads, head_dim]
 struct Axes {
   int64_t sequences = 1, length, heads, head_dim;
 };
@@ -25,7 +27,7 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
   const int64_t rank = layout == Layout::kTHD ? 3 : 4;
   if (tensor.rank() != rank) {
     return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(s),
-                           rank == 3                  ? "LAYOUT_THD wants [T, H, D]"
+                           rank == 3                 ? "LAYOUT_THD wants [T, H, D]"
                            : layout == Layout::kBSHD ? "LAYOUT_BSHD wants [B, S, H, D]"
                                                      : "LAYOUT_BHSD wants [B, H, S, D]");
   }
@@ -108,8 +110,8 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
                                          call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
     }
   }
-  auto positions = TokenPositions::Create(std::move(call.positions),
-                                          {q.sequences, q.length, call.layout == Layout::kTHD}, limits);
+  auto positions =
+      TokenPositions::Create(std::move(call.positions), {q.sequences, q.length, call.layout == Layout::kTHD}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
   RotaryApplication application(std::move(call), std::move(rows));

@@ -3,7 +3,7 @@
 //
 //   ExactArithmetic    real numbers; the result is rounded once, to float64.
 //   Float64Arithmetic  every operation rounded to float64.
-//   Float32Arithmetic  tensors' operations rounded to float32; what Python computes outside tensors (Scalar) to float64.
+//   Float32Arithmetic  tensors' operations rounded to float32, what Python computes outside them (Scalar) to float64.
 //
 // A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
 #pragma once
@@ -88,9 +88,9 @@ Numbers ToNumbers(const Values<A>& values, int digits) {
   return numbers;
 }
 
-// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact the
-// precision grows until every value rounds to one number of `digits` binary digits (53: float64, 24: float32) for sure; a
-// value that is still undecided at 4096 bits is a tie, which to-nearest-even settles.
+// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact
+// the precision grows until every value rounds to one number of `digits` binary digits (53: float64, 24: float32) for
+// sure; a value that is still undecided at 4096 bits is a tie, which to-nearest-even settles.
 template <class Formula>
 Numbers Evaluate(Frequencies arithmetic, const Formula& formula, int digits = 53) {
   switch (arithmetic) {

@@ -44,8 +44,8 @@ std::vector<std::string> GroupDirectories(const std::string& root, const std::st
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (controller.empty() ? !controllers.empty() : ("," + controllers + ",").find("," + controller + ",") ==
-                                                         std::string::npos) {
+    if (controller.empty() ? !controllers.empty()
+                           : ("," + controllers + ",").find("," + controller + ",") == std::string::npos) {
       continue;
     }
     std::string path = line.substr(second + 1);

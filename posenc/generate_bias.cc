@@ -163,9 +163,10 @@ absl::Status BiasGeneration::Lay(const Limits& limits) {
                            fmt::format("must be 0 .. {} from head {} on", available, g.head_start));
   }
   if (g.query_length != g.key_length && std::holds_alternative<std::monostate>(g.query)) {
-    return InvalidArgument("MISSING", "geometry.query", "",
-                           "query_length != key_length: give query_offset (with a cache of n keys: n), query_offsets or "
-                           "query_positions");
+    return InvalidArgument(
+        "MISSING", "geometry.query", "",
+        "query_length != key_length: give query_offset (with a cache of n keys: n), query_offsets or "
+        "query_positions");
   }
 
   BatchSize batch;

@@ -43,11 +43,11 @@ class BiasGeneration {
 
   GenerateBias call_;
   Matrix<double> slopes_;
-  std::optional<int64_t> batch_;   // B, where anything differs by batch row
-  int64_t heads_ = 0;              // H of this call, from geometry.head_start
-  int64_t queries_ = 0;            // rows and columns of one matrix as it is written
+  std::optional<int64_t> batch_;  // B, where anything differs by batch row
+  int64_t heads_ = 0;             // H of this call, from geometry.head_start
+  int64_t queries_ = 0;           // rows and columns of one matrix as it is written
   int64_t keys_ = 0;
-  Matrix<double> query_positions_;       // for the distance
+  Matrix<double> query_positions_;  // for the distance
   Matrix<double> key_positions_;
   Matrix<double> mask_query_positions_;  // for the mask
   Matrix<double> mask_key_positions_;

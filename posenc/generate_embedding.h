@@ -17,9 +17,9 @@ namespace posenc {
 
 struct GenerateEmbedding {
   SinusoidalSettings settings;
-  Positions positions;            // absent where settings.token_valid is given
-  std::optional<int64_t> count;   // rows, with an offset
-  DType dtype = DType::kFP32;     // FP32, FP16, BF16 or FP64
+  Positions positions;           // absent where settings.token_valid is given
+  std::optional<int64_t> count;  // rows, with an offset
+  DType dtype = DType::kFP32;    // FP32, FP16, BF16 or FP64
   Frequencies frequencies = Frequencies::kExact;
 };
 

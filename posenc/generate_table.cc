@@ -18,8 +18,7 @@ absl::Status CheckCall(const GenerateTable& call) {
     case DType::kFP16:
     case DType::kBF16:
     case DType::kFP64: break;
-    default:
-      return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
+    default: return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
   }
   if (std::holds_alternative<PerSequenceOffsets>(call.positions.source)) {
     return InvalidArgument("NOT_READ", "positions.offsets", "", "a table has one run of positions: use offset");

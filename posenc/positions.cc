@@ -27,7 +27,8 @@ absl::Status CheckBounds(const std::vector<int64_t>& bounds, int64_t tokens) {
     }
   }
   if (bounds.back() != tokens) {
-    return InvalidArgument("MISMATCH", fmt::format("cu_seqlens[{}]", bounds.size() - 1), fmt::format("{}", bounds.back()),
+    return InvalidArgument("MISMATCH", fmt::format("cu_seqlens[{}]", bounds.size() - 1),
+                           fmt::format("{}", bounds.back()),
                            fmt::format("must end with the number of tokens {}", tokens));
   }
   return absl::OkStatus();
@@ -75,8 +76,7 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
                                "must be at least 0, and the counts' sum below 2^63");
       }
       POSENC_RETURN_IF_ERROR(CheckPosition(field + ".start", line.start));
-      POSENC_RETURN_IF_ERROR(
-          CheckPosition(field + ".step", line.start + static_cast<double>(line.count) * line.step));
+      POSENC_RETURN_IF_ERROR(CheckPosition(field + ".step", line.start + static_cast<double>(line.count) * line.step));
       result.segment_begin_.push_back(end);
     }
   }
@@ -143,30 +143,30 @@ int64_t TokenPositions::SequenceOf(int64_t token) const {
 void TokenPositions::Fill(int64_t token, int64_t count, double* out) const {
   const int64_t sequence = SequenceOf(token);
   const int64_t within = token - begin(sequence);
-  std::visit(
-      Overloaded{
-          [](std::monostate) {},
-          [&](const OffsetPositions& source) {
-            for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(source.offset + within + s);
-          },
-          [&](const PerSequenceOffsets& source) {
-            for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(source.offsets[sequence] + within + s);
-          },
-          [&](const PositionIds& source) {
-            const double* row = packed_ ? source.ids.values.data() + begin(sequence) : source.ids.row(sequence);
-            std::copy_n(row + within, count, out);
-          },
-          [&](const PositionSegments& source) {
-            int64_t index = packed_ ? token : within;
-            size_t n = SegmentOf(index);
-            for (int64_t s = 0; s < count; ++s, ++index) {
-              while (index >= segment_begin_[n + 1]) ++n;
-              const PositionLine& line = source.lines[n];
-              out[s] = line.start + static_cast<double>(index - segment_begin_[n]) * line.step;
-            }
-          },
-      },
-      positions_.source);
+  std::visit(Overloaded{
+                 [](std::monostate) {},
+                 [&](const OffsetPositions& source) {
+                   for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(source.offset + within + s);
+                 },
+                 [&](const PerSequenceOffsets& source) {
+                   for (int64_t s = 0; s < count; ++s)
+                     out[s] = static_cast<double>(source.offsets[sequence] + within + s);
+                 },
+                 [&](const PositionIds& source) {
+                   const double* row = packed_ ? source.ids.values.data() + begin(sequence) : source.ids.row(sequence);
+                   std::copy_n(row + within, count, out);
+                 },
+                 [&](const PositionSegments& source) {
+                   int64_t index = packed_ ? token : within;
+                   size_t n = SegmentOf(index);
+                   for (int64_t s = 0; s < count; ++s, ++index) {
+                     while (index >= segment_begin_[n + 1]) ++n;
+                     const PositionLine& line = source.lines[n];
+                     out[s] = line.start + static_cast<double>(index - segment_begin_[n]) * line.step;
+                   }
+                 },
+             },
+             positions_.source);
 }
 
 int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
@@ -174,31 +174,30 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
   double largest = 0;
   const auto consider = [&largest](double position) { largest = std::max(largest, position); };
   if (count > 0) {
-    std::visit(
-        Overloaded{
-            [](std::monostate) {},
-            [&](const OffsetPositions& source) { consider(static_cast<double>(source.offset + count - 1)); },
-            [&](const PerSequenceOffsets& source) {
-              consider(static_cast<double>(source.offsets[sequence] + count - 1));
-            },
-            [&](const PositionIds& source) {
-              const double* row = packed_ ? source.ids.values.data() + first : source.ids.row(sequence);
-              consider(*std::max_element(row, row + count));
-            },
-            [&](const PositionSegments& source) {
-              // A line is monotone: its ends within this sequence are enough.
-              int64_t index = packed_ ? first : 0;
-              for (const int64_t end = index + count; index < end;) {
-                const size_t n = SegmentOf(index);
-                const PositionLine& line = source.lines[n];
-                const int64_t stop = std::min(end, segment_begin_[n + 1]);
-                consider(line.start + static_cast<double>(index - segment_begin_[n]) * line.step);
-                consider(line.start + static_cast<double>(stop - 1 - segment_begin_[n]) * line.step);
-                index = stop;
-              }
-            },
-        },
-        positions_.source);
+    std::visit(Overloaded{
+                   [](std::monostate) {},
+                   [&](const OffsetPositions& source) { consider(static_cast<double>(source.offset + count - 1)); },
+                   [&](const PerSequenceOffsets& source) {
+                     consider(static_cast<double>(source.offsets[sequence] + count - 1));
+                   },
+                   [&](const PositionIds& source) {
+                     const double* row = packed_ ? source.ids.values.data() + first : source.ids.row(sequence);
+                     consider(*std::max_element(row, row + count));
+                   },
+                   [&](const PositionSegments& source) {
+                     // A line is monotone: its ends within this sequence are enough.
+                     int64_t index = packed_ ? first : 0;
+                     for (const int64_t end = index + count; index < end;) {
+                       const size_t n = SegmentOf(index);
+                       const PositionLine& line = source.lines[n];
+                       const int64_t stop = std::min(end, segment_begin_[n + 1]);
+                       consider(line.start + static_cast<double>(index - segment_begin_[n]) * line.step);
+                       consider(line.start + static_cast<double>(stop - 1 - segment_begin_[n]) * line.step);
+                       index = stop;
+                     }
+                   },
+               },
+               positions_.source);
   }
   return static_cast<int64_t>(largest) + 1;
 }

@@ -49,8 +49,8 @@ class TokenPositions {
   int64_t LargestPlusOne(int64_t sequence) const;
 
   Positions positions_;
-  std::vector<int64_t> bounds_;          // cu_seqlens, or empty: sequences of length_ each
-  std::vector<int64_t> segment_begin_;   // first token of each segment, and the end of the last
+  std::vector<int64_t> bounds_;         // cu_seqlens, or empty: sequences of length_ each
+  std::vector<int64_t> segment_begin_;  // first token of each segment, and the end of the last
   int64_t sequences_ = 0;
   int64_t length_ = 0;
   bool packed_ = false;

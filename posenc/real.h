@@ -10,7 +10,10 @@ namespace posenc {
 // A real number at the working precision of the current thread (RealPrecision). Each operation rounds to nearest.
 class Real {
  public:
-  Real() { mpfr_init2(value_, Precision()); mpfr_set_zero(value_, 1); }
+  Real() {
+    mpfr_init2(value_, Precision());
+    mpfr_set_zero(value_, 1);
+  }
   Real(double value) : Real() { mpfr_set_d(value_, value, MPFR_RNDN); }  // NOLINT: a number is a number
   Real(const Real& other) : Real() { mpfr_set(value_, other.value_, MPFR_RNDN); }
   Real& operator=(const Real& other) {
@@ -79,8 +82,11 @@ double Round(const Real& x, int digits);
 
 // Correctly rounded elementary functions on machine numbers (std::pow and its like differ between processors).
 // F is float or double.
-template <class F> F RoundedPow(F base, F exponent);
-template <class F> F RoundedLog(F x);
-template <class F> F RoundedExp(F x);
+template <class F>
+F RoundedPow(F base, F exponent);
+template <class F>
+F RoundedLog(F x);
+template <class F>
+F RoundedExp(F x);
 
 }  // namespace posenc

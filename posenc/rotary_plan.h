@@ -13,7 +13,7 @@ namespace posenc {
 
 // The frequencies of one sequence length.
 struct RotaryPlan {
-  int64_t seq_len = 0;           // 0 where the frequencies do not depend on it
+  int64_t seq_len = 0;  // 0 where the frequencies do not depend on it
   std::string branch;
   std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32
   double attention_scaling = 1;

@@ -38,7 +38,8 @@ struct RopeParameters {
   LongropeBranch longrope_branch = LongropeBranch::kBySeqLen;
 };
 
-// Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or not.
+// Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or
+// not.
 template <class P, class Visitor>
 void VisitFields(P& p, Visitor&& visit) {
   visit("rope_theta", p.rope_theta);
@@ -91,23 +92,35 @@ enum class Direction { kForward, kTranspose, kInverse };
 enum class Layout { kBSHD, kBHSD, kTHD };
 enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
 
-// Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for "the
-// same for every batch row" where `shared` says so.
+// Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for
+// "the same for every batch row" where `shared` says so.
 template <class T>
 struct Matrix {
   std::vector<T> values;  // row-major
   int64_t rows = 1;
   int64_t columns = 0;
-  bool shared = true;     // given without a batch axis
+  bool shared = true;  // given without a batch axis
 
   const T* row(int64_t b) const { return values.data() + (shared ? 0 : b * columns); }
 };
 
-struct OffsetPositions { int64_t offset; };
-struct PerSequenceOffsets { std::vector<int64_t> offsets; };
-struct PositionIds { Matrix<double> ids; };
-struct PositionLine { int64_t count; double start; double step; };
-struct PositionSegments { std::vector<PositionLine> lines; };
+struct OffsetPositions {
+  int64_t offset;
+};
+struct PerSequenceOffsets {
+  std::vector<int64_t> offsets;
+};
+struct PositionIds {
+  Matrix<double> ids;
+};
+struct PositionLine {
+  int64_t count;
+  double start;
+  double step;
+};
+struct PositionSegments {
+  std::vector<PositionLine> lines;
+};
 
 enum class ScalingLengthRule { kUnspecified, kPerSequence, kWholeBatch, kGiven };
 
@@ -134,8 +147,12 @@ struct SinusoidalSettings {
 enum class AlibiSlopeRule { kPowerOfTwo, kGeometric, kMpt };
 enum class AlibiForm { kBloom, kMpt, kSymmetric, kCausal, kAsymmetric };
 
-struct GivenSlopes { Matrix<double> slopes; };
-struct LogSlopes { Matrix<double> log_slopes; };
+struct GivenSlopes {
+  Matrix<double> slopes;
+};
+struct LogSlopes {
+  Matrix<double> log_slopes;
+};
 
 struct AlibiSettings {
   int64_t num_heads = 0;

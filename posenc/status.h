@@ -39,9 +39,9 @@ std::string Quote(std::string_view text, size_t limit = 64);
 
 }  // namespace posenc
 
-#define POSENC_RETURN_IF_ERROR(expression)                                        \
-  do {                                                                            \
-    if (absl::Status status_ = (expression); !status_.ok()) return status_;       \
+#define POSENC_RETURN_IF_ERROR(expression)                                  \
+  do {                                                                      \
+    if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
 #define POSENC_CONCAT_INNER(a, b) a##b

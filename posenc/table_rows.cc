@@ -39,9 +39,9 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     rows.plan_of_.push_back(known->second);
     if (!is_new) continue;
     if (static_cast<int64_t>(planned.size() * rows.pairs_) > limits.max_plan_values) {
-      return TooLarge("sequences", fmt::format("more than {} different lengths", planned.size() - 1),
-                      fmt::format("times {} frequencies: at most {} (max_plan_values)", rows.pairs_,
-                                  limits.max_plan_values));
+      return TooLarge(
+          "sequences", fmt::format("more than {} different lengths", planned.size() - 1),
+          fmt::format("times {} frequencies: at most {} (max_plan_values)", rows.pairs_, limits.max_plan_values));
     }
     POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, rotary.Plan(length));
     if (direction == Direction::kInverse && plan.attention_scaling == 0) {

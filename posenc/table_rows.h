@@ -20,13 +20,15 @@ class TableRows {
   size_t pairs() const { return pairs_; }
   // One entry for all sequences, or one a sequence; entries of equal length are the same plan.
   size_t entries() const { return plan_of_.size(); }
-  const RotaryPlan& plan(int64_t sequence) const { return plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]]; }
+  const RotaryPlan& plan(int64_t sequence) const {
+    return plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
+  }
 
   // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
-  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those of
-  // the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
+  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
+  // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
   void Compute(int64_t token, int64_t count, DType dtype, void* cos, void* sin) const;
 
  private:

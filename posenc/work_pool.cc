@@ -54,9 +54,9 @@ struct Loop {
 
   std::mutex mutex;
   std::condition_variable idle;
-  size_t running = 0;     // helpers inside the body
-  bool closed = false;    // the caller has left: helpers must not enter
-  absl::Status status;    // the first failure
+  size_t running = 0;   // helpers inside the body
+  bool closed = false;  // the caller has left: helpers must not enter
+  absl::Status status;  // the first failure
 
   bool Enter() {
     std::lock_guard lock(mutex);

@@ -81,9 +81,7 @@ absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
     case Admission::Verdict::kOverloaded:
       refused_ = true;
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");
-    case Admission::Verdict::kDraining:
-      refused_ = true;
-      return Unavailable("DRAINING", "the server is shutting down");
+    case Admission::Verdict::kDraining: refused_ = true; return Unavailable("DRAINING", "the server is shutting down");
   }
   __builtin_unreachable();
 }

@@ -139,10 +139,11 @@ Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
 
 ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
   Config config;
-  CLI::App app("Computes positional encodings for attention, over gRPC.\n"
-               "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
-               "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
-               "posenc-server");
+  CLI::App app(
+      "Computes positional encodings for attention, over gRPC.\n"
+      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
+      "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
+      "posenc-server");
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;
   try {

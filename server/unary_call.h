@@ -17,9 +17,8 @@ namespace posenc::server {
 
 // What distinguishes one unary RPC from another.
 struct UnaryMethod {
-  using Prepare = std::function<absl::StatusOr<wire::Job>(const google::protobuf::Message& request,
-                                                          const wire::Payloads& payloads,
-                                                          google::protobuf::Message* response)>;
+  using Prepare = std::function<absl::StatusOr<wire::Job>(
+      const google::protobuf::Message& request, const wire::Payloads& payloads, google::protobuf::Message* response)>;
 
   // prepare(const Request&, const wire::Payloads&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
@@ -32,7 +31,7 @@ struct UnaryMethod {
   }
 
   std::string_view name;
-  const google::protobuf::Message& request;   // prototypes
+  const google::protobuf::Message& request;  // prototypes
   const google::protobuf::Message& response;
   wire::Stripper stripper;
   Prepare prepare;

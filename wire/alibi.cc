@@ -11,8 +11,8 @@ constexpr EnumPairs<v1::AlibiSlopeRule, AlibiSlopeRule> kRules = {
     {v1::ALIBI_SLOPE_RULE_MPT, AlibiSlopeRule::kMpt},
 };
 constexpr EnumPairs<v1::AlibiForm, AlibiForm> kForms = {
-    {v1::ALIBI_FORM_BLOOM, AlibiForm::kBloom},         {v1::ALIBI_FORM_MPT, AlibiForm::kMpt},
-    {v1::ALIBI_FORM_SYMMETRIC, AlibiForm::kSymmetric}, {v1::ALIBI_FORM_CAUSAL, AlibiForm::kCausal},
+    {v1::ALIBI_FORM_BLOOM, AlibiForm::kBloom},           {v1::ALIBI_FORM_MPT, AlibiForm::kMpt},
+    {v1::ALIBI_FORM_SYMMETRIC, AlibiForm::kSymmetric},   {v1::ALIBI_FORM_CAUSAL, AlibiForm::kCausal},
     {v1::ALIBI_FORM_ASYMMETRIC, AlibiForm::kAsymmetric},
 };
 

@@ -30,7 +30,7 @@ class Answer {
   void WriteHeaders(std::byte* buffer) const;
 
  private:
-  std::vector<std::string> headers_;   // what stands before each output's data; with no outputs one, the message
+  std::vector<std::string> headers_;  // what stands before each output's data; with no outputs one, the message
   std::vector<size_t> data_offsets_;
   size_t size_ = 0;
 };

@@ -10,8 +10,8 @@ namespace posenc::wire {
 namespace {
 
 // The operand, and its answer's tensor with type and shape.
-absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, std::string_view name,
-                                          const v1::RotaryOperand& message, v1::Tensor* answer) {
+absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, std::string_view name, const v1::RotaryOperand& message,
+                                          v1::Tensor* answer) {
   RotaryOperand operand;
   POSENC_ASSIGN_OR_RETURN(operand.tensor, reader.Shape(std::string(name) + ".tensor", message.tensor()));
   operand.rotary_offset = message.rotary_offset();
@@ -28,16 +28,17 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(request.rotary(), request.precision(), limits));
   ApplyRotary call;
   call.precision = resolved.precision;
-  POSENC_ASSIGN_OR_RETURN(call.layout, (Choose<v1::Layout, Layout>("layout", request.layout(),
-                                                                   {{v1::LAYOUT_BSHD, Layout::kBSHD},
-                                                                    {v1::LAYOUT_BHSD, Layout::kBHSD},
-                                                                    {v1::LAYOUT_THD, Layout::kTHD}})));
-  POSENC_ASSIGN_OR_RETURN(call.direction, (Choose<v1::Direction, Direction>(
-                                              "direction", request.direction(),
-                                              {{v1::DIRECTION_UNSPECIFIED, Direction::kForward},
-                                               {v1::DIRECTION_FORWARD, Direction::kForward},
-                                               {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
-                                               {v1::DIRECTION_INVERSE, Direction::kInverse}})));
+  POSENC_ASSIGN_OR_RETURN(
+      call.layout,
+      (Choose<v1::Layout, Layout>(
+          "layout", request.layout(),
+          {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}, {v1::LAYOUT_THD, Layout::kTHD}})));
+  POSENC_ASSIGN_OR_RETURN(call.direction,
+                          (Choose<v1::Direction, Direction>("direction", request.direction(),
+                                                            {{v1::DIRECTION_UNSPECIFIED, Direction::kForward},
+                                                             {v1::DIRECTION_FORWARD, Direction::kForward},
+                                                             {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
+                                                             {v1::DIRECTION_INVERSE, Direction::kInverse}})));
   POSENC_ASSIGN_OR_RETURN(call.q, ReadOperand(reader, "q", request.q(), response->mutable_q()));
   if (request.has_k()) {
     POSENC_ASSIGN_OR_RETURN(call.k, ReadOperand(reader, "k", request.k(), response->mutable_k()));

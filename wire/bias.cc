@@ -86,10 +86,9 @@ absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
     case v1::Mask::FILL_NOT_SET: return InvalidArgument("MISSING", "fill", "", "give fill_kind or fill_value");
     case v1::Mask::kFillValue: mask.fill = message.fill_value(); break;
     case v1::Mask::kFillKind: {
-      POSENC_ASSIGN_OR_RETURN(const bool lowest, (Choose<v1::MaskFill, bool>(
-                                                     "fill_kind", message.fill_kind(),
-                                                     {{v1::MASK_FILL_NEGATIVE_INFINITY, false},
-                                                      {v1::MASK_FILL_LOWEST_FINITE, true}})));
+      POSENC_ASSIGN_OR_RETURN(const bool lowest, (Choose<v1::MaskFill, bool>("fill_kind", message.fill_kind(),
+                                                                             {{v1::MASK_FILL_NEGATIVE_INFINITY, false},
+                                                                              {v1::MASK_FILL_LOWEST_FINITE, true}})));
       if (lowest) {
         mask.fill = LowestFinite{};
       } else {
@@ -98,10 +97,10 @@ absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
       break;
     }
   }
-  POSENC_ASSIGN_OR_RETURN(mask.zero_fully_masked_rows,
-                          (Choose<v1::FullyMaskedRow, bool>("fully_masked_row", message.fully_masked_row(),
-                                                            {{v1::FULLY_MASKED_ROW_FILL, false},
-                                                             {v1::FULLY_MASKED_ROW_ZEROS, true}})));
+  POSENC_ASSIGN_OR_RETURN(
+      mask.zero_fully_masked_rows,
+      (Choose<v1::FullyMaskedRow, bool>("fully_masked_row", message.fully_masked_row(),
+                                        {{v1::FULLY_MASKED_ROW_FILL, false}, {v1::FULLY_MASKED_ROW_ZEROS, true}})));
   return mask;
 }
 

@@ -23,7 +23,8 @@ absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, 
   *values_left -= values;
   if (*values_left < 0) {
     return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
-                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) + " (max_plan_values)");
+                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) +
+                        " (max_plan_values)");
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 1) {
@@ -38,7 +39,8 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
                            int64_t* values_left, v1::AnswerInfo* info) {
   std::vector<RotaryPlan> plans;
   if (resolved.rotary) {
-    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, Lengths(request, *resolved.rotary, limits, values_left));
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                            Lengths(request, *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
       POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, resolved.rotary->Plan(length));
       plans.push_back(std::move(plan));
@@ -108,8 +110,8 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
       auto alibi = ReadAlibi({payloads, limits}, request.alibi());
       if (!alibi.ok()) return Within("alibi", alibi.status());
-      return Within("alibi", ExplainAlibi(*std::move(alibi), precision, {}, limits,
-                                          response->add_layers()->mutable_info()));
+      return Within("alibi",
+                    ExplainAlibi(*std::move(alibi), precision, {}, limits, response->add_layers()->mutable_info()));
     }
   }
   return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or alibi");

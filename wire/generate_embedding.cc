@@ -35,8 +35,8 @@ absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1
 
 }  // namespace
 
-absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const Payloads& payloads,
-                            const Limits& limits, v1::GenerateEmbeddingResponse* response) {
+absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::GenerateEmbeddingResponse* response) {
   const Reader reader{payloads, limits};
   if (!request.has_sinusoidal()) return InvalidArgument("MISSING", "method", "", "give sinusoidal");
   GenerateEmbedding call;

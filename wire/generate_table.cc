@@ -30,7 +30,8 @@ absl::StatusOr<int64_t> Rows(const v1::GenerateTableRequest& request, const Posi
     int64_t sum = 0;
     for (const PositionLine& line : segments->lines) {
       if (line.count < 0 || __builtin_add_overflow(sum, line.count, &sum)) {
-        return InvalidArgument("OUT_OF_RANGE", "positions.segments", "", "every count must be at least 0, the sum below 2^63");
+        return InvalidArgument("OUT_OF_RANGE", "positions.segments", "",
+                               "every count must be at least 0, the sum below 2^63");
       }
     }
     rows = sum;
@@ -48,9 +49,9 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
                                            const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(request.rotary(), request.precision(), limits));
   if (!resolved.rotary) {
-    return InvalidArgument("UNSUPPORTED", "rotary.model", "",
-                           fmt::format("layers of type \"{}\" have no rotary embedding, hence no table",
-                                       Quote(resolved.layer_type)));
+    return InvalidArgument(
+        "UNSUPPORTED", "rotary.model", "",
+        fmt::format("layers of type \"{}\" have no rotary embedding, hence no table", Quote(resolved.layer_type)));
   }
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
@@ -122,8 +123,8 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   stream.rows_per_tile =
       request.has_rows_per_tile() ? request.rows_per_tile() : std::max<int64_t>(tile_bytes / row_bytes, 1);
   POSENC_RETURN_IF_ERROR(CheckedBytes(*table, std::min(stream.rows_per_tile, stream.rows), limits).status());
-  stream.tile = [table, rows = stream.rows, rows_per_tile = stream.rows_per_tile](
-                    int64_t row_begin, v1::StreamTableResponse* response) {
+  stream.tile = [table, rows = stream.rows, rows_per_tile = stream.rows_per_tile](int64_t row_begin,
+                                                                                  v1::StreamTableResponse* response) {
     if (row_begin == 0) *response->mutable_info() = table->info;
     response->set_row_begin(row_begin);
     return RowsJob(*table, row_begin, std::min(rows_per_tile, rows - row_begin), response->mutable_cos(),

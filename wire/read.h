@@ -22,7 +22,8 @@
 
 namespace posenc::wire {
 
-// The pairs of equal values of a proto enum and one of ours; a proto value without a pair (_UNSPECIFIED) is not allowed.
+// The pairs of equal values of a proto enum and one of ours; a proto value without a pair (_UNSPECIFIED) is not
+// allowed.
 template <class Proto, class Ours>
 using EnumPairs = std::initializer_list<std::pair<Proto, Ours>>;
 
@@ -50,8 +51,8 @@ Proto Name(Ours value, const EnumPairs<Proto, Ours>& pairs) {
 }
 
 inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
-    {v1::DATA_TYPE_FP32, DType::kFP32},   {v1::DATA_TYPE_FP16, DType::kFP16},   {v1::DATA_TYPE_BF16, DType::kBF16},
-    {v1::DATA_TYPE_FP64, DType::kFP64},   {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
+    {v1::DATA_TYPE_FP32, DType::kFP32}, {v1::DATA_TYPE_FP16, DType::kFP16},   {v1::DATA_TYPE_BF16, DType::kBF16},
+    {v1::DATA_TYPE_FP64, DType::kFP64}, {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
     {v1::DATA_TYPE_BOOL, DType::kBOOL},
 };
 inline constexpr EnumPairs<v1::Pairing, Pairing> kPairings = {

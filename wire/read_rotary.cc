@@ -27,7 +27,8 @@ constexpr EnumPairs<v1::LongropeBranch, LongropeBranch> kBranches = {
     {v1::LONGROPE_BRANCH_LONG, LongropeBranch::kLong},
 };
 
-// The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps them.
+// The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps
+// them.
 struct FromMessage {
   const v1::RopeParameters& message;
   const google::protobuf::FieldDescriptor* Field(std::string_view name) const {
@@ -83,9 +84,9 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& mess
       RopeParameters parameters;
       parameters.rope_type = message.rope_parameters().rope_type();
       VisitFields(parameters, FromMessage{message.rope_parameters()});
-      POSENC_ASSIGN_OR_RETURN(parameters.longrope_branch,
-                              Choose("rope_parameters.longrope_branch", message.rope_parameters().longrope_branch(),
-                                     kBranches));
+      POSENC_ASSIGN_OR_RETURN(
+          parameters.longrope_branch,
+          Choose("rope_parameters.longrope_branch", message.rope_parameters().longrope_branch(), kBranches));
       settings.frequencies = std::move(parameters);
       break;
     }
@@ -153,7 +154,8 @@ absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std:
   }
   if (message.preset() == v1::PRECISION_PRESET_MODEL) {
     if (model) return *model;
-    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "needs a config.json that says whose");
+    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL",
+                           "needs a config.json that says whose");
   }
   return Choose<v1::PrecisionPreset, Precision>("precision.preset", message.preset(),
                                                 {{v1::PRECISION_PRESET_EXACT, kExactPrecision},

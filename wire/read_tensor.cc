@@ -40,7 +40,8 @@ template <class T>
 absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shape, std::vector<T> values) {
   if (shape.rank() == 1) return Matrix<T>{std::move(values), 1, shape.shape[0], true};
   if (shape.rank() == 2) return Matrix<T>{std::move(values), shape.shape[0], shape.shape[1], false};
-  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), ToString(shape.shape), "must have one axis or two");
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), ToString(shape.shape),
+                         "must have one axis or two");
 }
 
 }  // namespace
@@ -52,8 +53,9 @@ absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tens
   POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(field, shape, limits));
   const auto given = static_cast<int64_t>(payloads.Size(tensor));
   if (bytes != given) {
-    return InvalidArgument("MISMATCH", fmt::format("{}.data", field), fmt::format("{} bytes", given),
-                           fmt::format("shape {} of {} needs {}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
+    return InvalidArgument(
+        "MISMATCH", fmt::format("{}.data", field), fmt::format("{} bytes", given),
+        fmt::format("shape {} of {} needs {}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
   }
   return shape;
 }
@@ -106,8 +108,8 @@ absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message) co
       PositionSegments segments;
       for (const v1::PositionSegment& segment : message.segments().segment()) {
         if (!segment.has_line()) {
-          return InvalidArgument("MISSING", fmt::format("positions.segments.segment[{}].kind", segments.lines.size()), "",
-                                 "give line");
+          return InvalidArgument("MISSING", fmt::format("positions.segments.segment[{}].kind", segments.lines.size()),
+                                 "", "give line");
         }
         const v1::PositionLine& line = segment.line();
         segments.lines.push_back({line.count(), line.start(), line.has_step() ? line.step() : 1.0});

@@ -18,7 +18,7 @@ struct ResolvedRotary {
   Precision precision;
   std::string layer_type;
   std::vector<Note> notes;
-  bool scales_softmax = true;    // whether the settings' owner multiplies its softmax scale
+  bool scales_softmax = true;  // whether the settings' owner multiplies its softmax scale
 };
 
 absl::StatusOr<ResolvedRotary> ResolveRotary(const v1::RotarySource& source, const v1::Precision& precision,

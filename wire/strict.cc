@@ -55,9 +55,9 @@ absl::Status RejectUnknown(const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
-    return InvalidArgument("UNKNOWN_FIELD", "", "",
-                           absl::StrCat(message.GetDescriptor()->full_name(), " has no field ",
-                                        unknown.field(0).number()));
+    return InvalidArgument(
+        "UNKNOWN_FIELD", "", "",
+        absl::StrCat(message.GetDescriptor()->full_name(), " has no field ", unknown.field(0).number()));
   }
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);

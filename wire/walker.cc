@@ -18,10 +18,10 @@ using google::protobuf::FieldDescriptor;
 
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLength = 2, kStartGroup = 3, kEndGroup = 4, kFixed32 = 5 };
 
-constexpr int kMaxDepth = 100;         // protobuf's own default
-constexpr size_t kLengthBytes = 5;     // a rewritten length: a varint padded to the longest that protobuf reads
-constexpr size_t kTicketBytes = 4;     // little-endian
-constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();  // the whole input's
+constexpr int kMaxDepth = 100;      // protobuf's own default
+constexpr size_t kLengthBytes = 5;  // a rewritten length: a varint padded to the longest that protobuf reads
+constexpr size_t kTicketBytes = 4;  // little-endian
+constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();          // the whole input's
 constexpr uint64_t kMaxLength = std::numeric_limits<int32_t>::max() - 16;  // protobuf refuses longer fields
 
 // A varint as it stands on the wire.
@@ -199,8 +199,8 @@ class Walk {
   const Descriptor* root_;
   const absl::flat_hash_set<const Descriptor*>& carriers_;
   const size_t max_copied_bytes_;
-  std::string_view chunk_;   // of the input, not yet consumed
-  uint64_t position_ = 0;    // of chunk_'s first byte in the input
+  std::string_view chunk_;  // of the input, not yet consumed
+  uint64_t position_ = 0;   // of chunk_'s first byte in the input
   Stripped result_;
   absl::Status failure_;
 };

@@ -44,7 +44,7 @@ inline constexpr bool kNativeFloat16 = false;
 inline constexpr bool kNativeFloat16 = true;
 #endif
 template <class Format>
-inline constexpr bool kNative = kNativeFloat16 && std::is_same_v<Format, Float16>;
+inline constexpr bool kNative = (kNativeFloat16 && std::is_same_v<Format, Float16>);
 
 // Whether a vector of this tag is shorter than a register. Highway accesses such a vector as an object of an ordinary
 // type, which would have to be aligned; here it goes through an integer of its size.

@@ -31,8 +31,7 @@ HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D
   const auto zero = hn::Zero(d);
   const auto keys = hn::LoadU(d64, work.key_positions + key);
   const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, query_position)));
-  const auto slope =
-      hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
+  const auto slope = hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
   // Adding zero turns -0 into +0 and changes nothing else.
   const auto bias = hn::Add(hn::Mul(slope, distance), zero);
   if (work.bias_dtype == DType::kBF16) return RoundLanes(BFloat16(), d, bias);
@@ -49,8 +48,8 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
   auto flags = hn::Set(d, 1.0f);
   if (work.mask_key_positions != nullptr) {
     const auto position = hn::LoadU(d64, work.mask_key_positions + key);
-    const auto hidden = hn::Or(hn::Lt(position, hn::Set(d64, row.lowest_visible)),
-                               hn::Gt(position, hn::Set(d64, row.highest_visible)));
+    const auto hidden =
+        hn::Or(hn::Lt(position, hn::Set(d64, row.lowest_visible)), hn::Gt(position, hn::Set(d64, row.highest_visible)));
     // Masks have the width of their lanes; a number can be narrowed.
     flags = NarrowToFloat(d64, hn::IfThenZeroElse(hidden, hn::Set(d64, 1.0)));
   }

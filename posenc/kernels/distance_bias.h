@@ -23,10 +23,10 @@ namespace posenc {
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 struct DistanceBias {
-  DType dtype;                      // of scores and out: FP32, FP16 or BF16
-  Rounding rounding;                // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
-  size_t queries;                   // Sq
-  size_t keys;                      // Sk
+  DType dtype;        // of scores and out: FP32, FP16 or BF16
+  Rounding rounding;  // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
+  size_t queries;     // Sq
+  size_t keys;        // Sk
   const double* query_positions;    // [Sq] for the distance; finite, as all positions
   const double* key_positions;      // [Sk] for the distance
   float past_slope;                 // finite

@@ -25,12 +25,9 @@ struct NarrowFormat {
 
 inline NarrowFormat NarrowFormatOf(DType dtype) {
   switch (dtype) {
-    case DType::kFP16:
-      return {0x1p-14, 0x1.8p42};
-    case DType::kBF16:
-      return {0x1p-126, 0x1.8p45};
-    default:
-      return {0x1p-126, 0x1.8p29};  // FP32
+    case DType::kFP16: return {0x1p-14, 0x1.8p42};
+    case DType::kBF16: return {0x1p-126, 0x1.8p45};
+    default: return {0x1p-126, 0x1.8p29};  // FP32
   }
 }
 

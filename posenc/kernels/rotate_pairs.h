@@ -24,24 +24,24 @@ enum class Rounding {
 };
 
 struct RotatePairs {
-  DType dtype;                      // of x and y: FP32, FP16 or BF16
-  size_t head_dim;                  // D: elements of one head row
-  size_t rotary_offset = 0;         // first rotated element of a head row
-  size_t pairs;                     // rotary_dim / 2; rotary_offset + 2*pairs <= head_dim
+  DType dtype;               // of x and y: FP32, FP16 or BF16
+  size_t head_dim;           // D: elements of one head row
+  size_t rotary_offset = 0;  // first rotated element of a head row
+  size_t pairs;              // rotary_dim / 2; rotary_offset + 2*pairs <= head_dim
   Pairing input_pairing;
   Pairing output_pairing;
   Rounding rounding;
 
-  DType table_dtype;                // of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
-  const void* cos;                  // [tokens, pairs], row-major
-  const void* sin;                  // [tokens, pairs]; negated by the caller for the reverse direction
+  DType table_dtype;  // of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
+  const void* cos;    // [tokens, pairs], row-major
+  const void* sin;    // [tokens, pairs]; negated by the caller for the reverse direction
 
-  const std::byte* x;               // may be equal to y (in place), else must not overlap it
+  const std::byte* x;  // may be equal to y (in place), else must not overlap it
   std::byte* y;
-  size_t tokens;                    // rows of the table
+  size_t tokens;  // rows of the table
   size_t heads;
-  size_t token_stride;              // bytes from one token's first head row to the next token's
-  size_t head_stride;               // bytes from one head row to the next of the same token
+  size_t token_stride;  // bytes from one token's first head row to the next token's
+  size_t head_stride;   // bytes from one head row to the next of the same token
 };
 
 // Rotates the head rows of tokens [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab.

@@ -190,24 +190,18 @@ FillFunction FillFunctionFor(const SinCosRows& work) {
   switch (work.frequencies) {
     case Frequencies::kExact:
       return work.dtype == DType::kFP64 ? FillTile<Frequencies::kExact, true> : FillTile<Frequencies::kExact, false>;
-    case Frequencies::kFloat32:
-      return FillTile<Frequencies::kFloat32, false>;
-    case Frequencies::kFloat64:
-      return FillTile<Frequencies::kFloat64, true>;
+    case Frequencies::kFloat32: return FillTile<Frequencies::kFloat32, false>;
+    case Frequencies::kFloat64: return FillTile<Frequencies::kFloat64, true>;
   }
   __builtin_unreachable();
 }
 
 StoreFunction StoreFunctionFor(DType dtype) {
   switch (dtype) {
-    case DType::kFP64:
-      return StoreTile<DType::kFP64>;
-    case DType::kFP16:
-      return StoreTile<DType::kFP16>;
-    case DType::kBF16:
-      return StoreTile<DType::kBF16>;
-    default:
-      return StoreTile<DType::kFP32>;
+    case DType::kFP64: return StoreTile<DType::kFP64>;
+    case DType::kFP16: return StoreTile<DType::kFP16>;
+    case DType::kBF16: return StoreTile<DType::kBF16>;
+    default: return StoreTile<DType::kFP32>;
   }
 }
 

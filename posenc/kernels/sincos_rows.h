@@ -25,15 +25,15 @@ enum class Frequencies { kExact, kFloat64, kFloat32 };
 
 struct SinCosRows {
   Frequencies frequencies;
-  DType dtype;                 // of cos and sin: FP32, FP16, BF16 or FP64
-  const double* positions;     // [rows], any finite value, negative and fractional included
-  const double* inv_freq;      // [pairs], finite
+  DType dtype;              // of cos and sin: FP32, FP16, BF16 or FP64
+  const double* positions;  // [rows], any finite value, negative and fractional included
+  const double* inv_freq;   // [pairs], finite
   size_t rows;
   size_t pairs;
-  double scale = 1.0;          // a: finite
-  bool divide = false;         // divide by a (which is not 0 then) instead of multiplying
-  void* cos;                   // [rows, pairs] of dtype, row-major
-  void* sin;                   // [rows, pairs]
+  double scale = 1.0;   // a: finite
+  bool divide = false;  // divide by a (which is not 0 then) instead of multiplying
+  void* cos;            // [rows, pairs] of dtype, row-major
+  void* sin;            // [rows, pairs]
 };
 
 // Computes rows [begin, end). Thread-safe for disjoint ranges. The same bytes on every CPU target.

@@ -36,14 +36,10 @@ struct Format {
 
 Format FormatOf(DType dtype) {
   switch (dtype) {
-    case DType::kFP32:
-      return {24, -149, 0x1p128};
-    case DType::kFP16:
-      return {11, -24, 0x1p16};
-    case DType::kBF16:
-      return {8, -133, 0x1p128};
-    default:
-      return {53, -1074, std::numeric_limits<double>::infinity()};
+    case DType::kFP32: return {24, -149, 0x1p128};
+    case DType::kFP16: return {11, -24, 0x1p16};
+    case DType::kBF16: return {8, -133, 0x1p128};
+    default: return {53, -1074, std::numeric_limits<double>::infinity()};
   }
 }
 
@@ -110,27 +106,22 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
 
 DType FirstRounding(const SinCosRows& work) {
   switch (work.frequencies) {
-    case Frequencies::kExact:
-      return work.dtype;
-    case Frequencies::kFloat32:
-      return DType::kFP32;
-    case Frequencies::kFloat64:
-      return DType::kFP64;
+    case Frequencies::kExact: return work.dtype;
+    case Frequencies::kFloat32: return DType::kFP32;
+    case Frequencies::kFloat64: return DType::kFP64;
   }
   __builtin_unreachable();
 }
 
 CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq) {
   switch (work.frequencies) {
-    case Frequencies::kExact:
-      return RoundedSinCos(position, inv_freq, work.scale, work.divide, work.dtype);
+    case Frequencies::kExact: return RoundedSinCos(position, inv_freq, work.scale, work.divide, work.dtype);
     case Frequencies::kFloat32: {
       const double position32 = static_cast<float>(position);
       const float angle = static_cast<float>(position32 * inv_freq);  // exact, then rounded
       return RoundedSinCos(angle, 1.0, 1.0, false, DType::kFP32);
     }
-    case Frequencies::kFloat64:
-      return RoundedSinCos(position * inv_freq, 1.0, 1.0, false, DType::kFP64);
+    case Frequencies::kFloat64: return RoundedSinCos(position * inv_freq, 1.0, 1.0, false, DType::kFP64);
   }
   __builtin_unreachable();
 }

@@ -54,8 +54,8 @@ absl::Status ForceCpuTarget(std::string_view name) {
     return absl::OkStatus();
   }
   const std::string choices = absl::StrJoin(SupportedCpuTargets(), ", ");
-  return absl::InvalidArgumentError(absl::StrCat("CPU target \"", std::string(name),
-                                                 "\" is unknown or not supported here; choices: ", choices));
+  return absl::InvalidArgumentError(
+      absl::StrCat("CPU target \"", std::string(name), "\" is unknown or not supported here; choices: ", choices));
 }
 
 absl::Status ForceCpuTargetFromEnvironment() {

@@ -21,9 +21,10 @@ RopeMethod DefaultRope() {
       .complete = [](RopeParameters&, const RopeInput&) { return absl::OkStatus(); },
       .needs_seq_len = NeverNeedsSeqLen,
       .branch = NoBranch,
-      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
-        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
-      },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+          },
   };
 }
 

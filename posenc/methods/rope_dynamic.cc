@@ -53,9 +53,10 @@ RopeMethod DynamicRope() {
       .complete = Complete,
       .needs_seq_len = [](const RopeParameters&) { return true; },
       .branch = [](const RopeInput& input) -> std::string_view { return Scaled(input) ? "scaled" : "unscaled"; },
-      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
-        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
-      },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+          },
   };
 }
 

@@ -74,14 +74,15 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
 RopeMethod LongropeRope() {
   return {
       .rope_type = "longrope",
-      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor",
-                "longrope_branch"},
+      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor",
+                "short_factor", "long_factor", "longrope_branch"},
       .complete = Complete,
       .needs_seq_len = [](const RopeParameters& p) { return p.longrope_branch == LongropeBranch::kBySeqLen; },
       .branch = [](const RopeInput& input) -> std::string_view { return Long(input) ? "long" : "short"; },
-      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
-        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
-      },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+          },
   };
 }
 

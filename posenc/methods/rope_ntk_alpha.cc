@@ -38,9 +38,10 @@ RopeMethod NtkAlphaRope() {
       .complete = Complete,
       .needs_seq_len = NeverNeedsSeqLen,
       .branch = NoBranch,
-      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
-        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
-      },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+          },
   };
 }
 

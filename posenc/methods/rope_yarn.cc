@@ -82,7 +82,8 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "yarn"));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   if (*p.rope_theta == 1) {
-    return InvalidArgument("OUT_OF_RANGE", "rope_theta", "1", "rope_type \"yarn\" divides by ln(rope_theta): must not be 1");
+    return InvalidArgument("OUT_OF_RANGE", "rope_theta", "1",
+                           "rope_type \"yarn\" divides by ln(rope_theta): must not be 1");
   }
   if (!p.beta_fast) p.beta_fast = 32;
   if (!p.beta_slow) p.beta_slow = 1;
@@ -99,14 +100,15 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
 RopeMethod YarnRope() {
   return {
       .rope_type = "yarn",
-      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
-                "mscale_all_dim", "truncate"},
+      .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor",
+                "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"},
       .complete = Complete,
       .needs_seq_len = NeverNeedsSeqLen,
       .branch = NoBranch,
-      .evaluate = [](Frequencies arithmetic, const RopeInput& input) {
-        return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
-      },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+          },
   };
 }
 

@@ -7,7 +7,8 @@
 
 namespace posenc {
 
-// Fills in defaults; INVALID_ARGUMENT for what the convention does not read or cannot take. token_valid is not looked at.
+// Fills in defaults; INVALID_ARGUMENT for what the convention does not read or cannot take. token_valid is not looked
+// at.
 absl::Status Complete(SinusoidalSettings& settings);
 
 // w_k for k = 0 .. floor(dim/2)-1, of completed settings. In float32 and float64 by the chain of the convention's own

@@ -13,11 +13,12 @@
 
 namespace posenc {
 
-// INVALID_ARGUMENT (field "config_json") unless the text is one JSON object: UTF-8, within the size limit, nested at most
-// 64 deep, without duplicate keys, and with numbers that a float64 can hold.
+// INVALID_ARGUMENT (field "config_json") unless the text is one JSON object: UTF-8, within the size limit, nested at
+// most 64 deep, without duplicate keys, and with numbers that a float64 can hold.
 absl::StatusOr<nlohmann::json> ParseConfigJson(std::string_view text, const Limits& limits);
 
-// Reads fields of one object by name. null counts as absent; a value of another type is INVALID_ARGUMENT naming the path.
+// Reads fields of one object by name. null counts as absent; a value of another type is INVALID_ARGUMENT naming the
+// path.
 class ConfigObject {
  public:
   // `path` is how messages call the object: "" or "text_config", "rope_scaling", ...; `json` must outlive this.

@@ -21,8 +21,9 @@ absl::StatusOr<ConfigObject> SelectComponent(const nlohmann::json& file, const s
   const ConfigObject whole("", file);
   POSENC_ASSIGN_OR_RETURN(const auto text, whole.Object("text_config"));
   if (!component.empty() && component != "text") {
-    return InvalidArgument("UNKNOWN_VALUE", "component", component,
-                           text ? "this file has the component \"text\"" : "this file has no such component: leave it out");
+    return InvalidArgument(
+        "UNKNOWN_VALUE", "component", component,
+        text ? "this file has the component \"text\"" : "this file has no such component: leave it out");
   }
   return text ? *text : whole;
 }
@@ -36,16 +37,17 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
     part.type = *known;
   } else {
     if (!source.input_pairing) {
-      return InvalidArgument("MISSING", "input_pairing", "",
-                             fmt::format("model_type \"{}\" is not known: say PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT, "
-                                         "and the file is read by the general rules",
-                                         Quote(name.value_or(""))));
+      return InvalidArgument(
+          "MISSING", "input_pairing", "",
+          fmt::format("model_type \"{}\" is not known: say PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT, "
+                      "and the file is read by the general rules",
+                      Quote(name.value_or(""))));
     }
     part.type = *FindModelType("llama");
     part.type.partial = Partial::kHonoured;
     part.Say("UNKNOWN_MODEL_TYPE", config.Path("model_type"),
-              fmt::format("\"{}\" is not known: read by the general rules, with the pairing of the request",
-                          Quote(name.value_or(""))));
+             fmt::format("\"{}\" is not known: read by the general rules, with the pairing of the request",
+                         Quote(name.value_or(""))));
   }
   if (part.type.reads_interleave) {
     POSENC_ASSIGN_OR_RETURN(const auto interleave, config.Bool("rope_interleave"));
@@ -118,10 +120,13 @@ absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const 
       return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
                              fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
     }
-  } else if (part.type.layers == Layers::kLocalGlobal && !blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
+  } else if (part.type.layers == Layers::kLocalGlobal && !blocks.empty() &&
+             part.config.Find("rope_scaling") == nullptr) {
     // These classes look for blocks by layer type in rope_parameters, and for one block in rope_scaling only.
-    part.Say("NOT_USED", "rope_parameters", fmt::format("model_type \"{}\" reads blocks by layer type there, and this is "
-                                                        "one for all: default blocks are taken", part.type.model_type));
+    part.Say("NOT_USED", "rope_parameters",
+             fmt::format("model_type \"{}\" reads blocks by layer type there, and this is "
+                         "one for all: default blocks are taken",
+                         part.type.model_type));
   } else if (!blocks.empty() && !local) {
     result.block = blocks[0].second;
   } else if (blocks.empty() && part.type.block) {

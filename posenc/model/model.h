@@ -24,17 +24,17 @@ struct ModelSource {
 
 // Layers that share their settings. At most one of rotary and alibi is there; neither: no positional encoding.
 struct ModelLayers {
-  std::vector<uint32_t> layer_index;     // empty where the file does not say how many layers there are
-  std::string layer_type;                // empty where all layers are the same
+  std::vector<uint32_t> layer_index;  // empty where the file does not say how many layers there are
+  std::string layer_type;             // empty where all layers are the same
   std::optional<RotarySettings> rotary;
   std::optional<AlibiSettings> alibi;
-  Precision precision;                   // the model class's own
-  bool scales_softmax = false;           // see ModelType
+  Precision precision;          // the model class's own
+  bool scales_softmax = false;  // see ModelType
   std::vector<Note> notes;
 };
 
-// All of a model's settings, by layer type. INVALID_ARGUMENT naming the field of the file that is missing, unknown, out of
-// range or in conflict with another.
+// All of a model's settings, by layer type. INVALID_ARGUMENT naming the field of the file that is missing, unknown, out
+// of range or in conflict with another.
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits);
 
 // The one that the source's layer selects; where none is chosen and there are several, INVALID_ARGUMENT lists them.

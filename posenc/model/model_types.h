@@ -29,7 +29,7 @@ struct ModelType {
   std::string_view model_type;
   Pairing input_pairing;
   Pairing output_pairing;
-  Precision precision;          // PRECISION_PRESET_MODEL
+  Precision precision;  // PRECISION_PRESET_MODEL
   double rope_theta = 10000;
   Partial partial = Partial::kIgnored;
   double partial_rotary_factor = 1;
@@ -41,7 +41,7 @@ struct ModelType {
   // The class's own block, where the file has none.
   std::optional<RopeParameters> block;
   HeadWidth head_width = HeadWidth::kHeadDim;
-  int64_t head_dim = 0;         // 0: no default but hidden_size / num_attention_heads
+  int64_t head_dim = 0;  // 0: no default but hidden_size / num_attention_heads
   Layers layers = Layers::kUniform;
   int64_t sliding_pattern = 0;  // every n-th layer is full_attention, where layer_types is absent
   double local_rope_theta = 0;  // of sliding_attention under kLocalGlobal
@@ -49,7 +49,7 @@ struct ModelType {
   // 1 + field * ln(1 + floor(position / L0)).
   std::string_view query_scale_field = "";
   bool reads_interleave = false;  // rope_interleave false: q and k come half-split
-  bool scales_softmax = false;  // multiplies the softmax scale by m(s, mscale_all_dim)^2
+  bool scales_softmax = false;    // multiplies the softmax scale by m(s, mscale_all_dim)^2
   ModelAlibi alibi = ModelAlibi::kNone;
 };
 

@@ -13,7 +13,7 @@ namespace posenc {
 
 struct Part {
   ConfigObject config;
-  ModelType type;        // of an unknown model_type: Llama-like, with the caller's pairing
+  ModelType type;  // of an unknown model_type: Llama-like, with the caller's pairing
   bool known;
   std::vector<Note> notes;
 

@@ -23,7 +23,7 @@ absl::StatusOr<AlibiSettings> AlibiOf(Part& part) {
   if (part.type.alibi == ModelAlibi::kFalcon) {
     alibi.bias_dtype = DType::kBF16;
     part.Say("ADDED_BEFORE_SCALING", "alibi",
-              "Falcon's bias is bfloat16 and is added to q.k before the scaling by 1/sqrt(head_dim)");
+             "Falcon's bias is bfloat16 and is added to q.k before the scaling by 1/sqrt(head_dim)");
   }
   return alibi;
 }

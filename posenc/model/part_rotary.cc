@@ -60,7 +60,8 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
   }
 
   if (part.type.model_type == "hunyuan_v1_dense" && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
-    part.Say("RENAMED", "rope_type", "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
+    part.Say("RENAMED", "rope_type",
+             "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
     const RopeParameters written = std::move(p);
     p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
     p.alpha = written.alpha;
@@ -132,7 +133,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, double clas
                                          part.type.model_type, Quote(p.rope_type)));
     }
     part.Say("NOT_USED", "partial_rotary_factor",
-              fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.model_type));
+             fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.model_type));
     p.partial_rotary_factor.reset();
   }
   const RopeMethod* method = FindRopeMethod(p.rope_type);

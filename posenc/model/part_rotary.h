@@ -7,8 +7,8 @@
 
 namespace posenc {
 
-// class_theta: the class's rope_theta for these layers. flat: one block serves all layers. Departures from the letter of
-// the file become notes of the part.
+// class_theta: the class's rope_theta for these layers. flat: one block serves all layers. Departures from the letter
+// of the file become notes of the part.
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, double class_theta, bool flat);
 
 }  // namespace posenc

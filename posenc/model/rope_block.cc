@@ -11,7 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-// The block with its old key `type` renamed, and without nulls, so that two spellings of the same settings compare equal.
+// The block with its old key `type` renamed, and without nulls, so that two spellings of the same settings compare
+// equal.
 absl::StatusOr<json> Canonical(const ConfigObject& block) {
   json canonical = json::object();
   for (const auto& [key, value] : block.tree().items()) {
@@ -61,9 +62,9 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view 
   });
   for (const auto& [key, value] : block.tree().items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      return InvalidArgument("UNKNOWN_FIELD", block.Path(key), "",
-                             fmt::format("is not a field that rope_type \"{}\" is known to have",
-                                         Quote(result.parameters.rope_type)));
+      return InvalidArgument(
+          "UNKNOWN_FIELD", block.Path(key), "",
+          fmt::format("is not a field that rope_type \"{}\" is known to have", Quote(result.parameters.rope_type)));
     }
   }
   return result;

@@ -1,4 +1,5 @@
-// The scaling block of a config.json, in its old (`rope_scaling`, `type`) and new (`rope_parameters`, `rope_type`) spelling.
+// The scaling block of a config.json, in its old (`rope_scaling`, `type`) and new (`rope_parameters`, `rope_type`)
+// spelling.
 #pragma once
 
 #include <optional>
@@ -19,12 +20,13 @@ struct RopeBlock {
   bool has_other_field = false;
 };
 
-// The file's blocks: one for all layers (key ""), or one a layer type. Empty if there is none. A null block of a layer type
-// is kept as nullopt: layers without rope.
+// The file's blocks: one for all layers (key ""), or one a layer type. Empty if there is none. A null block of a layer
+// type is kept as nullopt: layers without rope.
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
-// INVALID_ARGUMENT naming the field: one that is unknown (never ignored), of the wrong type, or two spellings that disagree.
-// `other_field`, if not empty, is known as well and skipped: the model's class reads it, but not for the rotation.
+// INVALID_ARGUMENT naming the field: one that is unknown (never ignored), of the wrong type, or two spellings that
+// disagree. `other_field`, if not empty, is known as well and skipped: the model's class reads it, but not for the
+// rotation.
 absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::string_view other_field);
 
 }  // namespace posenc

@@ -17,14 +17,10 @@ struct IeeeFormat {
 
 IeeeFormat FormatOf(DType dtype) {
   switch (dtype) {
-    case DType::kFP16:
-      return {11, -23, 16};
-    case DType::kBF16:
-      return {8, -132, 128};
-    case DType::kFP32:
-      return {24, -148, 128};
-    default:
-      return {53, -1073, 1024};
+    case DType::kFP16: return {11, -23, 16};
+    case DType::kBF16: return {8, -132, 128};
+    case DType::kFP32: return {24, -148, 128};
+    default: return {53, -1073, 1024};
   }
 }
 
@@ -82,8 +78,7 @@ OracleEntry Exact(double position, double inv_freq, double scale, bool divide, D
 
 OracleEntry SinCosOracle(const SinCosRows& work, double position, double inv_freq, int bits) {
   switch (work.frequencies) {
-    case Frequencies::kExact:
-      return Exact(position, inv_freq, work.scale, work.divide, work.dtype, bits);
+    case Frequencies::kExact: return Exact(position, inv_freq, work.scale, work.divide, work.dtype, bits);
     case Frequencies::kFloat32: {
       const float angle = static_cast<float>(position) * static_cast<float>(inv_freq);
       const OracleEntry plain = Exact(angle, 1.0, 1.0, false, DType::kFP32, bits);

@@ -16,18 +16,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 float Cell(v1::AlibiForm form, float slope, float future_slope, double i, double j, int64_t key_length) {
   const auto distance = static_cast<float>(j - i);
   switch (form) {
-    case v1::ALIBI_FORM_BLOOM:
-      return slope * static_cast<float>(j);
-    case v1::ALIBI_FORM_MPT:
-      return slope * static_cast<float>(j - static_cast<double>(key_length - 1));
-    case v1::ALIBI_FORM_SYMMETRIC:
-      return -slope * std::abs(distance);
-    case v1::ALIBI_FORM_CAUSAL:
-      return distance <= 0 ? slope * distance : 0.0f;
-    case v1::ALIBI_FORM_ASYMMETRIC:
-      return distance <= 0 ? slope * distance : -future_slope * distance;
-    default:
-      return NAN;
+    case v1::ALIBI_FORM_BLOOM: return slope * static_cast<float>(j);
+    case v1::ALIBI_FORM_MPT: return slope * static_cast<float>(j - static_cast<double>(key_length - 1));
+    case v1::ALIBI_FORM_SYMMETRIC: return -slope * std::abs(distance);
+    case v1::ALIBI_FORM_CAUSAL: return distance <= 0 ? slope * distance : 0.0f;
+    case v1::ALIBI_FORM_ASYMMETRIC: return distance <= 0 ? slope * distance : -future_slope * distance;
+    default: return NAN;
   }
 }
 

@@ -41,20 +41,13 @@ auto Call(const Request& request, const Limits& limits = {}) -> absl::StatusOr<d
 
 inline v1::DataType Wire(DType dtype) {
   switch (dtype) {
-    case DType::kFP32:
-      return v1::DATA_TYPE_FP32;
-    case DType::kFP16:
-      return v1::DATA_TYPE_FP16;
-    case DType::kBF16:
-      return v1::DATA_TYPE_BF16;
-    case DType::kFP64:
-      return v1::DATA_TYPE_FP64;
-    case DType::kINT32:
-      return v1::DATA_TYPE_INT32;
-    case DType::kINT64:
-      return v1::DATA_TYPE_INT64;
-    case DType::kBOOL:
-      return v1::DATA_TYPE_BOOL;
+    case DType::kFP32: return v1::DATA_TYPE_FP32;
+    case DType::kFP16: return v1::DATA_TYPE_FP16;
+    case DType::kBF16: return v1::DATA_TYPE_BF16;
+    case DType::kFP64: return v1::DATA_TYPE_FP64;
+    case DType::kINT32: return v1::DATA_TYPE_INT32;
+    case DType::kINT64: return v1::DATA_TYPE_INT64;
+    case DType::kBOOL: return v1::DATA_TYPE_BOOL;
   }
   __builtin_unreachable();
 }

@@ -107,8 +107,8 @@ std::vector<Real> AroundBoundaries(DType dtype) {
   std::vector<Real> values;
   for (uint32_t element = 1; element <= InfinityOf(dtype); ++element) {
     const Real middle = static_cast<Real>(MiddleBelow(dtype, element));
-    for (Real value : {std::nextafter(middle, Real{0}), middle,
-                       std::nextafter(middle, std::numeric_limits<Real>::infinity())}) {
+    for (Real value :
+         {std::nextafter(middle, Real{0}), middle, std::nextafter(middle, std::numeric_limits<Real>::infinity())}) {
       values.push_back(value);
       values.push_back(-value);
     }
@@ -172,8 +172,15 @@ TEST(ConvertTest, ConvertsBetweenFloatAndDouble) {
   AppendEveryExponent<float, uint32_t>(random, floats);
   CheckConvert(DType::kFP32, DType::kFP64, floats);
   // The middle between the largest float and 2^128 and its neighbours, half the smallest subnormal and its neighbours.
-  std::vector<double> doubles = {0x1.ffffffp127, 0x1.fffffefffffffp127, 0x1.ffffff0000001p127, 0x1p1023, 0x1p-150,
-                                 0x1.0000000000001p-150, 0x1.fffffffffffffp-151, 0x1p-1074, 0.0};
+  std::vector<double> doubles = {0x1.ffffffp127,
+                                 0x1.fffffefffffffp127,
+                                 0x1.ffffff0000001p127,
+                                 0x1p1023,
+                                 0x1p-150,
+                                 0x1.0000000000001p-150,
+                                 0x1.fffffffffffffp-151,
+                                 0x1p-1074,
+                                 0.0};
   for (size_t n = doubles.size(); n > 0; --n) doubles.push_back(-doubles[n - 1]);
   AppendEveryExponent<double, uint64_t>(random, doubles);
   CheckConvert(DType::kFP64, DType::kFP32, doubles);

@@ -36,8 +36,16 @@ inline void FillWithElements(DType dtype, std::mt19937_64& random, std::byte* to
   const double largest = half ? 65504 : dtype == DType::kBF16 ? 0x1.fep127 : std::numeric_limits<float>::max();
   const double tiny = half ? 0x1p-24 : dtype == DType::kBF16 ? 0x1p-133 : 0x1p-149;
   const double normal = half ? 0x1p-14 : 0x1p-126;
-  const double specials[] = {0.0, 1.0, largest, largest / 2, tiny, 3 * tiny, normal, normal - tiny,
-                             std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+  const double specials[] = {0.0,
+                             1.0,
+                             largest,
+                             largest / 2,
+                             tiny,
+                             3 * tiny,
+                             normal,
+                             normal - tiny,
+                             std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()};
   const size_t element = SizeOf(dtype);
   for (size_t i = 0; i < count; ++i, to += element) {
     const uint64_t draw = random();

@@ -123,7 +123,8 @@ TEST(GoldenRotaryFiles, CoverAllScalingsAndManyModels) {
     configs.insert(file["config"]);
     for (const json& record : file["records"]) scalings.insert(record["rope_type"]);
   }
-  EXPECT_THAT(scalings, testing::ElementsAre("default", "dynamic", "linear", "llama3", "longrope", "ntk_alpha", "yarn"));
+  EXPECT_THAT(scalings,
+              testing::ElementsAre("default", "dynamic", "linear", "llama3", "longrope", "ntk_alpha", "yarn"));
   EXPECT_GE(configs.size(), 12u);
 }
 

@@ -195,7 +195,8 @@ TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
 
 // GPT-NeoX knows no other names, and no other class knows these.
 TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
-  const std::string both = R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
+  const std::string both =
+      R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
       "head_dim": 64})";
   const auto neox = Read(R"({"model_type": "gpt_neox", )" + both);
   EXPECT_EQ(ParametersOf(neox[0]).rope_theta, 2e4);

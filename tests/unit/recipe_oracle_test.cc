@@ -42,15 +42,9 @@ void ExpectEqualInAllArithmetics(const RotarySettings& settings, int64_t seq_len
     const auto plan = rotary->Plan(seq_len);
     ASSERT_THAT(plan, IsOk());
     switch (arithmetic) {
-      case Frequencies::kExact:
-        ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, *plan);
-        break;
-      case Frequencies::kFloat64:
-        ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, *plan);
-        break;
-      case Frequencies::kFloat32:
-        ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, *plan);
-        break;
+      case Frequencies::kExact: ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, *plan); break;
+      case Frequencies::kFloat64: ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, *plan); break;
+      case Frequencies::kFloat32: ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, *plan); break;
     }
   }
 }
@@ -69,9 +63,7 @@ TEST_P(RecipeOfModel, Equal) {
   }
 }
 
-std::vector<std::string> Configs() {
-  return golden::List("configs");
-}
+std::vector<std::string> Configs() { return golden::List("configs"); }
 
 INSTANTIATE_TEST_SUITE_P(Models, RecipeOfModel, testing::ValuesIn(Configs()), [](const auto& instance) {
   std::string name = instance.param;
@@ -88,7 +80,8 @@ class RandomParameters {
     RopeParameters p{.rope_type = rope_type, .rope_theta = std::exp(Uniform(std::log(50.0), std::log(1e8)))};
     RotarySettings settings{.rotary_dim = 2 * Integer(2, 40), .input_pairing = Pairing::kHalfSplit};
     if (rope_type == "ntk_alpha") p.alpha = Uniform(1, 1000);
-    if (rope_type != "default" && rope_type != "ntk_alpha") p.factor = Coin() ? Uniform(1, 64) : static_cast<double>(Integer(1, 64));
+    if (rope_type != "default" && rope_type != "ntk_alpha")
+      p.factor = Coin() ? Uniform(1, 64) : static_cast<double>(Integer(1, 64));
     if (rope_type == "dynamic") settings.max_position_embeddings = static_cast<double>(Integer(1000, 100000));
     if (rope_type == "yarn" || rope_type == "longrope" || rope_type == "llama3") {
       p.original_max_position_embeddings = static_cast<double>(Integer(1000, 100000));

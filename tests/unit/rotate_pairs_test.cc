@@ -179,7 +179,10 @@ TEST(RotatePairsTest, IsNotFused) {
 
 // A float64 table's result just above the middle between two values of T must not be rounded to the middle first.
 TEST(RotatePairsTest, RoundsFloat64ResultsOnce) {
-  struct { DType dtype; double x, c, expected; } const cases[] = {
+  struct {
+    DType dtype;
+    double x, c, expected;
+  } const cases[] = {
       {DType::kFP16, 1, 1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-10},
       {DType::kFP16, 1, 1 + 0x1p-11, 1},
       {DType::kFP16, 1, 0x1p-25 + 0x1p-60, 0x1p-24},

@@ -17,14 +17,10 @@ struct Format {
 
 Format FormatOf(DType dtype) {
   switch (dtype) {
-    case DType::kFP16:
-      return {11, -24};
-    case DType::kBF16:
-      return {8, -133};
-    case DType::kFP32:
-      return {24, -149};
-    default:
-      return {53, -1074};
+    case DType::kFP16: return {11, -24};
+    case DType::kBF16: return {8, -133};
+    case DType::kFP32: return {24, -149};
+    default: return {53, -1074};
   }
 }
 

@@ -166,9 +166,15 @@ class Scribbler {
   void Anything(int number, std::string* out, int depth) {
     switch (Below(5)) {
       case 0: Tag(number, 0, out); return Varint(random_() >> Below(64), out);
-      case 1: Tag(number, 1, out); out->append("12345678"); return;
+      case 1:
+        Tag(number, 1, out);
+        out->append("12345678");
+        return;
       case 2: return LengthDelimited(number, Bytes(10), out);
-      case 3: Tag(number, 5, out); out->append("1234"); return;
+      case 3:
+        Tag(number, 5, out);
+        out->append("1234");
+        return;
       default:
         Tag(number, 3, out);
         if (depth < 6) Unknown(out, depth + 1);
@@ -187,28 +193,49 @@ class OtherShapes {
  public:
   OtherShapes() : pool_(google::protobuf::DescriptorPool::generated_pool()), factory_(&pool_) {
     google::protobuf::FileDescriptorProto file;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"pb(
-      name: "other.proto" package: "test" syntax: "proto3" dependency: "posenc/v1/tensor.proto"
-      message_type {
-        name: "Node"
-        field { name: "tensors" number: 3 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" }
-        field { name: "inner" number: 15 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Node" }
-        field { name: "named" number: 2000 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Node.NamedEntry" }
-        field {
-          name: "a" number: 5 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0
-        }
-        field {
-          name: "b" number: 6 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" oneof_index: 0
-        }
-        field { name: "c" number: 7 label: LABEL_OPTIONAL type: TYPE_BYTES oneof_index: 0 }
-        oneof_decl { name: "choice" }
-        nested_type {
-          name: "NamedEntry"
-          field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 }
-          field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" }
-          options { map_entry: true }
-        }
-      })pb", &file));
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        R"pb(
+          name: "other.proto"
+          package: "test"
+          syntax: "proto3"
+          dependency: "posenc/v1/tensor.proto"
+          message_type {
+            name: "Node"
+            field { name: "tensors" number: 3 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" }
+            field { name: "inner" number: 15 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Node" }
+            field {
+              name: "named"
+              number: 2000
+              label: LABEL_REPEATED
+              type: TYPE_MESSAGE
+              type_name: ".test.Node.NamedEntry"
+            }
+            field {
+              name: "a"
+              number: 5
+              label: LABEL_OPTIONAL
+              type: TYPE_MESSAGE
+              type_name: ".posenc.v1.Tensor"
+              oneof_index: 0
+            }
+            field {
+              name: "b"
+              number: 6
+              label: LABEL_OPTIONAL
+              type: TYPE_MESSAGE
+              type_name: ".posenc.v1.Tensor"
+              oneof_index: 0
+            }
+            field { name: "c" number: 7 label: LABEL_OPTIONAL type: TYPE_BYTES oneof_index: 0 }
+            oneof_decl { name: "choice" }
+            nested_type {
+              name: "NamedEntry"
+              field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 }
+              field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".posenc.v1.Tensor" }
+              options { map_entry: true }
+            }
+          })pb",
+        &file));
     node_ = factory_.GetPrototype(pool_.BuildFile(file)->message_type(0));
   }
   const Message& node() const { return *node_; }
@@ -221,10 +248,10 @@ class OtherShapes {
 
 TEST(Walker, AgreesWithProtobufOnRandomMessages) {
   const OtherShapes other;
-  const Message* prototypes[] = {&v1::ApplyRotaryRequest::default_instance(), &v1::AddBiasRequest::default_instance(),
-                                 &v1::GenerateEmbeddingRequest::default_instance(),
-                                 &v1::StreamTableRequest::default_instance(),
-                                 &v1::ExplainRequest::default_instance(), &other.node()};
+  const Message* prototypes[] = {
+      &v1::ApplyRotaryRequest::default_instance(),       &v1::AddBiasRequest::default_instance(),
+      &v1::GenerateEmbeddingRequest::default_instance(), &v1::StreamTableRequest::default_instance(),
+      &v1::ExplainRequest::default_instance(),           &other.node()};
   int legal = 0, illegal = 0;
   for (uint64_t seed = 1; seed <= 6000 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
