@@ -22,16 +22,14 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
 FROM scratch
 COPY --from=build /image /
 ENV POSENC_SERVER_LISTEN=0.0.0.0:50051
-# Where the posenc command in this container finds the server.
-ENV POSENC_SERVER=127.0.0.1:50051
-USER 65532:65532
 EXPOSE 50051
+USER 65532:65532
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["posenc-server"]
-HEALTHCHECK --interval=10s --timeout=5s --start-period=5s CMD ["posenc", "health", "--timeout", "3"]
-ARG SOURCE=
+# Who moves the server to another port asks there.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
+  CMD ["posenc", "health", "--server", "127.0.0.1:50051", "--timeout", "3"]
 LABEL org.opencontainers.image.title="posenc-server" \
       org.opencontainers.image.description="Positional encodings for attention: exact, reproducible, over gRPC" \
       org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.source="$SOURCE"
+      org.opencontainers.image.licenses="Apache-2.0"
