@@ -10,13 +10,14 @@ COPY scripts/install-dependencies scripts/
 RUN if [ "$TARGETARCH" = "$BUILDARCH" ]; then scripts/install-dependencies; \
     else scripts/install-dependencies "$TARGETARCH"; fi
 COPY . .
+# What is installed for systemd is of no use here.
 RUN --mount=type=cache,target=/root/.cache/ccache \
     if [ "$TARGETARCH" = "$BUILDARCH" ]; then preset=release; else preset=$TARGETARCH; fi && \
     scripts/build --preset "$preset" && \
     export DESTDIR=/image && \
     cmake --install "build/$preset" --component server --prefix /usr --strip && \
     cmake --install "build/$preset" --component client --prefix /usr --strip && \
-    rm -r /image/usr/lib/systemd && \
+    rm -r /image/etc /image/usr/lib && \
     deploy/add-libraries /image "$TARGETARCH"
 
 FROM scratch
