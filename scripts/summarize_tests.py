@@ -1,7 +1,8 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
 Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs) and integration.xml (pytest). A
-program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test.
+program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test. The same is read
+in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
 """
 
 import pathlib
@@ -27,9 +28,10 @@ def read_cases(path):
 
 def collect(results):
     cases = []
-    if not (results / "ctest.xml").exists():
-        cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
-    else:
+    for outcome in ("failed", "skipped"):  # instead of results: why there are none
+        if (results / outcome).exists():
+            cases.append(("no results", outcome, (results / outcome).read_text()))
+    if (results / "ctest.xml").exists():
         for case in ElementTree.parse(results / "ctest.xml").iter("testcase"):
             program = case.get("name")
             try:
@@ -41,16 +43,21 @@ def collect(results):
                 output = case.findtext("system-out") or case.get("status")
                 found.append((program, "passed" if succeeded else "failed", output))
             cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
-    try:
-        cases += read_cases(results / "integration.xml")
-    except (OSError, ElementTree.ParseError):
-        cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    elif (results / "ctest.log").exists():
+        cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
+    if (results / "integration.log").exists():
+        try:
+            cases += read_cases(results / "integration.xml")
+        except (OSError, ElementTree.ParseError):
+            cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
     return cases
 
 
 def main():
     results = pathlib.Path(sys.argv[1])
     cases = collect(results)
+    for part in sorted((results / "arm64").glob("*/")):
+        cases += [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
     count = {outcome: sum(1 for case in cases if case[1] == outcome) for outcome in ("passed", "failed", "skipped")}
     for name, outcome, text in cases:
         if outcome == "failed":

@@ -170,14 +170,3 @@ def test_wrong_flags_are_named(build, flags, said):
 def test_flags_may_come_from_the_environment(start_server):
     with Client(start_server(POSENC_SERVER_MAX_HEADS="77").port) as client:
         assert client.info().limits.max_heads == 77
-
-
-def test_a_forced_instruction_set_gives_the_same_bytes(client, start_server):
-    requests = [("ApplyRotary", samples.rotary(numpy.ones((1, 9, 3, 24)), rotary_dim=24, offset=100_001)),
-                ("GenerateTable", samples.table(count=33, offset=99_999, rotary_dim=66)),
-                ("GenerateBias", samples.bias(heads=3, queries=7, keys=7))]
-    expected = [client.call(*request) for request in requests]
-    targets = client.info().cpu_targets
-    with Client(start_server(POSENC_TARGET=targets[-1]).port) as slowest:
-        assert slowest.info().cpu_target == targets[-1]
-        assert [slowest.call(*request) for request in requests] == expected
