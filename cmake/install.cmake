@@ -5,8 +5,10 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS posenc-server-program RUNTIME COMPONENT server)
 install(FILES deploy/posenc-server.service DESTINATION lib/systemd/system COMPONENT server)
-install(FILES deploy/posenc-server.default DESTINATION ${CMAKE_INSTALL_SYSCONFDIR}/default RENAME posenc-server
-  COMPONENT server)
+# Only where the unit reads it: no prefix has the system's /etc, which the package preset names.
+if(CMAKE_INSTALL_SYSCONFDIR STREQUAL "/etc")
+  install(FILES deploy/posenc-server.default DESTINATION /etc/default RENAME posenc-server COMPONENT server)
+endif()
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
