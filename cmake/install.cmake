@@ -14,6 +14,13 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server CO
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)
 
+# Each package has the licence where Debian looks for it.
+foreach(pair server/posenc-server client/posenc-client library/libposenc-dev)
+  cmake_path(GET pair PARENT_PATH component)
+  cmake_path(GET pair FILENAME name)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright COMPONENT ${component})
+endforeach()
+
 # The public headers. Those of the kernels and formulas are not among them: what computes must be compiled here, with
 # our options (cmake/rooms.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of
 # ours.
