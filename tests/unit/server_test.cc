@@ -496,7 +496,9 @@ TEST_F(ServerTest, RefusesCompressedMessages) {
 }
 
 TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
-  Start(TestConfig());
+  Config config = TestConfig();
+  config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
+  Start(config);
   std::atomic<int> answered{0}, refused{0};
   std::vector<std::thread> callers;
   for (int n = 0; n < 4; ++n) {
