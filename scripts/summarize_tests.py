@@ -1,7 +1,8 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs) and integration.xml (pytest). A
-program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test.
+Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest) and
+reports/ (sanitizers). A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
+one test.
 """
 
 import pathlib
@@ -36,15 +37,23 @@ def collect(results):
                 found = list(read_cases(results / "programs" / f"{program}.xml"))
             except (OSError, ElementTree.ParseError):
                 found = []
+            if case.get("status") == "notrun":
+                cases.append((program, "skipped", case.findtext("system-out")))
+                continue
             succeeded = case.get("status") == "run"
             if not found or (not succeeded and all(outcome != "failed" for _, outcome, _ in found)):
                 output = case.findtext("system-out") or case.get("status")
                 found.append((program, "passed" if succeeded else "failed", output))
             cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
-    try:
-        cases += read_cases(results / "integration.xml")
-    except (OSError, ElementTree.ParseError):
-        cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    if (results / "integration.skipped").exists():
+        cases.append(("tests/integration", "skipped", (results / "integration.skipped").read_text()))
+    else:
+        try:
+            cases += read_cases(results / "integration.xml")
+        except (OSError, ElementTree.ParseError):
+            cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    for path in sorted((results / "reports").iterdir()):
+        cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
     return cases
 
 

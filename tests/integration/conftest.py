@@ -68,4 +68,4 @@ def start_server(build, tmp_path):
 
     yield start
     for server in servers:
-        server.kill()
+        server.stop()
