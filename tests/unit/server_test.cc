@@ -342,7 +342,8 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
   EXPECT_EQ(FakeOperations::waiting, 0);
-  EXPECT_EQ(server_->counters().failed, 3);
+  // Not all need have come: a caller's time may be up before its request is sent.
+  EXPECT_TRUE(Eventually([this] { return server_->counters().failed == server_->counters().started; }));
 }
 
 TEST_F(ServerTest, WorkEndsWhenTheCallerCancels) {
