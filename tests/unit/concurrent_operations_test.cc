@@ -23,14 +23,13 @@ Operation Answer(Request request) {
 // What they share beside the pool: MPFR's caches, the choice of the CPU target, descriptors, lists of methods.
 std::vector<Operation> Operations() {
   std::vector<Operation> operations;
-  for (const char* rope_type : {"default", "yarn", "dynamic"}) {
+  for (const char* rope_type : {"default", "yarn", "linear"}) {
     v1::RotarySource rotary;
     auto& settings = *rotary.mutable_settings();
     auto& parameters = *settings.mutable_rope_parameters();
     parameters.set_rope_type(rope_type);
     if (rope_type != std::string("default")) parameters.set_factor(8);
     if (rope_type == std::string("yarn")) parameters.set_original_max_position_embeddings(4096);
-    if (rope_type == std::string("dynamic")) settings.set_max_position_embeddings(256);
     settings.set_rotary_dim(128);
     settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
 
@@ -52,6 +51,7 @@ std::vector<Operation> Operations() {
   }
   v1::GenerateBiasRequest bias;
   bias.mutable_method()->mutable_alibi()->set_num_heads(6);
+  bias.mutable_method()->mutable_alibi()->set_rule(v1::ALIBI_SLOPE_RULE_POWER_OF_TWO);
   bias.mutable_method()->mutable_alibi()->set_form(v1::ALIBI_FORM_CAUSAL);
   bias.mutable_geometry()->set_query_length(300);
   bias.mutable_geometry()->set_key_length(300);
