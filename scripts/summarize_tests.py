@@ -1,8 +1,8 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs) and integration.xml (pytest). A
-program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test. The same is read
-in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
+Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest) and
+reports/ (sanitizers). A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
+one test. The same is read in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
 """
 
 import pathlib
@@ -38,6 +38,9 @@ def collect(results):
                 found = list(read_cases(results / "programs" / f"{program}.xml"))
             except (OSError, ElementTree.ParseError):
                 found = []
+            if case.get("status") == "notrun" and case.findtext("system-out"):  # else its program is missing
+                cases.append((program, "skipped", case.findtext("system-out")))
+                continue
             succeeded = case.get("status") == "run"
             if not found or (not succeeded and all(outcome != "failed" for _, outcome, _ in found)):
                 output = case.findtext("system-out") or case.get("status")
@@ -45,11 +48,15 @@ def collect(results):
             cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
     elif (results / "ctest.log").exists():
         cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
-    if (results / "integration.log").exists():
+    if (results / "integration.skipped").exists():
+        cases.append(("tests/integration", "skipped", (results / "integration.skipped").read_text()))
+    elif (results / "integration.log").exists():
         try:
             cases += read_cases(results / "integration.xml")
         except (OSError, ElementTree.ParseError):
             cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    for path in sorted((results / "reports").glob("*")):
+        cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
     return cases
 
 

@@ -82,4 +82,4 @@ def start_server(server_program, tmp_path):
 
     yield start
     for server in servers:
-        server.kill()
+        server.stop()

@@ -48,12 +48,18 @@ class ServerProcess:
         self._process.kill()
         self._process.wait()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def stop(self):
+        """Ends it in order, if it has not ended yet; a server that crashed fails the test, whatever its clients saw."""
         self.signal(signal.SIGTERM)
         try:
             self.wait()
         finally:
             self.kill()
+        crashed = self._process.returncode < 0 and self._process.returncode != -signal.SIGKILL
+        assert not crashed, f"posenc-server ended by signal {-self._process.returncode}: {self.log()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

@@ -67,28 +67,32 @@ def test_answers_do_not_depend_on_what_else_runs(client):
         assert call.result() == alone[n]
 
 
+# Of the server's flag, so long that no caller is scheduled too late to be refused; callers need not wait for it.
+PUSHBACK = ("--retry-pushback", "2000")
+
+
 class Sender(threading.Thread):
-    """Calls again and again until it is refused, and counts."""
+    """Calls again and again, until it was refused three times, and counts."""
 
     def __init__(self, port, request):
         super().__init__(daemon=True)
         self.port, self.request = port, request
         self.succeeded = 0
-        self.end = None
+        self.refusals = []
 
     def run(self):
         with Client(self.port) as client:
-            while self.end is None:
+            while len(self.refusals) < 3:
                 try:
                     client.call("ApplyRotary", self.request)
                     self.succeeded += 1
                 except grpc.RpcError as error:
-                    self.end = error
+                    self.refusals.append(error)
 
 
 @pytest.mark.parametrize("stop", (signal.SIGTERM, signal.SIGINT))
 def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
-    server = start_server("--log-format", "json", "--log-level", "debug")
+    server = start_server("--log-format", "json", "--log-level", "debug", *PUSHBACK)
     senders = [Sender(server.port, samples.rotary(numpy.ones((1, 64 << n, 4, 64)), rotary_dim=64)) for n in range(4)]
     for sender in senders:
         sender.start()
@@ -96,8 +100,10 @@ def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
     server.signal(stop)
     for sender in senders:
         sender.join(SECONDS)
-        assert sender.end is not None, "a sender never learned that the server is gone"
-        assert sender.end.code() == grpc.StatusCode.UNAVAILABLE, sender.end
+        assert not sender.is_alive(), "a sender never learned that the server is gone"
+        for refusal in sender.refusals:
+            assert refusal.code() == grpc.StatusCode.UNAVAILABLE, refusal
+            assert Refusal.of(refusal).reason == "DRAINING"
     assert server.wait() == 0
 
     lines = [json.loads(line) for line in server.log().splitlines()]
@@ -120,7 +126,7 @@ def test_a_signal_ends_an_idle_server(start_server, stop):
 
 
 def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
-    server = start_server()
+    server = start_server(*PUSHBACK)
     with Client(server.port) as client:
         watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch", serialize, peers.HealthCheckResponse.FromString)
         health = watch(peers.HealthCheckRequest(), timeout=SECONDS)
