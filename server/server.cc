@@ -31,8 +31,8 @@ constexpr int kMiB = 1 << 20;
 // back after --retry-pushback (100 ms): the pause ends before they do.
 constexpr milliseconds kPause{50};
 constexpr milliseconds kMaxLinger{1000};
-// After the last call's end, for gRPC to end by itself.
-constexpr milliseconds kQuiet{100};
+// After the last call's end, for gRPC to end by itself: callers have that long to read the end of their answers.
+constexpr milliseconds kQuiet{1000};
 constexpr seconds kWatchdogGrace{5};
 
 // A flag's value in gRPC's unit, which is an int.
@@ -130,6 +130,10 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
+  // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
+  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller has
+  // answered the ping that goes with it, which he reads last.
+  core_.admission->WaitForHandlers(deadline);
   // A call that reaches gRPC 1.51 between Shutdown() and the client's learning of it enters no handler; its client sees
   // CANCELLED. So the refusals come first: they send the clients away, and Shutdown() waits for a pause.
   core_.admission->WaitForQuiet(kPause, std::min(deadline, steady_clock::now() + kMaxLinger));
