@@ -5,12 +5,21 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS posenc-server-program RUNTIME COMPONENT server)
 install(FILES deploy/posenc-server.service DESTINATION lib/systemd/system COMPONENT server)
-install(FILES deploy/posenc-server.default DESTINATION ${CMAKE_INSTALL_SYSCONFDIR}/default RENAME posenc-server
-  COMPONENT server)
+# Only where the unit reads it: no prefix has the system's /etc, which the package preset names.
+if(CMAKE_INSTALL_SYSCONFDIR STREQUAL "/etc")
+  install(FILES deploy/posenc-server.default DESTINATION /etc/default RENAME posenc-server COMPONENT server)
+endif()
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)
+
+# Each package has the licence where Debian looks for it.
+foreach(pair server/posenc-server client/posenc-client library/libposenc-dev)
+  cmake_path(GET pair PARENT_PATH component)
+  cmake_path(GET pair FILENAME name)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright COMPONENT ${component})
+endforeach()
 
 # The public headers. Those of the kernels and formulas are not among them: what computes must be compiled here, with
 # our options (cmake/rooms.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of

@@ -24,6 +24,9 @@ def test_a_consumer_finds_and_links_the_library(build):
     # Nothing may lead back into the tree that it was built from.
     installed = [path for path in (work / "prefix").rglob("*") if path.suffix in (".h", ".cmake")]
     assert not [path for path in installed if str(ROOT) in path.read_text().replace(str(work), "")]
+    # Our compiler flags are ours.
+    targets = next((work / "prefix").rglob("posencTargets.cmake")).read_text()
+    assert not re.search("COMPILE_OPTIONS|COMPILE_DEFINITIONS", targets)
     run("cmake", "-G", "Ninja", "-S", ROOT / "tests" / "consumer", "-B", work / "build",
         f"-DCMAKE_PREFIX_PATH={work / 'prefix'}", "-DCMAKE_BUILD_TYPE=Release")
     run("cmake", "--build", work / "build")
