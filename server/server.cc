@@ -131,8 +131,8 @@ bool Server::Drain() {
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
-  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller has
-  // answered the ping that goes with it, which he reads last.
+  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller
+  // has answered the ping that goes with it, which he reads last.
   core_.admission->WaitForHandlers(deadline);
   // A call that reaches gRPC 1.51 between Shutdown() and the client's learning of it enters no handler; its client sees
   // CANCELLED. So the refusals come first: they send the clients away, and Shutdown() waits for a pause.
