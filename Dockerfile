@@ -17,7 +17,7 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     export DESTDIR=/image && \
     cmake --install "build/$preset" --component server --prefix /usr --strip && \
     cmake --install "build/$preset" --component client --prefix /usr --strip && \
-    rm -r /image/etc /image/usr/lib && \
+    rm -r /image/usr/lib && \
     deploy/add-libraries /image "$TARGETARCH"
 
 FROM scratch

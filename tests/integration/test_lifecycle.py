@@ -1,7 +1,9 @@
 """Deadlines, cancellation, drain: how calls end early, and that no answer is lost."""
 
+import contextlib
 import json
 import signal
+import socket
 import threading
 import time
 
@@ -153,6 +155,45 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
 
         tiles += stream
         assert sum(tile.cos.shape[0] for tile in tiles) == rows, "the stream that was begun comes to its end"
+    assert server.wait() == 0
+
+
+class SlowLink(threading.Thread):
+    """Takes one connection to the server, and passes on what it says by small pieces."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.server = socket.socket()
+        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.server.connect(("127.0.0.1", port))
+        self.start()
+
+    def run(self):
+        self.client, _ = self.listener.accept()
+        threading.Thread(target=self.pass_on, args=(self.client, self.server, 65536, 0), daemon=True).start()
+        self.pass_on(self.server, self.client, 2048, 0.001)
+
+    @staticmethod
+    def pass_on(source, destination, size, pause):
+        with contextlib.suppress(OSError):
+            while data := source.recv(size):
+                destination.sendall(data)
+                time.sleep(pause)
+        with contextlib.suppress(OSError):
+            destination.shutdown(socket.SHUT_WR)
+
+
+def test_a_drain_waits_for_slow_readers(start_server):
+    server = start_server()
+    link = SlowLink(server.port)
+    with Client(link.port) as client:
+        stream = client.method("StreamTable")(samples.stream(count=10_000, rotary_dim=128), timeout=SECONDS)
+        tiles = [next(stream)]
+        server.signal(signal.SIGTERM)
+        tiles += stream
+        assert sum(tile.cos.shape[0] for tile in tiles) == 10_000
     assert server.wait() == 0
 
 
