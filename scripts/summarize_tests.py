@@ -53,12 +53,22 @@ def collect(results):
     return cases
 
 
+def count(cases, outcome):
+    return sum(1 for case in cases if case[1] == outcome)
+
+
+def tally(cases):
+    skipped = f', {count(cases, "skipped")} skipped' if count(cases, "skipped") else ""
+    return f'{count(cases, "passed")} passed, {count(cases, "failed")} failed{skipped}'
+
+
 def main():
     results = pathlib.Path(sys.argv[1])
     cases = collect(results)
     for part in sorted((results / "arm64").glob("*/")):
-        cases += [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
-    count = {outcome: sum(1 for case in cases if case[1] == outcome) for outcome in ("passed", "failed", "skipped")}
+        found = [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
+        print(f"arm64, {part.name}: {tally(found)}")
+        cases += found
     for name, outcome, text in cases:
         if outcome == "failed":
             lines = text.strip().splitlines()
@@ -66,11 +76,10 @@ def main():
     for name, outcome, text in cases:
         if outcome == "skipped":
             print(f"skipped {name}: {' '.join(text.split())}")
-    if count["failed"]:
+    if count(cases, "failed"):
         print(f"\nThe whole output: {results}")
-    skipped = f', {count["skipped"]} skipped' if count["skipped"] else ""
-    print(f'{count["passed"]} passed, {count["failed"]} failed{skipped}')
-    return 1 if count["failed"] or not count["passed"] else 0
+    print(tally(cases))
+    return 1 if count(cases, "failed") or not count(cases, "passed") else 0
 
 
 if __name__ == "__main__":
