@@ -114,7 +114,9 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
         watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch", serialize, peers.HealthCheckResponse.FromString)
         health = watch(peers.HealthCheckRequest(), timeout=SECONDS)
         assert next(health).status == peers.HealthCheckResponse.SERVING
-        stream = client.method("StreamTable")(samples.stream(count=20_000, rotary_dim=128), timeout=SECONDS)
+        # 98 MiB: more than the transport takes ahead of its reader, so that it cannot have ended by itself.
+        rows = 200_000
+        stream = client.method("StreamTable")(samples.stream(count=rows, rotary_dim=128), timeout=SECONDS)
         tiles = [next(stream)]
         server.signal(signal.SIGTERM)
         assert next(health).status == peers.HealthCheckResponse.NOT_SERVING
@@ -133,7 +135,7 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
         assert int(refusal.trailers["grpc-retry-pushback-ms"]) >= 0
 
         tiles += stream
-        assert sum(tile.cos.shape[0] for tile in tiles) == 20_000, "the stream that was begun comes to its end"
+        assert sum(tile.cos.shape[0] for tile in tiles) == rows, "the stream that was begun comes to its end"
     assert server.wait() == 0
 
 
