@@ -108,6 +108,17 @@ def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
     assert lines[-1]["message"] == "stopped" and lines[-1]["all_answered"] is True
 
 
+@pytest.mark.parametrize("stop", (signal.SIGTERM, signal.SIGINT))
+def test_a_signal_ends_an_idle_server(start_server, stop):
+    server = start_server("--log-format", "json")
+    with Client(server.port) as client:
+        client.call("ApplyRotary", samples.rotary())
+    server.signal(stop)
+    assert server.wait() == 0
+    last = json.loads(server.log().splitlines()[-1])
+    assert last["message"] == "stopped" and last["all_answered"] is True
+
+
 def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
     server = start_server()
     with Client(server.port) as client:
