@@ -1,7 +1,7 @@
 """Fixtures: the build under test, messages generated from the proto files, and servers that end with their test.
 
-POSENC_BUILD_DIR says where the programs are; absent: build/release. POSENC_SERVER_COMMAND starts another server instead of
-the one there, such as one for another processor in its emulator.
+POSENC_BUILD_DIR says where the programs are; absent: build/release. POSENC_SERVER_COMMAND and POSENC_COMMAND start others
+instead of those there, such as programs for another processor in its emulator.
 """
 
 import os
@@ -42,6 +42,12 @@ def build():
 def server_program(build):
     """The server under test, as the first words of its command line."""
     return shlex.split(os.environ.get("POSENC_SERVER_COMMAND", str(build / "bin" / "posenc-server")))
+
+
+@pytest.fixture(scope="session")
+def command_program(build):
+    """The posenc command under test."""
+    return shlex.split(os.environ.get("POSENC_COMMAND", str(build / "bin" / "posenc")))
 
 
 @pytest.fixture(scope="session")
