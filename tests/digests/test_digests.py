@@ -11,7 +11,6 @@ import pytest
 import xxhash
 
 TYPES = {"FP64": ("<u8", 52), "FP32": ("<u4", 23), "FP16": ("<u2", 10), "BF16": ("<u2", 7)}
-UNLIMITED = float("inf")
 
 
 class Format:
@@ -42,7 +41,7 @@ class Format:
         """float64 values as the nearest elements, ties to even, by integers; every NaN as the same one."""
         bits = numpy.asarray(values, "<f8").view("<i8")
         sign, bits = bits < 0, bits & (1 << 63) - 1
-        exponent = (bits >> 52) - 1023  # as of a normal number: float64's own subnormals are ties and below only in FP64
+        exponent = (bits >> 52) - 1023  # float64's own subnormals are zero in every narrower type
         if self.name == "FP64":
             magnitude = bits
         else:
