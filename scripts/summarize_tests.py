@@ -50,7 +50,7 @@ def collect(results):
             cases += read_cases(results / "integration.xml")
         except (OSError, ElementTree.ParseError):
             cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
-    return cases
+    return cases or [("no results", "failed", f"{results} holds no cases")]
 
 
 def count(cases, outcome):
