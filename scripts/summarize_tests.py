@@ -57,7 +57,7 @@ def collect(results):
             cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
     for path in sorted((results / "reports").glob("*")):
         cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
-    return cases
+    return cases or [("no results", "failed", f"{results} holds no cases")]
 
 
 def count(cases, outcome):
