@@ -14,6 +14,8 @@ template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
 
 absl::Status CheckBounds(const std::vector<int64_t>& bounds, int64_t tokens) {
   if (bounds.empty() || bounds.front() != 0) {

@@ -38,7 +38,7 @@ class Argument {
   ~Argument() { mpfr_clear(value_); }
   Argument(const Argument&) = delete;
   Argument& operator=(const Argument&) = delete;
-  operator mpfr_srcptr() const { return value_; }
+  operator mpfr_srcptr() const { return value_; }  // NOLINT(google-explicit-constructor): goes where an mpfr_t goes
 
  private:
   mpfr_t value_;

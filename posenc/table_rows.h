@@ -32,7 +32,7 @@ class TableRows {
   void Compute(int64_t token, int64_t count, DType dtype, void* cos, void* sin) const;
 
  private:
-  TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
+  explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
 
   TokenPositions positions_;
   std::vector<RotaryPlan> plans_;  // distinct

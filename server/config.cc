@@ -1,13 +1,17 @@
 #include "server/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <limits>
-#include <sstream>
+#include <set>
+#include <string_view>
 #include <type_traits>
 
 #include "CLI/CLI.hpp"
 #include "posenc/cgroup.h"
+#include "posenc/version.h"
 
 namespace posenc::server {
 namespace {
@@ -96,6 +100,26 @@ std::string EnvironmentName(std::string flag) {
   return "POSENC_SERVER_" + flag;
 }
 
+bool IsOfKubernetes(std::string_view name) {
+  return name.starts_with("POSENC_SERVER_SERVICE_") || name == "POSENC_SERVER_PORT" ||
+         (name.starts_with("POSENC_SERVER_PORT_") && std::isdigit(static_cast<unsigned char>(name[19])));
+}
+
+std::vector<std::string> UnknownVariables() {
+  std::set<std::string> known;
+  const Config config;
+  VisitSettings(config, [&known](const char*, const char* flag, const auto&, const auto&, const char*) {
+    known.insert(EnvironmentName(flag));
+  });
+  std::vector<std::string> unknown;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string name(text.substr(0, text.find('=')));
+    if (name.starts_with("POSENC_SERVER_") && !known.contains(name) && !IsOfKubernetes(name)) unknown.push_back(name);
+  }
+  return unknown;
+}
+
 std::string NameOf(Unit unit) {
   switch (unit) {
     case Unit::kCount: return "COUNT";
@@ -144,21 +168,27 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
       "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
       "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
       "posenc-server");
+  app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    parsed.exit_status = app.exit(error, out, err) == 0 ? 0 : 2;
-    parsed.text = out.str() + err.str();
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = std::string(version.what()) + '\n';
     return parsed;
+  } catch (const CLI::Success&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.text = error.what();
   }
-  parsed.text = Complete(machine, &config);
+  if (parsed.text.empty()) parsed.text = Complete(machine, &config);
   if (parsed.text.empty()) {
     parsed.config = config;
+    parsed.unknown_variables = UnknownVariables();
   } else {
     parsed.exit_status = 2;
+    parsed.text = "posenc-server: " + parsed.text + "\nSee `posenc-server --help`.\n";
   }
   return parsed;
 }
@@ -181,14 +211,14 @@ std::string Complete(const Machine& machine, Config* config) {
   if (limits.max_request_bytes > config->max_in_flight_bytes || limits.max_output_bytes > config->max_in_flight_bytes) {
     return "--max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) +
            ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
-           ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")\n";
+           ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
   }
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {
     // With less, gRPC kills calls that admission has let in.
     return "--memory-quota-bytes (" + std::to_string(config->memory_quota_bytes) +
-           ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")\n";
+           ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")";
   }
   return "";
 }

@@ -48,6 +48,9 @@ Machine ThisMachine();
 // Either a config, complete and consistent, or a text to print (help, or what is wrong) and the exit status.
 struct ParsedArguments {
   std::optional<Config> config;
+  // Variables called POSENC_SERVER_... that are no setting: misspelt, most likely. Those that Kubernetes sets for a
+  // service of this name (POSENC_SERVER_PORT, POSENC_SERVER_SERVICE_HOST, ...) are not among them.
+  std::vector<std::string> unknown_variables;
   std::string text;
   int exit_status = 0;
 };

@@ -24,9 +24,9 @@ struct UnaryMethod {
   template <typename Request, typename Response, typename TypedPrepare>
   static UnaryMethod Of(std::string_view name, TypedPrepare prepare) {
     return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
-            [prepare](const google::protobuf::Message& request, const wire::Payloads& payloads,
-                      google::protobuf::Message* response) -> absl::StatusOr<wire::Job> {
-              return prepare(static_cast<const Request&>(request), payloads, static_cast<Response*>(response));
+            [prepare](const google::protobuf::Message& from, const wire::Payloads& payloads,
+                      google::protobuf::Message* to) -> absl::StatusOr<wire::Job> {
+              return prepare(static_cast<const Request&>(from), payloads, static_cast<Response*>(to));
             }};
   }
 

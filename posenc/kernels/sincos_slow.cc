@@ -19,7 +19,7 @@ class Number {
   Number(const Number&) = delete;
   Number& operator=(const Number&) = delete;
   ~Number() { mpfr_clear(value_); }
-  operator mpfr_ptr() { return value_; }
+  operator mpfr_ptr() { return value_; }  // NOLINT(google-explicit-constructor): goes where an mpfr_t goes
 
  private:
   mpfr_t value_;
@@ -83,7 +83,8 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
   bool have_cos = false;
   bool have_sin = zero;
   for (mpfr_prec_t precision = 128; !have_cos || !have_sin; precision *= 2) {
-    Number cos(precision), sin(precision);
+    Number cos(precision);
+    Number sin(precision);
     mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
     const auto apply_scale = [&](mpfr_ptr value) {
       return divide ? mpfr_div_d(value, value, scale, MPFR_RNDN) : mpfr_mul_d(value, value, scale, MPFR_RNDN);

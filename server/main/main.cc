@@ -50,5 +50,8 @@ int main(int argc, char** argv) {
     return arguments.exit_status;
   }
   StartLog(arguments.config->log_format == "json" ? LogFormat::kJson : LogFormat::kText, arguments.config->log_level);
+  for (const std::string& name : arguments.unknown_variables) {
+    Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
+  }
   return Run(*arguments.config, &stop);
 }

@@ -10,10 +10,10 @@ STOP_SECONDS = 60
 
 
 class ServerProcess:
-    def __init__(self, build, directory, *flags, **environment):
+    def __init__(self, program, directory, *flags, **environment):
         port_file = directory / "port"
         self._log_path = directory / "log"
-        command = [build / "bin" / "posenc-server", "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
+        command = [*program, "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,

@@ -67,7 +67,7 @@ v1::RotarySource Source() {
   return source;
 }
 
-v1::Tensor Random(std::vector<int64_t> shape) {
+v1::Tensor Random(const std::vector<int64_t>& shape) {
   constexpr uint32_t kSeed = 77;
   std::mt19937 random(kSeed);
   v1::Tensor tensor;

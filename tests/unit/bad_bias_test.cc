@@ -41,10 +41,10 @@ E ValidEmbedding() {
   return request;
 }
 
-v1::Tensor Flags(std::vector<int64_t> shape, std::vector<uint8_t> values) {
+v1::Tensor Flags(std::vector<int64_t> shape, const std::vector<uint8_t>& values) {
   return MakeTensor(DType::kBOOL, std::move(shape), values);
 }
-v1::Tensor Doubles(std::vector<int64_t> shape, std::vector<double> values) {
+v1::Tensor Doubles(std::vector<int64_t> shape, const std::vector<double>& values) {
   return MakeTensor(DType::kFP64, std::move(shape), values);
 }
 

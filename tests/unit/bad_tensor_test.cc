@@ -35,7 +35,7 @@ void Dynamic(v1::ApplyRotaryRequest& r) {
   settings->set_max_position_embeddings(2048);
 }
 
-void Packed(v1::ApplyRotaryRequest& r, std::vector<int32_t> bounds) {
+void Packed(v1::ApplyRotaryRequest& r, const std::vector<int32_t>& bounds) {
   r.set_layout(v1::LAYOUT_THD);
   for (auto* operand : {r.mutable_q(), r.mutable_k()}) {
     *operand->mutable_tensor() = MakeTensor(DType::kFP32, {6, 1, 4}, std::vector<double>(24));

@@ -73,7 +73,7 @@ std::vector<double> Expected(v1::AlibiForm form, int64_t batches, int64_t head_s
 const Positions2 kCached = [](int64_t, int64_t n) { return static_cast<double>(kSk - kSq + n); };
 const Positions2 kFromZero = [](int64_t, int64_t n) { return static_cast<double>(n); };
 
-void ExpectBias(const v1::GenerateBiasRequest& request, std::vector<int64_t> shape,
+void ExpectBias(const v1::GenerateBiasRequest& request, const std::vector<int64_t>& shape,
                 const std::vector<double>& expected) {
   const auto response = Call(request);
   ASSERT_THAT(response, IsOk());

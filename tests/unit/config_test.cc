@@ -82,6 +82,7 @@ TEST(Config, RefusesBadValuesAndNamesThem) {
     EXPECT_FALSE(parsed.config) << c.arguments[0];
     EXPECT_EQ(parsed.exit_status, 2) << c.arguments[0];
     EXPECT_THAT(parsed.text, HasSubstr(c.expected));
+    EXPECT_THAT(parsed.text, testing::StartsWith("posenc-server: "));
   }
 }
 
@@ -90,6 +91,21 @@ TEST(Config, RefusesBadValuesFromTheEnvironment) {
   const ParsedArguments parsed = Parse({});
   EXPECT_EQ(parsed.exit_status, 2);
   EXPECT_THAT(parsed.text, HasSubstr("--max-heads"));
+}
+
+TEST(Config, NamesVariablesThatAreNoSetting) {
+  const Environment misspelt("POSENC_SERVER_MAX_HEAD", "12");
+  const Environment setting("POSENC_SERVER_MAX_HEADS", "12");
+  const Environment by_kubernetes[] = {{"POSENC_SERVER_PORT", "tcp://10.0.0.1:50051"},
+                                       {"POSENC_SERVER_SERVICE_HOST", "10.0.0.1"},
+                                       {"POSENC_SERVER_PORT_50051_TCP", "tcp://10.0.0.1:50051"}};
+  EXPECT_THAT(Parse({}).unknown_variables, testing::ElementsAre("POSENC_SERVER_MAX_HEAD"));
+}
+
+TEST(Config, SaysItsVersion) {
+  const ParsedArguments parsed = Parse({"--version"});
+  EXPECT_EQ(parsed.exit_status, 0);
+  EXPECT_THAT(parsed.text, testing::MatchesRegex("posenc-server [0-9]+[.][0-9]+[.][0-9]+\n"));
 }
 
 TEST(Config, AFractionOfALittleMemory) {

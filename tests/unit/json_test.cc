@@ -15,6 +15,7 @@
 
 #include "client/decimal.h"
 #include "posenc/v1/service.pb.h"
+#include "tests/reference/scalar_format.h"
 
 namespace posenc {
 namespace {
@@ -56,7 +57,7 @@ uint16_t ToSixteenBits(double value, double (*widen)(uint16_t)) {
   return sign | (up ? high : low);
 }
 
-double WidenHalf(uint16_t bits) { return static_cast<double>(std::bit_cast<_Float16>(bits)); }
+double WidenHalf(uint16_t bits) { return reference::Decode16(DType::kFP16, bits); }
 double WidenBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 TEST(Decimal, EverySixteenBitValueReadsBack) {

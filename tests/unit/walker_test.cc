@@ -22,7 +22,6 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::FieldDescriptorProto;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
@@ -274,7 +273,7 @@ TEST(Walker, AgreesWithProtobufOnRandomMessages) {
 
 TEST(Walker, AgreesWithProtobufOnWhatNoSerializerWrites) {
   std::mt19937_64 random(7);
-  const auto same = [&random](std::string input) {
+  const auto same = [&random](const std::string& input) {
     return ExpectSameAsProtobuf(v1::ApplyRotaryRequest::default_instance(), input, random);
   };
   using std::string_literals::operator""s;
