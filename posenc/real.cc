@@ -49,6 +49,11 @@ RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) { precisio
 RealPrecision::~RealPrecision() { precision = previous_; }
 
 Real Real::Pi() {
+  // MPFR keeps pi per thread and forgets to free it when the thread ends.
+  struct CacheOwner {
+    ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
+  };
+  static thread_local CacheOwner cache_owner;
   Real result;
   mpfr_const_pi(result.value_, MPFR_RNDN);
   return result;

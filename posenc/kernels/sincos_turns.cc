@@ -1,0 +1,180 @@
+#include "posenc/kernels/sincos_turns.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "posenc/kernels/convert.h"
+#include "posenc/kernels/sincos_rows.h"
+#include "posenc/real.h"
+
+namespace posenc {
+namespace {
+
+// 2 pi as the sum of two doubles, to 2^-107 of it.
+constexpr double kTwoPiHi = 0x1.921fb54442d18p+2, kTwoPiLo = 0x1.1a62633145c07p-52;
+
+struct DoubleDouble {
+  double hi, lo;
+};
+
+// a + b and a * b without error (the product unless it is tiny).
+DoubleDouble TwoSum(double a, double b) {
+  const double sum = a + b, of_b = sum - a;
+  return {sum, (a - (sum - of_b)) + (b - of_b)};
+}
+DoubleDouble TwoProduct(double a, double b) {
+  const double product = a * b;
+  return {product, std::fma(a, b, -product)};
+}
+
+// An angle in [-pi/4, pi/4], up to rounding, and how many quarter turns were taken from it.
+struct Reduced {
+  DoubleDouble angle;
+  int quarters;  // 0 .. 3
+  double error;  // of the angle, absolute; infinite where nothing is known
+};
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+Reduced Reduce(const double* factors, const double* point, size_t terms) {
+  double sum = 0, rest = 0, magnitude = 0;
+  for (size_t j = 0; j < terms; ++j) {
+    const DoubleDouble product = TwoProduct(factors[j], point[j]);
+    const bool tiny = std::abs(product.hi) < 0x1p-900 && factors[j] != 0 && point[j] != 0;
+    const DoubleDouble total = TwoSum(sum, product.hi);
+    sum = total.hi;
+    rest += total.lo + product.lo;
+    magnitude += tiny ? kUnknown : std::abs(product.hi);
+  }
+  if (!(magnitude < 0x1p50)) return {{0, 0}, 0, kUnknown};
+  // `rest` is at most 2^-52 n M in size (n terms of together M), and the 2n additions that made it err by 2^-53 of that
+  // each: below 2 n^2 2^-104 M. The sum of a quarter turn's multiple and what is left is exact.
+  const auto n = static_cast<double>(terms);
+  const double quarters = std::floor(4 * sum + 0.5);
+  const DoubleDouble turns = TwoSum(sum - 0.25 * quarters, rest);
+  const DoubleDouble angle = TwoProduct(turns.hi, kTwoPiHi);
+  const double low = angle.lo + (turns.hi * kTwoPiLo + turns.lo * kTwoPiHi);
+  const DoubleDouble sharp = TwoSum(angle.hi, low);
+  // Four operations on numbers of 2^-51 of the angle, each with 2^-53 of them; and 2 pi < 8.
+  const double error = 0x1p-100 * std::abs(sharp.hi) + 8 * (n * n * 0x1p-102 * magnitude);
+  return {sharp, static_cast<int>(static_cast<int64_t>(quarters) & 3), error};
+}
+
+double RoundTo(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kFP32: return static_cast<float>(value);
+    case DType::kFP16: return Widen<Float16>(Narrow<Float16>(value));
+    case DType::kBF16: return Widen<BFloat16>(Narrow<BFloat16>(value));
+    default: return value;
+  }
+}
+
+// `value`, of that error, rounded in place; false where the error leaves more than one result.
+bool RoundIfProven(DType dtype, double error, double& value) {
+  if (dtype == DType::kFP64) return false;
+  // The value is a rounded sine or cosine plus a rounded correction: 2^-52 of it, and as much again to spare.
+  error += 0x1p-51 * std::abs(value);
+  const double low = RoundTo(dtype, value - error), high = RoundTo(dtype, value + error);
+  value = low;
+  return std::bit_cast<uint64_t>(low) == std::bit_cast<uint64_t>(high);
+}
+
+// A real number rounded once. It first becomes a double whose last bit is odd where it is not exact: that stands on no
+// boundary of a narrower type.
+double RoundTo(DType dtype, const Real& value) {
+  if (dtype == DType::kFP64) return mpfr_get_d(value.get(), MPFR_RNDN);
+  double odd = mpfr_get_d(value.get(), MPFR_RNDZ);
+  if (mpfr_cmp_d(value.get(), odd) != 0) odd = std::bit_cast<double>(std::bit_cast<uint64_t>(odd) | 1);
+  return RoundTo(dtype, odd);
+}
+
+// The slow path. Sums of products of doubles have less than 4300 bits; what is left of them below an eighth of a turn
+// is exact, so that only zero has a rational sine, and some precision settles all others.
+void Slow(const double* factors, const double* point, size_t terms, DType dtype, double& cos, double& sin) {
+  const RealPrecision exact(4400);
+  Real turns(0.0), product, quarters;
+  for (size_t j = 0; j < terms; ++j) {
+    mpfr_set_d(product.get(), factors[j], MPFR_RNDN);
+    mpfr_mul_d(product.get(), product.get(), point[j], MPFR_RNDN);
+    mpfr_add(turns.get(), turns.get(), product.get(), MPFR_RNDN);
+  }
+  mpfr_mul_2ui(turns.get(), turns.get(), 2, MPFR_RNDN);
+  mpfr_rint_round(quarters.get(), turns.get(), MPFR_RNDN);
+  mpfr_sub(turns.get(), turns.get(), quarters.get(), MPFR_RNDN);
+  const Real four(4.0);
+  mpfr_fmod(quarters.get(), quarters.get(), four.get(), MPFR_RNDN);
+  // What follows are the values of cos(angle + quarter * pi/2); the sine is a quarter turn behind.
+  const int quarter = static_cast<int>(mpfr_get_si(quarters.get(), MPFR_RNDN)) & 3, behind = (quarter + 3) & 3;
+  if (mpfr_zero_p(turns.get()) != 0) {
+    constexpr double kOfQuarter[4] = {1, 0, -1, 0};
+    cos = kOfQuarter[quarter];
+    sin = kOfQuarter[behind];
+    return;
+  }
+
+  double c = 0, s = 0;
+  for (mpfr_prec_t bits = 128;; bits *= 2) {
+    const RealPrecision working(bits);
+    const Real angle = Real::Pi() / Real(2.0) * turns;
+    Real real_cos, real_sin;
+    mpfr_sin_cos(real_sin.get(), real_cos.get(), angle.get(), MPFR_RNDN);
+    Real error(1.0);  // relative
+    mpfr_div_2ui(error.get(), error.get(), bits - 8, MPFR_RNDN);
+    c = RoundTo(dtype, real_cos * (Real(1.0) - error));
+    s = RoundTo(dtype, real_sin * (Real(1.0) - error));
+    if (c == RoundTo(dtype, real_cos * (Real(1.0) + error)) && s == RoundTo(dtype, real_sin * (Real(1.0) + error))) {
+      break;
+    }
+  }
+  const double of_quarter[4] = {c, -s, -c, s};
+  cos = of_quarter[quarter];
+  sin = of_quarter[behind];
+}
+
+}  // namespace
+
+void Run(const SinCosTurns& work) {
+  constexpr size_t kBlock = 128;
+  Reduced reduced[kBlock];
+  double angles[kBlock], cos[kBlock], sin[kBlock];
+  const double one = 1.0;
+  const size_t size = SizeOf(work.dtype);
+  for (size_t begin = 0; begin < work.pairs; begin += kBlock) {
+    const size_t count = std::min(kBlock, work.pairs - begin);
+    const double* factors = work.factors + begin * work.terms;
+    for (size_t k = 0; k < count; ++k) {
+      reduced[k] = Reduce(factors + k * work.terms, work.point, work.terms);
+      angles[k] = reduced[k].angle.hi;
+    }
+    // Correctly rounded cosines and sines of the angles' leading parts.
+    Run(SinCosRows{.frequencies = Frequencies::kFloat64,
+                   .dtype = DType::kFP64,
+                   .positions = &one,
+                   .inv_freq = angles,
+                   .rows = 1,
+                   .pairs = count,
+                   .cos = cos,
+                   .sin = sin},
+        0, 1);
+    for (size_t k = 0; k < count; ++k) {
+      const Reduced& r = reduced[k];
+      double c = cos[k] - r.angle.lo * sin[k], s = sin[k] + r.angle.lo * cos[k];
+      if (r.quarters % 2 == 1) std::swap(c, s);
+      if (r.quarters == 1 || r.quarters == 2) c = -c;
+      if (r.quarters >= 2) s = -s;
+      if (!RoundIfProven(work.dtype, r.error, c) || !RoundIfProven(work.dtype, r.error, s)) {
+        Slow(factors + k * work.terms, work.point, work.terms, work.dtype, c, s);
+      }
+      cos[k] = c;
+      sin[k] = s;
+    }
+    Convert(DType::kFP64, work.dtype, cos, work.cos + begin * size, count);
+    Convert(DType::kFP64, work.dtype, sin, work.sin + begin * size, count);
+  }
+}
+
+}  // namespace posenc
