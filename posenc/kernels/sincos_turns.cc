@@ -83,56 +83,34 @@ bool RoundIfProven(DType dtype, double error, double& value) {
   return std::bit_cast<uint64_t>(low) == std::bit_cast<uint64_t>(high);
 }
 
-// A real number rounded once. It first becomes a double whose last bit is odd where it is not exact: that stands on no
-// boundary of a narrower type.
-double RoundTo(DType dtype, const Real& value) {
-  if (dtype == DType::kFP64) return mpfr_get_d(value.get(), MPFR_RNDN);
-  double odd = mpfr_get_d(value.get(), MPFR_RNDZ);
-  if (mpfr_cmp_d(value.get(), odd) != 0) odd = std::bit_cast<double>(std::bit_cast<uint64_t>(odd) | 1);
-  return RoundTo(dtype, odd);
+// A sine or cosine by MPFR, rounded once: `function` is mpfr_sinu or mpfr_cosu. Truncated to a few more bits than the
+// type has and, unless that is exact, given one more bit, it stands on the true value's side of every boundary of the
+// type.
+template <class Function>
+double Exactly(Function function, const Real& turns, DType dtype) {
+  const int bits = dtype == DType::kFP64 ? 64 : 51;
+  const RealPrecision working(bits);
+  Real value;
+  const bool exact = function(value.get(), turns.get(), 1, MPFR_RNDZ) == 0;
+  if (mpfr_zero_p(value.get()) != 0) return 0.0;
+  if (!exact) {
+    mpfr_prec_round(value.get(), bits + 1, MPFR_RNDZ);
+    mpfr_sgn(value.get()) > 0 ? mpfr_nextabove(value.get()) : mpfr_nextbelow(value.get());
+  }
+  return RoundTo(dtype, mpfr_get_d(value.get(), MPFR_RNDN));
 }
 
-// The slow path. Sums of products of doubles have less than 4300 bits; what is left of them below an eighth of a turn
-// is exact, so that only zero has a rational sine, and some precision settles all others.
+// The slow path. Sums of products of doubles have less than 4300 bits.
 void Slow(const double* factors, const double* point, size_t terms, DType dtype, double& cos, double& sin) {
   const RealPrecision exact(4400);
-  Real turns(0.0), product, quarters;
+  Real turns(0.0), product;
   for (size_t j = 0; j < terms; ++j) {
     mpfr_set_d(product.get(), factors[j], MPFR_RNDN);
     mpfr_mul_d(product.get(), product.get(), point[j], MPFR_RNDN);
     mpfr_add(turns.get(), turns.get(), product.get(), MPFR_RNDN);
   }
-  mpfr_mul_2ui(turns.get(), turns.get(), 2, MPFR_RNDN);
-  mpfr_rint_round(quarters.get(), turns.get(), MPFR_RNDN);
-  mpfr_sub(turns.get(), turns.get(), quarters.get(), MPFR_RNDN);
-  const Real four(4.0);
-  mpfr_fmod(quarters.get(), quarters.get(), four.get(), MPFR_RNDN);
-  // What follows are the values of cos(angle + quarter * pi/2); the sine is a quarter turn behind.
-  const int quarter = static_cast<int>(mpfr_get_si(quarters.get(), MPFR_RNDN)) & 3, behind = (quarter + 3) & 3;
-  if (mpfr_zero_p(turns.get()) != 0) {
-    constexpr double kOfQuarter[4] = {1, 0, -1, 0};
-    cos = kOfQuarter[quarter];
-    sin = kOfQuarter[behind];
-    return;
-  }
-
-  double c = 0, s = 0;
-  for (mpfr_prec_t bits = 128;; bits *= 2) {
-    const RealPrecision working(bits);
-    const Real angle = Real::Pi() / Real(2.0) * turns;
-    Real real_cos, real_sin;
-    mpfr_sin_cos(real_sin.get(), real_cos.get(), angle.get(), MPFR_RNDN);
-    Real error(1.0);  // relative
-    mpfr_div_2ui(error.get(), error.get(), bits - 8, MPFR_RNDN);
-    c = RoundTo(dtype, real_cos * (Real(1.0) - error));
-    s = RoundTo(dtype, real_sin * (Real(1.0) - error));
-    if (c == RoundTo(dtype, real_cos * (Real(1.0) + error)) && s == RoundTo(dtype, real_sin * (Real(1.0) + error))) {
-      break;
-    }
-  }
-  const double of_quarter[4] = {c, -s, -c, s};
-  cos = of_quarter[quarter];
-  sin = of_quarter[behind];
+  cos = Exactly(mpfr_cosu, turns, dtype);
+  sin = Exactly(mpfr_sinu, turns, dtype);
 }
 
 }  // namespace
