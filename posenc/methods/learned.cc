@@ -44,7 +44,7 @@ class LearnedEncoding final : public Encoding {
     const double row = position + static_cast<double>(s_.offset);
     if (whole && row >= 0 && row < static_cast<double>(rows)) return absl::OkStatus();
     return InvalidArgument(
-        "OUT_OF_RANGE", "", fmt::format("position {}", position),
+        "OUT_OF_RANGE", "", fmt::format("{}", position),
         whole ? fmt::format("the table's {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
               : "a table has no rows between whole positions");
   }
