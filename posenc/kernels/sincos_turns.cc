@@ -41,26 +41,27 @@ struct Reduced {
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 Reduced Reduce(const double* factors, const double* point, size_t terms) {
-  double sum = 0, rest = 0, magnitude = 0;
+  double sum = 0, rest = 0, magnitude = 0, rounded = 0;
   for (size_t j = 0; j < terms; ++j) {
     const DoubleDouble product = TwoProduct(factors[j], point[j]);
     const bool tiny = std::abs(product.hi) < 0x1p-900 && factors[j] != 0 && point[j] != 0;
     const DoubleDouble total = TwoSum(sum, product.hi);
     sum = total.hi;
     rest += total.lo + product.lo;
+    rounded += std::abs(total.lo) + std::abs(product.lo);
     magnitude += tiny ? kUnknown : std::abs(product.hi);
   }
   if (!(magnitude < 0x1p50)) return {{0, 0}, 0, kUnknown};
-  // `rest` is at most 2^-52 n M in size (n terms of together M), and the 2n additions that made it err by 2^-53 of that
-  // each: below 2 n^2 2^-104 M. The sum of a quarter turn's multiple and what is left is exact.
-  const auto n = static_cast<double>(terms);
+  // The 2n additions that made `rest` err by 2^-53 of at most `rounded` each; where that is zero, nothing was rounded.
+  // What is left of `sum` without a multiple of quarter turns is exact.
+  const double lost = static_cast<double>(terms) * 0x1p-51 * rounded;
   const double quarters = std::floor(4 * sum + 0.5);
   const DoubleDouble turns = TwoSum(sum - 0.25 * quarters, rest);
   const DoubleDouble angle = TwoProduct(turns.hi, kTwoPiHi);
   const double low = angle.lo + (turns.hi * kTwoPiLo + turns.lo * kTwoPiHi);
   const DoubleDouble sharp = TwoSum(angle.hi, low);
   // Four operations on numbers of 2^-51 of the angle, each with 2^-53 of them; and 2 pi < 8.
-  const double error = 0x1p-100 * std::abs(sharp.hi) + 8 * (n * n * 0x1p-102 * magnitude);
+  const double error = 0x1p-100 * std::abs(sharp.hi) + 8 * lost;
   return {sharp, static_cast<int>(static_cast<int64_t>(quarters) & 3), error};
 }
 
@@ -144,6 +145,8 @@ void Run(const SinCosTurns& work) {
       if (r.quarters % 2 == 1) std::swap(c, s);
       if (r.quarters == 1 || r.quarters == 2) c = -c;
       if (r.quarters >= 2) s = -s;
+      c += 0.0;  // no -0
+      s += 0.0;
       if (!RoundIfProven(work.dtype, r.error, c) || !RoundIfProven(work.dtype, r.error, s)) {
         Slow(factors + k * work.terms, work.point, work.terms, work.dtype, c, s);
       }

@@ -1,9 +1,8 @@
 // Primitive: cosines and sines of a sum of products, in turns: angle = 2 pi sum_j factor_j point_j, as if in infinite
 // precision, rounded once to `dtype`.
 //
-// float64 arithmetic with a proven error bound, and MPFR for the entries that it cannot decide: about one in a hundred
-// million, all of FP64 (some microseconds an entry), and those whose sum is beyond 2^50 or an exact multiple of a
-// quarter turn.
+// float64 arithmetic with a proven error bound, and MPFR for the entries that it cannot decide (some microseconds each):
+// about one in a hundred million, all of FP64, and sums beyond 2^50.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ struct SinCosTurns {
   std::byte* sin;  // [pairs]
 };
 
-// The same bytes on every CPU target. A sum of exactly zero has the sine +0.
+// The same bytes on every CPU target. A value of exactly zero is +0.
 void Run(const SinCosTurns& work);
 
 }  // namespace posenc

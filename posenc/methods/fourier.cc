@@ -58,8 +58,8 @@ class FourierEncoding final : public Encoding {
                               .point = points + r * terms,
                               .pairs = pairs,
                               .terms = terms,
-                              .cos = slab.cos() + r * pairs * SizeOf(dtype),
-                              .sin = slab.sin() + r * pairs * SizeOf(dtype)});
+                              .cos = slab.cosines() + r * pairs * SizeOf(dtype),
+                              .sin = slab.sines() + r * pairs * SizeOf(dtype)});
     }
     return slab;
   }

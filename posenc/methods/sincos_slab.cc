@@ -14,8 +14,8 @@ SinCosSlab SinCosSlab::OfPositions(Frequencies frequencies, DType dtype, const d
                          .rows = count,
                          .pairs = inv_freq.size(),
                          .scale = scale,
-                         .cos = slab.cos(),
-                         .sin = slab.sin()},
+                         .cos = slab.cosines(),
+                         .sin = slab.sines()},
               0, count);
   return slab;
 }
@@ -32,7 +32,7 @@ SinCosSlab SinCosSlab::OfAngles(Frequencies frequencies, DType dtype, const std:
 void SinCosSlab::Write(SinCosOrder order, std::byte* out, size_t stride) {
   if (pairs_ == 0) return;
   const size_t half = pairs_ * size_;
-  const std::byte *cos_row = cos(), *sin_row = sin();
+  const std::byte *cos_row = cosines(), *sin_row = sines();
   for (size_t r = 0; r < count_; ++r, out += stride, cos_row += half, sin_row += half) {
     if (order == SinCosOrder::kInterleaved) {
       for (size_t k = 0; k < pairs_; ++k) {

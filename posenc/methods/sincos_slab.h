@@ -17,11 +17,11 @@ class SinCosSlab {
                                 const std::vector<double>& inv_freq, double scale = 1.0);
   // The same where the arithmetic's own chain has led to the angles already, `pairs` a row: kFloat32 or kFloat64.
   static SinCosSlab OfAngles(Frequencies frequencies, DType dtype, const std::vector<double>& angles, size_t pairs);
-  // Computed elsewhere, by kExact's rule.
+  // To be filled by the caller.
   static SinCosSlab OfValues(DType dtype, size_t count, size_t pairs) { return SinCosSlab(dtype, count, pairs); }
 
-  std::byte* cos() { return reinterpret_cast<std::byte*>(values_.data()); }
-  std::byte* sin() { return reinterpret_cast<std::byte*>(values_.data() + count_ * pairs_); }
+  std::byte* cosines() { return reinterpret_cast<std::byte*>(values_.data()); }
+  std::byte* sines() { return reinterpret_cast<std::byte*>(values_.data() + count_ * pairs_); }
 
   // Writes 2 * pairs elements a row; the rows begin `stride` bytes apart.
   void Write(SinCosOrder order, std::byte* out, size_t stride);
