@@ -47,11 +47,9 @@ absl::Status CheckPositive(std::string_view name, double value) {
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite and above 0");
 }
 
-absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& frequencies) {
-  if (std::all_of(frequencies.begin(), frequencies.end(), [](double f) { return std::isfinite(f); })) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument("OUT_OF_RANGE", name, "", "makes frequencies overflow in this arithmetic");
+absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& numbers) {
+  if (std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); })) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, "", "makes frequencies or coordinates overflow in this arithmetic");
 }
 
 absl::Status NotRead(std::string_view name, std::string_view owner) {

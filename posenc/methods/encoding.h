@@ -49,8 +49,8 @@ absl::Status CheckShift(std::string_view name, int64_t shift);
 absl::Status CheckDim(int64_t dim, int64_t least, int64_t divisor, const Limits& limits);
 absl::Status CheckFinite(std::string_view name, double value);
 absl::Status CheckPositive(std::string_view name, double value);
-// That no frequency has overflowed; the field is where to look for the cause.
-absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& frequencies);
+// That nothing has overflowed; the field is where to look for the cause.
+absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& numbers);
 absl::Status NotRead(std::string_view name, std::string_view owner);
 
 }  // namespace posenc

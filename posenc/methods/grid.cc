@@ -101,8 +101,12 @@ class GridEncoding final : public Encoding {
     }
   }
 
-  absl::Status CheckFrequencies() const {
-    for (const Axis& axis : axes_) POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", axis.inv_freq));
+  absl::Status CheckNumbers() const {
+    for (const Axis& axis : axes_) {
+      const int64_t last = s_.extra_tokens + axis.cells * (axis.size - 1);
+      POSENC_RETURN_IF_ERROR(CheckAllFinite("interpolation_scale", {Coordinate(axis, last)}));
+      POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", axis.inv_freq));
+    }
     return absl::OkStatus();
   }
 
@@ -152,7 +156,7 @@ class GridEncoding final : public Encoding {
 EncodingOr Encode(GridSettings settings, Frequencies arithmetic, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(Complete(settings, limits));
   auto encoding = std::make_unique<GridEncoding>(settings, arithmetic);
-  POSENC_RETURN_IF_ERROR(encoding->CheckFrequencies());
+  POSENC_RETURN_IF_ERROR(encoding->CheckNumbers());
   return encoding;
 }
 

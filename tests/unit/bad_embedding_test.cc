@@ -162,6 +162,12 @@ const Case kCases[] = {
        r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
      },
      "OUT_OF_RANGE", "grid.temperature"},
+    {"interpolation_scale that float32 cannot hold", Grid,
+     [](E& r) {
+       G(r).set_interpolation_scale(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_FLUX);
+     },
+     "OUT_OF_RANGE", "grid.interpolation_scale"},
     {"positions of a grid", Grid, [](E& r) { r.mutable_positions()->set_offset(0); }, "CONFLICT", "positions"},
     {"count of a grid", Grid, [](E& r) { r.set_count(7); }, "MISMATCH", "count"},
 
