@@ -2,6 +2,7 @@
 // field means; here is only what they do not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "posenc/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/kernels/sincos_rows.h"
+#include "posenc/tensor.h"
 
 namespace posenc {
 
@@ -142,7 +144,57 @@ struct SinusoidalSettings {
   std::optional<int64_t> padding_idx;
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
+
+  static constexpr std::string_view kName = "sinusoidal";
 };
+
+struct LearnedSettings {
+  TensorShape table_shape;
+  std::vector<std::byte> table;
+  int64_t offset = 0;
+  std::optional<Matrix<uint8_t>> token_valid;
+  std::optional<double> scale;
+
+  static constexpr std::string_view kName = "learned";
+};
+
+struct TimestepSettings {
+  int64_t dim = 0;
+  std::optional<double> max_period;
+  std::optional<double> downscale_freq_shift;
+  std::optional<double> scale;
+  bool flip_sin_to_cos = false;
+
+  static constexpr std::string_view kName = "timestep";
+};
+
+enum class GridConvention { kMae, kDiffusers, kBigVision };
+
+struct GridSettings {
+  GridConvention convention = GridConvention::kMae;
+  int64_t dim = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  std::optional<int64_t> frames;
+  std::optional<double> temperature;
+  std::optional<int64_t> base_size;
+  std::optional<double> interpolation_scale;
+  std::optional<double> temporal_interpolation_scale;
+  int64_t extra_tokens = 0;
+
+  static constexpr std::string_view kName = "grid";
+};
+
+struct FourierSettings {
+  Matrix<double> frequencies;  // B
+  Matrix<double> points;       // x
+
+  static constexpr std::string_view kName = "fourier";
+};
+
+// An absolute encoding. posenc/methods/encoding.h says what each becomes.
+using EmbeddingMethod =
+    std::variant<SinusoidalSettings, LearnedSettings, TimestepSettings, GridSettings, FourierSettings>;
 
 enum class AlibiSlopeRule { kPowerOfTwo, kGeometric, kMpt };
 enum class AlibiForm { kBloom, kMpt, kSymmetric, kCausal, kAsymmetric };

@@ -33,6 +33,10 @@ std::vector<MethodFamily> MethodFamilies() {
   return {
       std::move(rope),
       {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
+      {"learned", {"table"}},
+      {"timestep", {"diffusers"}},
+      {"grid", {"mae", "diffusers", "big_vision"}},
+      {"fourier", {"given_frequencies"}},
       {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
       {"mask", {"causal", "window", "key_valid"}},
   };

@@ -48,6 +48,27 @@ def embedding(dim=8, count=4, dtype=FP32, convention=embedding_pb2.SINUSOIDAL_CO
         positions=rotary_pb2.Positions(offset=0), count=count, dtype=dtype)
 
 
+def timestep(dim=8, timesteps=(0.5, 17.0), dtype=FP32, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        timestep=embedding_pb2.Timestep(dim=dim, **settings),
+        positions=rotary_pb2.Positions(ids=tensor(timesteps, FP64)), dtype=dtype)
+
+
+def grid(dim=16, height=2, width=3, dtype=FP32, convention=embedding_pb2.GRID_CONVENTION_DIFFUSERS, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        grid=embedding_pb2.Grid(convention=convention, dim=dim, height=height, width=width, **settings), dtype=dtype)
+
+
+def learned(table, offset=0, dtype=FP32, table_dtype=FP32, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        learned=embedding_pb2.Learned(table=tensor(table, table_dtype), offset=offset, **settings), dtype=dtype)
+
+
+def fourier(frequencies, points, dtype=FP32):
+    return service_pb2.GenerateEmbeddingRequest(
+        fourier=embedding_pb2.Fourier(frequencies=tensor(frequencies, FP64), points=tensor(points, FP64)), dtype=dtype)
+
+
 def alibi(heads=4, form=bias_pb2.ALIBI_FORM_CAUSAL):
     return bias_pb2.Alibi(num_heads=heads, rule=bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO, form=form)
 
@@ -112,9 +133,20 @@ def rich_requests():
     padded.sinusoidal.padding_idx = 1
     padded.sinusoidal.token_valid.CopyFrom(tensor([[True, True, False]], BOOL))
 
+    looked_up = learned(numpy.ones((4, 2)), offset=1, token_valid=tensor([[True, True, False]], BOOL), scale=0.5)
+    looked_up.dtype = 0
+    looked_up.add_to.CopyFrom(tensor(numpy.ones((2, 1, 3, 2)), BF16))
+    looked_up.precision.CopyFrom(axes)
+
+    in_time = timestep(max_period=100, downscale_freq_shift=0, scale=2, flip_sin_to_cos=True)
+    video = grid(frames=2, temperature=100, interpolation_scale=2, temporal_interpolation_scale=3, extra_tokens=1)
+    features = fourier(numpy.ones((3, 2)), numpy.ones((4, 2)))
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
         ("Explain", of_alibi), ("ApplyRotary", packed), ("ApplyRotary", by_ids), ("GenerateTable", by_segments),
-        ("StreamTable", tiled), ("GenerateEmbedding", padded), ("GenerateBias", masked), ("AddBias", added),
+        ("StreamTable", tiled), ("GenerateEmbedding", padded),
+        ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
+        ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
     ]
