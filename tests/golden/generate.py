@@ -17,6 +17,7 @@ from alibi_biases import alibi_file
 from eager_apply import deepseek_v3_file, eager_apply_file
 from golden_json import write
 from rotary_tables import rotary_file, uses_rotary
+from several_axes import several_axes_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE / "configs"
@@ -43,6 +44,7 @@ def main():
     write(RECORDED / "eager_apply.json", eager_apply_file())
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
+    write(RECORDED / "several_axes.json", several_axes_file())
 
 
 if __name__ == "__main__":
