@@ -47,9 +47,7 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
     grid = {ids->ids.rows, ids->ids.columns, false};
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    for (const PositionLine& line : segments->lines) {
-      if (line.count > 0 && __builtin_add_overflow(grid.length, line.count, &grid.length)) grid.length = 0;
-    }
+    grid.length = Count(*segments).value_or(0);
   } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
     return InvalidArgument("NOT_READ", "positions.offsets", "", "give ids [B, S] or one offset");
   } else if (!count) {

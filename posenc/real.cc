@@ -9,11 +9,6 @@ namespace {
 
 thread_local mpfr_prec_t precision = 256;
 
-// MPFR keeps pi and the like per thread and forgets to free them when the thread ends.
-struct CacheOwner {
-  ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
-};
-
 // Runs one MPFR operation with the precision and exponent range of F, subnormals included.
 template <class F, class Operation>
 F Rounded(Operation operation) {
@@ -56,10 +51,7 @@ mpfr_prec_t Real::Precision() {
   return precision;
 }
 
-RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) {
-  static thread_local CacheOwner cache_owner;
-  precision = bits;
-}
+RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) { precision = bits; }
 RealPrecision::~RealPrecision() { precision = previous_; }
 
 Real Real::Pi() {

@@ -1,8 +1,8 @@
 // Primitive: cosines and sines of a sum of products, in turns: angle = 2 pi sum_j factor_j point_j, as if in infinite
 // precision, rounded once to `dtype`.
 //
-// float64 arithmetic with a proven error bound, and MPFR for the entries that it cannot decide (some microseconds each):
-// about one in a hundred million, all of FP64, and sums beyond 2^50.
+// float64 arithmetic with a proven error bound, and MPFR for the entries that it cannot decide (some microseconds
+// each): about one in a hundred million, all of FP64, and sums beyond 2^50.
 #pragma once
 
 #include <cstddef>

@@ -18,6 +18,7 @@ from eager_apply import deepseek_v3_file, eager_apply_file
 from embeddings import embeddings_file
 from golden_json import write
 from rotary_tables import rotary_file, uses_rotary
+from several_axes import several_axes_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE / "configs"
@@ -45,6 +46,7 @@ def main():
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
     write(RECORDED / "embeddings.json", embeddings_file())
+    write(RECORDED / "several_axes.json", several_axes_file())
 
 
 if __name__ == "__main__":

@@ -108,6 +108,29 @@ def rich_requests():
         rotary_pb2.GivenFrequencies(inv_freq=[1, 0.5, 0.25, 0.125], attention_scaling=1.5))
     by_segments.hints.return_plan = True
 
+    by_grid = table(rotary_dim=12)
+    by_grid.ClearField("count")
+    by_grid.rotary.settings.rope_parameters.mrope_section.extend([2, 2, 2])
+    by_grid.rotary.settings.rope_parameters.mrope_order = rotary_pb2.MROPE_ORDER_INTERLEAVED
+    by_grid.positions.segments.segment.add().grid.CopyFrom(rotary_pb2.PositionGrid(size=[1, 2, 3], start=[4, -4, 0.5]))
+
+    by_axes = rotary(numpy.ones((1, 2, 1, 8)))
+    by_axes.rotary.settings.axial.axes.add(dim=2)
+    by_axes.rotary.settings.axial.axes.add(dim=6, rope_theta=256, frequency_start=0.5)
+    by_axes.positions.ids.CopyFrom(tensor([[3, 4], [5, 6]], INT64))
+    by_axes.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+
+    by_table = rotary(numpy.ones((1, 2, 1, 4)))
+    by_table.rotary.settings.ClearField("rotary_dim")
+    by_table.rotary.settings.given_table.CopyFrom(rotary_pb2.GivenTable(
+        cos=tensor(numpy.ones((2, 2)), FP32), sin=tensor(numpy.zeros((2, 2)), FP32),
+        form=rotary_pb2.TABLE_FORM_HALF_WIDTH))
+    by_table.hints.return_plan = True
+
+    with_xpos = table()
+    with_xpos.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=256, centre=2))
+    with_xpos.operand = rotary_pb2.OPERAND_KEY
+
     by_model = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(
         config_json=b'{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}'))
 
@@ -146,6 +169,7 @@ def rich_requests():
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
         ("Explain", of_alibi), ("ApplyRotary", packed), ("ApplyRotary", by_ids), ("GenerateTable", by_segments),
+        ("GenerateTable", by_grid), ("ApplyRotary", by_axes), ("ApplyRotary", by_table), ("GenerateTable", with_xpos),
         ("StreamTable", tiled), ("GenerateEmbedding", padded),
         ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
         ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
