@@ -10,6 +10,7 @@
 
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/sincos_slow.h"
+#include "posenc/real.h"
 
 namespace posenc {
 namespace {
