@@ -9,7 +9,7 @@
 
 namespace posenc {
 
-Positions RowNumbers(int64_t rows) { return Positions{PositionSegments{{{rows, 0.0, 1.0}}}, {}, {}, {}}; }
+Positions RowNumbers(int64_t rows) { return Positions{PositionSegments{{PositionLine{rows, 0.0, 1.0}}}, {}, {}, {}}; }
 
 Positions CountValid(const Matrix<uint8_t>& valid) {
   Matrix<double> ids{{}, valid.rows, valid.columns, false};
