@@ -257,6 +257,22 @@ const Case<E> kEmbeddings[] = {
     {"no positions", [](E& r) { r.clear_positions(); }, "MISSING", "positions.source"},
     {"no count", [](E& r) { r.clear_count(); }, "MISSING", "count"},
     {"negative count", [](E& r) { r.set_count(-1); }, "OUT_OF_RANGE", "count"},
+    {"count that is not the segments'",
+     [](E& r) { r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(3); }, "MISMATCH",
+     "count"},
+    {"more tokens than there are numbers",
+     [](E& r) {
+       r.clear_count();
+       for (int n = 0; n < 2; ++n) {
+         r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(int64_t{1} << 62);
+       }
+     },
+     "OUT_OF_RANGE", "positions.segments"},
+    {"cu_seqlens",
+     [](E& r) {
+       *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 4});
+     },
+     "NOT_READ", "positions.cu_seqlens"},
     {"offsets", [](E& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "NOT_READ", "positions.offsets"},
     {"length rule", [](E& r) { r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN); },
      "NOT_READ", "positions.scaling_length_rule"},

@@ -476,6 +476,18 @@ const Case kTables[] = {
        *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {2}, {0, 1});
      },
      "MISMATCH", "count"},
+    {"ids of a batch",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1, 1}, {0});
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"more rows than there are numbers",
+     [](R& r) {
+       for (int n = 0; n < 2; ++n) {
+         r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(int64_t{1} << 62);
+       }
+     },
+     "OUT_OF_RANGE", "positions.segments"},
     {"offsets", [](R& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "NOT_READ", "positions.offsets"},
     {"cu_seqlens",
      [](R& r) {

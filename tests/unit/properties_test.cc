@@ -153,30 +153,36 @@ TEST(EqualMeanings, Layouts) {
 TEST(EqualMeanings, PositionSources) {
   constexpr int64_t kB = 2, kS = 9;
   const std::vector<double> x = Random(kB * kS * 2 * 16);
-  v1::ApplyRotaryRequest request = Request(DType::kFP32, {kB, kS, 2, 16}, x);
-  const std::string expected = Rotated(request);
-  v1::Positions& positions = *request.mutable_positions();
-  std::vector<int64_t> ids;
-  for (int64_t s = 0; s < kS; ++s) ids.push_back(100 + s);
+  for (const std::string rope_type : {"default", "dynamic"}) {  // which reads the length off the positions
+    SCOPED_TRACE(rope_type);
+    v1::ApplyRotaryRequest request = Request(DType::kFP32, {kB, kS, 2, 16}, x, rope_type);
+    if (rope_type == "dynamic") {
+      request.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_PER_SEQUENCE);
+    }
+    const std::string expected = Rotated(request);
+    v1::Positions& positions = *request.mutable_positions();
+    std::vector<int64_t> ids;
+    for (int64_t s = 0; s < kS; ++s) ids.push_back(100 + s);
 
-  positions.mutable_offsets()->add_offset(100);
-  positions.mutable_offsets()->add_offset(100);
-  EXPECT_EQ(Rotated(request), expected) << "offsets";
-  *positions.mutable_ids() = MakeTensor(DType::kINT64, {kS}, ids);
-  EXPECT_EQ(Rotated(request), expected) << "ids [S]";
-  *positions.mutable_ids() = MakeTensor(DType::kFP32, {kS}, std::vector<double>(ids.begin(), ids.end()));
-  EXPECT_EQ(Rotated(request), expected) << "FP32 ids";
-  std::vector<int32_t> twice(ids.begin(), ids.end());
-  twice.insert(twice.end(), ids.begin(), ids.end());
-  *positions.mutable_ids() = MakeTensor(DType::kINT32, {kB, kS}, twice);
-  EXPECT_EQ(Rotated(request), expected) << "ids [B, S]";
-  positions.mutable_segments();
-  for (const auto& [count, start] : {std::pair{4, 100}, {0, 7}, {5, 104}}) {
-    v1::PositionLine* line = positions.mutable_segments()->add_segment()->mutable_line();
-    line->set_count(count);
-    line->set_start(start);
+    positions.mutable_offsets()->add_offset(100);
+    positions.mutable_offsets()->add_offset(100);
+    EXPECT_EQ(Rotated(request), expected) << "offsets";
+    *positions.mutable_ids() = MakeTensor(DType::kINT64, {kS}, ids);
+    EXPECT_EQ(Rotated(request), expected) << "ids [S]";
+    *positions.mutable_ids() = MakeTensor(DType::kFP32, {kS}, std::vector<double>(ids.begin(), ids.end()));
+    EXPECT_EQ(Rotated(request), expected) << "FP32 ids";
+    std::vector<int32_t> twice(ids.begin(), ids.end());
+    twice.insert(twice.end(), ids.begin(), ids.end());
+    *positions.mutable_ids() = MakeTensor(DType::kINT32, {kB, kS}, twice);
+    EXPECT_EQ(Rotated(request), expected) << "ids [B, S]";
+    positions.mutable_segments();
+    for (const auto& [count, start] : {std::pair{4, 100}, {0, 7}, {5, 104}}) {
+      v1::PositionLine* line = positions.mutable_segments()->add_segment()->mutable_line();
+      line->set_count(count);
+      line->set_start(start);
+    }
+    EXPECT_EQ(Rotated(request), expected) << "segments";
   }
-  EXPECT_EQ(Rotated(request), expected) << "segments";
 }
 
 // Dynamic scaling by each sequence's own length is what a call of its own gives.
