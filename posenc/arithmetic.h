@@ -1,16 +1,20 @@
-// The three arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
+// The arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
 // in which the models' own code performs it; what changes is where results are rounded:
 //
 //   ExactArithmetic    real numbers; the result is rounded once, to float64.
-//   Float64Arithmetic  every operation rounded to float64.
-//   Float32Arithmetic  tensors' operations rounded to float32, what Python computes outside them (Scalar) to float64.
+//   BallArithmetic     real numbers too, in float64 with a bound on the error: fast, and enough for most float32
+//   results. Float64Arithmetic  every operation rounded to float64. Float32Arithmetic  tensors' operations rounded to
+//   float32, what Python computes outside them (Scalar) to float64.
 //
 // A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "posenc/ball.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "posenc/real.h"
 
@@ -39,7 +43,10 @@ class Rounded {
 
   friend Rounded Pow(Rounded base, Rounded exponent) { return Make(RoundedPow<F>(base.value_, exponent.value_)); }
   friend Rounded Log(Rounded x) { return Make(RoundedLog<F>(x.value_)); }
+  friend Rounded Log2(Rounded x) { return Make(RoundedLog2<F>(x.value_)); }
   friend Rounded Exp(Rounded x) { return Make(RoundedExp<F>(x.value_)); }
+  friend Rounded Cos(Rounded x) { return Make(RoundedCos<F>(x.value_)); }
+  friend Rounded Max(Rounded a, Rounded b) { return a < b ? b : a; }
   friend Rounded Sqrt(Rounded x) { return Make(std::sqrt(x.value_)); }  // IEEE 754 rounds the root correctly
   friend Rounded Floor(Rounded x) { return Make(std::floor(x.value_)); }
   friend Rounded Ceil(Rounded x) { return Make(std::ceil(x.value_)); }
@@ -57,6 +64,10 @@ double Round(Rounded<F> x, int digits) {
 struct ExactArithmetic {
   using Scalar = Real;
   using Element = Real;
+};
+struct BallArithmetic {
+  using Scalar = Ball;
+  using Element = Ball;
 };
 struct Float64Arithmetic {
   using Scalar = Rounded<double>;
@@ -106,6 +117,36 @@ Numbers Evaluate(Frequencies arithmetic, const Formula& formula, int digits = 53
     for (const Real& x : values.scalars) decided = decided && RoundsFor(x, digits);
     if (decided || bits >= 4096) return ToNumbers(values, digits);
   }
+}
+
+// Lists of float32 values, for n = first, first + 1, ..., one after another. `Formula<A>(settings)` prepares in
+// arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under kExact balls
+// decide nearly every value, and MPFR those that they leave undecided.
+template <template <class> class Formula, class Settings>
+std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settings, int64_t first, int64_t count) {
+  std::vector<float> floats;
+  const auto append = [&](const auto& formula, const auto& round) {
+    for (int64_t n = first; n < first + count; ++n) {
+      const auto list = formula(n);
+      for (size_t i = 0; i < list.size(); ++i) floats.push_back(round(list[i], n, i));
+    }
+    return std::move(floats);
+  };
+  const auto cast = [](const auto& x, int64_t, size_t) { return static_cast<float>(x.value()) + 0.0f; };
+  switch (arithmetic) {
+    case Frequencies::kFloat32: return append(Formula<Float32Arithmetic>(settings), cast);
+    case Frequencies::kFloat64: return append(Formula<Float64Arithmetic>(settings), cast);
+    case Frequencies::kExact: break;
+  }
+  return append(Formula<BallArithmetic>(settings), [&](const Ball& ball, int64_t n, size_t i) {
+    if (const auto decided = ball.ToFloat()) return *decided;
+    for (mpfr_prec_t bits = 256;; bits *= 2) {
+      const RealPrecision working(bits);
+      const Real value = Formula<ExactArithmetic>(settings)(n)[i];
+      if (const auto decided = ToFloat(value)) return *decided;
+      if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
+    }
+  });
 }
 
 }  // namespace posenc

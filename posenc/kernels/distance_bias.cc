@@ -1,5 +1,6 @@
 #include "posenc/kernels/distance_bias.h"
 
+#include <algorithm>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -16,21 +17,25 @@ namespace HWY_NAMESPACE {
 // they cost little, and a loop for each combination on each target would be hundreds.
 struct BiasRow {
   double query_position;
+  const float* bias;
   bool masked;
   double lowest_visible;  // bounds on the keys' mask positions
   double highest_visible;
+  double document;
   const std::byte* scores;
   std::byte* out;
 };
 
 // The bias in float32, rounded to the type that the model has it in.
 template <class D64>
-HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, double query_position,
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
                                                      size_t key) {
   const hn::Rebind<float, D64> d;
+  if (row.bias != nullptr) return hn::LoadU(d, row.bias + key);
   const auto zero = hn::Zero(d);
+  if (work.key_positions == nullptr) return zero;
   const auto keys = hn::LoadU(d64, work.key_positions + key);
-  const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, query_position)));
+  const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, row.query_position)));
   const auto slope = hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
   // Adding zero turns -0 into +0 and changes nothing else.
   const auto bias = hn::Add(hn::Mul(slope, distance), zero);
@@ -45,14 +50,20 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
                                                          size_t key) {
   const hn::Rebind<float, D64> d;
   const hn::RebindToUnsigned<decltype(d)> du;
-  auto flags = hn::Set(d, 1.0f);
+  const auto one = hn::Set(d64, 1.0);
+  auto shown = one;
   if (work.mask_key_positions != nullptr) {
     const auto position = hn::LoadU(d64, work.mask_key_positions + key);
     const auto hidden =
         hn::Or(hn::Lt(position, hn::Set(d64, row.lowest_visible)), hn::Gt(position, hn::Set(d64, row.highest_visible)));
-    // Masks have the width of their lanes; a number can be narrowed.
-    flags = NarrowToFloat(d64, hn::IfThenZeroElse(hidden, hn::Set(d64, 1.0)));
+    shown = hn::IfThenZeroElse(hidden, one);
   }
+  if (work.key_documents != nullptr) {
+    const auto same = hn::Eq(hn::LoadU(d64, work.key_documents + key), hn::Set(d64, row.document));
+    shown = hn::IfThenElseZero(same, shown);
+  }
+  // Masks have the width of their lanes; a number can be narrowed.
+  const auto flags = NarrowToFloat(d64, shown);
   const auto in_window = hn::Ne(flags, hn::Zero(d));
   if (work.key_valid == nullptr) return in_window;
   const auto valid = LoadBytes(hn::Rebind<uint8_t, D64>(), reinterpret_cast<const std::byte*>(work.key_valid + key));
@@ -65,12 +76,14 @@ HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& ro
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   const hn::Rebind<float, D64> d;
+  const bool biased = work.key_positions != nullptr || row.bias != nullptr;
   size_t key = begin;
   for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
-    auto value = BiasLanes(work, d64, row.query_position, key);
+    auto value = BiasLanes(work, d64, row, key);
     if (row.scores != nullptr) {
+      const auto scores = LoadLanes(format, d, row.scores + key * kElement);
       if (work.rounding == Rounding::kEachOperation) value = RoundLanes(format, d, value);
-      value = hn::Add(LoadLanes(format, d, row.scores + key * kElement), value);
+      value = biased ? hn::Add(scores, value) : scores;
     }
     if (row.masked) {
       const auto visible = VisibleLanes(work, d64, row, key);
@@ -88,14 +101,17 @@ void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   BiasRow row{};
-  row.masked = bounded || work.key_valid != nullptr;
+  row.masked = bounded || work.key_documents != nullptr || work.key_valid != nullptr;
   for (size_t query = begin; query < end; ++query) {
-    row.query_position = work.query_positions[query];
+    if (work.key_positions != nullptr) row.query_position = work.query_positions[query];
+    if (work.bias != nullptr) row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
     if (work.mask_key_positions != nullptr) {
       const double position = work.mask_query_positions[query];
       row.lowest_visible = position - work.window_left;
-      row.highest_visible = work.causal ? position : position + work.window_right;
+      row.highest_visible = position + work.window_right;
+      if (work.causal) row.highest_visible = std::min(row.highest_visible, std::max(position, work.prefix_end));
     }
+    if (work.key_documents != nullptr) row.document = work.query_documents[query];
     if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
     row.out = work.out + query * row_bytes;
     bool any_visible = false;
