@@ -16,6 +16,7 @@ from transformers import AutoConfig
 from alibi_biases import alibi_file
 from eager_apply import deepseek_v3_file, eager_apply_file
 from golden_json import write
+from relative_biases import relative_biases_file
 from rotary_tables import rotary_file, uses_rotary
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,6 +44,7 @@ def main():
     write(RECORDED / "eager_apply.json", eager_apply_file())
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
+    write(RECORDED / "relative_biases.json", relative_biases_file())
 
 
 if __name__ == "__main__":

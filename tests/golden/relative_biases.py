@@ -70,14 +70,11 @@ def t5_bias(encoder, past):
 
 
 def swin_record(window):
-    config = AutoConfig.for_model("swin")
-    module = modeling_swin.SwinSelfAttention(config, dim=HEADS * 4, num_heads=HEADS, window_size=window)
+    module = modeling_swin.SwinRelativePositionBias(HEADS, window)
     module.relative_position_bias_table.data = random_weights(*module.relative_position_bias_table.shape)
-    index = module.create_relative_position_index()
-    tokens = window[0] * window[1]
-    bias = module.relative_position_bias_table[index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)
+    index = module.relative_position_index.view(module.window_area, module.window_area)
     return {"window": list(window), "index": index.tolist(), "table": numbers(module.relative_position_bias_table),
-            "bias": numbers(bias)}
+            "bias": numbers(module()[0])}
 
 
 def beit_record(window):

@@ -90,8 +90,8 @@ def rich_requests():
     by_model = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(
         config_json=b'{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}'))
 
-    of_alibi = service_pb2.ExplainRequest(alibi=alibi())
-    of_alibi.alibi.given.CopyFrom(tensor([1, 2, 3, 4], FP32))
+    of_alibi = service_pb2.ExplainRequest(bias=bias_pb2.BiasMethod(alibi=alibi()))
+    of_alibi.bias.alibi.given.CopyFrom(tensor([1, 2, 3, 4], FP32))
 
     masked = bias(alibi_form=bias_pb2.ALIBI_FORM_ASYMMETRIC)
     masked.method.alibi.future_slopes.CopyFrom(tensor([1, 2, 3, 4], FP64))
