@@ -1,5 +1,7 @@
 """Biases of T5, Swin v1, Swin v2 and BEiT, from tables and weights that are recorded with them."""
 
+import json
+
 import torch
 from transformers import AutoConfig
 from transformers.models.beit import modeling_beit
@@ -65,7 +67,8 @@ def t5_bias(encoder, past):
     attention = modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     attention.relative_attention_bias.weight.data = random_weights(32, HEADS)
     bias = attention.compute_bias(6, 6 + past, past_seen_tokens=past)
-    return {"component": "encoder" if encoder else "decoder", "past": past, "config": config.to_dict() | {"dtype": None},
+    return {"component": "encoder" if encoder else "decoder", "past": past,
+            "config": json.loads(config.to_json_string(use_diff=True)),
             "table": numbers(attention.relative_attention_bias.weight), "bias": numbers(bias[0])}
 
 

@@ -106,6 +106,27 @@ def rich_requests():
                                        scores=tensor(numpy.zeros((1, 4, 3, 3)), FP32))
     added.geometry.query_offsets.offset.append(0)
 
+    bucketed = bias()
+    bucketed.method.CopyFrom(bias_pb2.BiasMethod(
+        t5=bias_pb2.T5Bias(bidirectional=True), table=tensor(numpy.zeros((32, 4)), FP32),
+        table_layout=bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS))
+    network = service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(swin_v2=bias_pb2.SwinV2Bias(
+            window_height=2, window_width=2, hidden_weight=tensor(numpy.ones((3, 2)), FP32),
+            hidden_bias=tensor(numpy.ones(3), FP32), output_weight=tensor(numpy.ones((4, 3)), FP32))),
+        form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
+    methods = [bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
+               bias_pb2.BiasMethod(sandwich=bias_pb2.Sandwich(convention=bias_pb2.SANDWICH_CONVENTION_PAPER, num_heads=2)),
+               bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=2, window_width=2)),
+               bias_pb2.BiasMethod(beit=bias_pb2.BeitBias(window_height=2, window_width=2, table=bias_pb2.BEIT_TABLE_PLAIN))]
+    others = [("Explain", service_pb2.ExplainRequest(bias=method)) for method in methods]
+    prefixed = bias()
+    prefixed.method.nope.SetInParent()
+    prefixed.mask.CopyFrom(causal_mask())
+    prefixed.mask.prefix_length.append(1)
+    prefixed.mask.query_documents.CopyFrom(tensor([0, 0, 1], INT32))
+    prefixed.mask.key_documents.CopyFrom(tensor([0, 0, 1], INT32))
+
     padded = embedding(convention=embedding_pb2.SINUSOIDAL_CONVENTION_FAIRSEQ)
     padded.ClearField("positions")
     padded.ClearField("count")
@@ -117,4 +138,5 @@ def rich_requests():
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
         ("Explain", of_alibi), ("ApplyRotary", packed), ("ApplyRotary", by_ids), ("GenerateTable", by_segments),
         ("StreamTable", tiled), ("GenerateEmbedding", padded), ("GenerateBias", masked), ("AddBias", added),
+        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), *others,
     ]

@@ -36,7 +36,7 @@ v1::GenerateBiasRequest RequestFor(const json& record, const v1::BiasMethod& met
   return request;
 }
 
-// The chain is torch's own but where torch's logarithm is not rounded correctly, which one odd setting shows.
+// The chain is the recorded everywhere; the real formula is a whole number, which float32 misses, in one odd setting.
 TEST(GoldenBias, T5sBuckets) {
   for (const json& record : Recorded()["t5"]) {
     T5Settings settings{record["num_buckets"], record["max_distance"], record["bidirectional"]};
@@ -49,11 +49,9 @@ TEST(GoldenBias, T5sBuckets) {
       for (int64_t n = 0; n <= 2 * largest; ++n) {
         if (ours[n] != recorded[n]) differ.push_back(n - largest);
       }
-      if (settings.num_buckets == 34) {
-        EXPECT_EQ(differ, (std::vector<int64_t>{-12, 12})) << static_cast<int>(arithmetic);
-      } else {
-        EXPECT_TRUE(differ.empty()) << *settings.num_buckets << " buckets: first " << differ[0];
-      }
+      const bool odd = settings.num_buckets == 34 && arithmetic == Frequencies::kExact;
+      EXPECT_EQ(differ, odd ? (std::vector<int64_t>{-18, -12, 12, 18}) : std::vector<int64_t>{})
+          << *settings.num_buckets << " buckets, arithmetic " << static_cast<int>(arithmetic);
     }
   }
 }

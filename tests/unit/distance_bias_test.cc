@@ -170,7 +170,7 @@ TEST(DistanceBiasTest, LeavesScoresAloneWithoutABias) {
       for (int j = 0; j < 9; ++j) reference::Encode(dtype, j == 4 ? 1.5 : -0.0, scores.data() + j * SizeOf(dtype));
       work.scores = scores.data();
       work.out = out.data();
-      Run(work, 0, 1);
+      posenc::Run(work, 0, 1);
       ExpectSameBytes(scores, out);  // the sign of -0 with them
     }
   });
