@@ -39,6 +39,10 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address) {
         absl::StrCat("no answer from ", address, " (", status.error_message(),
                      "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
   }
+  // This client cancels no call that it waits for: the server did, because it is shutting down.
+  if (code == absl::StatusCode::kCancelled) {
+    return absl::UnavailableError(absl::StrCat(address, " has cancelled the call: is it shutting down?"));
+  }
   return absl::Status(code, status.error_message());
 }
 

@@ -10,8 +10,6 @@ target_compile_options(posenc_options INTERFACE -ffp-contract=off)
 target_compile_options(posenc_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-tree-slp-vectorize>)
 # Highway leaves out the targets below the compiler's baseline (on Arm: scalar); POSENC_TARGET and the tests want them.
 target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
-target_compile_definitions(posenc_options INTERFACE POSENC_VERSION="${PROJECT_VERSION}"
-  POSENC_BUILD="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE}")
 
 add_library(posenc_warnings INTERFACE)
 target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=switch
@@ -19,7 +17,11 @@ target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-vi
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>  # false for every std::variant with a vector in GCC 12
   $<$<BOOL:${POSENC_WARNINGS_AS_ERRORS}>:-Werror>)
 
-# posenc_room(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories.
+# posenc_room(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories. Our options
+# are for what is built here and do not follow the library to those who install it.
+#
+# Static, not shared: the interface is made of Abseil's and Protobuf's types, which change with their releases, so that a
+# shared library could not promise that yesterday's program still fits it.
 function(posenc_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   set(files)
@@ -28,7 +30,9 @@ function(posenc_room name)
     list(APPEND files ${found})
   endforeach()
   add_library(${name} STATIC ${files})
-  target_link_libraries(${name} PUBLIC posenc_options ${ARG_LINK} PRIVATE posenc_warnings)
+  target_link_libraries(${name}
+    PUBLIC $<BUILD_INTERFACE:posenc_options> ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:posenc_warnings>)
+  target_compile_features(${name} PUBLIC cxx_std_20)
 endfunction()
 
 # posenc_program(NAME MAIN FILE | SOURCES DIR... LINK LIB...): an executable in bin/.

@@ -140,8 +140,8 @@ absl::Status EmbeddingGeneration::Run(std::byte* out, WorkPool& pool, const Canc
           std::memcpy(to + (2 * k + 1) * size, cos + k * size, size);
         }
       } else {
-        std::memcpy(to, sin, pairs * size);
-        std::memcpy(to + pairs * size, cos, pairs * size);
+        // Not memcpy, which may not be given the null of an empty vector: a dim of 1 has no pairs.
+        std::copy_n(cos, pairs * size, std::copy_n(sin, pairs * size, to));
         std::memset(to + 2 * pairs * size, 0, row - 2 * pairs * size);  // the last element of an odd dim
       }
     }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "posenc/ball.h"
+#include "posenc/mpfr_caches.h"
 
 namespace posenc {
 namespace {
@@ -12,6 +13,7 @@ thread_local mpfr_prec_t precision = 256;
 // Runs one MPFR operation with the precision and exponent range of F, subnormals included.
 template <class F, class Operation>
 F Rounded(Operation operation) {
+  FreeMpfrCachesAtThreadEnd();
   constexpr int kDigits = std::numeric_limits<F>::digits;
   const mpfr_exp_t emin = mpfr_get_emin(), emax = mpfr_get_emax();
   mpfr_t result;
@@ -45,7 +47,10 @@ class Argument {
 
 }  // namespace
 
-mpfr_prec_t Real::Precision() { return precision; }
+mpfr_prec_t Real::Precision() {
+  FreeMpfrCachesAtThreadEnd();  // every Real begins here
+  return precision;
+}
 
 RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) { precision = bits; }
 RealPrecision::~RealPrecision() { precision = previous_; }

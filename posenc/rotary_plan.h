@@ -6,10 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
-#include "posenc/methods/rope.h"
 #include "posenc/spec.h"
 
 namespace posenc {
+
+struct RopeMethod;  // posenc/methods/rope.h
 
 // The frequencies of one sequence length.
 struct RotaryPlan {

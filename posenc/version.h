@@ -5,8 +5,8 @@
 
 namespace posenc {
 
-inline constexpr char kVersion[] = POSENC_VERSION;
-inline constexpr char kBuild[] = POSENC_BUILD;
+extern const char kVersion[];
+extern const char kBuild[];
 
 // Changes whenever any byte of any answer does.
 inline constexpr uint32_t kNumericsVersion = 1;

@@ -97,13 +97,17 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   };
 
   const size_t helpers = std::min(loop->slabs - 1, threads_.size() - 1);
-  for (size_t i = 0; i < helpers; ++i) {
-    // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.
-    Submit([loop, take_slabs] {
-      if (!loop->Enter()) return;
-      take_slabs(*loop);
-      loop->Leave();
-    });
+  try {
+    for (size_t i = 0; i < helpers; ++i) {
+      // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.
+      Submit([loop, take_slabs] {
+        if (!loop->Enter()) return;
+        take_slabs(*loop);
+        loop->Leave();
+      });
+    }
+  } catch (const std::bad_alloc&) {
+    // With fewer helpers, then: those that there are refer to this frame, which must not be left.
   }
   take_slabs(*loop);
   std::unique_lock lock(loop->mutex);

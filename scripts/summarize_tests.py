@@ -1,7 +1,8 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs) and integration.xml (pytest). A
-program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as one test.
+Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest) and
+reports/ (sanitizers). A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
+one test. The same is read in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
 """
 
 import pathlib
@@ -27,31 +28,54 @@ def read_cases(path):
 
 def collect(results):
     cases = []
-    if not (results / "ctest.xml").exists():
-        cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
-    else:
+    for outcome in ("failed", "skipped"):  # instead of results: why there are none
+        if (results / outcome).exists():
+            cases.append(("no results", outcome, (results / outcome).read_text()))
+    if (results / "ctest.xml").exists():
         for case in ElementTree.parse(results / "ctest.xml").iter("testcase"):
             program = case.get("name")
             try:
                 found = list(read_cases(results / "programs" / f"{program}.xml"))
             except (OSError, ElementTree.ParseError):
                 found = []
+            if case.get("status") == "notrun" and case.findtext("system-out"):  # else its program is missing
+                cases.append((program, "skipped", case.findtext("system-out")))
+                continue
             succeeded = case.get("status") == "run"
             if not found or (not succeeded and all(outcome != "failed" for _, outcome, _ in found)):
                 output = case.findtext("system-out") or case.get("status")
                 found.append((program, "passed" if succeeded else "failed", output))
             cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
-    try:
-        cases += read_cases(results / "integration.xml")
-    except (OSError, ElementTree.ParseError):
-        cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
-    return cases
+    elif (results / "ctest.log").exists():
+        cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
+    if (results / "integration.skipped").exists():
+        cases.append(("tests/integration", "skipped", (results / "integration.skipped").read_text()))
+    elif (results / "integration.log").exists():
+        try:
+            cases += read_cases(results / "integration.xml")
+        except (OSError, ElementTree.ParseError):
+            cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    for path in sorted((results / "reports").glob("*")):
+        cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
+    return cases or [("no results", "failed", f"{results} holds no cases")]
+
+
+def count(cases, outcome):
+    return sum(1 for case in cases if case[1] == outcome)
+
+
+def tally(cases):
+    skipped = f', {count(cases, "skipped")} skipped' if count(cases, "skipped") else ""
+    return f'{count(cases, "passed")} passed, {count(cases, "failed")} failed{skipped}'
 
 
 def main():
     results = pathlib.Path(sys.argv[1])
     cases = collect(results)
-    count = {outcome: sum(1 for case in cases if case[1] == outcome) for outcome in ("passed", "failed", "skipped")}
+    for part in sorted((results / "arm64").glob("*/")):
+        found = [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
+        print(f"arm64, {part.name}: {tally(found)}")
+        cases += found
     for name, outcome, text in cases:
         if outcome == "failed":
             lines = text.strip().splitlines()
@@ -59,11 +83,10 @@ def main():
     for name, outcome, text in cases:
         if outcome == "skipped":
             print(f"skipped {name}: {' '.join(text.split())}")
-    if count["failed"]:
+    if count(cases, "failed"):
         print(f"\nThe whole output: {results}")
-    skipped = f', {count["skipped"]} skipped' if count["skipped"] else ""
-    print(f'{count["passed"]} passed, {count["failed"]} failed{skipped}')
-    return 1 if count["failed"] or not count["passed"] else 0
+    print(tally(cases))
+    return 1 if count(cases, "failed") or not count(cases, "passed") else 0
 
 
 if __name__ == "__main__":

@@ -27,12 +27,10 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kMiB = 1 << 20;
-// A pause between calls that counts as the end of them, and how long to wait for one. Callers that were refused come
-// back after --retry-pushback (100 ms): the pause ends before they do.
-constexpr milliseconds kPause{50};
-constexpr milliseconds kMaxLinger{1000};
-// After the last call's end, for gRPC to end by itself.
-constexpr milliseconds kQuiet{100};
+// How often a caller that was refused comes back before it gives up: gRPC's own retries, and our client's.
+constexpr int kTries = 5;
+// After the last call's end, for gRPC to end by itself: callers have that long to read the end of their answers.
+constexpr milliseconds kQuiet{1000};
 constexpr seconds kWatchdogGrace{5};
 
 // A flag's value in gRPC's unit, which is an int.
@@ -130,9 +128,15 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
-  // A call that reaches gRPC 1.51 between Shutdown() and the client's learning of it enters no handler; its client sees
-  // CANCELLED. So the refusals come first: they send the clients away, and Shutdown() waits for a pause.
-  core_.admission->WaitForQuiet(kPause, std::min(deadline, steady_clock::now() + kMaxLinger));
+  // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
+  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller
+  // has answered the ping that goes with it, which he reads last.
+  core_.admission->WaitForHandlers(deadline);
+  // A call that reaches gRPC 1.51 after Shutdown() enters no handler; its client sees CANCELLED, not a refusal. So the
+  // refusals come first. Callers come back after --retry-pushback, so a pause somewhat longer than that is the end of
+  // them; one who never gives up is not waited for.
+  const milliseconds pause(core_.config.retry_pushback_ms + 50);
+  core_.admission->WaitForQuiet(pause, std::min(deadline, steady_clock::now() + kTries * pause));
   std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "posenc/mpfr_caches.h"
+
 namespace posenc {
 namespace {
 
@@ -21,11 +23,6 @@ class Number {
 
  private:
   mpfr_t value_;
-};
-
-// MPFR keeps pi per thread and forgets to free it when the thread ends.
-struct CacheOwner {
-  ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
 };
 
 struct Format {
@@ -69,7 +66,7 @@ bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
 }
 
 CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide, DType dtype) {
-  static thread_local CacheOwner cache_owner;
+  FreeMpfrCachesAtThreadEnd();
   if (!divide && scale == 0) return {0.0, 0.0};
   if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
     return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};

@@ -1,10 +1,12 @@
 """Fixtures: the build under test, messages generated from the proto files, and servers that end with their test.
 
-POSENC_BUILD_DIR says where the programs are; absent: build/release.
+POSENC_BUILD_DIR says where the programs are; absent: build/release. POSENC_SERVER_COMMAND and POSENC_COMMAND start others
+instead of those there, such as programs for another processor in its emulator.
 """
 
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -37,15 +39,27 @@ def build():
 
 
 @pytest.fixture(scope="session")
+def server_program(build):
+    """The server under test, as the first words of its command line."""
+    return shlex.split(os.environ.get("POSENC_SERVER_COMMAND", str(build / "bin" / "posenc-server")))
+
+
+@pytest.fixture(scope="session")
+def command_program(build):
+    """The posenc command under test."""
+    return shlex.split(os.environ.get("POSENC_COMMAND", str(build / "bin" / "posenc")))
+
+
+@pytest.fixture(scope="session")
 def configs():
     """The directory of config.json files of real models."""
     return ROOT / "tests" / "golden" / "configs"
 
 
 @pytest.fixture(scope="session")
-def shared_server(build, tmp_path_factory):
+def shared_server(server_program, tmp_path_factory):
     """One server with default settings for all tests that leave it as it was."""
-    with ServerProcess(build, tmp_path_factory.mktemp("server")) as server:
+    with ServerProcess(server_program, tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
@@ -56,16 +70,16 @@ def client(shared_server):
 
 
 @pytest.fixture
-def start_server(build, tmp_path):
+def start_server(server_program, tmp_path):
     """A function that starts a server with the flags given, and stops it after the test."""
     servers = []
 
     def start(*flags, **environment):
         directory = tmp_path / f"server-{len(servers)}"
         directory.mkdir()
-        servers.append(ServerProcess(build, directory, *flags, **environment))
+        servers.append(ServerProcess(server_program, directory, *flags, **environment))
         return servers[-1]
 
     yield start
     for server in servers:
-        server.kill()
+        server.stop()

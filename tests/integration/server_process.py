@@ -10,10 +10,10 @@ STOP_SECONDS = 60
 
 
 class ServerProcess:
-    def __init__(self, build, directory, *flags, **environment):
+    def __init__(self, program, directory, *flags, **environment):
         port_file = directory / "port"
         self._log_path = directory / "log"
-        command = [build / "bin" / "posenc-server", "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
+        command = [*program, "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -48,12 +48,18 @@ class ServerProcess:
         self._process.kill()
         self._process.wait()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def stop(self):
+        """Ends it in order, if it has not ended yet; a server that crashed fails the test, whatever its clients saw."""
         self.signal(signal.SIGTERM)
         try:
             self.wait()
         finally:
             self.kill()
+        crashed = self._process.returncode < 0 and self._process.returncode != -signal.SIGKILL
+        assert not crashed, f"posenc-server ended by signal {-self._process.returncode}: {self.log()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

@@ -13,12 +13,12 @@ from posenc.v1 import service_pb2
 
 
 @pytest.fixture
-def posenc(build, tmp_path):
+def posenc(command_program, tmp_path):
     """A function that runs the command in an empty directory."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
 
     def run(*arguments, exit_code=0, **more):
-        ended = subprocess.run([build / "bin" / "posenc", *map(str, arguments)], capture_output=True, text=True,
+        ended = subprocess.run([*command_program, *map(str, arguments)], capture_output=True, text=True,
                                timeout=SECONDS, cwd=tmp_path, env={**environment, **more}, stdin=subprocess.DEVNULL)
         assert ended.returncode == exit_code, ended
         return ended

@@ -15,12 +15,12 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def small(build, tmp_path_factory):
+def small(server_program, tmp_path_factory):
     """A client of a server that allows little."""
     from server_process import ServerProcess
     flags = ("--max-request-bytes", "64KiB", "--max-output-bytes", "64KiB", "--max-tensor-rank", "4",
              "--max-rotary-dim", "64", "--max-heads", "16", "--max-config-json-bytes", "1KiB", "--max-sequences", "4")
-    with ServerProcess(build, tmp_path_factory.mktemp("small"), *flags) as server, Client(server.port) as client:
+    with ServerProcess(server_program, tmp_path_factory.mktemp("small"), *flags) as server, Client(server.port) as client:
         yield client
 
 

@@ -139,5 +139,44 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
   EXPECT_TRUE(admission->WaitForHandlers(kNow));
 }
 
+// As in the server: a request admitted is in flight until its answer is sent, and one that comes later is refused.
+TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
+  for (int round = 0; round < 20; ++round) {
+    const auto admission = Admission::Create(1000, 1000);
+    std::atomic<int> working{0}, answered{0};
+    std::vector<std::thread> callers;
+    for (int n = 0; n < 4; ++n) {
+      callers.emplace_back([&] {
+        for (int refusals = 0; refusals < 3;) {
+          Charge handler = admission->EnterHandler();
+          Charge request, bytes;
+          if (admission->AdmitRequest(1, &request, &bytes) != Verdict::kAdmitted) {
+            admission->CountRefusal();
+            ++refusals;
+            continue;
+          }
+          ++working;
+          Charge answer;
+          EXPECT_EQ(admission->AdmitBytes(1, 1, &answer), Verdict::kAdmitted) << "drain or not";
+          std::this_thread::yield();
+          --working;
+          ++answered;
+        }
+      });
+    }
+    while (answered < 50) std::this_thread::yield();
+    admission->Drain();
+    EXPECT_TRUE(admission->WaitForHandlers(kForever));
+    EXPECT_EQ(working, 0) << "what was admitted is answered, and no more is admitted";
+    EXPECT_TRUE(admission->WaitForQuiet(std::chrono::milliseconds(1), kForever));
+    for (std::thread& caller : callers) caller.join();
+    const Admission::Counters counters = admission->counters();
+    EXPECT_EQ(counters.refused, 4 * 3);
+    EXPECT_EQ(counters.started, answered + counters.refused);
+    EXPECT_EQ(counters.in_flight_requests, 0);
+    EXPECT_EQ(counters.in_flight_bytes, 0);
+  }
+}
+
 }  // namespace
 }  // namespace posenc::server

@@ -103,7 +103,8 @@ v1::GenerateBiasRequest RequestFor(const json& record, v1::AlibiForm form) {
 }
 
 void ExpectRecordedBias(const char* model, v1::AlibiForm form, bool bias_in_bfloat16) {
-  for (const json& record : golden::Read("recorded/alibi.json")[model]) {
+  const json file = golden::Read("recorded/alibi.json");
+  for (const json& record : file.at(model)) {
     SCOPED_TRACE(std::string(model) + ", heads " + record["n_heads"].dump() + ", mask " +
                  record["attention_mask"].dump());
     v1::GenerateBiasRequest request = RequestFor(record, form);
@@ -120,7 +121,8 @@ TEST(AlibiBias, FalconsFromItsSlopes) { ExpectRecordedBias("falcon", v1::ALIBI_F
 
 // From the config.json: bfloat16 hides the last place of Falcon's slopes, so that its bias is bit-equal.
 TEST(AlibiBias, FalconsFromItsConfig) {
-  for (const json& record : golden::Read("recorded/alibi.json")["falcon"]) {
+  const json file = golden::Read("recorded/alibi.json");
+  for (const json& record : file.at("falcon")) {
     if (record["n_heads"] != 32 || record["attention_mask"][0] == 0) continue;
     v1::GenerateBiasRequest request = RequestFor(record, v1::ALIBI_FORM_BLOOM);
     request.mutable_method()->mutable_model()->set_config_json(golden::ReadText("configs/falcon-rw-1b.json"));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,10 @@ inline v1::GenerateBiasResponse ResponseTo(const v1::GenerateBiasRequest&) { ret
 inline v1::AddBiasResponse ResponseTo(const v1::AddBiasRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
 
+// On a pool of its own where none is given.
 template <class Request>
-auto Call(const Request& request, const Limits& limits = {}) -> absl::StatusOr<decltype(ResponseTo(request))> {
+auto Call(const Request& request, const Limits& limits = {}, WorkPool* pool = nullptr)
+    -> absl::StatusOr<decltype(ResponseTo(request))> {
   const wire::InMessage payloads;
   auto response = ResponseTo(request);
   auto job = wire::Prepare(request, payloads, limits, &response);
@@ -31,8 +34,9 @@ auto Call(const Request& request, const Limits& limits = {}) -> absl::StatusOr<d
   std::vector<std::vector<std::byte>> outputs;
   std::vector<std::byte*> buffers;
   for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
-  WorkPool pool(2);
-  if (absl::Status status = job->run(buffers, pool, NeverCancelled); !status.ok()) return status;
+  std::optional<WorkPool> own;
+  if (pool == nullptr) pool = &own.emplace(2);
+  if (absl::Status status = job->run(buffers, *pool, NeverCancelled); !status.ok()) return status;
   for (size_t n = 0; n < outputs.size(); ++n) {
     job->outputs[n].tensor->set_data(outputs[n].data(), outputs[n].size());
   }

@@ -36,12 +36,46 @@ TEST_F(Cgroup, NothingToRead) {
   EXPECT_EQ(AvailableMemory(root_), 0);
 }
 
+// Recorded: Docker 20.10 on Linux 6.1, --cpus 1.5 --memory 512m. The container has a cgroup namespace, and its own
+// group is at the top.
 TEST_F(Cgroup, Version2InAContainer) {
   Write("/proc/self/cgroup", "0::/\n");
-  Write("/sys/fs/cgroup/cpu.max", "150000 100000\n");
-  Write("/sys/fs/cgroup/memory.max", "536870912\n");
+  Write("/proc/meminfo", "MemTotal:        6082388 kB\n");
+  const std::pair<const char*, const char*> files[] = {
+      {"cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc\n"},
+      {"cgroup.max.depth", "max\n"},
+      {"cgroup.subtree_control", ""},
+      {"cgroup.type", "domain\n"},
+      {"cpu.idle", "0\n"},
+      {"cpu.max", "150000 100000\n"},
+      {"cpu.max.burst", "0\n"},
+      {"cpu.weight", "100\n"},
+      {"cpuset.cpus", "\n"},
+      {"cpuset.cpus.effective", "0-1\n"},
+      {"memory.high", "max\n"},
+      {"memory.low", "0\n"},
+      {"memory.max", "536870912\n"},
+      {"memory.min", "0\n"},
+      {"memory.swap.max", "max\n"},
+      {"pids.max", "max\n"},
+  };
+  for (const auto& [name, text] : files) Write(std::string("/sys/fs/cgroup/") + name, text);
   EXPECT_EQ(CgroupCpuQuota(root_), 1.5);
   EXPECT_EQ(CgroupMemoryLimit(root_), 536870912);
+  EXPECT_EQ(AvailableMemory(root_), 536870912);
+}
+
+// Recorded with --cgroupns host, --cpus 1 --memory 256m: the host's whole tree, whose top has no limits.
+TEST_F(Cgroup, Version2InTheHostsNamespace) {
+  const std::string group = "/docker/b8cb71fd8d0ebd6c846b2f17599f3f3505fb570a23b96bbb65c670174c92d8ad";
+  Write("/proc/self/cgroup", "0::" + group + "\n");
+  Write("/sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu io memory hugetlb pids rdma misc\n");
+  Write("/sys/fs/cgroup/docker/cpu.max", "max 100000\n");
+  Write("/sys/fs/cgroup/docker/memory.max", "max\n");
+  Write("/sys/fs/cgroup" + group + "/cpu.max", "100000 100000\n");
+  Write("/sys/fs/cgroup" + group + "/memory.max", "268435456\n");
+  EXPECT_EQ(CgroupCpuQuota(root_), 1.0);
+  EXPECT_EQ(CgroupMemoryLimit(root_), 268435456);
 }
 
 TEST_F(Cgroup, Version2WithoutLimits) {

@@ -222,6 +222,13 @@ TEST(FromGrpc, KeepsForeignErrorsAsTheyAre) {
             absl::InternalError("odd"));
 }
 
+TEST(FromGrpc, ACallThatAServerCancelledMayBeTriedAgain) {
+  const absl::Status status = FromGrpc({grpc::StatusCode::CANCELLED, "CANCELLED"}, "here");
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("here has cancelled the call"));
+  EXPECT_TRUE(absl::IsCancelled(FromGrpc(Error(grpc::StatusCode::CANCELLED, "", {"R", "", "", ""}), "here")));
+}
+
 TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {
   const std::string nuls(20, '\0');
   const absl::Status status =

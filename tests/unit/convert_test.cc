@@ -5,6 +5,7 @@
 #include "tests/reference/scalar_format.h"
 #include "tests/unit/elements.h"
 #include "tests/unit/every_target.h"
+#include "tests/unit/one_in.h"
 
 namespace posenc {
 namespace {
@@ -72,7 +73,7 @@ void CheckEveryFloat(DType dtype) {
   for (uint32_t sign : {0u, 0x8000u}) {
     uint32_t element = 0;
     uint32_t next = first_of(1);
-    for (uint64_t begin = 0; begin < 0x80000000; begin += kChunk) {
+    for (uint64_t begin = 0; begin < 0x80000000; begin += kChunk * OneIn()) {
       for (size_t i = 0; i < kChunk; ++i) in[i] = sign << 16 | static_cast<uint32_t>(begin + i);
       Convert(DType::kFP32, dtype, in.data(), out.data(), kChunk);
       if (begin > 0x7f800000) {
@@ -80,7 +81,7 @@ void CheckEveryFloat(DType dtype) {
         continue;
       }
       for (uint64_t i = begin; i < begin + kChunk;) {
-        if (i == next) {
+        while (i >= next) {
           ++element;
           next = element < InfinityOf(dtype) ? first_of(element + 1) : 0xffffffff;
         }
@@ -98,6 +99,9 @@ void CheckEveryFloat(DType dtype) {
 
 // The processor's own conversions, where it has them. The test below tries the integer ones around every boundary.
 TEST(ConvertTest, NarrowsEveryFloatOnTheBestTarget) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "minutes under a sanitizer, which sees as much in the others";
+#endif
   for (DType dtype : kHalves) CheckEveryFloat(dtype);
 }
 

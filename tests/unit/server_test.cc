@@ -342,7 +342,8 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
   EXPECT_EQ(FakeOperations::waiting, 0);
-  EXPECT_EQ(server_->counters().failed, 3);
+  // Not all need have come: a caller's time may be up before its request is sent.
+  EXPECT_TRUE(Eventually([this] { return server_->counters().failed == server_->counters().started; }));
 }
 
 TEST_F(ServerTest, WorkEndsWhenTheCallerCancels) {
@@ -496,7 +497,9 @@ TEST_F(ServerTest, RefusesCompressedMessages) {
 }
 
 TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
-  Start(TestConfig());
+  Config config = TestConfig();
+  config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
+  Start(config);
   std::atomic<int> answered{0}, refused{0};
   std::vector<std::thread> callers;
   for (int n = 0; n < 4; ++n) {

@@ -15,6 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 const char* KernelTarget() { return hwy::TargetName(HWY_TARGET); }
+size_t VectorBytes() { return hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<uint8_t>()); }
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc
 HWY_AFTER_NAMESPACE();
@@ -24,6 +25,7 @@ namespace posenc {
 namespace {
 
 HWY_EXPORT(KernelTarget);
+HWY_EXPORT(VectorBytes);
 
 class TargetTest : public testing::Test {
  protected:
@@ -50,6 +52,20 @@ TEST_F(TargetTest, ForcesEveryKernelOfTheProcess) {
     EXPECT_STRCASEEQ(HWY_DYNAMIC_DISPATCH(KernelTarget)(), name.c_str());
     EXPECT_EQ(SupportedCpuTargets(), names);
   }
+}
+
+// POSENC_EXPECTED_TARGETS names all targets of a machine, best first, with their vectors' bytes: "avx2:32 sse4:16 ...".
+// scripts/test-arm sets it, so that nothing is taken for tested that a processor or its emulator does not have.
+TEST_F(TargetTest, HasVectorsOfTheLengthExpected) {
+  std::string found;
+  for (const std::string& name : SupportedCpuTargets()) {
+    ASSERT_TRUE(ForceCpuTarget(name).ok()) << name;
+    absl::StrAppend(&found, found.empty() ? "" : " ", name, ":", HWY_DYNAMIC_DISPATCH(VectorBytes)());
+  }
+  RecordProperty("targets", found);
+  EXPECT_TRUE(found.ends_with("scalar:1") || found.ends_with("emu128:16")) << found;
+  const char* expected = std::getenv("POSENC_EXPECTED_TARGETS");
+  EXPECT_EQ(found, expected != nullptr ? expected : found);
 }
 
 TEST_F(TargetTest, RejectsUnknownNamesAndListsTheChoices) {

@@ -1,0 +1,2 @@
+#pragma once
+#include "tests/fake_grpc/fake_grpc.h"

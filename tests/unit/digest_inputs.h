@@ -1,0 +1,56 @@
+// Inputs of the digests' cases: every number follows from its index by a few integer operations, so that
+// tests/digests/test_digests.py can make the same ones without this code.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "posenc/dtype.h"
+
+namespace posenc {
+
+// The splitmix64 generator's output at a state of our choice.
+inline uint64_t Random(uint64_t stream, uint64_t index) {
+  uint64_t z = (stream << 32) + index + 0x9e3779b97f4a7c15;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  return z ^ z >> 31;
+}
+
+// The bits of an element. Of sixteen, ten are of ordinary size, many of them in the middle between two values of a
+// narrower type; four have any exponent, those of subnormals, infinity and NaN included; two are special values.
+inline uint64_t RandomElement(DType dtype, uint64_t stream, uint64_t index) {
+  const int bits = 8 * static_cast<int>(SizeOf(dtype));
+  const int mantissa_bits = dtype == DType::kFP64 ? 52 : dtype == DType::kFP32 ? 23 : dtype == DType::kFP16 ? 10 : 7;
+  const uint64_t all_exponents = (uint64_t{1} << (bits - 1 - mantissa_bits)) - 1;
+  const uint64_t bias = all_exponents / 2;
+  const uint64_t normal = uint64_t{1} << mantissa_bits;  // the smallest, and one step of the exponent
+  const uint64_t infinity = all_exponents * normal;
+
+  const uint64_t random = Random(stream, index);
+  const uint64_t sign = random % 2 << (bits - 1);
+  const uint64_t kind = random / 2 % 16;
+  const uint64_t choice = random / 32;
+  uint64_t mantissa = random >> (64 - mantissa_bits);
+  if (kind < 10) {
+    const int kept = std::min(std::vector<int>{8, 11, 24, 52}[choice / 16 % 4], mantissa_bits);
+    mantissa = mantissa >> (mantissa_bits - kept) << (mantissa_bits - kept);
+    return sign + (bias - 4 + choice % 8) * normal + mantissa;
+  }
+  if (kind < 14) return sign + choice % (all_exponents + 1) * normal + mantissa;
+  return sign + std::vector<uint64_t>{0, 1, 3, normal - 1, normal, infinity - 1, infinity, bias * normal}[choice % 8];
+}
+
+// Elements first, first + 1 ... of a stream.
+inline void FillWithElements(DType dtype, uint64_t stream, uint64_t first, size_t count, std::byte* to) {
+  for (size_t i = 0; i < count; ++i, to += SizeOf(dtype)) {
+    const uint64_t bits = RandomElement(dtype, stream, first + i);
+    std::memcpy(to, &bits, SizeOf(dtype));
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,15 @@
+// How many of the cases of the very longest tests are tried.
+#pragma once
+
+#include <cstdlib>
+
+namespace posenc {
+
+// One in how many: all, unless POSENC_TEST_ONE_IN holds a power of two. scripts/test-arm sets it, because an emulator
+// is some twenty times slower.
+inline size_t OneIn() {
+  const char* text = std::getenv("POSENC_TEST_ONE_IN");
+  return text == nullptr ? 1 : std::strtoul(text, nullptr, 10);
+}
+
+}  // namespace posenc

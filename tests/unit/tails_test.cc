@@ -1,0 +1,164 @@
+// The ends of arrays: every kernel over every small size, in memory that ends where the array does. Valgrind sees an
+// access beyond it (tests/CMakeLists.txt), and AddressSanitizer on the targets that valgrind does not know. Of the
+// values only that every target has the same.
+#include <optional>
+#include <string>
+
+#include "posenc/kernels/convert.h"
+#include "posenc/kernels/distance_bias.h"
+#include "posenc/kernels/rotate_pairs.h"
+#include "posenc/kernels/sincos_rows.h"
+#include "tests/unit/elements.h"
+#include "tests/unit/every_target.h"
+
+namespace posenc {
+namespace {
+
+// More than two of the widest vectors of the narrowest lanes that a kernel computes in: 16 floats.
+constexpr size_t kSizes = 35;
+constexpr DType kFloats[] = {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64};
+constexpr DType kTensors[] = {DType::kFP32, DType::kFP16, DType::kBF16};
+
+// Any values; the misalignment changes from block to block.
+Block Filled(DType dtype, size_t count) {
+  static std::mt19937_64 random(1);
+  Block block(count * SizeOf(dtype), random() % 4);
+  for (size_t i = 0; i < count; ++i) {
+    reference::Encode(dtype, static_cast<double>(random() % 4096) / 256 - 8, block.data() + i * SizeOf(dtype));
+  }
+  return block;
+}
+
+// An array of an ordinary type, which the kernels take aligned.
+std::vector<double> Doubles(size_t count) {
+  std::vector<double> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = 0.75 * static_cast<double>(i);
+  return values;
+}
+
+// run() computes anew and returns the result.
+template <class Run>
+void ExpectTheSameOnEveryTarget(const Run& run) {
+  std::optional<Block> expected;
+  OnEveryTarget([&] {
+    Block result = run();
+    if (expected) ExpectSameBytes(*expected, result);
+    expected = std::move(result);
+  });
+}
+
+TEST(Tails, OfConversions) {
+  for (size_t count = 0; count <= 2 * kSizes; ++count) {
+    for (const DType from : kFloats) {
+      const Block source = Filled(from, count);
+      for (const DType to : kFloats) {
+        ExpectTheSameOnEveryTarget([&] {
+          Block result(count * SizeOf(to), count % 3);
+          Convert(from, to, source.data(), result.data(), count);
+          return result;
+        });
+      }
+    }
+  }
+}
+
+TEST(Tails, OfRotations) {
+  for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
+    for (const DType dtype : kTensors) {
+      for (const DType table : {DType::kFP32, DType::kFP64}) {
+        const Block cos = Filled(table, 2 * pairs), sin = Filled(table, 2 * pairs);
+        for (unsigned choice = 0; choice < 32; ++choice) {
+          RotatePairs work = {};
+          work.dtype = dtype;
+          work.rotary_offset = choice & 1 ? 1 : 0;
+          work.head_dim = work.rotary_offset + 2 * pairs;
+          work.pairs = pairs;
+          work.input_pairing = choice & 2 ? Pairing::kInterleaved : Pairing::kHalfSplit;
+          work.output_pairing = choice & 4 ? Pairing::kInterleaved : Pairing::kHalfSplit;
+          work.rounding = choice & 8 ? Rounding::kOnce : Rounding::kEachOperation;
+          work.table_dtype = table;
+          work.cos = cos.data();
+          work.sin = sin.data();
+          work.tokens = 2;
+          work.heads = 1;
+          work.token_stride = work.head_stride = work.head_dim * SizeOf(dtype);
+          const Block x = Filled(dtype, 2 * work.head_dim);
+          ExpectTheSameOnEveryTarget([&] {
+            Block y = choice & 16 ? x : Block(x.size(), choice % 3);
+            work.x = choice & 16 ? y.data() : x.data();
+            work.y = y.data();
+            posenc::Run(work, 0, 2);
+            return y;
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(Tails, OfBiases) {
+  for (size_t keys = 1; keys <= kSizes; ++keys) {
+    const std::vector<double> query_positions = Doubles(2), key_positions = Doubles(keys);
+    std::vector<uint8_t> valid(keys, 1);
+    valid[keys / 2] = 0;
+    for (const DType dtype : kTensors) {
+      const Block scores = Filled(dtype, 2 * keys);
+      for (unsigned choice = 0; choice < 16; ++choice) {
+        DistanceBias work = {};
+        work.dtype = dtype;
+        work.bias_dtype = choice & 1 ? DType::kBF16 : DType::kFP32;
+        work.rounding = choice & 1 ? Rounding::kOnce : Rounding::kEachOperation;
+        work.queries = 2;
+        work.keys = keys;
+        work.query_positions = query_positions.data();
+        work.key_positions = key_positions.data();
+        work.past_slope = 0.5f;
+        work.future_slope = -0.25f;
+        if (choice & 2) {
+          work.mask_query_positions = query_positions.data();
+          work.mask_key_positions = key_positions.data();
+          work.window_right = 9;
+          work.key_valid = valid.data();
+        }
+        ExpectTheSameOnEveryTarget([&] {
+          Block out = choice & 8 ? scores : Block(scores.size(), choice % 3);
+          if (choice & 4) work.scores = choice & 8 ? out.data() : scores.data();
+          work.out = out.data();
+          posenc::Run(work, 0, 2);
+          return out;
+        });
+      }
+    }
+  }
+}
+
+TEST(Tails, OfTables) {
+  for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
+    const std::vector<double> positions = Doubles(2), inv_freq = Doubles(pairs);
+    for (const DType dtype : kFloats) {
+      for (const Frequencies frequencies : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
+        for (const double scale : {1.0, 1.25}) {
+          for (const bool sine : {false, true}) {
+            ExpectTheSameOnEveryTarget([&] {
+              Block cos(2 * pairs * SizeOf(dtype)), sin(cos.size());
+              const SinCosRows work = {.frequencies = frequencies,
+                                       .dtype = dtype,
+                                       .positions = positions.data(),
+                                       .inv_freq = inv_freq.data(),
+                                       .rows = 2,
+                                       .pairs = pairs,
+                                       .scale = scale,
+                                       .cos = cos.data(),
+                                       .sin = sin.data()};
+              posenc::Run(work, 0, 2);
+              return sine ? sin : cos;
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc

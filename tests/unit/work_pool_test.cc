@@ -1,0 +1,108 @@
+#include "posenc/work_pool.h"
+
+#include <atomic>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace posenc {
+namespace {
+
+void OnThreads(int count, const std::function<void(int thread)>& body) {
+  std::vector<std::thread> threads;
+  for (int n = 0; n < count; ++n) threads.emplace_back([&body, n] { body(n); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(WorkPool, CoversEveryItemOnce) {
+  WorkPool pool(3);
+  for (const size_t count : {0, 1, 7, 64, 1000}) {
+    for (const size_t grain : {0, 1, 7, 999, 5000}) {
+      std::vector<int> visits(count);  // not atomic: an item visited by two threads is a race
+      const auto visit = [&](size_t begin, size_t end) {
+        EXPECT_LE(end - begin, std::max<size_t>(grain, 1));
+        for (size_t i = begin; i < end; ++i) ++visits[i];
+      };
+      EXPECT_TRUE(pool.ParallelFor(count, grain, NeverCancelled, visit).ok());
+      EXPECT_EQ(visits, std::vector<int>(count, 1)) << count << " by " << grain;
+    }
+  }
+}
+
+TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
+  std::atomic<int> ran{0};
+  {
+    WorkPool pool(2);
+    for (int n = 0; n < 1000; ++n) pool.Submit([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 1000);
+}
+
+// Loops in loops, from threads of the pool and others, more than there are threads: none may wait for itself.
+TEST(WorkPool, LoopsMayBeNestedAndCalledFromEverywhere) {
+  constexpr int kCallers = 6, kRounds = 60, kOuter = 8, kInner = 50;
+  WorkPool pool(3);
+  std::atomic<int> visits{0};
+  const auto nested = [&] {
+    const auto outer = [&](size_t, size_t) {
+      std::vector<int> inner(kInner);
+      EXPECT_TRUE(pool.ParallelFor(kInner, 3, NeverCancelled,
+                                   [&](size_t begin, size_t end) {
+                                     for (size_t i = begin; i < end; ++i) ++inner[i];
+                                   })
+                      .ok());
+      for (const int visit : inner) visits += visit;
+    };
+    EXPECT_TRUE(pool.ParallelFor(kOuter, 1, NeverCancelled, outer).ok());
+  };
+  std::atomic<int> submitted_left{kRounds};
+  for (int n = 0; n < kRounds; ++n) {
+    pool.Submit([&] {
+      nested();
+      --submitted_left;
+    });
+  }
+  OnThreads(kCallers, [&](int) {
+    for (int n = 0; n < kRounds; ++n) nested();
+  });
+  while (submitted_left > 0) std::this_thread::yield();
+  EXPECT_EQ(visits, (kCallers + 1) * kRounds * kOuter * kInner);
+}
+
+// The body's memory dies with the loop: a helper that comes late must not touch it.
+TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
+  WorkPool pool(4);
+  OnThreads(4, [&](int thread) {
+    for (int round = 0; round < 300; ++round) {
+      auto visits = std::make_unique<std::vector<int>>(64);
+      std::atomic<int> asked{0};
+      const int patience = (round + thread) % 70;
+      const Cancellation cancelled = [&asked, patience] {
+        return ++asked > patience ? absl::CancelledError("enough") : absl::OkStatus();
+      };
+      const absl::Status status = pool.ParallelFor(64, 1, cancelled, [&](size_t begin, size_t) { ++(*visits)[begin]; });
+      EXPECT_EQ(status.code(), patience < 64 ? absl::StatusCode::kCancelled : absl::StatusCode::kOk);
+      int sum = 0;
+      for (const int visit : *visits) sum += visit;
+      EXPECT_EQ(sum, std::min(patience, 64)) << "as often as it was allowed to";
+      visits.reset();
+    }
+  });
+}
+
+TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
+  WorkPool pool(3);
+  OnThreads(3, [&](int thread) {
+    for (size_t round = 0; round < 100; ++round) {
+      const absl::Status status = pool.ParallelFor(32, 1, NeverCancelled, [&](size_t begin, size_t) {
+        if (thread != 0 && begin == round % 32) throw std::bad_alloc();
+      });
+      EXPECT_EQ(status.code(), thread == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace posenc
