@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -119,9 +120,41 @@ Numbers Evaluate(Frequencies arithmetic, const Formula& formula, int digits = 53
   }
 }
 
+// Values of a formula's lists (below) by MPFR, for those that balls leave undecided.
+template <template <class> class Formula, class Settings>
+class ExactLists {
+ public:
+  explicit ExactLists(const Settings& settings) : settings_(settings) {}
+
+  float Value(int64_t n, size_t i) {
+    for (mpfr_prec_t bits = kFirstBits;; bits *= 2) {
+      const RealPrecision working(bits);
+      const Real value = bits == kFirstBits ? Kept(n)[i] : Formula<ExactArithmetic>(settings_)(n)[i];
+      if (const auto decided = ToFloat(value)) return *decided;
+      if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
+    }
+  }
+
+ private:
+  static constexpr mpfr_prec_t kFirstBits = 256;
+
+  // A list may take long, and several of its values be undecided.
+  const std::vector<Real>& Kept(int64_t n) {
+    if (!formula_) formula_.emplace(settings_);
+    if (kept_ != n) list_ = (*formula_)(n);
+    kept_ = n;
+    return list_;
+  }
+
+  const Settings& settings_;
+  std::optional<Formula<ExactArithmetic>> formula_;
+  std::optional<int64_t> kept_;
+  std::vector<Real> list_;
+};
+
 // Lists of float32 values, for n = first, first + 1, ..., one after another. `Formula<A>(settings)` prepares in
 // arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under kExact balls
-// decide nearly every value, and MPFR those that they leave undecided.
+// decide nearly every value.
 template <template <class> class Formula, class Settings>
 std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settings, int64_t first, int64_t count) {
   std::vector<float> floats;
@@ -138,14 +171,10 @@ std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settin
     case Frequencies::kFloat64: return append(Formula<Float64Arithmetic>(settings), cast);
     case Frequencies::kExact: break;
   }
+  ExactLists<Formula, Settings> exact(settings);
   return append(Formula<BallArithmetic>(settings), [&](const Ball& ball, int64_t n, size_t i) {
-    if (const auto decided = ball.ToFloat()) return *decided;
-    for (mpfr_prec_t bits = 256;; bits *= 2) {
-      const RealPrecision working(bits);
-      const Real value = Formula<ExactArithmetic>(settings)(n)[i];
-      if (const auto decided = ToFloat(value)) return *decided;
-      if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
-    }
+    const auto decided = ball.ToFloat();
+    return decided ? *decided : exact.Value(n, i);
   });
 }
 

@@ -347,10 +347,10 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
     first = std::min(first, *least_key - *most_query);
     last = std::max(last, *most_key - *least_query);
   }
-  constexpr double kLargest = 2147483647;
-  if (first < -kLargest || last > kLargest) {
+  const double largest = LargestDistance(call_.method);
+  if (first < -largest || last > largest) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
-                           "must be below 2^31 in magnitude");
+                           fmt::format("must be at most {} in magnitude", largest));
   }
   const double cost = CostOf(call_.method, last - first + 1);
   if (cost > static_cast<double>(limits.max_bias_values)) {

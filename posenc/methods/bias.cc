@@ -105,6 +105,11 @@ bool IsOfWholeDistances(const BiasMethod& method) {
          std::holds_alternative<SandwichSettings>(method.settings);
 }
 
+double LargestDistance(const BiasMethod& method) {
+  // Farther cosines lose what decides their sum in float64, and MPFR would have most of the work.
+  return std::holds_alternative<SandwichSettings>(method.settings) ? 0x1p20 : 0x1p31 - 1;
+}
+
 double CostOf(const BiasMethod& method, double distances) {
   auto values = static_cast<double>(HeadsOf(method).value_or(1));
   if (const auto* sandwich = std::get_if<SandwichSettings>(&method.settings)) {

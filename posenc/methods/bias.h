@@ -38,10 +38,13 @@ std::optional<WindowTokens> WindowOf(const BiasMethod& method);
 // Whether it has one value a distance and head, for whole distances (T5, KERPLE, Sandwich).
 bool IsOfWholeDistances(const BiasMethod& method);
 
+// The largest magnitude of a distance.
+double LargestDistance(const BiasMethod& method);
+
 // How many values (Limits::max_bias_values) so many distances take.
 double CostOf(const BiasMethod& method, double distances);
 
-// [H, distances] of the distances key - query = first, first + 1, ..., magnitudes below 2^31.
+// [H, distances] of the distances key - query = first, first + 1, ...
 BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64_t first, int64_t count);
 
 // [H, rows], of a method with a window.

@@ -52,9 +52,10 @@ absl::Status Complete(SandwichSettings& s, const Limits& limits) {
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
   if (!s.dim) s.dim = 128;
-  if (*s.dim < 2 || *s.dim % 2 != 0 || *s.dim > limits.max_rotary_dim) {
+  constexpr int64_t kMaxDim = 4096;
+  if (*s.dim < 2 || *s.dim % 2 != 0 || *s.dim > kMaxDim) {
     return InvalidArgument("OUT_OF_RANGE", "dim", fmt::format("{}", *s.dim),
-                           fmt::format("must be even, 2 .. {}", limits.max_rotary_dim));
+                           fmt::format("must be even, 2 .. {}", kMaxDim));
   }
   if (!s.base) s.base = 10000.0;
   if (!(std::isfinite(*s.base) && *s.base > 0)) {

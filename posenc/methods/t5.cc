@@ -13,7 +13,7 @@
 namespace posenc {
 namespace {
 
-constexpr int64_t kMaxBuckets = 65536;
+constexpr int64_t kMaxBuckets = 8192;  // more would take seconds
 constexpr int64_t kMaxDistance = (int64_t{1} << 31) - 1;
 
 // One direction's buckets. n < exact: bucket n; else exact + trunc(ln(n / exact) / ln(max / exact) * shared).
@@ -28,50 +28,60 @@ struct Side {
 
 // Whether distance n's logarithm reaches bucket exact + k, by the model's chain.
 template <class A>
-bool ReachesInChain(const Side& side, int64_t n, int64_t k) {
+class Chain {
   using S = typename A::Scalar;
   using E = typename A::Element;
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const S ratio = S(number(side.max)) / S(number(side.exact));
-  const E x = Log(E(number(n)) / E(number(side.exact))) / E(Log(ratio)) * E(number(side.shared));
-  return x >= E(number(k));
-}
+
+ public:
+  explicit Chain(const Side& side)
+      : exact_(Number(side.exact)),
+        shared_(Number(side.shared)),
+        log_of_all_(Log(S(Number(side.max)) / S(Number(side.exact)))) {}
+  bool Reaches(int64_t n, int64_t k) const {
+    return Log(E(Number(n)) / exact_) / log_of_all_ * shared_ >= E(Number(k));
+  }
+
+ private:
+  static double Number(int64_t value) { return static_cast<double>(value); }
+  E exact_, shared_, log_of_all_;
+};
 
 // The same over the real numbers: ln(n/exact) * shared >= ln(max/exact) * k. What balls leave open is a tie, or nearly
 // one, and its powers are compared as integers: n^shared * exact^k >= max^k * exact^shared.
-bool Reaches(const Side& side, int64_t n, int64_t k) {
-  const auto number = [](int64_t value) { return Ball(static_cast<double>(value)); };
-  const Ball difference = Log(number(n) / number(side.exact)) * number(side.shared) -
-                          Log(number(side.max) / number(side.exact)) * number(k);
-  if (const auto decided = difference.NotNegative()) return *decided;
-  const int64_t common = std::gcd(side.shared, k), shared = side.shared / common, scaled = k / common;
-  const int bits = std::bit_width(static_cast<uint64_t>(std::max(n, side.max)));
-  const RealPrecision exact_for_both(2 * bits * (shared + scaled) + 64);
-  const auto power = [](int64_t base, int64_t exponent) {
-    return Pow(Real(static_cast<double>(base)), Real(static_cast<double>(exponent)));
-  };
-  return power(n, shared) * power(side.exact, scaled) >= power(side.max, scaled) * power(side.exact, shared);
-}
+class RealLine {
+ public:
+  explicit RealLine(const Side& side) : side_(side), log_of_all_(Log(Number(side.max) / Number(side.exact))) {}
 
-bool Reaches(Frequencies arithmetic, const Side& side, int64_t n, int64_t k) {
-  switch (arithmetic) {
-    case Frequencies::kExact: return Reaches(side, n, k);
-    case Frequencies::kFloat64: return ReachesInChain<Float64Arithmetic>(side, n, k);
-    case Frequencies::kFloat32: return ReachesInChain<Float32Arithmetic>(side, n, k);
+  bool Reaches(int64_t n, int64_t k) const {
+    const Ball difference = Log(Number(n) / Number(side_.exact)) * Number(side_.shared) - log_of_all_ * Number(k);
+    if (const auto decided = difference.NotNegative()) return *decided;
+    const int64_t common = std::gcd(side_.shared, k), shared = side_.shared / common, scaled = k / common;
+    const int bits = std::bit_width(static_cast<uint64_t>(std::max(n, side_.max)));
+    const RealPrecision exact_for_both(2 * bits * (shared + scaled) + 64);
+    const auto power = [](int64_t base, int64_t exponent) {
+      return Pow(Real(static_cast<double>(base)), Real(static_cast<double>(exponent)));
+    };
+    return power(n, shared) * power(side_.exact, scaled) >= power(side_.max, scaled) * power(side_.exact, shared);
   }
-  __builtin_unreachable();
-}
+
+ private:
+  static Ball Number(int64_t value) { return static_cast<double>(value); }
+  Side side_;
+  Ball log_of_all_;
+};
 
 // The least distance of each shared bucket but the first, up to `largest`. Every step of the chain is monotone, so that
 // bisection finds it.
-std::vector<int64_t> Thresholds(Frequencies arithmetic, const Side& side, int64_t largest) {
+template <class Logarithms>
+std::vector<int64_t> Thresholds(const Side& side, int64_t largest) {
+  const Logarithms logarithms(side);
   std::vector<int64_t> thresholds;
   int64_t low = side.exact;
-  for (int64_t k = 1; k < side.shared && low <= largest && Reaches(arithmetic, side, largest, k); ++k) {
+  for (int64_t k = 1; k < side.shared && low <= largest && logarithms.Reaches(largest, k); ++k) {
     int64_t high = largest;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (Reaches(arithmetic, side, middle, k)) {
+      if (logarithms.Reaches(middle, k)) {
         high = middle;
       } else {
         low = middle + 1;
@@ -80,6 +90,15 @@ std::vector<int64_t> Thresholds(Frequencies arithmetic, const Side& side, int64_
     thresholds.push_back(low);
   }
   return thresholds;
+}
+
+std::vector<int64_t> Thresholds(Frequencies arithmetic, const Side& side, int64_t largest) {
+  switch (arithmetic) {
+    case Frequencies::kExact: return Thresholds<RealLine>(side, largest);
+    case Frequencies::kFloat64: return Thresholds<Chain<Float64Arithmetic>>(side, largest);
+    case Frequencies::kFloat32: return Thresholds<Chain<Float32Arithmetic>>(side, largest);
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace

@@ -165,13 +165,13 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
     return InvalidArgument("OUT_OF_RANGE", "output_weight.shape", fmt::format("{} heads", heads),
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
-  constexpr double kProductsOfAValue = 32;  // what takes as long as a logarithm or a cosine
+  constexpr double kProductsOfAValue = 8;  // what takes as long as a logarithm or a cosine
   const double values = static_cast<double>(Displacements(s.window)) * static_cast<double>(hidden) *
                         static_cast<double>(heads) / kProductsOfAValue;
   if (values > static_cast<double>(limits.max_bias_values)) {
     return TooLarge(
         "output_weight.shape", fmt::format("{} values", values),
-        fmt::format("displacements times weights / 32: at most {} (max_bias_values)", limits.max_bias_values));
+        fmt::format("displacements times weights / 8: at most {} (max_bias_values)", limits.max_bias_values));
   }
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_weight", s.hidden_weight.values));
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_bias", s.hidden_bias));

@@ -278,7 +278,7 @@ const MethodCase kMethods[] = {
     {OfT5,
      {"1 causal bucket", [](B& r) { T5(r).set_num_buckets(1), T5(r).set_bidirectional(false); }, "OUT_OF_RANGE",
       "t5.num_buckets"}},
-    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(65537); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(8193); }, "OUT_OF_RANGE", "t5.num_buckets"}},
     {OfT5,
      {"distance within the exact ones", [](B& r) { T5(r).set_max_distance(8); }, "OUT_OF_RANGE", "t5.max_distance"}},
     {OfT5, {"no table", [](B& r) { Method(r).clear_table(), Method(r).clear_table_layout(); }, "MISSING", "table"}},
@@ -362,6 +362,12 @@ const MethodCase kMethods[] = {
     {OfSandwich,
      {"no heads", [](B& r) { Method(r).mutable_sandwich()->set_num_heads(0); }, "OUT_OF_RANGE", "sandwich.num_heads"}},
     {OfSandwich, {"odd dim", [](B& r) { Method(r).mutable_sandwich()->set_dim(7); }, "OUT_OF_RANGE", "sandwich.dim"}},
+    {OfSandwich,
+     {"a distance beyond 2^20",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1048579});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions"}},
     {OfSandwich, {"base 0", [](B& r) { Method(r).mutable_sandwich()->set_base(0); }, "OUT_OF_RANGE", "sandwich.base"}},
     {OfSwin,
      {"no window", [](B& r) { Method(r).mutable_swin()->clear_window_width(); }, "OUT_OF_RANGE", "swin.window_width"}},
@@ -450,7 +456,7 @@ TEST(BadMethod, AskingForTooManyValues) {
   *V2(network).mutable_hidden_weight() = Weights({512, 2});
   *V2(network).mutable_hidden_bias() = Weights({512});
   *V2(network).mutable_output_weight() = Weights({2, 512});
-  limits.max_bias_values = 15 * 512 * 2 / 32 - 1;
+  limits.max_bias_values = 15 * 512 * 2 / 8 - 1;
   too_large(network, limits, "swin_v2.output_weight.shape");
   ++limits.max_bias_values;
   EXPECT_THAT(Call(network, limits), IsOk());
