@@ -94,9 +94,8 @@ TEST(T5, OddConfigurationsDependOnTheLogarithm) {
 TEST(T5, FarDistances) {
   const auto far = Buckets({.bidirectional = false}, -2000000000, -1999999990, Frequencies::kExact);
   EXPECT_THAT(far, testing::Each(31));
-  // 2^16 is twice the 2^15 distances with buckets of their own: exactly an eighth of the way to 2^23.
-  EXPECT_THAT(Buckets({65536, int64_t{1} << 23, false}, -65536, -65535, Frequencies::kExact),
-              ElementsAre(36864, 36863));
+  // 2^13 is twice the 2^12 distances with buckets of their own: exactly an eighth of the way to 2^20.
+  EXPECT_THAT(Buckets({8192, int64_t{1} << 20, false}, -8192, -8191, Frequencies::kExact), ElementsAre(4608, 4607));
 }
 
 v1::GenerateBiasRequest Request(const v1::BiasMethod& method, int64_t queries, int64_t keys,
