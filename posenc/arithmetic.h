@@ -2,9 +2,9 @@
 // in which the models' own code performs it; what changes is where results are rounded:
 //
 //   ExactArithmetic    real numbers; the result is rounded once, to float64.
-//   BallArithmetic     real numbers too, in float64 with a bound on the error: fast, and enough for most float32
-//   results. Float64Arithmetic  every operation rounded to float64. Float32Arithmetic  tensors' operations rounded to
-//   float32, what Python computes outside them (Scalar) to float64.
+//   BallArithmetic     real numbers too, as float64 with a bound on the error: enough for most float32 results.
+//   Float64Arithmetic  every operation rounded to float64.
+//   Float32Arithmetic  tensors' operations rounded to float32, what Python computes outside them (Scalar) to float64.
 //
 // A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
 #pragma once
@@ -58,8 +58,8 @@ class Rounded {
 };
 
 template <class F>
-double Round(Rounded<F> x, int digits) {
-  return digits == 24 ? static_cast<float>(x.value()) : x.value();
+double NearestDouble(Rounded<F> x) {
+  return x.value();
 }
 
 struct ExactArithmetic {
@@ -93,30 +93,30 @@ struct Numbers {
 };
 
 template <class A>
-Numbers ToNumbers(const Values<A>& values, int digits) {
+Numbers ToNumbers(const Values<A>& values) {
   Numbers numbers;
-  for (const auto& x : values.list) numbers.list.push_back(Round(x, digits));
-  for (const auto& x : values.scalars) numbers.scalars.push_back(Round(x, digits));
+  for (const auto& x : values.list) numbers.list.push_back(NearestDouble(x));
+  for (const auto& x : values.scalars) numbers.scalars.push_back(NearestDouble(x));
   return numbers;
 }
 
 // Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact
-// the precision grows until every value rounds to one number of `digits` binary digits (53: float64, 24: float32) for
-// sure; a value that is still undecided at 4096 bits is a tie, which to-nearest-even settles.
+// the precision grows until every value rounds to one float64 for sure; a value that is still undecided at 4096 bits is
+// a tie, which to-nearest-even settles.
 template <class Formula>
-Numbers Evaluate(Frequencies arithmetic, const Formula& formula, int digits = 53) {
+Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
   switch (arithmetic) {
-    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}), digits);
-    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}), digits);
+    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}));
+    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}));
     case Frequencies::kExact: break;
   }
   for (mpfr_prec_t bits = 160;; bits *= 2) {
     const RealPrecision working(bits);
     const Values<ExactArithmetic> values = formula(ExactArithmetic{});
     bool decided = true;
-    for (const Real& x : values.list) decided = decided && RoundsFor(x, digits);
-    for (const Real& x : values.scalars) decided = decided && RoundsFor(x, digits);
-    if (decided || bits >= 4096) return ToNumbers(values, digits);
+    for (const Real& x : values.list) decided = decided && RoundsFor(x);
+    for (const Real& x : values.scalars) decided = decided && RoundsFor(x);
+    if (decided || bits >= 4096) return ToNumbers(values);
   }
 }
 

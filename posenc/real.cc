@@ -73,14 +73,14 @@ Real Ceil(const Real& x) {
   return result;
 }
 
-bool RoundsFor(const Real& x, int digits) {
+bool IsDecided(const Real& x) {
   if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return true;
-  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, digits) != 0;
+  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, 53) != 0;
 }
 
-double Round(const Real& x, int digits) {
+double NearestDouble(const Real& x) {
   mpfr_t rounded;
-  mpfr_init2(rounded, digits);
+  mpfr_init2(rounded, 53);
   mpfr_set(rounded, x.get(), MPFR_RNDN);
   const double value = mpfr_get_d(rounded, MPFR_RNDN);
   mpfr_clear(rounded);

@@ -79,10 +79,10 @@ class RealPrecision {
   mpfr_prec_t previous_;
 };
 
-// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same number of `digits` binary
-// digits for sure; and that number.
-bool RoundsFor(const Real& x, int digits);
-double Round(const Real& x, int digits);
+// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same float64 for sure; and that
+// number (without subnormals).
+bool IsDecided(const Real& x);
+double NearestDouble(const Real& x);
 
 // The float32 nearest to x, ties to even, zeros positive: nothing where an error of 2^-(precision - 100) relative could
 // change it. The margin is for formulas that cancel.
