@@ -352,7 +352,7 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
                            fmt::format("must be at most {} in magnitude", largest));
   }
-  const double cost = CostOf(call_.method, last - first + 1);
+  const double cost = CostOf(call_.precision.frequencies, call_.method, first, last);
   if (cost > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("geometry", fmt::format("distances {} .. {}: {} values", first, last, cost),
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));

@@ -110,12 +110,17 @@ double LargestDistance(const BiasMethod& method) {
   return std::holds_alternative<SandwichSettings>(method.settings) ? 0x1p20 : 0x1p31 - 1;
 }
 
-double CostOf(const BiasMethod& method, double distances) {
-  auto values = static_cast<double>(HeadsOf(method).value_or(1));
+double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last) {
+  double values = (last - first + 1) * static_cast<double>(HeadsOf(method).value_or(1));
   if (const auto* sandwich = std::get_if<SandwichSettings>(&method.settings)) {
-    values += static_cast<double>(*sandwich->dim) / 2;  // cosines
+    constexpr double kCosine = 3;
+    const bool both_sides = first <= 0 && last >= 0;  // which share their sums
+    const double sums = both_sides ? std::max(-first, last) + 1 : last - first + 1;
+    values += kCosine * sums * static_cast<double>(*sandwich->dim) / 2;
   }
-  return distances * values;
+  constexpr double kByMpfr = 8;  // float64's functions have no faster way
+  const bool looks_up = ReadsTable(method);
+  return arithmetic == Frequencies::kFloat64 && !looks_up ? kByMpfr * values : values;
 }
 
 BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64_t first, int64_t count) {

@@ -41,8 +41,8 @@ bool IsOfWholeDistances(const BiasMethod& method);
 // The largest magnitude of a distance.
 double LargestDistance(const BiasMethod& method);
 
-// How many values (Limits::max_bias_values) so many distances take.
-double CostOf(const BiasMethod& method, double distances);
+// How many values (Limits::max_bias_values) the distances first .. last take.
+double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last);
 
 // [H, distances] of the distances key - query = first, first + 1, ...
 BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64_t first, int64_t count);

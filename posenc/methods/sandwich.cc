@@ -52,7 +52,7 @@ absl::Status Complete(SandwichSettings& s, const Limits& limits) {
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
   if (!s.dim) s.dim = 128;
-  constexpr int64_t kMaxDim = 4096;
+  constexpr int64_t kMaxDim = 1024;
   if (*s.dim < 2 || *s.dim % 2 != 0 || *s.dim > kMaxDim) {
     return InvalidArgument("OUT_OF_RANGE", "dim", fmt::format("{}", *s.dim),
                            fmt::format("must be even, 2 .. {}", kMaxDim));

@@ -448,8 +448,10 @@ TEST(BadMethod, AskingForTooManyValues) {
   limits.max_bias_values = 10;
   EXPECT_THAT(Call(OfKerple(), limits), IsOk());
   EXPECT_THAT(Call(OfT5(), limits), IsOk());
-  limits.max_bias_values = 5 * (64 + 2) - 1;  // 64 cosines a distance
+  limits.max_bias_values = 5 * 2 + 3 * 3 * 64 - 1;  // 64 cosines for each of the distances 0, 1, 2
   too_large(OfSandwich(), limits, "geometry");
+  ++limits.max_bias_values;
+  EXPECT_THAT(Call(OfSandwich(), limits), IsOk());
   limits.max_bias_values = 14;  // displacements
   too_large(OfSwin(), limits, "swin.window_height");
   B network = OfSwinV2();
