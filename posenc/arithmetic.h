@@ -114,8 +114,8 @@ Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
     const RealPrecision working(bits);
     const Values<ExactArithmetic> values = formula(ExactArithmetic{});
     bool decided = true;
-    for (const Real& x : values.list) decided = decided && RoundsFor(x);
-    for (const Real& x : values.scalars) decided = decided && RoundsFor(x);
+    for (const Real& x : values.list) decided = decided && IsDecided(x);
+    for (const Real& x : values.scalars) decided = decided && IsDecided(x);
     if (decided || bits >= 4096) return ToNumbers(values);
   }
 }
