@@ -116,7 +116,8 @@ def rich_requests():
             hidden_bias=tensor(numpy.ones(3), FP32), output_weight=tensor(numpy.ones((4, 3)), FP32))),
         form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
     methods = [bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
-               bias_pb2.BiasMethod(sandwich=bias_pb2.Sandwich(convention=bias_pb2.SANDWICH_CONVENTION_PAPER, num_heads=2)),
+               bias_pb2.BiasMethod(sandwich=bias_pb2.Sandwich(
+                   convention=bias_pb2.SANDWICH_CONVENTION_PAPER, num_heads=2)),
                bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=2, window_width=2)),
                bias_pb2.BiasMethod(beit=bias_pb2.BeitBias(window_height=2, window_width=2, table=bias_pb2.BEIT_TABLE_PLAIN))]
     others = [("Explain", service_pb2.ExplainRequest(bias=method)) for method in methods]
