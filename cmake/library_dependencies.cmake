@@ -1,7 +1,7 @@
 # What the library is made of. Installed too: posencConfig.cmake looks for the same.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(MPFR REQUIRED IMPORTED_TARGET mpfr gmp)
+pkg_check_modules(MPFR REQUIRED IMPORTED_TARGET mpfr>=4.2 gmp)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)

@@ -74,20 +74,23 @@ class SlabTable {
  public:
   explicit SlabTable(size_t values) : cos_(values), sin_(values), narrow_(values) {}
 
-  void Compute(const TableRows& rows, int64_t token, int64_t count, DType type) {
+  void Compute(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand) {
     type_ = type;
-    if (type == DType::kFP32 || type == DType::kFP64) return rows.Compute(token, count, type, cos_.data(), sin_.data());
+    operand_ = rows.differ_by_operand() ? std::optional(operand) : std::nullopt;
+    if (type == DType::kFP32 || type == DType::kFP64) {
+      return rows.Compute(token, count, type, operand, cos_.data(), sin_.data());
+    }
     // Rounded to the tensor's type, then widened: narrow sines lie behind narrow cosines.
     const size_t values = count * rows.pairs();
     auto* narrow = reinterpret_cast<std::byte*>(narrow_.data());
     std::byte* narrow_sin = narrow + values * SizeOf(type);
-    rows.Compute(token, count, type, narrow, narrow_sin);
+    rows.Compute(token, count, type, operand, narrow, narrow_sin);
     Convert(type, DType::kFP32, narrow, cos_.data(), values);
     Convert(type, DType::kFP32, narrow_sin, sin_.data(), values);
   }
 
   void Clear() { type_.reset(); }
-  bool Holds(DType type) const { return type_ == type; }
+  bool Holds(DType type, Operand operand) const { return type_ == type && operand_.value_or(operand) == operand; }
   DType widened() const { return type_ == DType::kFP64 ? DType::kFP64 : DType::kFP32; }
   const void* cos() const { return cos_.data(); }
   const void* sin() const { return sin_.data(); }
@@ -95,6 +98,7 @@ class SlabTable {
  private:
   std::vector<double> cos_, sin_, narrow_;  // doubles for their size and alignment
   std::optional<DType> type_;
+  std::optional<Operand> operand_;  // none: for both
 };
 
 }  // namespace
@@ -110,8 +114,8 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
                                          call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
     }
   }
-  auto positions =
-      TokenPositions::Create(std::move(call.positions), {q.sequences, q.length, call.layout == Layout::kTHD}, limits);
+  auto positions = TokenPositions::Create(std::move(call.positions),
+                                          {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes()}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
   RotaryApplication application(std::move(call), std::move(rows));
@@ -135,12 +139,12 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   // A slab's table stays in the second-level cache.
   const int64_t slab = std::clamp<int64_t>(8192 / static_cast<int64_t>(pairs), 1, 1024);
 
-  const auto rotate = [&](const RotaryOperand& operand, Buffers buffers, int64_t token, int64_t count,
+  const auto rotate = [&](const RotaryOperand& operand, Operand which, Buffers buffers, int64_t token, int64_t count,
                           SlabTable& table) {
     const DType dtype = operand.tensor.dtype;
     const Axes axes = *ReadAxes("", operand.tensor, call_.layout);
     const DType type = TypeOfTable(call_.precision.table_dtype, dtype);
-    if (!table.Holds(type)) table.Compute(rows_, token, count, type);
+    if (!table.Holds(type, which)) table.Compute(rows_, token, count, type, which);
     const size_t row = axes.head_dim * SizeOf(dtype);
     const bool heads_first = call_.layout == Layout::kBHSD;
     RotatePairs work{
@@ -177,8 +181,8 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
       table.Clear();
-      if (has_q) rotate(call_.q, q, token, stop - token, table);
-      if (has_k) rotate(*call_.k, k, token, stop - token, table);
+      if (has_q) rotate(call_.q, Operand::kQuery, q, token, stop - token, table);
+      if (has_k) rotate(*call_.k, Operand::kKey, k, token, stop - token, table);
       token = stop;
     }
   });

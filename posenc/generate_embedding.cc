@@ -3,30 +3,42 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "posenc/fingerprint.h"
-#include "posenc/kernels/sincos_rows.h"
+#include "posenc/kernels/convert.h"
+#include "posenc/methods/encoding.h"
+#include "posenc/methods/fourier.h"
+#include "posenc/methods/grid.h"
+#include "posenc/methods/learned.h"
 #include "posenc/methods/sinusoidal.h"
+#include "posenc/methods/timestep.h"
 #include "posenc/status.h"
 
 namespace posenc {
 namespace {
 
-// What an offset of the convention adds to each position.
-int64_t Shift(const SinusoidalSettings& settings) {
-  return settings.start_index + (settings.padding_idx ? *settings.padding_idx + 1 : 0);
+// The method's rows, with its name before the field of an error.
+EncodingOr EncodingOf(EmbeddingMethod method, Frequencies arithmetic, const Limits& limits) {
+  return std::visit(
+      [&](auto& settings) -> EncodingOr {
+        auto encoding = Encode(std::move(settings), arithmetic, limits);
+        if (!encoding.ok()) return Within(settings.kName, encoding.status());
+        return encoding;
+      },
+      method);
 }
 
-// fairseq: valid tokens are counted, padding stands at -1, which Shift() moves to padding_idx.
-Positions CountValid(const Matrix<uint8_t>& valid) {
-  Matrix<double> ids{{}, valid.rows, valid.columns, false};
-  ids.values.reserve(valid.values.size());
-  for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // without columns there may be any number of rows
-    double next = 0;
-    for (int64_t s = 0; s < valid.columns; ++s) ids.values.push_back(valid.row(b)[s] ? next++ : -1);
+absl::Status CheckDType(const GenerateEmbedding& call) {
+  switch (call.dtype) {
+    case DType::kFP32:
+    case DType::kFP16:
+    case DType::kBF16: return absl::OkStatus();
+    case DType::kFP64:
+      if (!call.add_to) return absl::OkStatus();
+      [[fallthrough]];
+    default:
+      return InvalidArgument("UNSUPPORTED", call.add_to ? "add_to.dtype" : "dtype", Name(call.dtype),
+                             call.add_to ? "must be FP32, FP16 or BF16" : "must be FP32, FP16, BF16 or FP64");
   }
-  return Positions{PositionIds{std::move(ids)}, {}, {}, {}};
 }
 
 // How many tokens the positions are for: the grid that TokenPositions checks against.
@@ -35,9 +47,7 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
     grid = {ids->ids.rows, ids->ids.columns, false};
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    for (const PositionLine& line : segments->lines) {
-      if (line.count > 0 && __builtin_add_overflow(grid.length, line.count, &grid.length)) grid.length = 0;
-    }
+    grid.length = Count(*segments).value_or(0);
   } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
     return InvalidArgument("NOT_READ", "positions.offsets", "", "give ids [B, S] or one offset");
   } else if (!count) {
@@ -58,20 +68,15 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
 }  // namespace
 
 absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbedding call, const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(Within("sinusoidal", Complete(call.settings)));
-  if (call.dtype != DType::kFP32 && call.dtype != DType::kFP16 && call.dtype != DType::kBF16 &&
-      call.dtype != DType::kFP64) {
-    return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
-  }
-  if (call.settings.dim > limits.max_rotary_dim) {
-    return InvalidArgument("OUT_OF_RANGE", "sinusoidal.dim", fmt::format("{}", call.settings.dim),
-                           fmt::format("must be at most {}", limits.max_rotary_dim));
-  }
-  if (call.settings.token_valid) {
+  POSENC_RETURN_IF_ERROR(CheckDType(call));
+  const std::string_view name = std::visit([](const auto& settings) { return settings.kName; }, call.method);
+  POSENC_ASSIGN_OR_RETURN(std::unique_ptr<const Encoding> encoding,
+                          EncodingOf(std::move(call.method), call.precision.frequencies, limits));
+  if (std::optional<Positions> own = encoding->OwnPositions()) {
     if (!std::holds_alternative<std::monostate>(call.positions.source)) {
-      return InvalidArgument("CONFLICT", "positions", "", "sinusoidal.token_valid says where the tokens stand");
+      return InvalidArgument("CONFLICT", "positions", "", fmt::format("{} says where the tokens stand", name));
     }
-    call.positions = CountValid(*call.settings.token_valid);
+    call.positions.source = std::move(own->source);
   }
   if (call.positions.cu_seqlens) {
     return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "is for LAYOUT_THD only");
@@ -83,74 +88,90 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_RETURN_IF_ERROR(Within("positions", positions->RefuseScalingLength()));
 
-  EmbeddingGeneration generation(std::move(call), *std::move(positions));
-  const SinusoidalSettings& settings = generation.call_.settings;
-  generation.inv_freq_ = SinusoidalFrequencies(generation.call_.frequencies, settings);
-  generation.shape_.dtype = generation.call_.dtype;
-  if (batched) generation.shape_.shape.push_back(grid.sequences);
-  generation.shape_.shape.push_back(grid.length);
-  generation.shape_.shape.push_back(settings.dim);
+  EmbeddingGeneration generation(*std::move(positions), std::move(encoding));
+  generation.method_ = name;
+  generation.dtype_ = call.dtype;
+  generation.precision_ = call.precision;
+  TensorShape& shape = generation.shape_;
+  shape.dtype = call.dtype;
+  if (batched) shape.shape.push_back(grid.sequences);
+  shape.shape.push_back(grid.length);
+  shape.shape.push_back(generation.encoding_->dim());
+  if (call.add_to) {
+    const std::vector<int64_t>& whole = call.add_to->shape;
+    const int64_t leading = call.add_to->rank() - shape.rank();
+    if (leading < 0 || !std::equal(shape.shape.begin(), shape.shape.end(), whole.begin() + leading)) {
+      return InvalidArgument("MISMATCH", "add_to.shape", ToString(whole),
+                             fmt::format("must end with the encoding's {}", ToString(shape.shape)));
+    }
+    POSENC_RETURN_IF_ERROR(ByteSize("add_to", *call.add_to, limits).status());
+    for (int64_t n = 0; n < leading; ++n) generation.copies_ *= whole[n];
+    shape.shape = whole;
+  }
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  if (!shape.empty()) POSENC_RETURN_IF_ERROR(generation.CheckPositions());
   return generation;
 }
 
-std::string EmbeddingGeneration::Fingerprint() const {
-  return posenc::Fingerprint()
-      .Add("sinusoidal")
-      .Add(static_cast<int64_t>(call_.settings.convention))
-      .Add(static_cast<int64_t>(call_.frequencies))
-      .Add(call_.settings.dim)
-      .Add(Shift(call_.settings))
-      .Add(call_.settings.padding_idx.value_or(-1))
-      .Add(*call_.settings.scale)
-      .Add(inv_freq_)
-      .Digest();
+absl::Status EmbeddingGeneration::CheckPositions() const {
+  constexpr int64_t kSlab = 1024;
+  std::vector<double> at(kSlab);
+  for (int64_t token = 0; token < positions_.tokens();) {
+    const int64_t end = positions_.begin(positions_.SequenceOf(token) + 1), count = std::min(kSlab, end - token);
+    positions_.Fill(token, count, at.data());
+    for (int64_t n = 0; n < count; ++n) {
+      const absl::Status status = encoding_->CheckPosition(at[n]);
+      if (!status.ok()) return Within(fmt::format("positions[{}]", token + n), status);
+    }
+    token += count;
+  }
+  return absl::OkStatus();
 }
 
-absl::Status EmbeddingGeneration::Run(std::byte* out, WorkPool& pool, const Cancellation& cancelled) const {
+std::string EmbeddingGeneration::Fingerprint() const {
+  posenc::Fingerprint parts;
+  parts.Add(method_).Add(static_cast<int64_t>(precision_.frequencies));
+  encoding_->AddTo(parts);
+  return parts.Digest();
+}
+
+// Evaluates the rows once and adds them to each of the copies, in float32.
+void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, const std::byte* add_to,
+                              std::byte* out) const {
+  const size_t elements = count * encoding_->dim(), size = SizeOf(dtype_);
+  std::vector<float> rows(elements), sums(elements);
+  const bool rounded_first =
+      precision_.table_dtype == TableDtype::kTensor || precision_.rounding == Rounding::kEachOperation;
+  if (rounded_first) {
+    auto* narrow = reinterpret_cast<std::byte*>(sums.data());
+    encoding_->Fill(at, count, dtype_, narrow);
+    Convert(dtype_, DType::kFP32, narrow, rows.data(), elements);
+  } else {
+    encoding_->Fill(at, count, DType::kFP32, reinterpret_cast<std::byte*>(rows.data()));
+  }
+  for (int64_t copy = 0; copy < copies_; ++copy) {
+    const size_t begin = (copy * positions_.tokens() + token) * encoding_->dim() * size;
+    Convert(dtype_, DType::kFP32, add_to + begin, sums.data(), elements);
+    for (size_t n = 0; n < elements; ++n) sums[n] += rows[n];
+    Convert(DType::kFP32, dtype_, sums.data(), out + begin, elements);
+  }
+}
+
+absl::Status EmbeddingGeneration::Run(const std::byte* add_to, std::byte* out, WorkPool& pool,
+                                      const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
-  const SinusoidalSettings& settings = call_.settings;
-  const size_t pairs = inv_freq_.size(), size = SizeOf(call_.dtype), row = settings.dim * size;
-  const bool interleaved = settings.convention == SinusoidalConvention::kInterleaved;
-  const double shift = static_cast<double>(Shift(settings));
-  const size_t slab = std::clamp<size_t>(8192 / std::max<size_t>(pairs, 1), 1, 1024);
-
-  const auto piece = [&](int64_t token, size_t count) {
-    std::vector<double> at(count), values(2 * count * pairs);
-    positions_.Fill(token, count, at.data());
-    for (double& position : at) position += shift;
-    auto* cos = reinterpret_cast<std::byte*>(values.data());
-    auto* sin = reinterpret_cast<std::byte*>(values.data() + count * pairs);
-    posenc::Run(SinCosRows{.frequencies = call_.frequencies,
-                           .dtype = call_.dtype,
-                           .positions = at.data(),
-                           .inv_freq = inv_freq_.data(),
-                           .rows = count,
-                           .pairs = pairs,
-                           .scale = *settings.scale,
-                           .cos = cos,
-                           .sin = sin},
-                0, count);
-    std::byte* to = out + token * row;
-    for (size_t r = 0; r < count; ++r, to += row, cos += pairs * size, sin += pairs * size) {
-      if (settings.padding_idx && at[r] == static_cast<double>(*settings.padding_idx)) {
-        std::memset(to, 0, row);
-      } else if (interleaved) {
-        for (size_t k = 0; k < pairs; ++k) {
-          std::memcpy(to + 2 * k * size, sin + k * size, size);
-          std::memcpy(to + (2 * k + 1) * size, cos + k * size, size);
-        }
-      } else {
-        // Not memcpy, which may not be given the null of an empty vector: a dim of 1 has no pairs.
-        std::copy_n(cos, pairs * size, std::copy_n(sin, pairs * size, to));
-        std::memset(to + 2 * pairs * size, 0, row - 2 * pairs * size);  // the last element of an odd dim
-      }
-    }
-  };
-
+  const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / dim, 1, 1024);
   return pool.ParallelFor(positions_.tokens(), slab, cancelled, [&](size_t begin, size_t end) {
+    std::vector<double> at(end - begin);
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions_.begin(positions_.SequenceOf(token) + 1));
-      piece(token, stop - token);
+      positions_.Fill(token, stop - token, at.data());
+      if (add_to != nullptr) {
+        Add(at.data(), token, stop - token, add_to, out);
+      } else {
+        encoding_->Fill(at.data(), stop - token, dtype_, out + token * dim * SizeOf(dtype_));
+      }
       token = stop;
     }
   });

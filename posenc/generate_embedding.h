@@ -1,10 +1,10 @@
-// Absolute encodings [S, D] or [B, S, D].
+// Absolute encodings, written as [S, D] or [B, S, D] or added to a given tensor.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
@@ -15,12 +15,15 @@
 
 namespace posenc {
 
+class Encoding;  // a method's rows: posenc/methods/encoding.h
+
 struct GenerateEmbedding {
-  SinusoidalSettings settings;
-  Positions positions;           // absent where settings.token_valid is given
+  EmbeddingMethod method;
+  Positions positions;           // absent where the method says where its rows stand
   std::optional<int64_t> count;  // rows, with an offset
-  DType dtype = DType::kFP32;    // FP32, FP16, BF16 or FP64
-  Frequencies frequencies = Frequencies::kExact;
+  DType dtype = DType::kFP32;    // FP32, FP16, BF16, or, not with add_to, FP64
+  Precision precision;
+  std::optional<TensorShape> add_to;  // [.., S, D] or [.., B, S, D], of `dtype`: the encoding is added to it
 };
 
 class EmbeddingGeneration {
@@ -30,17 +33,22 @@ class EmbeddingGeneration {
   const TensorShape& shape() const { return shape_; }
   std::string Fingerprint() const;
 
-  // Writes the tensor; `out` needs no alignment.
-  absl::Status Run(std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
+  // Writes the tensor. add_to: null, or that tensor (may be `out`: in place). No alignment needed.
+  absl::Status Run(const std::byte* add_to, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
-  EmbeddingGeneration(GenerateEmbedding call, TokenPositions positions)
-      : call_(std::move(call)), positions_(std::move(positions)) {}
+  EmbeddingGeneration(TokenPositions positions, std::shared_ptr<const Encoding> encoding)
+      : positions_(std::move(positions)), encoding_(std::move(encoding)) {}
+  absl::Status CheckPositions() const;
+  void Add(const double* at, int64_t token, size_t count, const std::byte* add_to, std::byte* out) const;
 
-  GenerateEmbedding call_;
+  std::string_view method_;
+  DType dtype_ = DType::kFP32;
+  Precision precision_;
   TokenPositions positions_;
-  std::vector<double> inv_freq_;
+  std::shared_ptr<const Encoding> encoding_;
   TensorShape shape_;
+  int64_t copies_ = 1;  // of the encoding, in the tensor that it is added to
 };
 
 }  // namespace posenc

@@ -62,14 +62,19 @@ absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, Ge
   if (call.rows < 0) {
     return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", call.rows), "must be at least 0");
   }
-  auto positions = TokenPositions::Create(std::move(call.positions), {1, call.rows, false}, limits);
+  auto positions = TokenPositions::Create(std::move(call.positions), {1, call.rows, false, rotary.axes()}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows table,
                           TableRows::Create(rotary, *std::move(positions), Direction::kForward, limits));
+  if (table.differ_by_operand() != call.operand.has_value()) {
+    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "makes a difference with xpos only");
+    return InvalidArgument("MISSING", "operand", "", "xpos has tables of its own for q and k");
+  }
   TableGeneration generation(std::move(table));
   generation.rows_ = call.rows;
   generation.dtype_ = call.dtype;
   generation.form_ = call.form;
+  generation.operand_ = call.operand.value_or(Operand::kQuery);
   return generation;
 }
 
@@ -90,7 +95,7 @@ absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* co
     std::vector<double> half(2 * count * pairs);  // doubles for their size and alignment
     auto* half_cos = reinterpret_cast<std::byte*>(half.data());
     auto* half_sin = reinterpret_cast<std::byte*>(half.data() + count * pairs);
-    table_.Compute(row_begin + begin, count, dtype_, half_cos, half_sin);
+    table_.Compute(row_begin + begin, count, dtype_, operand_, half_cos, half_sin);
     Expand(form_, size, half_cos, count, pairs, cos + begin * row_bytes);
     Expand(form_, size, half_sin, count, pairs, sin + begin * row_bytes);
   });

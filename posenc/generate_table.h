@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
@@ -16,6 +17,7 @@ struct GenerateTable {
   int64_t rows = 0;
   DType dtype = DType::kFP32;  // FP32, FP16, BF16 or FP64
   TableForm form = TableForm::kHalfWidth;
+  std::optional<Operand> operand;  // for xpos, and for nothing else
 };
 
 class TableGeneration {
@@ -40,6 +42,7 @@ class TableGeneration {
   int64_t rows_ = 0;
   DType dtype_ = DType::kFP32;
   TableForm form_ = TableForm::kHalfWidth;
+  Operand operand_ = Operand::kQuery;
 };
 
 }  // namespace posenc

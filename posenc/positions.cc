@@ -43,12 +43,6 @@ absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
 
 }  // namespace
 
-absl::Status CheckPosition(std::string_view field, double position) {
-  if (std::abs(position) <= kLargestPosition) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", position),
-                         "positions must be finite and at most 2^53 in magnitude");
-}
-
 absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const TokenGrid& grid,
                                                       const Limits& limits) {
   TokenPositions result;
@@ -67,28 +61,68 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
                       fmt::format("at most {} (max_sequences)", limits.max_sequences));
     }
   }
+  result.axes_ = grid.axes;
+  const auto* ids = std::get_if<PositionIds>(&positions.source);
+  if (ids == nullptr && positions.axis_dimension != AxisDimension::kUnspecified) {
+    return InvalidArgument("NOT_READ", "axis_dimension", "", "is read with ids only");
+  }
   if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    int64_t end = 0;
-    result.segment_begin_.push_back(0);
-    for (size_t n = 0; n < segments->lines.size(); ++n) {
-      const PositionLine& line = segments->lines[n];
-      const std::string field = fmt::format("segments.segment[{}].line", n);
-      if (line.count < 0 || __builtin_add_overflow(end, line.count, &end)) {
-        return InvalidArgument("OUT_OF_RANGE", field + ".count", fmt::format("{}", line.count),
-                               "must be at least 0, and the counts' sum below 2^63");
-      }
-      POSENC_RETURN_IF_ERROR(CheckPosition(field + ".start", line.start));
-      POSENC_RETURN_IF_ERROR(CheckPosition(field + ".step", line.start + static_cast<double>(line.count) * line.step));
-      result.segment_begin_.push_back(end);
-    }
+    POSENC_RETURN_IF_ERROR(result.ReadSegments(*segments));
   }
   result.positions_ = std::move(positions);
   POSENC_RETURN_IF_ERROR(result.CheckSource());
-  const auto* ids = std::get_if<PositionIds>(&result.positions_.source);
+  ids = std::get_if<PositionIds>(&result.positions_.source);
+  if (ids != nullptr) result.axes_differ_ = ids->axes > 1;
   result.same_for_all_ = !grid.packed && (std::holds_alternative<OffsetPositions>(result.positions_.source) ||
                                           std::holds_alternative<PositionSegments>(result.positions_.source) ||
                                           (ids != nullptr && ids->ids.shared));
   return result;
+}
+
+absl::Status TokenPositions::ReadSegments(const PositionSegments& segments) {
+  segment_begin_ = {0};
+  for (size_t n = 0; n < segments.segments.size(); ++n) {
+    const PositionSegment& segment = segments.segments[n];
+    const bool grid = std::holds_alternative<PositionGrid>(segment);
+    const std::string field = fmt::format("segments.segment[{}]", n);
+    const absl::StatusOr<int64_t> count = CheckedCount(segment, axes_);
+    if (!count.ok()) return Within(field, count.status());
+    segment_begin_.push_back(segment_begin_.back());
+    if (__builtin_add_overflow(segment_begin_.back(), *count, &segment_begin_.back())) {
+      return InvalidArgument("OUT_OF_RANGE", field + (grid ? ".grid.size" : ".line.count"),
+                             fmt::format("{} more positions", *count), "all together must be below 2^63");
+    }
+    axes_differ_ = axes_differ_ || (axes_ > 1 && grid);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
+  const AxisDimension dimension = positions_.axis_dimension;
+  if (dimension == AxisDimension::kUnspecified && axes_ > 1) {
+    return InvalidArgument(
+        "MISSING", "axis_dimension", "",
+        fmt::format("positions have {} axes: AXIS_DIMENSION_NONE (the same on all), _FIRST or _LAST", axes_));
+  }
+  const bool has_axes = dimension == AxisDimension::kFirst || dimension == AxisDimension::kLast;
+  if (has_axes && source.axes != axes_) {
+    return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} axes", source.axes),
+                           fmt::format("a position has {}", axes_));
+  }
+  const Matrix<double>& ids = source.ids;
+  if (ids.columns != length_ || (!ids.shared && (packed_ || ids.rows != sequences_))) {
+    return InvalidArgument(
+        "MISMATCH", "ids.shape",
+        ids.shared ? fmt::format("[{}]", ids.columns) : fmt::format("[{}, {}]", ids.rows, ids.columns),
+        packed_ ? fmt::format("must be [T] = [{}]", length_)
+                : fmt::format("must be [S] = [{}] or [B, S] = [{}, {}]", length_, sequences_, length_));
+  }
+  for (size_t n = 0; n < ids.values.size(); ++n) {
+    if (!(std::abs(ids.values[n]) <= kLargestPosition)) {
+      return CheckPosition(fmt::format("ids[{}]", n), ids.values[n]);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TokenPositions::CheckSource() const {
@@ -108,22 +142,7 @@ absl::Status TokenPositions::CheckSource() const {
             }
             return absl::OkStatus();
           },
-          [this](const PositionIds& source) {
-            const Matrix<double>& ids = source.ids;
-            if (ids.columns != length_ || (!ids.shared && (packed_ || ids.rows != sequences_))) {
-              return InvalidArgument(
-                  "MISMATCH", "ids.shape",
-                  ids.shared ? fmt::format("[{}]", ids.columns) : fmt::format("[{}, {}]", ids.rows, ids.columns),
-                  packed_ ? fmt::format("must be [T] = [{}]", length_)
-                          : fmt::format("must be [S] = [{}] or [B, S] = [{}, {}]", length_, sequences_, length_));
-            }
-            for (size_t n = 0; n < ids.values.size(); ++n) {
-              if (!(std::abs(ids.values[n]) <= kLargestPosition)) {
-                return CheckPosition(fmt::format("ids[{}]", n), ids.values[n]);
-              }
-            }
-            return absl::OkStatus();
-          },
+          [this](const PositionIds& source) { return CheckIds(source); },
           [this](const PositionSegments&) {
             if (segment_begin_.back() == length_) return absl::OkStatus();
             return InvalidArgument("MISMATCH", "segments", fmt::format("{} positions", segment_begin_.back()),
@@ -142,7 +161,7 @@ int64_t TokenPositions::SequenceOf(int64_t token) const {
   return std::upper_bound(bounds_.begin(), bounds_.end(), token) - bounds_.begin() - 1;
 }
 
-void TokenPositions::Fill(int64_t token, int64_t count, double* out) const {
+void TokenPositions::Fill(int64_t token, int64_t count, double* out, int64_t axis) const {
   const int64_t sequence = SequenceOf(token);
   const int64_t within = token - begin(sequence);
   std::visit(Overloaded{
@@ -155,16 +174,18 @@ void TokenPositions::Fill(int64_t token, int64_t count, double* out) const {
                      out[s] = static_cast<double>(source.offsets[sequence] + within + s);
                  },
                  [&](const PositionIds& source) {
+                   const int64_t skipped = source.axes > 1 ? axis * source.ids.rows * source.ids.columns : 0;
                    const double* row = packed_ ? source.ids.values.data() + begin(sequence) : source.ids.row(sequence);
-                   std::copy_n(row + within, count, out);
+                   std::copy_n(row + skipped + within, count, out);
                  },
                  [&](const PositionSegments& source) {
                    int64_t index = packed_ ? token : within;
-                   size_t n = SegmentOf(index);
-                   for (int64_t s = 0; s < count; ++s, ++index) {
-                     while (index >= segment_begin_[n + 1]) ++n;
-                     const PositionLine& line = source.lines[n];
-                     out[s] = line.start + static_cast<double>(index - segment_begin_[n]) * line.step;
+                   for (const int64_t end = index + count; index < end;) {
+                     const size_t n = SegmentOf(index);
+                     const int64_t first = index - segment_begin_[n], stop = std::min(end, segment_begin_[n + 1]);
+                     FillFrom(source.segments[n], first, stop - index, axis, out);
+                     out += stop - index;
+                     index = stop;
                    }
                  },
              },
@@ -184,17 +205,17 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
                    },
                    [&](const PositionIds& source) {
                      const double* row = packed_ ? source.ids.values.data() + first : source.ids.row(sequence);
-                     consider(*std::max_element(row, row + count));
+                     for (int64_t axis = 0; axis < source.axes; ++axis) {
+                       consider(*std::max_element(row, row + count));
+                       row += source.ids.rows * source.ids.columns;
+                     }
                    },
                    [&](const PositionSegments& source) {
-                     // A line is monotone: its ends within this sequence are enough.
                      int64_t index = packed_ ? first : 0;
                      for (const int64_t end = index + count; index < end;) {
                        const size_t n = SegmentOf(index);
-                       const PositionLine& line = source.lines[n];
                        const int64_t stop = std::min(end, segment_begin_[n + 1]);
-                       consider(line.start + static_cast<double>(index - segment_begin_[n]) * line.step);
-                       consider(line.start + static_cast<double>(stop - 1 - segment_begin_[n]) * line.step);
+                       consider(LargestOf(source.segments[n], index - segment_begin_[n], stop - index));
                        index = stop;
                      }
                    },
@@ -202,6 +223,41 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
                positions_.source);
   }
   return static_cast<int64_t>(largest) + 1;
+}
+
+absl::Status TokenPositions::CheckIndices(int64_t rows) const {
+  if (tokens() == 0) return absl::OkStatus();
+  const auto check_run = [&](const std::string& field, int64_t offset, int64_t count) {
+    if (count == 0) return absl::OkStatus();
+    POSENC_RETURN_IF_ERROR(CheckIndex(field, static_cast<double>(offset), rows));
+    return CheckIndex(field, static_cast<double>(offset + count - 1), rows);
+  };
+  return std::visit(Overloaded{
+                        [](std::monostate) { return absl::OkStatus(); },
+                        [&](const OffsetPositions& source) {
+                          int64_t longest = bounds_.empty() ? length_ : 0;
+                          for (size_t n = 1; n < bounds_.size(); ++n) {
+                            longest = std::max(longest, bounds_[n] - bounds_[n - 1]);
+                          }
+                          return check_run("offset", source.offset, longest);
+                        },
+                        [&](const PerSequenceOffsets& source) {
+                          for (int64_t n = 0; n < sequences_; ++n) {
+                            POSENC_RETURN_IF_ERROR(check_run(fmt::format("offsets.offset[{}]", n), source.offsets[n],
+                                                             begin(n + 1) - begin(n)));
+                          }
+                          return absl::OkStatus();
+                        },
+                        [&](const PositionIds& source) {
+                          for (size_t n = 0; n < source.ids.values.size(); ++n) {
+                            if (CheckIndex("", source.ids.values[n], rows).ok()) continue;
+                            return CheckIndex(fmt::format("ids[{}]", n), source.ids.values[n], rows);
+                          }
+                          return absl::OkStatus();
+                        },
+                        [&](const PositionSegments& source) { return posenc::CheckIndices(source, rows); },
+                    },
+                    positions_.source);
 }
 
 absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits& limits) const {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
+#include "posenc/position_segments.h"
 #include "posenc/spec.h"
 
 namespace posenc {
@@ -16,6 +17,7 @@ struct TokenGrid {
   int64_t sequences;  // B; 1 when packed
   int64_t length;     // S; T when packed
   bool packed;        // layout THD: cu_seqlens may divide the tokens
+  int64_t axes = 1;   // values that a position has
 };
 
 class TokenPositions {
@@ -33,8 +35,15 @@ class TokenPositions {
   // Whether token s stands at the same position in every sequence (of equal length).
   bool same_for_all() const { return same_for_all_; }
 
-  // Writes the positions of tokens [token, token + count), all of one sequence.
-  void Fill(int64_t token, int64_t count, double* out) const;
+  int64_t axes() const { return axes_; }
+  // Whether a token's positions may differ by axis.
+  bool axes_differ() const { return axes_differ_; }
+
+  // Writes the positions on that axis of tokens [token, token + count), all of one sequence.
+  void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
+
+  // INVALID_ARGUMENT unless all are integers in [0, rows). One axis.
+  absl::Status CheckIndices(int64_t rows) const;
 
   // The length that a scaling counts for each sequence, by the rule: one entry for all, or one a sequence.
   // Only where the frequencies depend on it: INVALID_ARGUMENT if the rule is missing.
@@ -45,6 +54,8 @@ class TokenPositions {
  private:
   TokenPositions() = default;
   absl::Status CheckSource() const;
+  absl::Status CheckIds(const PositionIds& source) const;
+  absl::Status ReadSegments(const PositionSegments& segments);
   size_t SegmentOf(int64_t index) const;
   int64_t LargestPlusOne(int64_t sequence) const;
 
@@ -53,13 +64,10 @@ class TokenPositions {
   std::vector<int64_t> segment_begin_;  // first token of each segment, and the end of the last
   int64_t sequences_ = 0;
   int64_t length_ = 0;
+  int64_t axes_ = 1;
+  bool axes_differ_ = false;
   bool packed_ = false;
   bool same_for_all_ = false;
 };
-
-// Positions beyond this are not exact in float64 and are refused.
-inline constexpr double kLargestPosition = 9007199254740992.0;  // 2^53
-
-absl::Status CheckPosition(std::string_view field, double position);
 
 }  // namespace posenc

@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/methods/axial.h"
+#include "posenc/methods/given_table.h"
 #include "posenc/methods/methods.h"
+#include "posenc/methods/mrope.h"
+#include "posenc/rotary_dim.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -35,82 +39,70 @@ struct FieldCheck {
       status = CheckFinite(fmt::format("{}[{}]", name, i), field[i]);
     }
   }
-  void operator()(std::string_view name, LongropeBranch field) {
-    if (field != LongropeBranch::kBySeqLen) Read(name);
+  void operator()(std::string_view name, const std::vector<int64_t>& field) {
+    if (!field.empty()) Read(name);
+  }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void operator()(std::string_view name, Enum field) {
+    if (field != Enum()) Read(name);
   }
 
  private:
   void Read(std::string_view name) {
-    if (!status.ok() || name == "rope_theta" || name == "partial_rotary_factor") return;
-    if (std::find(method.reads.begin(), method.reads.end(), name) != method.reads.end()) return;
+    if (!status.ok() || Reads(method, name)) return;
+    for (std::string_view all : {"partial_rotary_factor", "negate_angle", "mrope_section", "mrope_order"}) {
+      if (name == all) return;
+    }
+    if (method.has_theta && (name == "rope_theta" || name == "frequency_dim")) return;
     status = InvalidArgument("NOT_READ", name, "", fmt::format("is not read by rope_type \"{}\"", method.rope_type));
   }
 };
 
-// d from rotary_dim, or head_dim and partial_rotary_factor, or the number of given frequencies.
-absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& limits) {
-  const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies);
-  const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies);
-  if (settings.rotary_dim && settings.head_dim) {
-    return InvalidArgument("CONFLICT", "rotary_dim", "", "give rotary_dim or head_dim, not both");
-  }
-  const bool partial = parameters != nullptr && parameters->partial_rotary_factor.has_value();
-  if (settings.rotary_dim && partial) {
-    return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "",
-                           "is read beside head_dim only; rotary_dim says the width itself");
-  }
-  int64_t dim = 0;
-  std::string_view field = "rotary_dim";
-  if (settings.rotary_dim) {
-    dim = *settings.rotary_dim;
-  } else if (settings.head_dim) {
-    field = "head_dim";
-    dim = *settings.head_dim;
-    if (dim < 1 || dim > limits.max_rotary_dim) {
-      return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", dim),
-                             fmt::format("must be 1 .. {}", limits.max_rotary_dim));
-    }
-    if (partial) {
-      const double factor = *parameters->partial_rotary_factor;
-      if (!(factor > 0 && factor <= 1)) {
-        return InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor", fmt::format("{}", factor),
-                               "must be above 0 and at most 1");
-      }
-      dim = static_cast<int64_t>(static_cast<double>(dim) * factor);
-      if (factor != 1) field = "head_dim * partial_rotary_factor";
-    }
-  } else if (given != nullptr) {
-    field = "given_frequencies.inv_freq";
-    dim = 2 * static_cast<int64_t>(given->inv_freq.size());
-  } else {
-    return InvalidArgument("MISSING", "rotary_dim", "", "give rotary_dim or head_dim");
-  }
-  if (dim < 2 || dim % 2 != 0 || dim > limits.max_rotary_dim) {
-    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", dim),
-                           fmt::format("the rotary width must be even, 2 .. {}", limits.max_rotary_dim));
-  }
-  return dim;
-}
-
-absl::Status CheckGiven(GivenFrequencies& given, int64_t rotary_dim) {
-  if (static_cast<int64_t>(given.inv_freq.size()) != rotary_dim / 2) {
-    return InvalidArgument("MISMATCH", "inv_freq", fmt::format("{} values", given.inv_freq.size()),
-                           fmt::format("must have rotary_dim/2 = {}", rotary_dim / 2));
-  }
-  for (size_t i = 0; i < given.inv_freq.size(); ++i) {
+absl::Status CompleteGiven(GivenFrequencies& given) {
+  const size_t pairs = given.inv_freq.size();
+  for (size_t i = 0; i < pairs; ++i) {
     POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("inv_freq[{}]", i), given.inv_freq[i]));
+  }
+  if (!given.axis.empty() && given.axis.size() != pairs) {
+    return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
+                           fmt::format("must be one a pair: {}", pairs));
+  }
+  for (size_t i = 0; i < given.axis.size(); ++i) {
+    if (given.axis[i] < 0 || given.axis[i] >= static_cast<int64_t>(pairs)) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("axis[{}]", i), fmt::format("{}", given.axis[i]),
+                             fmt::format("must be 0 .. {}", pairs - 1));
+    }
   }
   if (!given.attention_scaling) given.attention_scaling = 1.0;
   POSENC_RETURN_IF_ERROR(CheckFinite("attention_scaling", *given.attention_scaling));
   return RequireAtLeast("attention_scaling", *given.attention_scaling, 0);
 }
 
+// What the width does not matter for; the formula of rope_parameters needs it, and is completed later.
+absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
+  if (std::holds_alternative<std::monostate>(settings.frequencies)) {
+    return InvalidArgument("MISSING", "frequencies", "",
+                           "give rope_parameters, given_frequencies, axial or given_table");
+  }
+  if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
+    const double partial = parameters->partial_rotary_factor.value_or(1);
+    if (partial > 0 && partial <= 1) return absl::OkStatus();
+    return InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor", fmt::format("{}", partial),
+                           "must be above 0 and at most 1");
+  }
+  if (auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
+    return Within("given_frequencies", CompleteGiven(*given));
+  }
+  if (auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Within("axial", Complete(*axial, limits));
+  if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) return Within("given_table", Complete(*table));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits) {
-  if (std::holds_alternative<std::monostate>(settings.frequencies)) {
-    return InvalidArgument("MISSING", "frequencies", "", "give rope_parameters or given_frequencies");
-  }
+  POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
   settings.head_dim.reset();
   if (!settings.input_pairing) {
@@ -124,36 +116,56 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
 
   Rotary rotary(std::move(settings), arithmetic);
   RotarySettings& s = rotary.settings_;
-  if (auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) {
-    POSENC_RETURN_IF_ERROR(Within("given_frequencies", CheckGiven(*given, *s.rotary_dim)));
-    if (s.max_position_embeddings) {
-      return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is not read beside given_frequencies");
-    }
-    return rotary;
+  if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
+    POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
+  } else if (s.max_position_embeddings) {
+    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is read beside rope_parameters only");
   }
+  if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) rotary.axis_ = given->axis;
+  if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
+  if (!rotary.axis_.empty()) rotary.axes_ = *std::max_element(rotary.axis_.begin(), rotary.axis_.end()) + 1;
+  if (s.xpos) POSENC_RETURN_IF_ERROR(Within("xpos", rotary.CompleteXpos()));
+  return rotary;
+}
 
-  auto& parameters = std::get<RopeParameters>(s.frequencies);
-  parameters.partial_rotary_factor.reset();
-  const RopeMethod* method = FindRopeMethod(parameters.rope_type);
-  if (method == nullptr) {
+absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
+  method_ = FindRopeMethod(parameters.rope_type);
+  if (method_ == nullptr) {
     return InvalidArgument(parameters.rope_type.empty() ? "MISSING" : "UNKNOWN_VALUE", "rope_parameters.rope_type",
                            parameters.rope_type, "must be one of " + RopeTypeNames());
   }
-  rotary.method_ = method;
-  FieldCheck check{*method, absl::OkStatus()};
+  FieldCheck check{*method_, absl::OkStatus()};
   VisitFields(std::as_const(parameters), check);
   POSENC_RETURN_IF_ERROR(Within("rope_parameters", check.status));
-  const bool reads_length =
-      std::find(method->reads.begin(), method->reads.end(), "max_position_embeddings") != method->reads.end();
-  if (s.max_position_embeddings && !reads_length) {
+  if (settings_.max_position_embeddings && !Reads(*method_, "max_position_embeddings")) {
     return InvalidArgument("NOT_READ", "max_position_embeddings", "",
-                           fmt::format("is not read by rope_type \"{}\"", method->rope_type));
+                           fmt::format("is not read by rope_type \"{}\"", method_->rope_type));
   }
-  if (!parameters.rope_theta) parameters.rope_theta = 10000.0;
-  POSENC_RETURN_IF_ERROR(Within("rope_parameters", RequirePositive("rope_theta", *parameters.rope_theta)));
-  const RopeInput input{parameters, *s.rotary_dim, s.max_position_embeddings};
-  POSENC_RETURN_IF_ERROR(Within("rope_parameters", method->complete(parameters, input)));
-  return rotary;
+  if (!Reads(*method_, "partial_rotary_factor")) parameters.partial_rotary_factor.reset();
+  if (!parameters.rope_theta && method_->has_theta) parameters.rope_theta = 10000.0;
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", RequirePositive("rope_theta", parameters.rope_theta.value_or(1))));
+  POSENC_RETURN_IF_ERROR(
+      Within("rope_parameters", RequirePositive("frequency_dim", parameters.frequency_dim.value_or(1))));
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", method_->complete(parameters, Input(0))));
+  auto axis = MropeAxes(parameters, rotary_dim() / 2);
+  if (!axis.ok()) return Within("rope_parameters", axis.status());
+  axis_ = *std::move(axis);
+  return absl::OkStatus();
+}
+
+absl::Status Rotary::CompleteXpos() {
+  const char* rival = axes_ > 1                                                        ? "positions of several axes"
+                      : table() != nullptr                                             ? "given_table"
+                      : method_ != nullptr && method_->rope_type == "linear_positions" ? "\"linear_positions\""
+                                                                                       : nullptr;
+  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("not together with {}", rival));
+  return Complete(*settings_.xpos);
+}
+
+RopeInput Rotary::Input(int64_t seq_len) const {
+  const auto& parameters = std::get<RopeParameters>(settings_.frequencies);
+  return {parameters, rotary_dim() / 2, parameters.frequency_dim.value_or(static_cast<double>(rotary_dim())),
+          settings_.max_position_embeddings, seq_len};
 }
 
 bool Rotary::NeedsSeqLen() const {
@@ -162,23 +174,29 @@ bool Rotary::NeedsSeqLen() const {
 
 absl::StatusOr<RotaryPlan> Rotary::Plan(int64_t seq_len) const {
   RotaryPlan plan;
-  if (method_ == nullptr) {
-    const auto& given = std::get<GivenFrequencies>(settings_.frequencies);
-    plan.inv_freq = given.inv_freq;
+  plan.axis = axis_;
+  if (const auto* given = std::get_if<GivenFrequencies>(&settings_.frequencies)) {
+    plan.inv_freq = given->inv_freq;
     if (arithmetic_ == Frequencies::kFloat32) {
       for (double& f : plan.inv_freq) f = static_cast<float>(f);
     }
-    plan.attention_scaling = *given.attention_scaling;
-  } else {
+    plan.attention_scaling = *given->attention_scaling;
+  } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
+    plan.inv_freq = AxialFrequencies(arithmetic_, *axial);
+  } else if (method_ != nullptr) {
     plan.seq_len = NeedsSeqLen() ? seq_len : 0;
-    const RopeInput input{std::get<RopeParameters>(settings_.frequencies), rotary_dim(),
-                          settings_.max_position_embeddings, seq_len};
+    const RopeInput input = Input(seq_len);
     Numbers numbers = method_->evaluate(arithmetic_, input);
     plan.branch = method_->branch(input);
     plan.inv_freq = std::move(numbers.list);
+    if (input.parameters.negate_angle.value_or(false)) {
+      for (double& f : plan.inv_freq) f = -f;
+    }
     plan.attention_scaling = numbers.scalars[kAttentionScaling];
     plan.softmax_scale_factor = numbers.scalars[kSoftmaxScaleFactor];
+    plan.position_divisor = numbers.scalars[kPositionDivisor];
   }
+  if (settings_.xpos) plan.xpos = MakeXposPlan(arithmetic_, *settings_.xpos, rotary_dim());
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
     if (!std::isfinite(plan.inv_freq[i])) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),

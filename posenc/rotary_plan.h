@@ -1,24 +1,30 @@
 // From rotary settings to frequencies.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
+#include "posenc/methods/xpos.h"
 #include "posenc/spec.h"
 
 namespace posenc {
 
-struct RopeMethod;  // posenc/methods/rope.h
+struct RopeInput;   // posenc/methods/rope.h
+struct RopeMethod;  // the same
 
 // The frequencies of one sequence length.
 struct RotaryPlan {
   int64_t seq_len = 0;  // 0 where the frequencies do not depend on it
   std::string branch;
-  std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32
+  std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32; none for a given table
+  std::vector<int64_t> axis;     // by which axis of a position each pair turns; empty: there is one
   double attention_scaling = 1;
   double softmax_scale_factor = 1;
+  double position_divisor = 1;  // never under kExact, where the frequencies are divided
+  std::optional<XposPlan> xpos;
 };
 
 // Settings that have been checked and completed, from which plans are made. Immutable.
@@ -34,6 +40,10 @@ class Rotary {
   Pairing input_pairing() const { return *settings_.input_pairing; }
   Pairing output_pairing() const { return *settings_.output_pairing; }
 
+  // How many axes a position has.
+  int64_t axes() const { return axes_; }
+  // Null where there is none.
+  const GivenTable* table() const { return std::get_if<GivenTable>(&settings_.frequencies); }
   // Whether plans differ by sequence length.
   bool NeedsSeqLen() const;
 
@@ -43,10 +53,15 @@ class Rotary {
 
  private:
   Rotary(RotarySettings settings, Frequencies arithmetic) : settings_(std::move(settings)), arithmetic_(arithmetic) {}
+  RopeInput Input(int64_t seq_len) const;
+  absl::Status CompleteParameters(RopeParameters& parameters);
+  absl::Status CompleteXpos();
 
   RotarySettings settings_;
   Frequencies arithmetic_;
-  const RopeMethod* method_ = nullptr;  // null for given frequencies
+  const RopeMethod* method_ = nullptr;  // of rope_parameters, else null
+  std::vector<int64_t> axis_;           // as RotaryPlan::axis
+  int64_t axes_ = 1;
 };
 
 }  // namespace posenc

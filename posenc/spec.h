@@ -2,7 +2,9 @@
 // field means; here is only what they do not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,10 +14,12 @@
 #include "posenc/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/kernels/sincos_rows.h"
+#include "posenc/tensor.h"
 
 namespace posenc {
 
 enum class LongropeBranch { kBySeqLen, kShort, kLong };
+enum class MropeOrder { kNone, kContiguous, kInterleaved, kErnie };
 
 // A `rope_parameters` block.
 struct RopeParameters {
@@ -36,6 +40,15 @@ struct RopeParameters {
   std::vector<double> long_factor;
   std::optional<double> alpha;
   LongropeBranch longrope_branch = LongropeBranch::kBySeqLen;
+  std::optional<double> frequency_dim;
+  std::optional<bool> negate_angle;
+  std::optional<double> mixed_b;
+  std::optional<double> ext_factor;
+  std::optional<double> attn_factor;
+  std::vector<double> freq_factors;
+  std::optional<double> max_freq;
+  std::vector<int64_t> mrope_section;
+  MropeOrder mrope_order = MropeOrder::kNone;
 };
 
 // Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or
@@ -58,15 +71,51 @@ void VisitFields(P& p, Visitor&& visit) {
   visit("long_factor", p.long_factor);
   visit("alpha", p.alpha);
   visit("longrope_branch", p.longrope_branch);
+  visit("frequency_dim", p.frequency_dim);
+  visit("negate_angle", p.negate_angle);
+  visit("mixed_b", p.mixed_b);
+  visit("ext_factor", p.ext_factor);
+  visit("attn_factor", p.attn_factor);
+  visit("freq_factors", p.freq_factors);
+  visit("max_freq", p.max_freq);
+  visit("mrope_section", p.mrope_section);
+  visit("mrope_order", p.mrope_order);
 }
 
 struct GivenFrequencies {
   std::vector<double> inv_freq;
   std::optional<double> attention_scaling;
+  std::vector<int64_t> axis;
+};
+
+struct AxialAxis {
+  int64_t dim = 0;
+  std::optional<double> rope_theta;
+  double frequency_start = 0;
+};
+struct AxialRope {
+  std::vector<AxialAxis> axes;
+};
+
+enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
+
+// Tables as they came; shared, because settings are copied.
+struct GivenTable {
+  DType dtype = DType::kFP32;
+  int64_t rows = 0;
+  int64_t width = 0;
+  TableForm form = TableForm::kHalfWidth;
+  std::shared_ptr<const std::vector<std::byte>> cos, sin;  // [rows, width]
+};
+
+struct Xpos {
+  std::optional<double> scale_base;
+  std::optional<double> centre;
 };
 
 struct RotarySettings {
-  std::variant<std::monostate, RopeParameters, GivenFrequencies> frequencies;
+  std::variant<std::monostate, RopeParameters, GivenFrequencies, AxialRope, GivenTable> frequencies;
+  std::optional<Xpos> xpos;
   std::optional<int64_t> rotary_dim;
   std::optional<int64_t> head_dim;
   std::optional<double> max_position_embeddings;
@@ -90,7 +139,7 @@ inline constexpr Precision kFluxPrecision = {Frequencies::kFloat64, TableDtype::
 
 enum class Direction { kForward, kTranspose, kInverse };
 enum class Layout { kBSHD, kBHSD, kTHD };
-enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
+enum class Operand { kQuery, kKey };
 
 // Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for
 // "the same for every batch row" where `shared` says so.
@@ -111,17 +160,24 @@ struct PerSequenceOffsets {
   std::vector<int64_t> offsets;
 };
 struct PositionIds {
-  Matrix<double> ids;
+  Matrix<double> ids;  // of several axes: one after the other, each [rows, columns]
+  int64_t axes = 1;    // without a dimension for them 1, which stands for all
 };
 struct PositionLine {
   int64_t count;
   double start;
   double step;
 };
+struct PositionGrid {
+  std::vector<int64_t> size;
+  std::vector<double> start, step;  // as many as sizes
+};
+using PositionSegment = std::variant<PositionLine, PositionGrid>;
 struct PositionSegments {
-  std::vector<PositionLine> lines;
+  std::vector<PositionSegment> segments;
 };
 
+enum class AxisDimension { kUnspecified, kNone, kFirst, kLast };
 enum class ScalingLengthRule { kUnspecified, kPerSequence, kWholeBatch, kGiven };
 
 struct Positions {
@@ -129,6 +185,7 @@ struct Positions {
   std::optional<std::vector<int64_t>> cu_seqlens;
   ScalingLengthRule scaling_length_rule = ScalingLengthRule::kUnspecified;
   std::vector<int64_t> seq_len;
+  AxisDimension axis_dimension = AxisDimension::kUnspecified;
 };
 
 enum class SinusoidalConvention { kInterleaved, kHalves, kTensor2Tensor, kFairseq };
@@ -142,7 +199,57 @@ struct SinusoidalSettings {
   std::optional<int64_t> padding_idx;
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
+
+  static constexpr std::string_view kName = "sinusoidal";
 };
+
+struct LearnedSettings {
+  TensorShape table_shape;
+  std::vector<std::byte> table;
+  int64_t offset = 0;
+  std::optional<Matrix<uint8_t>> token_valid;
+  std::optional<double> scale;
+
+  static constexpr std::string_view kName = "learned";
+};
+
+struct TimestepSettings {
+  int64_t dim = 0;
+  std::optional<double> max_period;
+  std::optional<double> downscale_freq_shift;
+  std::optional<double> scale;
+  bool flip_sin_to_cos = false;
+
+  static constexpr std::string_view kName = "timestep";
+};
+
+enum class GridConvention { kMae, kDiffusers, kBigVision };
+
+struct GridSettings {
+  GridConvention convention = GridConvention::kMae;
+  int64_t dim = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  std::optional<int64_t> frames;
+  std::optional<double> temperature;
+  std::optional<int64_t> base_size;
+  std::optional<double> interpolation_scale;
+  std::optional<double> temporal_interpolation_scale;
+  int64_t extra_tokens = 0;
+
+  static constexpr std::string_view kName = "grid";
+};
+
+struct FourierSettings {
+  Matrix<double> frequencies;  // B
+  Matrix<double> points;       // x
+
+  static constexpr std::string_view kName = "fourier";
+};
+
+// An absolute encoding. posenc/methods/encoding.h says what each becomes.
+using EmbeddingMethod =
+    std::variant<SinusoidalSettings, LearnedSettings, TimestepSettings, GridSettings, FourierSettings>;
 
 enum class AlibiSlopeRule { kPowerOfTwo, kGeometric, kMpt };
 enum class AlibiForm { kBloom, kMpt, kSymmetric, kCausal, kAsymmetric };

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <map>
 
+#include "posenc/methods/given_table.h"
 #include "posenc/status.h"
+#include "posenc/xpos_rows.h"
 
 namespace posenc {
 namespace {
@@ -14,6 +17,26 @@ void Negate(DType dtype, void* data, size_t count) {
   const size_t size = SizeOf(dtype);
   auto* sign = static_cast<unsigned char*>(data) + size - 1;
   for (size_t i = 0; i < count; ++i, sign += size) *sign ^= 0x80;
+}
+
+// Puts rows of `columns.size()` elements into those columns of wider rows.
+template <size_t kSize>
+void ScatterElements(const std::byte* from, size_t rows, const std::vector<size_t>& columns, size_t width,
+                     std::byte* to) {
+  for (size_t row = 0; row < rows; ++row, to += width * kSize) {
+    for (const size_t column : columns) {
+      std::memcpy(to + column * kSize, from, kSize);
+      from += kSize;
+    }
+  }
+}
+void Scatter(size_t size, const std::byte* from, size_t rows, const std::vector<size_t>& columns, size_t width,
+             std::byte* to) {
+  switch (size) {
+    case 2: return ScatterElements<2>(from, rows, columns, width, to);
+    case 4: return ScatterElements<4>(from, rows, columns, width, to);
+    default: return ScatterElements<8>(from, rows, columns, width, to);
+  }
 }
 
 }  // namespace
@@ -33,6 +56,14 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   rows.arithmetic_ = rotary.arithmetic();
   rows.direction_ = direction;
   rows.pairs_ = rotary.rotary_dim() / 2;
+  if (const GivenTable* table = rotary.table()) {
+    if (direction == Direction::kInverse) {
+      return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
+                             "a given_table does not say its attention scaling: DIRECTION_TRANSPOSE, if that is 1");
+    }
+    POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
+    rows.table_ = *table;
+  }
   std::map<int64_t, size_t> planned;
   for (int64_t length : lengths) {
     const auto [known, is_new] = planned.try_emplace(length, rows.plans_.size());
@@ -50,27 +81,90 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
+  rows.columns_of_.resize(rotary.axes());
+  const std::vector<int64_t>& axis = rows.plans_[0].axis;
+  for (size_t i = 0; i < axis.size(); ++i) rows.columns_of_[axis[i]].push_back(i);
   return rows;
 }
 
-void TableRows::Compute(int64_t token, int64_t count, DType dtype, void* cos, void* sin) const {
+std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t axis) const {
   std::vector<double> at(count);
-  positions_.Fill(token, count, at.data());
+  positions_.Fill(token, count, at.data(), axis);
+  const double divisor = plan(positions_.SequenceOf(token)).position_divisor;
+  if (divisor == 1) return at;
+  for (double& position : at) {
+    position = arithmetic_ == Frequencies::kFloat32 ? static_cast<float>(position) / static_cast<float>(divisor)
+                                                    : position / divisor;
+  }
+  return at;
+}
+
+void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
+  const size_t row = pairs_ * SizeOf(dtype);
+  for (const double position : PositionsOf(token, count, 0)) {
+    CopyRow(*table_, static_cast<int64_t>(position), dtype, cos, sin);
+    cos += row;
+    sin += row;
+  }
+}
+
+// The columns of one axis; the primitive takes one position a row.
+void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos,
+                            std::byte* sin) const {
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
-  const SinCosRows work{
-      .frequencies = arithmetic_,
-      .dtype = dtype,
-      .positions = at.data(),
-      .inv_freq = sequence_plan.inv_freq.data(),
-      .rows = static_cast<size_t>(count),
-      .pairs = pairs_,
-      .scale = sequence_plan.attention_scaling,
-      .divide = direction_ == Direction::kInverse,
-      .cos = cos,
-      .sin = sin,
-  };
-  Run(work, 0, work.rows);
-  if (direction_ != Direction::kForward) Negate(dtype, sin, work.rows * pairs_);
+  const std::vector<size_t>& columns = columns_of_[axis];
+  if (columns.empty()) return;
+  std::vector<double> inv_freq;
+  for (const size_t column : columns) inv_freq.push_back(sequence_plan.inv_freq[column]);
+  const std::vector<double> at = PositionsOf(token, count, axis);
+  std::vector<double> values(2 * count * columns.size());  // doubles for their size and alignment
+  auto* axis_cos = reinterpret_cast<std::byte*>(values.data());
+  auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + count * columns.size());
+  Run(SinCosRows{.frequencies = arithmetic_,
+                 .dtype = dtype,
+                 .positions = at.data(),
+                 .inv_freq = inv_freq.data(),
+                 .rows = at.size(),
+                 .pairs = columns.size(),
+                 .scale = sequence_plan.attention_scaling,
+                 .divide = direction_ == Direction::kInverse,
+                 .cos = axis_cos,
+                 .sin = axis_sin},
+      0, at.size());
+  Scatter(SizeOf(dtype), axis_cos, at.size(), columns, pairs_, cos);
+  Scatter(SizeOf(dtype), axis_sin, at.size(), columns, pairs_, sin);
+}
+
+void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);
+  if (table_) {
+    LookUp(token, count, dtype, cos_bytes, sin_bytes);
+  } else if (positions_.axes_differ()) {
+    for (int64_t axis = 0; axis < positions_.axes(); ++axis) {
+      ComputeAxis(axis, token, count, dtype, cos_bytes, sin_bytes);
+    }
+  } else {
+    const std::vector<double> at = PositionsOf(token, count, 0);
+    const SinCosRows work{
+        .frequencies = arithmetic_,
+        .dtype = dtype,
+        .positions = at.data(),
+        .inv_freq = sequence_plan.inv_freq.data(),
+        .rows = at.size(),
+        .pairs = pairs_,
+        .scale = sequence_plan.attention_scaling,
+        .divide = direction_ == Direction::kInverse,
+        .cos = cos,
+        .sin = sin,
+    };
+    if (sequence_plan.xpos) {
+      RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);
+    } else {
+      Run(work, 0, work.rows);
+    }
+  }
+  if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);
 }
 
 }  // namespace posenc

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,12 +28,18 @@ class TableRows {
   // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
+  // Whether q and k have rows of their own.
+  bool differ_by_operand() const { return plans_[0].xpos.has_value(); }
+
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
   // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
-  void Compute(int64_t token, int64_t count, DType dtype, void* cos, void* sin) const;
+  void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
 
  private:
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
+  void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
+  void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
+  std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
 
   TokenPositions positions_;
   std::vector<RotaryPlan> plans_;  // distinct
@@ -40,6 +47,8 @@ class TableRows {
   Frequencies arithmetic_ = Frequencies::kExact;
   Direction direction_ = Direction::kForward;
   size_t pairs_ = 0;
+  std::vector<std::vector<size_t>> columns_of_;  // the pairs of each axis
+  std::optional<GivenTable> table_;
 };
 
 }  // namespace posenc

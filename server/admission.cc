@@ -85,9 +85,14 @@ bool Admission::WaitForQuiet(std::chrono::steady_clock::duration quiet,
   }
 }
 
+bool Admission::WaitForRequests(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_until(lock, deadline, [this] { return counters_.in_flight_requests == 0; });
+}
+
 bool Admission::WaitForHandlers(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return no_handlers_.wait_until(lock, deadline, [this] { return handlers_ == 0; });
+  return ended_.wait_until(lock, deadline, [this] { return handlers_ == 0; });
 }
 
 Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers) {
@@ -107,7 +112,7 @@ void Admission::Return(const Charge& charge) {
   counters_.in_flight_bytes -= charge.bytes_;
   counters_.in_flight_requests -= charge.requests_;
   handlers_ -= charge.handlers_;
-  if (handlers_ == 0) no_handlers_.notify_all();
+  if (handlers_ == 0 || counters_.in_flight_requests == 0) ended_.notify_all();
 }
 
 }  // namespace posenc::server

@@ -65,7 +65,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   void Drain();
   // Waits until no handler has been entered for `quiet`; false if `deadline` came first.
   bool WaitForQuiet(std::chrono::steady_clock::duration quiet, std::chrono::steady_clock::time_point deadline);
-  // Waits until no handler is in progress; false if `deadline` came first.
+  // Waits until no request is in flight; false if `deadline` came first. After Drain() that comes, whoever calls on.
+  bool WaitForRequests(std::chrono::steady_clock::time_point deadline);
+  // Waits until no handler is in progress, a refusal's included; false if `deadline` came first.
   bool WaitForHandlers(std::chrono::steady_clock::time_point deadline);
 
  private:
@@ -79,7 +81,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   const int64_t max_requests_;
   const int64_t max_bytes_;
   mutable std::mutex mutex_;
-  std::condition_variable no_handlers_;
+  std::condition_variable ended_;  // the last request or the last handler
   Counters counters_;
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();

@@ -131,7 +131,7 @@ bool Server::Drain() {
   // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
   // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller
   // has answered the ping that goes with it, which he reads last.
-  core_.admission->WaitForHandlers(deadline);
+  core_.admission->WaitForRequests(deadline);
   // A call that reaches gRPC 1.51 after Shutdown() enters no handler; its client sees CANCELLED, not a refusal. So the
   // refusals come first. Callers come back after --retry-pushback, so a pause somewhat longer than that is the end of
   // them; one who never gives up is not waited for.

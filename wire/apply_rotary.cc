@@ -25,7 +25,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
                             v1::ApplyRotaryResponse* response) {
   const Reader reader{payloads, limits};
   if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required; k alone goes into q");
-  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(request.rotary(), request.precision(), limits));
+  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   ApplyRotary call;
   call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(

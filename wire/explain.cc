@@ -95,15 +95,11 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
     case v1::ExplainRequest::SUBJECT_NOT_SET: break;
     case v1::ExplainRequest::kModel: return Within("model", ExplainModel(request, limits, response));
     case v1::ExplainRequest::kRotary: {
-      ResolvedRotary resolved;
-      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(request.precision(), std::nullopt));
-      auto settings = ReadRotarySettings(request.rotary());
-      if (!settings.ok()) return Within("rotary", settings.status());
-      auto rotary = Rotary::Create(*std::move(settings), resolved.precision.frequencies, limits);
-      if (!rotary.ok()) return Within("rotary", rotary.status());
-      resolved.rotary = *std::move(rotary);
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
+      const auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
+      if (!resolved.ok()) return Within("rotary", resolved.status());
       int64_t values_left = limits.max_plan_values;
-      return ExplainRotary(request, resolved, limits, &values_left, response->add_layers()->mutable_info());
+      return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers()->mutable_info());
     }
     case v1::ExplainRequest::kBias: {
       auto resolved = ResolveBias({payloads, limits}, request.bias(), request.precision());

@@ -12,6 +12,11 @@
 namespace posenc::wire {
 namespace {
 
+constexpr EnumPairs<v1::Operand, Operand> kOperands = {
+    {v1::OPERAND_QUERY, Operand::kQuery},
+    {v1::OPERAND_KEY, Operand::kKey},
+};
+
 struct PreparedTable {
   std::shared_ptr<const TableGeneration> generation;
   DType dtype;
@@ -27,14 +32,11 @@ absl::StatusOr<int64_t> Rows(const v1::GenerateTableRequest& request, const Posi
     }
     rows = ids->ids.columns;
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    int64_t sum = 0;
-    for (const PositionLine& line : segments->lines) {
-      if (line.count < 0 || __builtin_add_overflow(sum, line.count, &sum)) {
-        return InvalidArgument("OUT_OF_RANGE", "positions.segments", "",
-                               "every count must be at least 0, the sum below 2^63");
-      }
+    rows = Count(*segments);
+    if (!rows) {
+      return InvalidArgument("OUT_OF_RANGE", "positions.segments", "",
+                             "every count must be at least 0, the sum below 2^63");
     }
-    rows = sum;
   } else if (!request.has_count()) {
     return InvalidArgument("MISSING", "count", "", "is required with positions.offset");
   }
@@ -47,7 +49,8 @@ absl::StatusOr<int64_t> Rows(const v1::GenerateTableRequest& request, const Posi
 
 absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& request, const Payloads& payloads,
                                            const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(request.rotary(), request.precision(), limits));
+  const Reader reader{payloads, limits};
+  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   if (!resolved.rotary) {
     return InvalidArgument(
         "UNSUPPORTED", "rotary.model", "",
@@ -55,12 +58,11 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   }
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
-  POSENC_ASSIGN_OR_RETURN(call.form, (Choose<v1::TableForm, TableForm>(
-                                         "form", request.form(),
-                                         {{v1::TABLE_FORM_HALF_WIDTH, TableForm::kHalfWidth},
-                                          {v1::TABLE_FORM_DUPLICATED, TableForm::kDuplicated},
-                                          {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved}})));
-  POSENC_ASSIGN_OR_RETURN(call.positions, Reader({payloads, limits}).ReadPositions(request.positions()));
+  POSENC_ASSIGN_OR_RETURN(call.form, Choose("form", request.form(), kTableForms));
+  if (request.operand() != v1::OPERAND_UNSPECIFIED) {
+    POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kOperands));
+  }
+  POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   POSENC_ASSIGN_OR_RETURN(call.rows, Rows(request, call.positions));
   PreparedTable prepared;
   prepared.dtype = call.dtype;

@@ -59,6 +59,11 @@ inline constexpr EnumPairs<v1::Pairing, Pairing> kPairings = {
     {v1::PAIRING_INTERLEAVED, Pairing::kInterleaved},
     {v1::PAIRING_HALF_SPLIT, Pairing::kHalfSplit},
 };
+inline constexpr EnumPairs<v1::TableForm, TableForm> kTableForms = {
+    {v1::TABLE_FORM_HALF_WIDTH, TableForm::kHalfWidth},
+    {v1::TABLE_FORM_DUPLICATED, TableForm::kDuplicated},
+    {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved},
+};
 
 // What a request's messages are read with.
 struct Reader {
@@ -67,7 +72,9 @@ struct Reader {
 
   // Type and shape, checked against the number of bytes.
   absl::StatusOr<TensorShape> Shape(std::string_view field, const v1::Tensor& tensor) const;
-  // INT32, INT64, FP32 or FP64 values of a tensor [n] (shared) or [b, n]; integers at most 2^53 in magnitude.
+  // INT32, INT64, FP32 or FP64 values; integers at most 2^53 in magnitude.
+  absl::StatusOr<std::vector<double>> Values(std::string_view field, const v1::Tensor& tensor) const;
+  // The same of a tensor [n] (shared) or [b, n].
   absl::StatusOr<Matrix<double>> Numbers(std::string_view field, const v1::Tensor& tensor) const;
   // The same of INT32 and INT64 only.
   absl::StatusOr<Matrix<double>> Integers(std::string_view field, const v1::Tensor& tensor) const;
@@ -79,7 +86,7 @@ struct Reader {
 };
 
 absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing);
-absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& message);
+absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1::RotarySettings& message);
 absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message);
 // model: the class's own axes, where a config.json is given.
 absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std::optional<Precision>& model);

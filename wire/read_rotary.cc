@@ -26,6 +26,12 @@ constexpr EnumPairs<v1::LongropeBranch, LongropeBranch> kBranches = {
     {v1::LONGROPE_BRANCH_SHORT, LongropeBranch::kShort},
     {v1::LONGROPE_BRANCH_LONG, LongropeBranch::kLong},
 };
+constexpr EnumPairs<v1::MropeOrder, MropeOrder> kMropeOrders = {
+    {v1::MROPE_ORDER_UNSPECIFIED, MropeOrder::kNone},
+    {v1::MROPE_ORDER_CONTIGUOUS, MropeOrder::kContiguous},
+    {v1::MROPE_ORDER_INTERLEAVED, MropeOrder::kInterleaved},
+    {v1::MROPE_ORDER_ERNIE, MropeOrder::kErnie},
+};
 
 // The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps
 // them.
@@ -42,11 +48,14 @@ struct FromMessage {
     const auto* reflection = message.GetReflection();
     if (reflection->HasField(message, Field(name))) field = reflection->GetBool(message, Field(name));
   }
-  void operator()(std::string_view name, std::vector<double>& field) const {
-    const auto values = message.GetReflection()->GetRepeatedFieldRef<double>(message, Field(name));
+  template <class T>
+  void operator()(std::string_view name, std::vector<T>& field) const {
+    const auto values = message.GetReflection()->GetRepeatedFieldRef<T>(message, Field(name));
     field.assign(values.begin(), values.end());
   }
-  void operator()(std::string_view, LongropeBranch&) const {}  // may be refused: ReadRotarySettings
+  // May be refused: ReadRopeParameters.
+  void operator()(std::string_view, LongropeBranch&) const {}
+  void operator()(std::string_view, MropeOrder&) const {}
 };
 
 struct ToMessage {
@@ -63,10 +72,72 @@ struct ToMessage {
   void operator()(std::string_view name, const std::vector<double>& field) const {
     for (double value : field) message->GetReflection()->AddDouble(message, Field(name), value);
   }
+  void operator()(std::string_view name, const std::vector<int64_t>& field) const {
+    for (int64_t value : field) message->GetReflection()->AddInt64(message, Field(name), value);
+  }
   void operator()(std::string_view, const LongropeBranch& field) const {
     message->set_longrope_branch(Name(field, kBranches));
   }
+  void operator()(std::string_view, const MropeOrder& field) const {
+    message->set_mrope_order(Name(field, kMropeOrders));
+  }
 };
+
+absl::StatusOr<RopeParameters> ReadRopeParameters(const v1::RopeParameters& message) {
+  RopeParameters parameters;
+  parameters.rope_type = message.rope_type();
+  VisitFields(parameters, FromMessage{message});
+  POSENC_ASSIGN_OR_RETURN(parameters.longrope_branch,
+                          Choose("rope_parameters.longrope_branch", message.longrope_branch(), kBranches));
+  POSENC_ASSIGN_OR_RETURN(parameters.mrope_order,
+                          Choose("rope_parameters.mrope_order", message.mrope_order(), kMropeOrders));
+  return parameters;
+}
+
+AxialRope ReadAxial(const v1::AxialRope& message) {
+  AxialRope axial;
+  for (const v1::AxialAxis& axis : message.axes()) {
+    axial.axes.push_back({axis.dim(), {}, axis.frequency_start()});
+    if (axis.has_rope_theta()) axial.axes.back().rope_theta = axis.rope_theta();
+  }
+  return axial;
+}
+
+absl::StatusOr<GivenTable> ReadTable(const Reader& reader, const v1::GivenTable& message) {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("given_table.cos", message.cos()));
+  POSENC_ASSIGN_OR_RETURN(const TensorShape other, reader.Shape("given_table.sin", message.sin()));
+  if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 && shape.dtype != DType::kBF16 &&
+      shape.dtype != DType::kFP64) {
+    return InvalidArgument("UNSUPPORTED", "given_table.cos.dtype", posenc::Name(shape.dtype),
+                           "must be FP32, FP16, BF16 or FP64");
+  }
+  if (shape.rank() != 2) {
+    return InvalidArgument("MISMATCH", "given_table.cos.shape", ToString(shape.shape),
+                           "must be [rows, rotary_dim/2] or [rows, rotary_dim]");
+  }
+  if (shape.dtype != other.dtype || shape.shape != other.shape) {
+    return InvalidArgument("MISMATCH", "given_table.sin",
+                           std::string(posenc::Name(other.dtype)) + " " + ToString(other.shape),
+                           "must be as cos: " + std::string(posenc::Name(shape.dtype)) + " " + ToString(shape.shape));
+  }
+  GivenTable table{shape.dtype, shape.shape[0], shape.shape[1]};
+  POSENC_ASSIGN_OR_RETURN(table.form, Choose("given_table.form", message.form(), kTableForms));
+  for (const auto& [tensor, data] : {std::pair{&message.cos(), &table.cos}, {&message.sin(), &table.sin}}) {
+    std::vector<std::byte> bytes(reader.payloads.Size(*tensor));
+    reader.payloads.CopyTo(*tensor, bytes.data());
+    *data = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  }
+  return table;
+}
+
+void WriteTable(const GivenTable& table, v1::GivenTable* message) {
+  for (const auto& [tensor, data] :
+       {std::pair{message->mutable_cos(), &table.cos}, {message->mutable_sin(), &table.sin}}) {
+    WriteShape({table.dtype, {table.rows, table.width}}, tensor);
+    tensor->set_data((*data)->data(), (*data)->size());
+  }
+  message->set_form(Name(table.form, kTableForms));
+}
 
 }  // namespace
 
@@ -76,27 +147,32 @@ absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::P
   return ours;
 }
 
-absl::StatusOr<RotarySettings> ReadRotarySettings(const v1::RotarySettings& message) {
+absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1::RotarySettings& message) {
   RotarySettings settings;
   switch (message.frequencies_case()) {
     case v1::RotarySettings::FREQUENCIES_NOT_SET: break;
     case v1::RotarySettings::kRopeParameters: {
-      RopeParameters parameters;
-      parameters.rope_type = message.rope_parameters().rope_type();
-      VisitFields(parameters, FromMessage{message.rope_parameters()});
-      POSENC_ASSIGN_OR_RETURN(
-          parameters.longrope_branch,
-          Choose("rope_parameters.longrope_branch", message.rope_parameters().longrope_branch(), kBranches));
-      settings.frequencies = std::move(parameters);
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, ReadRopeParameters(message.rope_parameters()));
       break;
     }
     case v1::RotarySettings::kGivenFrequencies: {
       const v1::GivenFrequencies& given = message.given_frequencies();
-      GivenFrequencies frequencies{{given.inv_freq().begin(), given.inv_freq().end()}, {}};
+      GivenFrequencies frequencies{
+          {given.inv_freq().begin(), given.inv_freq().end()}, {}, {given.axis().begin(), given.axis().end()}};
       if (given.has_attention_scaling()) frequencies.attention_scaling = given.attention_scaling();
       settings.frequencies = std::move(frequencies);
       break;
     }
+    case v1::RotarySettings::kAxial: settings.frequencies = ReadAxial(message.axial()); break;
+    case v1::RotarySettings::kGivenTable: {
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, ReadTable(reader, message.given_table()));
+      break;
+    }
+  }
+  if (message.has_xpos()) {
+    settings.xpos.emplace();
+    if (message.xpos().has_scale_base()) settings.xpos->scale_base = message.xpos().scale_base();
+    if (message.xpos().has_centre()) settings.xpos->centre = message.xpos().centre();
   }
   if (message.has_rotary_dim()) settings.rotary_dim = message.rotary_dim();
   if (message.has_head_dim()) settings.head_dim = message.head_dim();
@@ -115,6 +191,20 @@ void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* mes
     if (given->attention_scaling) {
       message->mutable_given_frequencies()->set_attention_scaling(*given->attention_scaling);
     }
+    message->mutable_given_frequencies()->mutable_axis()->Assign(given->axis.begin(), given->axis.end());
+  } else if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies)) {
+    for (const AxialAxis& axis : axial->axes) {
+      v1::AxialAxis* to = message->mutable_axial()->add_axes();
+      to->set_dim(axis.dim);
+      if (axis.rope_theta) to->set_rope_theta(*axis.rope_theta);
+      to->set_frequency_start(axis.frequency_start);
+    }
+  } else if (const auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
+    WriteTable(*table, message->mutable_given_table());
+  }
+  if (settings.xpos) {
+    if (settings.xpos->scale_base) message->mutable_xpos()->set_scale_base(*settings.xpos->scale_base);
+    if (settings.xpos->centre) message->mutable_xpos()->set_centre(*settings.xpos->centre);
   }
   if (settings.rotary_dim) message->set_rotary_dim(*settings.rotary_dim);
   if (settings.head_dim) message->set_head_dim(*settings.head_dim);

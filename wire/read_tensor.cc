@@ -61,20 +61,23 @@ absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tens
   return shape;
 }
 
-absl::StatusOr<Matrix<double>> Reader::Numbers(std::string_view field, const v1::Tensor& tensor) const {
+absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
-  absl::StatusOr<std::vector<double>> values;
   switch (shape.dtype) {
-    case DType::kINT32: values = Widen(field, ReadAs<int32_t>(payloads, tensor)); break;
-    case DType::kINT64: values = Widen(field, ReadAs<int64_t>(payloads, tensor)); break;
-    case DType::kFP32: values = Widen(field, ReadAs<float>(payloads, tensor)); break;
-    case DType::kFP64: values = ReadAs<double>(payloads, tensor); break;
+    case DType::kINT32: return Widen(field, ReadAs<int32_t>(payloads, tensor));
+    case DType::kINT64: return Widen(field, ReadAs<int64_t>(payloads, tensor));
+    case DType::kFP32: return Widen(field, ReadAs<float>(payloads, tensor));
+    case DType::kFP64: return ReadAs<double>(payloads, tensor);
     default:
       return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
                              "must be INT32, INT64, FP32 or FP64");
   }
-  POSENC_RETURN_IF_ERROR(values.status());
-  return Shaped(field, shape, *std::move(values));
+}
+
+absl::StatusOr<Matrix<double>> Reader::Numbers(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, Values(field, tensor));
+  return Shaped(field, shape, std::move(values));
 }
 
 absl::StatusOr<Matrix<double>> Reader::Integers(std::string_view field, const v1::Tensor& tensor) const {
@@ -110,59 +113,6 @@ absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::
     }
   }
   return Shaped(field, shape, std::move(values));
-}
-
-absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message) const {
-  Positions positions;
-  switch (message.source_case()) {
-    case v1::Positions::SOURCE_NOT_SET: break;
-    case v1::Positions::kOffset: positions.source = OffsetPositions{message.offset()}; break;
-    case v1::Positions::kOffsets:
-      positions.source = PerSequenceOffsets{{message.offsets().offset().begin(), message.offsets().offset().end()}};
-      break;
-    case v1::Positions::kIds: {
-      POSENC_ASSIGN_OR_RETURN(Matrix<double> ids, Numbers("positions.ids", message.ids()));
-      positions.source = PositionIds{std::move(ids)};
-      break;
-    }
-    case v1::Positions::kSegments: {
-      PositionSegments segments;
-      for (const v1::PositionSegment& segment : message.segments().segment()) {
-        if (!segment.has_line()) {
-          return InvalidArgument("MISSING", fmt::format("positions.segments.segment[{}].kind", segments.lines.size()),
-                                 "", "give line");
-        }
-        const v1::PositionLine& line = segment.line();
-        segments.lines.push_back({line.count(), line.start(), line.has_step() ? line.step() : 1.0});
-      }
-      positions.source = std::move(segments);
-      break;
-    }
-  }
-  if (message.has_cu_seqlens()) {
-    POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape("positions.cu_seqlens", message.cu_seqlens()));
-    if (shape.rank() != 1 || (shape.dtype != DType::kINT32 && shape.dtype != DType::kINT64)) {
-      return InvalidArgument("MISMATCH", "positions.cu_seqlens",
-                             fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
-                             "must be INT32 or INT64 [N+1]");
-    }
-    if (shape.dtype == DType::kINT64) {
-      positions.cu_seqlens = ReadAs<int64_t>(payloads, message.cu_seqlens());
-    } else {
-      const auto narrow = ReadAs<int32_t>(payloads, message.cu_seqlens());
-      positions.cu_seqlens.emplace(narrow.begin(), narrow.end());
-    }
-  }
-  if (message.scaling_length_rule() != v1::SCALING_LENGTH_RULE_UNSPECIFIED) {
-    POSENC_ASSIGN_OR_RETURN(positions.scaling_length_rule,
-                            (Choose<v1::ScalingLengthRule, ScalingLengthRule>(
-                                "positions.scaling_length_rule", message.scaling_length_rule(),
-                                {{v1::SCALING_LENGTH_RULE_PER_SEQUENCE, ScalingLengthRule::kPerSequence},
-                                 {v1::SCALING_LENGTH_RULE_WHOLE_BATCH, ScalingLengthRule::kWholeBatch},
-                                 {v1::SCALING_LENGTH_RULE_GIVEN, ScalingLengthRule::kGiven}})));
-  }
-  positions.seq_len.assign(message.seq_len().begin(), message.seq_len().end());
-  return positions;
 }
 
 void WriteShape(const TensorShape& shape, v1::Tensor* tensor) {

@@ -2,7 +2,6 @@
 
 #include "posenc/fingerprint.h"
 #include "posenc/version.h"
-#include "wire/read.h"
 
 namespace posenc::wire {
 
@@ -21,30 +20,36 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1
   return resolved;
 }
 
-absl::StatusOr<ResolvedRotary> ResolveRotary(const v1::RotarySource& source, const v1::Precision& precision,
-                                             const Limits& limits) {
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
+                                             const Precision& precision) {
+  ResolvedRotary resolved;
+  resolved.precision = precision;
+  POSENC_ASSIGN_OR_RETURN(RotarySettings read, ReadRotarySettings(reader, settings));
+  POSENC_ASSIGN_OR_RETURN(resolved.rotary,
+                          Rotary::Create(std::move(read), resolved.precision.frequencies, reader.limits));
+  return resolved;
+}
+
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
+                                             const v1::Precision& precision) {
   switch (source.source_case()) {
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
       POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model()));
-      auto layers = SelectLayer(model, limits);
+      auto layers = SelectLayer(model, reader.limits);
       if (!layers.ok()) return Within("rotary.model", layers.status());
       if (layers->bias) {
         return InvalidArgument("UNSUPPORTED", "rotary.model.config_json", "",
                                "this model has a bias, no rotary embedding: use GenerateBias or AddBias");
       }
-      auto resolved = ResolveRotary(*layers, precision, limits);
+      auto resolved = ResolveRotary(*layers, precision, reader.limits);
       if (!resolved.ok()) return Within("rotary.model", resolved.status());
       return resolved;
     }
     case v1::RotarySource::kSettings: {
-      ResolvedRotary resolved;
-      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
-      auto settings = ReadRotarySettings(source.settings());
-      if (!settings.ok()) return Within("rotary.settings", settings.status());
-      auto rotary = Rotary::Create(*std::move(settings), resolved.precision.frequencies, limits);
-      if (!rotary.ok()) return Within("rotary.settings", rotary.status());
-      resolved.rotary = *std::move(rotary);
+      POSENC_ASSIGN_OR_RETURN(const Precision axes, ReadPrecision(precision, std::nullopt));
+      auto resolved = ResolveRotary(reader, source.settings(), axes);
+      if (!resolved.ok()) return Within("rotary.settings", resolved.status());
       return resolved;
     }
   }
@@ -70,6 +75,19 @@ std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
   return plans;
 }
 
+namespace {
+
+// What few plans have. Those without have the fingerprints that they had before it existed.
+void AddRest(const RotaryPlan& plan, Fingerprint* fingerprint) {
+  if (!plan.axis.empty()) {
+    fingerprint->Add("axis").Add(std::vector<double>(plan.axis.begin(), plan.axis.end()));
+  }
+  if (plan.position_divisor != 1) fingerprint->Add("position_divisor").Add(plan.position_divisor);
+  if (plan.xpos) fingerprint->Add("xpos").Add(plan.xpos->centre).Add(plan.xpos->scale_base);
+}
+
+}  // namespace
+
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
                      v1::AnswerInfo* info) {
   WriteCommonInfo(resolved.precision, resolved.notes, info);
@@ -90,6 +108,13 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
     sequence->set_attention_scaling(plan->attention_scaling);
     sequence->set_branch(plan->branch);
     fingerprint.Add(plan->attention_scaling).Add(plan->inv_freq);
+    AddRest(*plan, &fingerprint);
+  }
+  if (const GivenTable* table = rotary.table()) {
+    fingerprint.Add("table").Add(static_cast<int64_t>(table->dtype)).Add(table->rows);
+    for (const auto& data : {table->cos, table->sin}) {
+      fingerprint.Add(std::string_view(reinterpret_cast<const char*>(data->data()), data->size()));
+    }
   }
   info->set_plan_fingerprint(fingerprint.Digest());
   if (!with_plan) return;
@@ -97,7 +122,9 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   WriteRotarySettings(rotary.settings(), message->mutable_rotary());
   message->set_softmax_scale_factor(1);
   for (const RotaryPlan* plan : plans) {
-    message->add_frequencies()->mutable_inv_freq()->Assign(plan->inv_freq.begin(), plan->inv_freq.end());
+    v1::EffectiveFrequencies* frequencies = message->add_frequencies();
+    frequencies->mutable_inv_freq()->Assign(plan->inv_freq.begin(), plan->inv_freq.end());
+    frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
     if (resolved.scales_softmax) message->set_softmax_scale_factor(plan->softmax_scale_factor);
   }
 }

@@ -10,6 +10,7 @@
 #include "posenc/rotary_plan.h"
 #include "posenc/table_rows.h"
 #include "posenc/v1/service.pb.h"
+#include "wire/read.h"
 
 namespace posenc::wire {
 
@@ -21,8 +22,11 @@ struct ResolvedRotary {
   bool scales_softmax = true;  // whether the settings' owner multiplies its softmax scale
 };
 
-absl::StatusOr<ResolvedRotary> ResolveRotary(const v1::RotarySource& source, const v1::Precision& precision,
-                                             const Limits& limits);
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
+                                             const v1::Precision& precision);
+// Errors name the field within the settings.
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
+                                             const Precision& precision);
 // A model's layers, already chosen.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
                                              const Limits& limits);

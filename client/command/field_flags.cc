@@ -48,6 +48,8 @@ absl::Status SetMessage(const std::string& text, Message* value) {
     POSENC_ASSIGN_OR_RETURN(static_cast<v1::Tensor&>(*value), ParseTensor(text));
   } else if (value->GetDescriptor() == v1::PositionSegments::descriptor()) {
     POSENC_ASSIGN_OR_RETURN(static_cast<v1::PositionSegments&>(*value), ParseSegments(text));
+  } else if (value->GetDescriptor() == v1::AxialRope::descriptor()) {
+    POSENC_ASSIGN_OR_RETURN(static_cast<v1::AxialRope&>(*value), ParseAxial(text));
   } else {
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, ParseInt64s(text));
     static_cast<v1::PositionOffsets&>(*value).mutable_offset()->Assign(offsets.begin(), offsets.end());
@@ -116,6 +118,7 @@ std::string TypeName(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_STRING: return "TEXT";
     case FieldDescriptor::CPPTYPE_MESSAGE:
       if (field.message_type() == v1::Tensor::descriptor()) return "FILE|N,N,...";
+      if (field.message_type() == v1::AxialRope::descriptor()) return "DIM:THETA:START,...";
       return field.message_type() == v1::PositionSegments::descriptor() ? "COUNT:START:STEP,..." : "N,N,...";
     default: return field.is_repeated() ? "N,N,..." : "N";
   }

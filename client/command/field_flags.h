@@ -23,7 +23,8 @@ struct FieldFlag {
 //   repeated numbers   "1,2.5,3"
 //   Tensor             a file (client/tensor_file.h), or numbers "0,5,9": INT64 [3], FP64 where one is no integer
 //   PositionOffsets    "0,7,7"
-//   PositionSegments   "COUNT:START[:STEP],..."
+//   PositionSegments   "COUNT:START[:STEP],...", or grids "TxHxW[:TxHxW[:TxHxW]]"
+//   AxialRope          "DIM[:THETA[:FREQUENCY_START]],..."
 // The flags write into *message, which must outlive the parsing. A second member of one oneof is an error.
 void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message,
                    std::initializer_list<FieldFlag> flags);

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/reflection.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -34,7 +35,10 @@ std::string Decimal(double value) {
   return text;
 }
 
-std::string ListOf(const std::vector<double>& values) {
+std::string Decimal(int64_t value) { return absl::StrCat(value); }
+
+template <class Number>
+std::string ListOf(const std::vector<Number>& values) {
   constexpr size_t kShown = 4;
   std::string text = "[";
   for (size_t i = 0; i < std::min(values.size(), kShown); ++i) {
@@ -48,6 +52,10 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
   const auto* reflection = message.GetReflection();
   if (field.is_repeated()) {
     const int size = reflection->FieldSize(message, &field);
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      const auto values = reflection->GetRepeatedFieldRef<int64_t>(message, &field);
+      return ListOf(std::vector<int64_t>(values.begin(), values.end()));
+    }
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) return absl::StrCat(size, " values");
     std::vector<double> values;
     for (int i = 0; i < size; ++i) values.push_back(reflection->GetRepeatedDouble(message, &field, i));
@@ -69,7 +77,14 @@ void AppendFields(const Message& message, Rows* rows) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && field->is_repeated()) {
+      for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+        Rows inner;
+        AppendFields(message.GetReflection()->GetRepeatedMessage(message, field, i), &inner);
+        rows->emplace_back(absl::StrCat(field->name(), "[", i, "]"),
+                           absl::StrJoin(inner, ", ", absl::PairFormatter(" ")));
+      }
+    } else if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
       rows->emplace_back(field->name(), ValueText(message, *field));
     } else if (field->message_type() == v1::Tensor::descriptor()) {
       const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
@@ -134,6 +149,7 @@ std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices) {
 std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
   constexpr int kEnds = 4;
   const int count = frequencies.inv_freq_size();
+  if (count == 0) return "";
   std::string text = absl::StrFormat("\n  %6s  %-24s  %s\n", "pair", "inv_freq (rad/token)", "wavelength (tokens)");
   for (int i = 0; i < count; ++i) {
     if (i == kEnds && count > 2 * kEnds + 1) {
@@ -141,7 +157,8 @@ std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
       i = count - kEnds;
     }
     const double frequency = frequencies.inv_freq(i);
-    text += absl::StrFormat("  %6d  %-24s  %.6g\n", i, Decimal(frequency), 2 * std::numbers::pi / frequency);
+    text += absl::StrFormat("  %6d  %-24s  %.6g", i, Decimal(frequency), 2 * std::numbers::pi / frequency);
+    absl::StrAppend(&text, frequencies.axis_size() > 0 ? absl::StrCat("  axis ", frequencies.axis(i)) : "", "\n");
   }
   return text;
 }
@@ -187,7 +204,9 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
     rows.push_back(std::move(row));
   }
   if (plan.has_rotary()) rows.emplace_back("softmax factor", Decimal(plan.softmax_scale_factor()));
-  if (plan.slopes_size() > 0) rows.emplace_back("slopes", ListOf({plan.slopes().begin(), plan.slopes().end()}));
+  if (plan.slopes_size() > 0) {
+    rows.emplace_back("slopes", ListOf<double>({plan.slopes().begin(), plan.slopes().end()}));
+  }
   text += Aligned(rows, "  ");
   for (int i = 0; i < plan.frequencies_size(); ++i) {
     if (plan.frequencies_size() > 1) absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());

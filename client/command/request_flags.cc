@@ -1,5 +1,6 @@
 #include "client/command/request_flags.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <google/protobuf/descriptor.h>
@@ -48,7 +49,7 @@ void RotaryFlags::Add(CLI::App& app) {
                 {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},
                  {"partial_rotary_factor", "rotary_dim = int(head_dim * this)"},
-                 {"factor", "linear, dynamic, yarn, longrope, llama3"},
+                 {"factor", "All but default, ntk_alpha, pixel, constant"},
                  {"original_max_position_embeddings", "yarn, longrope, llama3"},
                  {"attention_factor", "yarn, longrope: multiplies cos and sin"},
                  {"beta_fast", "yarn; default 32"},
@@ -60,29 +61,63 @@ void RotaryFlags::Add(CLI::App& app) {
                  {"high_freq_factor", "llama3"},
                  {"short_factor", "longrope"},
                  {"long_factor", "longrope"},
-                 {"longrope_branch", "longrope: where not by the sequence's length"}});
+                 {"longrope_branch", "longrope: where not by the sequence's length"},
+                 {"alpha", "ntk_alpha"},
+                 {"frequency_dim", "The formula's width, where it is not the rotary width"},
+                 {"negate_angle", "Whether to turn the other way; default false"},
+                 {"mixed_b", "ntk"},
+                 {"ext_factor", "ggml_yarn; default 1"},
+                 {"attn_factor", "ggml_yarn; default 1"},
+                 {"freq_factors", "ggml_yarn"},
+                 {"max_freq", "pixel; default 10"},
+                 {"mrope_section", "Pairs of each axis, where positions have several"},
+                 {"mrope_order", "Which pairs those are"}});
   AddOtherFieldFlags(app, "Settings, in place of --model", &parameters_);
   app.add_option("--rope-parameters", parameters_json_, "All of these at once, as a rope_parameters block")
       ->type_name("JSON")
       ->group("Settings, in place of --model");
   AddFieldFlags(app, "Settings, in place of --model", &frequencies_,
                 {{"inv_freq", "Frequencies in radians a position, in place of a formula"},
-                 {"attention_scaling", "Beside --inv-freq: multiplies cos and sin"}});
+                 {"attention_scaling", "Beside --inv-freq: multiplies cos and sin"},
+                 {"axis", "Beside --inv-freq: by which axis of a position each pair turns"}});
+  AddFieldFlags(app, "Settings, in place of --model", &axial_,
+                {{"axial", "One rotary embedding an axis, side by side, in place of a formula"}});
+  AddFieldFlags(app, "Settings, in place of --model", &table_,
+                {{"cos", "Cosines by position, [rows, width], in place of a formula", "--given-cos"},
+                 {"sin", "The sines", "--given-sin"},
+                 {"form", "Whether they have a value a pair, or one an element", "--given-form"}});
+  AddFieldFlags(app, "Settings, in place of --model", &xpos_,
+                {{"scale_base", "xPos; default 512"}, {"centre", "xPos: the position whose scale is 1"}});
 }
 
 bool RotaryFlags::given() const {
-  return model_.given() || !parameters_json_.empty() || IsSet(pairings_) || IsSet(settings_) || IsSet(parameters_) ||
-         IsSet(frequencies_);
+  if (model_.given() || !parameters_json_.empty() || IsSet(pairings_)) return true;
+  const auto messages = SettingsMessages();
+  return std::any_of(messages.begin(), messages.end(), [](const auto* message) { return IsSet(*message); });
+}
+
+std::vector<const google::protobuf::Message*> RotaryFlags::SettingsMessages() const {
+  return {&settings_, &parameters_, &frequencies_, &axial_, &table_, &xpos_};
 }
 
 absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   v1::RotarySettings settings = settings_;
   settings.MergeFrom(pairings_);
+  if (IsSet(xpos_)) *settings.mutable_xpos() = xpos_;
+  const bool formula = IsSet(parameters_) || !parameters_json_.empty();
+  if (formula + IsSet(frequencies_) + IsSet(axial_) + IsSet(table_) > 1) {
+    return UsageError("give a formula's parameters, --inv-freq, --axial, or --given-cos and --given-sin: one of them");
+  }
   if (IsSet(frequencies_)) {
-    if (IsSet(parameters_) || !parameters_json_.empty()) {
-      return UsageError(FirstFlagOf(frequencies_) + ": not together with a formula's parameters");
-    }
     *settings.mutable_given_frequencies() = frequencies_;
+    return settings;
+  }
+  if (IsSet(axial_)) {
+    *settings.mutable_axial() = axial_.axial();
+    return settings;
+  }
+  if (IsSet(table_)) {
+    *settings.mutable_given_table() = table_;
     return settings;
   }
   v1::RopeParameters parameters;
@@ -115,9 +150,7 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
     POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), Settings());
     return source;
   }
-  for (const google::protobuf::Message* message : {static_cast<const google::protobuf::Message*>(&settings_),
-                                                   static_cast<const google::protobuf::Message*>(&parameters_),
-                                                   static_cast<const google::protobuf::Message*>(&frequencies_)}) {
+  for (const google::protobuf::Message* message : SettingsMessages()) {
     if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not together with --model, which says it");
   }
   if (!parameters_json_.empty()) return UsageError("--rope-parameters: not together with --model, which says it");
@@ -152,7 +185,9 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
     AddFieldFlags(app, kGroup, positions, {{"offsets", "The same with an offset a sequence"}});
   }
   AddFieldFlags(app, kGroup, positions,
-                {{"ids", "One position a token", "--positions"}, {"segments", "Runs of evenly spaced positions"}});
+                {{"ids", "One position a token", "--positions"},
+                 {"segments", "Runs of evenly spaced positions, and grids as 1x64x64"},
+                 {"axis_dimension", "Where the axes of a position are in --positions"}});
   if (kind == PositionKind::kSequences) {
     AddFieldFlags(app, kGroup, positions,
                   {{"cu_seqlens", "Where packed sequences begin and the last ends, with --layout thd"},

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -40,12 +41,17 @@ class RotaryFlags {
 
  private:
   absl::StatusOr<v1::RotarySettings> Settings() const;
+  // All that --model says otherwise.
+  std::vector<const google::protobuf::Message*> SettingsMessages() const;
 
   ModelFlags model_;
   v1::RotarySettings pairings_;  // which go with either
   v1::RotarySettings settings_;
   v1::RopeParameters parameters_;
   v1::GivenFrequencies frequencies_;
+  v1::RotarySettings axial_;  // only its axial
+  v1::GivenTable table_;
+  v1::Xpos xpos_;
   std::string parameters_json_;
 };
 

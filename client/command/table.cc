@@ -25,10 +25,20 @@ struct Flags {
 // Rows of the whole table, which the service says only by the last tile.
 int64_t CountRows(const v1::GenerateTableRequest& request) {
   const v1::Positions& positions = request.positions();
-  if (positions.has_ids()) return positions.ids().shape_size() > 0 ? positions.ids().shape(0) : 0;
+  if (positions.has_ids()) {
+    const int axis = positions.axis_dimension() == v1::AXIS_DIMENSION_FIRST ? 1 : 0;
+    return positions.ids().shape_size() > axis ? positions.ids().shape(axis) : 0;
+  }
   if (!positions.has_segments()) return request.count();
   int64_t rows = 0;
-  for (const v1::PositionSegment& segment : positions.segments().segment()) rows += segment.line().count();
+  for (const v1::PositionSegment& segment : positions.segments().segment()) {
+    int64_t count = segment.line().count();
+    if (segment.has_grid()) {
+      count = 1;
+      for (const int64_t size : segment.grid().size()) count *= size;
+    }
+    rows += count;
+  }
   return rows;
 }
 
@@ -129,7 +139,8 @@ Subcommand AddTable(CLI::App& parent) {
   AddFieldFlags(*app, "Table", &flags->request,
                 {{"count", "Rows, with --offset"},
                  {"dtype", "The elements' type"},
-                 {"form", "A value a pair, or one an element"}});
+                 {"form", "A value a pair, or one an element"},
+                 {"operand", "With --scale-base or --centre: whose table"}});
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

@@ -28,10 +28,10 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 }
 
 template <typename Number>
-absl::StatusOr<std::vector<Number>> ParseList(std::string_view text,
-                                              absl::StatusOr<Number> (*parse)(std::string_view)) {
+absl::StatusOr<std::vector<Number>> ParseList(std::string_view text, absl::StatusOr<Number> (*parse)(std::string_view),
+                                              char separator = ',') {
   std::vector<Number> numbers;
-  for (std::string_view part : Split(text, ',')) {
+  for (std::string_view part : Split(text, separator)) {
     POSENC_ASSIGN_OR_RETURN(const Number number, parse(part));
     numbers.push_back(number);
   }
@@ -45,6 +45,34 @@ v1::Tensor MakeTensor(v1::DataType dtype, const std::vector<Number>& numbers) {
   tensor.add_shape(static_cast<int64_t>(numbers.size()));
   tensor.set_data(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number));
   return tensor;
+}
+
+absl::StatusOr<v1::PositionLine> ParseLine(const std::vector<std::string_view>& fields) {
+  v1::PositionLine line;
+  POSENC_ASSIGN_OR_RETURN(const int64_t count, ParseInt64(fields[0]));
+  POSENC_ASSIGN_OR_RETURN(const double start, ParseDouble(fields[1]));
+  line.set_count(count);
+  line.set_start(start);
+  if (fields.size() == 3) {
+    POSENC_ASSIGN_OR_RETURN(const double step, ParseDouble(fields[2]));
+    line.set_step(step);
+  }
+  return line;
+}
+
+absl::StatusOr<v1::PositionGrid> ParseGrid(const std::vector<std::string_view>& fields) {
+  v1::PositionGrid grid;
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> size, ParseList(fields[0], ParseInt64, 'x'));
+  grid.mutable_size()->Assign(size.begin(), size.end());
+  if (fields.size() > 1) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> start, ParseList(fields[1], ParseDouble, 'x'));
+    grid.mutable_start()->Assign(start.begin(), start.end());
+  }
+  if (fields.size() > 2) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> step, ParseList(fields[2], ParseDouble, 'x'));
+    grid.mutable_step()->Assign(step.begin(), step.end());
+  }
+  return grid;
 }
 
 bool IsFile(std::string_view text) {
@@ -66,21 +94,42 @@ absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text) {
       absl::StrCat("\"", Quote(text), "\" is neither a .npy or .safetensors file nor numbers separated by commas"));
 }
 
+absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text) {
+  v1::AxialRope axial;
+  for (std::string_view part : Split(text, ',')) {
+    const std::vector<std::string_view> fields = Split(part, ':');
+    if (fields.size() > 3) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Quote(part), "\" is not DIM, DIM:THETA or DIM:THETA:FREQUENCY_START"));
+    }
+    v1::AxialAxis& axis = *axial.add_axes();
+    POSENC_ASSIGN_OR_RETURN(const int64_t dim, ParseInt64(fields[0]));
+    axis.set_dim(dim);
+    if (fields.size() > 1) {
+      POSENC_ASSIGN_OR_RETURN(const double theta, ParseDouble(fields[1]));
+      axis.set_rope_theta(theta);
+    }
+    if (fields.size() > 2) {
+      POSENC_ASSIGN_OR_RETURN(const double start, ParseDouble(fields[2]));
+      axis.set_frequency_start(start);
+    }
+  }
+  return axial;
+}
+
 absl::StatusOr<v1::PositionSegments> ParseSegments(std::string_view text) {
   v1::PositionSegments segments;
   for (std::string_view part : Split(text, ',')) {
     const std::vector<std::string_view> fields = Split(part, ':');
-    if (fields.size() != 2 && fields.size() != 3) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", Quote(part), "\" is not COUNT:START or COUNT:START:STEP"));
+    const bool grid = fields[0].find('x') != std::string_view::npos;
+    if (fields.size() > 3 || (fields.size() < 2 && !grid)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Quote(part), "\" is not COUNT:START, COUNT:START:STEP or TxHxW[:TxHxW[:TxHxW]]"));
     }
-    v1::PositionLine& line = *segments.add_segment()->mutable_line();
-    POSENC_ASSIGN_OR_RETURN(const int64_t count, ParseInt64(fields[0]));
-    POSENC_ASSIGN_OR_RETURN(const double start, ParseDouble(fields[1]));
-    line.set_count(count);
-    line.set_start(start);
-    if (fields.size() == 3) {
-      POSENC_ASSIGN_OR_RETURN(const double step, ParseDouble(fields[2]));
-      line.set_step(step);
+    if (grid) {
+      POSENC_ASSIGN_OR_RETURN(*segments.add_segment()->mutable_grid(), ParseGrid(fields));
+    } else {
+      POSENC_ASSIGN_OR_RETURN(*segments.add_segment()->mutable_line(), ParseLine(fields));
     }
   }
   return segments;

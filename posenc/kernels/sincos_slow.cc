@@ -66,8 +66,16 @@ bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
 }
 
 CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide, DType dtype) {
-  FreeMpfrCachesAtThreadEnd();
   if (!divide && scale == 0) return {0.0, 0.0};
+  return ScaledSinCos(position, inv_freq, dtype, [&](mpfr_ptr value) {
+    return divide ? mpfr_div_d(value, value, scale, MPFR_RNDN) : mpfr_mul_d(value, value, scale, MPFR_RNDN);
+  });
+}
+
+}  // namespace
+
+CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::function<int(mpfr_ptr)>& apply_scale) {
+  FreeMpfrCachesAtThreadEnd();
   if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
     return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
   }
@@ -77,7 +85,8 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
   mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
 
   // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse). The cosine and sine of
-  // any other double product are transcendental, so that some precision settles them.
+  // any other double product are transcendental, so that some precision settles them. A scale that is not exact but
+  // undecided at 4096 bits is a tie as well.
   CosSin result{0.0, 0.0};
   const bool zero = mpfr_zero_p(angle);
   bool have_cos = false;
@@ -86,10 +95,8 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
     Number cos(precision);
     Number sin(precision);
     mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
-    const auto apply_scale = [&](mpfr_ptr value) {
-      return divide ? mpfr_div_d(value, value, scale, MPFR_RNDN) : mpfr_mul_d(value, value, scale, MPFR_RNDN);
-    };
-    const bool exact = apply_scale(cos) == 0 && zero;
+    const bool exact = zero && (apply_scale(cos) == 0 || precision > 4096);
+    if (!zero) apply_scale(cos);
     apply_scale(sin);
     if (!have_cos) {
       have_cos = exact || RoundIfCertain(cos, format, result.cos);
@@ -99,8 +106,6 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
   }
   return result;
 }
-
-}  // namespace
 
 DType FirstRounding(const SinCosRows& work) {
   switch (work.frequencies) {

@@ -3,6 +3,10 @@
 // Some microseconds an entry, so the fast path asks for what it cannot prove only (docs/exact-tables.md).
 #pragma once
 
+#include <mpfr.h>
+
+#include <functional>
+
 #include "posenc/kernels/sincos_rows.h"
 
 namespace posenc {
@@ -19,6 +23,11 @@ DType FirstRounding(const SinCosRows& work);
 // Correctly rounded cosine and sine at one position and frequency in the format FirstRounding(work); of work only
 // frequencies, dtype, scale and divide are read. An angle that overflows (kFloat32, kFloat64) gives NaN.
 CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq);
+
+// Correctly rounded cosine and sine of position * inv_freq times a real number that is not 0. apply_scale multiplies
+// `value` by it in place, with an error below 2^(2-precision of the value), and returns 0 if that was exact.
+CosSin ScaledSinCos(double position, double inv_freq, DType dtype,
+                    const std::function<int(mpfr_ptr value)>& apply_scale);
 
 // Run() with another slow path, for tests: one that counts, or null, which leaves unproven entries as the fast path
 // guessed them.

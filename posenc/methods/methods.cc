@@ -2,19 +2,28 @@
 
 #include <fmt/format.h>
 
+#include "posenc/methods/rope_constant.h"
+#include "posenc/methods/rope_deepseek_yarn.h"
 #include "posenc/methods/rope_default.h"
 #include "posenc/methods/rope_dynamic.h"
+#include "posenc/methods/rope_ggml_yarn.h"
 #include "posenc/methods/rope_linear.h"
+#include "posenc/methods/rope_linear_positions.h"
 #include "posenc/methods/rope_llama3.h"
 #include "posenc/methods/rope_longrope.h"
+#include "posenc/methods/rope_ntk.h"
 #include "posenc/methods/rope_ntk_alpha.h"
+#include "posenc/methods/rope_pixel.h"
+#include "posenc/methods/rope_proportional.h"
 #include "posenc/methods/rope_yarn.h"
 
 namespace posenc {
 
 const std::vector<RopeMethod>& RopeMethods() {
   static const std::vector<RopeMethod>& methods = *new std::vector<RopeMethod>{
-      DefaultRope(), LinearRope(), DynamicRope(), NtkAlphaRope(), YarnRope(), LongropeRope(), Llama3Rope(),
+      DefaultRope(), LinearRope(),       LinearPositionsRope(), DynamicRope(),  NtkAlphaRope(),
+      NtkRope(),     YarnRope(),         DeepseekYarnRope(),    GgmlYarnRope(), LongropeRope(),
+      Llama3Rope(),  ProportionalRope(), PixelRope(),           ConstantRope(),
   };
   return methods;
 }
@@ -29,10 +38,16 @@ const RopeMethod* FindRopeMethod(std::string_view rope_type) {
 std::vector<MethodFamily> MethodFamilies() {
   MethodFamily rope{"rope", {}};
   for (const RopeMethod& method : RopeMethods()) rope.methods.push_back(method.rope_type);
-  rope.methods.push_back("given_frequencies");
+  for (std::string_view other : {"given_frequencies", "axial", "given_table", "mrope", "xpos"}) {
+    rope.methods.push_back(other);
+  }
   return {
       std::move(rope),
       {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
+      {"learned", {"table"}},
+      {"timestep", {"diffusers"}},
+      {"grid", {"mae", "diffusers", "big_vision"}},
+      {"fourier", {"given_frequencies"}},
       {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
       {"t5", {"bidirectional", "causal"}},
       {"kerple", {"log", "power"}},

@@ -7,7 +7,7 @@ namespace {
 template <class A>
 Values<A> Formula(const RopeInput& input) {
   using E = typename A::Element;
-  std::vector<E> inv_freq = ThetaPowers<A>(E(*input.parameters.rope_theta), input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(E(*input.parameters.rope_theta), input.dim, input.pairs);
   for (E& f : inv_freq) f = E(1.0) / f;
   return RopeValues<A>(std::move(inv_freq));
 }

@@ -23,12 +23,12 @@ Values<A> Formula(const RopeInput& input) {
   E theta(*input.parameters.rope_theta);
   if (Scaled(input)) {
     const S factor(*input.parameters.factor);
-    const S d(static_cast<double>(input.rotary_dim));
+    const S d(input.dim);
     const E stretched = E(factor) * E(static_cast<double>(input.seq_len)) / E(*input.max_position_embeddings);
     const E bracket = stretched - E(factor - S(1.0));
     theta = theta * E(Pow(S(bracket), d / (d - S(2.0))));
   }
-  std::vector<E> inv_freq = ThetaPowers<A>(theta, input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(theta, input.dim, input.pairs);
   for (E& f : inv_freq) f = E(1.0) / f;
   return RopeValues<A>(std::move(inv_freq));
 }
@@ -37,11 +37,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "dynamic"));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   POSENC_RETURN_IF_ERROR(Require("max_position_embeddings", input.max_position_embeddings, "dynamic"));
-  if (input.rotary_dim == 2) {
-    return InvalidArgument("OUT_OF_RANGE", "rotary_dim", "2",
-                           "rope_type \"dynamic\" divides by rotary_dim - 2: must be at least 4");
-  }
-  return absl::OkStatus();
+  return RequireAboveTwo(input, "dynamic");
 }
 
 }  // namespace

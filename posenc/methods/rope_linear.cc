@@ -11,7 +11,7 @@ template <class A>
 Values<A> Formula(const RopeInput& input) {
   using E = typename A::Element;
   const E factor(*input.parameters.factor);
-  std::vector<E> inv_freq = ThetaPowers<A>(E(*input.parameters.rope_theta), input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(E(*input.parameters.rope_theta), input.dim, input.pairs);
   for (E& f : inv_freq) f = E(1.0) / f / factor;
   return RopeValues<A>(std::move(inv_freq));
 }

@@ -20,7 +20,7 @@ Values<A> Formula(const RopeInput& input) {
   const E factor{S(*p.factor)};
   const E longest(length / lo), shortest(length / hi);
 
-  std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.dim, input.pairs);
   for (E& f : inv_freq) {
     f = E(1.0) / f;
     const E wavelength = E(1.0) / f * E(S(2.0) * S::Pi());

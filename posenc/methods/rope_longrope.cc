@@ -24,7 +24,7 @@ Values<A> Formula(const RopeInput& input) {
   using E = typename A::Element;
   const RopeParameters& p = input.parameters;
   const std::vector<double>& ext = Long(input) ? p.long_factor : p.short_factor;
-  std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.dim, input.pairs);
   for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = E(1.0) / (E(ext[i]) * inv_freq[i]);
 
   S attention_scaling(1.0);
@@ -36,22 +36,11 @@ Values<A> Formula(const RopeInput& input) {
   return RopeValues<A>(std::move(inv_freq), attention_scaling);
 }
 
-absl::Status CheckFactors(std::string_view name, const std::vector<double>& factors, int64_t rotary_dim) {
-  if (factors.size() != static_cast<size_t>(rotary_dim / 2)) {
-    return InvalidArgument("MISMATCH", name, fmt::format("{} values", factors.size()),
-                           fmt::format("must have rotary_dim/2 = {}", rotary_dim / 2));
-  }
-  for (size_t i = 0; i < factors.size(); ++i) {
-    POSENC_RETURN_IF_ERROR(RequirePositive(fmt::format("{}[{}]", name, i), factors[i]));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("original_max_position_embeddings", p.original_max_position_embeddings, "longrope"));
   POSENC_RETURN_IF_ERROR(RequirePositive("original_max_position_embeddings", *p.original_max_position_embeddings));
-  POSENC_RETURN_IF_ERROR(CheckFactors("short_factor", p.short_factor, input.rotary_dim));
-  POSENC_RETURN_IF_ERROR(CheckFactors("long_factor", p.long_factor, input.rotary_dim));
+  POSENC_RETURN_IF_ERROR(RequireFactors("short_factor", p.short_factor, input.pairs));
+  POSENC_RETURN_IF_ERROR(RequireFactors("long_factor", p.long_factor, input.pairs));
   if (p.attention_factor) {
     if (!p.factor) p.factor = 1;  // not read beside attention_factor
     POSENC_RETURN_IF_ERROR(RequireAtLeast("attention_factor", *p.attention_factor, 0));

@@ -14,9 +14,9 @@ template <class A>
 Values<A> Formula(const RopeInput& input) {
   using S = typename A::Scalar;
   using E = typename A::Element;
-  const S d(static_cast<double>(input.rotary_dim));
+  const S d(input.dim);
   const S theta = S(*input.parameters.rope_theta) * Pow(S(*input.parameters.alpha), d / (d - S(2.0)));
-  std::vector<E> inv_freq = ThetaPowers<A>(E(theta), input.rotary_dim);
+  std::vector<E> inv_freq = ThetaPowers<A>(E(theta), input.dim, input.pairs);
   for (E& f : inv_freq) f = E(1.0) / f;
   return RopeValues<A>(std::move(inv_freq));
 }
@@ -24,9 +24,7 @@ Values<A> Formula(const RopeInput& input) {
 absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("alpha", p.alpha, "ntk_alpha"));
   POSENC_RETURN_IF_ERROR(RequirePositive("alpha", *p.alpha));
-  if (input.rotary_dim > 2) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", "rotary_dim", "2",
-                         "rope_type \"ntk_alpha\" divides by rotary_dim - 2: must be at least 4");
+  return RequireAboveTwo(input, "ntk_alpha");
 }
 
 }  // namespace

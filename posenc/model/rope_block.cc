@@ -28,6 +28,15 @@ absl::StatusOr<json> Canonical(const ConfigObject& block) {
   return canonical;
 }
 
+// Fields that no config.json has, or that are not read from there.
+bool IsOurs(std::string_view name) {
+  for (std::string_view ours : {"longrope_branch", "frequency_dim", "negate_angle", "mixed_b", "ext_factor",
+                                "attn_factor", "freq_factors", "max_freq", "mrope_section", "mrope_order"}) {
+    if (name == ours) return true;
+  }
+  return false;
+}
+
 // Reads each known field of a block into its place.
 struct FieldReader {
   const ConfigObject& block;
@@ -42,7 +51,6 @@ struct FieldReader {
   void operator()(std::string_view name, std::optional<double>& field) { Take(block.Number({name}), field); }
   void operator()(std::string_view name, std::optional<bool>& field) { Take(block.Bool(name), field); }
   void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
-  void operator()(std::string_view, LongropeBranch&) {}  // ours, not a config.json's
 };
 
 absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view other_field) {
@@ -52,13 +60,17 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view 
   result.has_factor = block.tree().contains("factor");
   result.has_other_field = !other_field.empty() && block.Find(other_field) != nullptr;
   FieldReader reader{block, absl::OkStatus()};
-  VisitFields(result.parameters, reader);
+  VisitFields(result.parameters, [&reader](std::string_view name, auto& field) {
+    if constexpr (std::is_invocable_v<FieldReader&, std::string_view, decltype(field)>) {
+      if (!IsOurs(name)) reader(name, field);
+    }
+  });
   POSENC_RETURN_IF_ERROR(reader.status);
 
   std::vector<std::string_view> known = {"type", "rope_type"};
   if (!other_field.empty()) known.push_back(other_field);
-  VisitFields(result.parameters, [&known](std::string_view name, const auto& field) {
-    if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, LongropeBranch>) known.push_back(name);
+  VisitFields(result.parameters, [&known](std::string_view name, const auto&) {
+    if (!IsOurs(name)) known.push_back(name);
   });
   for (const auto& [key, value] : block.tree().items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {

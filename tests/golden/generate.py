@@ -1,7 +1,7 @@
 """Writes tests/golden/recorded/ and the configs that transformers itself saves.
 
-Every number comes from transformers' and torch's own functions, run here on the CPU; none comes from posenc.
-Needs: pip install torch==2.15.0 transformers==5.23.0. Run from any directory:
+Every number comes from the packages' own functions, run here on the CPU; none comes from posenc. Needs what README.md
+beside this file says. Run from any directory:
 
     python tests/golden/generate.py
 """
@@ -15,9 +15,11 @@ from transformers import AutoConfig
 
 from alibi_biases import alibi_file
 from eager_apply import deepseek_v3_file, eager_apply_file
+from embeddings import embeddings_file
 from golden_json import write
 from relative_biases import relative_biases_file
 from rotary_tables import rotary_file, uses_rotary
+from several_axes import several_axes_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE / "configs"
@@ -45,6 +47,8 @@ def main():
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
     write(RECORDED / "relative_biases.json", relative_biases_file())
+    write(RECORDED / "embeddings.json", embeddings_file())
+    write(RECORDED / "several_axes.json", several_axes_file())
 
 
 if __name__ == "__main__":

@@ -74,6 +74,34 @@ def sinusoidal(dim, positions, dtype, interleaved):
     return numpy.stack([sin, cos], -1).reshape(len(positions), dim) if interleaved else numpy.concatenate([sin, cos], -1)
 
 
+def timestep(dim, timesteps, dtype, max_period=10000, shift=1, scale=1, flip=False):
+    """diffusers' get_timestep_embedding over the real numbers; the frequency, scale included, is a float64."""
+    half = dim // 2
+    frequencies = [round_to(scale * mpmath.power(max_period, -mpmath.mpf(k) / (half - mpmath.mpf(shift))), FP64)
+                   for k in range(half)]
+    cos, sin = table(frequencies, timesteps, dtype)
+    padding = numpy.zeros((len(timesteps), dim % 2))
+    return numpy.concatenate([*((cos, sin) if flip else (sin, cos)), padding], -1)
+
+
+def grid_axis(indices, width, dtype, distance=1, spread=None):
+    """Sines and cosines of the indices along an axis, `width` elements; the distance of two is in the frequency."""
+    pairs = width // 2
+    frequencies = [round_to(distance * mpmath.power(10000, -mpmath.mpf(k) / (spread or pairs)), FP64)
+                   for k in range(pairs)]
+    cos, sin = table(frequencies, map(int, indices), dtype)
+    return numpy.concatenate([sin, cos], -1)
+
+
+def fourier(points, frequencies, dtype):
+    """arXiv:2006.10739."""
+    turns = [[mpmath.fsum(mpmath.mpf(b) * mpmath.mpf(x) for b, x in zip(row, point)) for row in frequencies]
+             for point in points]
+    sin, cos = (rounded_array([[function(2 * t) for t in row] for row in turns], dtype)
+                for function in (mpmath.sinpi, mpmath.cospi))
+    return numpy.concatenate([sin, cos], -1)
+
+
 def alibi_slopes(heads):
     """The released code of arXiv:2108.12409, in float32."""
     def of_power_of_two(count):

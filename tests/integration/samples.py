@@ -48,6 +48,27 @@ def embedding(dim=8, count=4, dtype=FP32, convention=embedding_pb2.SINUSOIDAL_CO
         positions=rotary_pb2.Positions(offset=0), count=count, dtype=dtype)
 
 
+def timestep(dim=8, timesteps=(0.5, 17.0), dtype=FP32, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        timestep=embedding_pb2.Timestep(dim=dim, **settings),
+        positions=rotary_pb2.Positions(ids=tensor(timesteps, FP64)), dtype=dtype)
+
+
+def grid(dim=16, height=2, width=3, dtype=FP32, convention=embedding_pb2.GRID_CONVENTION_DIFFUSERS, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        grid=embedding_pb2.Grid(convention=convention, dim=dim, height=height, width=width, **settings), dtype=dtype)
+
+
+def learned(table, offset=0, dtype=FP32, table_dtype=FP32, **settings):
+    return service_pb2.GenerateEmbeddingRequest(
+        learned=embedding_pb2.Learned(table=tensor(table, table_dtype), offset=offset, **settings), dtype=dtype)
+
+
+def fourier(frequencies, points, dtype=FP32):
+    return service_pb2.GenerateEmbeddingRequest(
+        fourier=embedding_pb2.Fourier(frequencies=tensor(frequencies, FP64), points=tensor(points, FP64)), dtype=dtype)
+
+
 def alibi(heads=4, form=bias_pb2.ALIBI_FORM_CAUSAL):
     return bias_pb2.Alibi(num_heads=heads, rule=bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO, form=form)
 
@@ -86,6 +107,29 @@ def rich_requests():
     by_segments.rotary.settings.given_frequencies.CopyFrom(
         rotary_pb2.GivenFrequencies(inv_freq=[1, 0.5, 0.25, 0.125], attention_scaling=1.5))
     by_segments.hints.return_plan = True
+
+    by_grid = table(rotary_dim=12)
+    by_grid.ClearField("count")
+    by_grid.rotary.settings.rope_parameters.mrope_section.extend([2, 2, 2])
+    by_grid.rotary.settings.rope_parameters.mrope_order = rotary_pb2.MROPE_ORDER_INTERLEAVED
+    by_grid.positions.segments.segment.add().grid.CopyFrom(rotary_pb2.PositionGrid(size=[1, 2, 3], start=[4, -4, 0.5]))
+
+    by_axes = rotary(numpy.ones((1, 2, 1, 8)))
+    by_axes.rotary.settings.axial.axes.add(dim=2)
+    by_axes.rotary.settings.axial.axes.add(dim=6, rope_theta=256, frequency_start=0.5)
+    by_axes.positions.ids.CopyFrom(tensor([[3, 4], [5, 6]], INT64))
+    by_axes.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+
+    by_table = rotary(numpy.ones((1, 2, 1, 4)))
+    by_table.rotary.settings.ClearField("rotary_dim")
+    by_table.rotary.settings.given_table.CopyFrom(rotary_pb2.GivenTable(
+        cos=tensor(numpy.ones((2, 2)), FP32), sin=tensor(numpy.zeros((2, 2)), FP32),
+        form=rotary_pb2.TABLE_FORM_HALF_WIDTH))
+    by_table.hints.return_plan = True
+
+    with_xpos = table()
+    with_xpos.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=256, centre=2))
+    with_xpos.operand = rotary_pb2.OPERAND_KEY
 
     by_model = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(
         config_json=b'{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}'))
@@ -134,10 +178,22 @@ def rich_requests():
     padded.sinusoidal.padding_idx = 1
     padded.sinusoidal.token_valid.CopyFrom(tensor([[True, True, False]], BOOL))
 
+    looked_up = learned(numpy.ones((4, 2)), offset=1, token_valid=tensor([[True, True, False]], BOOL), scale=0.5)
+    looked_up.dtype = 0
+    looked_up.add_to.CopyFrom(tensor(numpy.ones((2, 1, 3, 2)), BF16))
+    looked_up.precision.CopyFrom(axes)
+
+    in_time = timestep(max_period=100, downscale_freq_shift=0, scale=2, flip_sin_to_cos=True)
+    video = grid(frames=2, temperature=100, interpolation_scale=2, temporal_interpolation_scale=3, extra_tokens=1)
+    features = fourier(numpy.ones((3, 2)), numpy.ones((4, 2)))
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
         ("Explain", of_alibi), ("ApplyRotary", packed), ("ApplyRotary", by_ids), ("GenerateTable", by_segments),
-        ("StreamTable", tiled), ("GenerateEmbedding", padded), ("GenerateBias", masked), ("AddBias", added),
+        ("GenerateTable", by_grid), ("ApplyRotary", by_axes), ("ApplyRotary", by_table), ("GenerateTable", with_xpos),
+        ("StreamTable", tiled), ("GenerateEmbedding", padded),
+        ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
+        ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
         ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), *others,
     ]

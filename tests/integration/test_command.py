@@ -51,6 +51,8 @@ def test_rope_by_a_server_and_in_process_write_the_same_files(posenc, address, t
 
 @pytest.mark.parametrize("kind", ("npy", "safetensors"))
 def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posenc, address, tmp_path, kind):
+    for name, shape in {"rows": (5, 4), "x": (2, 3, 4), "points": (6, 4)}.items():
+        numpy.save(tmp_path / f"{name}.npy", numpy.random.default_rng(1).standard_normal(shape).astype("<f4"))
     commands = {
         "table": ("table", *SETTINGS, "--offset", "7", "--count", "1000", "--dtype", "fp32", "--form", "half-width"),
         "embedding": ("embedding", "--convention", "interleaved", "--dim", "8", "--offset", "0", "--count", "100",
@@ -63,6 +65,13 @@ def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posen
         "mask": ("bias", "--nope", "--query-length", "4", "--key-length", "4", "--bias-form", "dense", "--dtype", "fp32",
                  "--query-documents", "0,0,1,1", "--key-documents", "0,0,1,1", "--fill", "lowest", "--fully-masked-row",
                  "zeros"),
+        "timestep": ("embedding", "--timestep-dim", "9", "--positions", "0.5,17", "--dtype", "fp64"),
+        "grid": ("embedding", "--grid-convention", "diffusers", "--grid-dim", "16", "--grid-height", "2",
+                 "--grid-width", "3", "--grid-frames", "2", "--dtype", "fp16"),
+        "learned": ("embedding", "--learned-table", tmp_path / "rows.npy", "--learned-offset", "2", "--offset", "0",
+                    "--count", "3", "--add-to", tmp_path / "x.npy"),
+        "fourier": ("embedding", "--fourier-frequencies", tmp_path / "rows.npy", "--fourier-points",
+                    tmp_path / "points.npy", "--dtype", "fp32"),
         "bias": ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
                  "--key-length", "9", "--bias-form", "dense", "--dtype", "fp16"),
     }
@@ -72,6 +81,12 @@ def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posen
             posenc(*command, *flags, "-o", f"{place}/{name}.{kind}")
     here, there = ({path.name: path.read_bytes() for path in (tmp_path / place).iterdir()} for place in ("here", "there"))
     assert here == there and len(here) >= len(commands)
+
+
+def test_an_embedding_has_one_method(posenc):
+    for flags in ((), ("--dim", "8", "--timestep-dim", "8")):
+        refused = posenc("embedding", *flags, "--dtype", "fp32", "-o", "x.npy", exit_code=2)
+        assert "method" in refused.stderr
 
 
 def test_files_are_what_others_read(posenc, tmp_path, client):

@@ -1,11 +1,12 @@
 """Every method of the service, its numbers against formulas computed here."""
 
 import formulas
+import mpmath
 import numpy
 import pytest
 import samples
 from posenc.v1 import bias_pb2, embedding_pb2, rotary_pb2, service_pb2
-from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, array, rounded, tensor
+from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, INT64, array, rounded, tensor
 
 FLOATS = (FP32, FP16, BF16)
 LONG = 131071
@@ -150,6 +151,74 @@ def test_sinusoidal_embedding(client, dtype, interleaved):
                   else embedding_pb2.SINUSOIDAL_CONVENTION_HALVES)
     answer = client.call("GenerateEmbedding", samples.embedding(32, 5, dtype, convention))
     equal(answer.embedding, formulas.sinusoidal(32, range(5), dtype, interleaved))
+
+
+@pytest.mark.parametrize("dtype", (FP32, FP16, BF16, FP64))
+def test_timestep_embedding(client, dtype):
+    times = (0.0, 0.7, 17.25, -3.0, 999.0)
+    answer = client.call("GenerateEmbedding", samples.timestep(9, times, dtype))
+    equal(answer.embedding, formulas.timestep(9, times, dtype))
+    flux = {"downscale_freq_shift": 0, "flip_sin_to_cos": True}
+    answer = client.call("GenerateEmbedding", samples.timestep(32, times, dtype, scale=1000, **flux))
+    equal(answer.embedding, formulas.timestep(32, times, dtype, shift=0, scale=1000, flip=True))
+
+
+@pytest.mark.parametrize("dtype", (FP32, BF16, FP64))
+def test_grid_embeddings(client, dtype):
+    height, width = 3, 5
+    y, x = (axis.ravel() for axis in numpy.mgrid[:height, :width])
+
+    def rows(*axes):
+        return numpy.concatenate(axes, -1)
+
+    mae = samples.grid(24, height, width, dtype, embedding_pb2.GRID_CONVENTION_MAE, extra_tokens=1)
+    cells = rows(formulas.grid_axis(x, 12, dtype), formulas.grid_axis(y, 12, dtype))
+    equal(client.call("GenerateEmbedding", mae).embedding, rows(numpy.zeros((24, 1)), cells.T).T)
+
+    big_vision = samples.grid(24, height, width, dtype, embedding_pb2.GRID_CONVENTION_BIG_VISION)
+    equal(client.call("GenerateEmbedding", big_vision).embedding,
+          rows(formulas.grid_axis(x, 12, dtype, spread=5), formulas.grid_axis(y, 12, dtype, spread=5)))
+
+    diffusers = samples.grid(24, height, width, dtype, base_size=7, interpolation_scale=2)
+    equal(client.call("GenerateEmbedding", diffusers).embedding,
+          rows(formulas.grid_axis(x, 12, dtype, mpmath.mpf(7) / width / 2),
+               formulas.grid_axis(y, 12, dtype, mpmath.mpf(7) / height / 2)))
+
+    video = samples.grid(32, height, width, dtype, frames=2, temporal_interpolation_scale=3)
+    equal(client.call("GenerateEmbedding", video).embedding,
+          rows(formulas.grid_axis(numpy.repeat((0, 1), 15), 8, dtype, mpmath.mpf(1) / 3),
+               formulas.grid_axis(numpy.tile(x, 2), 12, dtype), formulas.grid_axis(numpy.tile(y, 2), 12, dtype)))
+
+
+@pytest.mark.parametrize("dtype", (FP32, FP16, BF16, FP64))
+def test_fourier_features(client, dtype):
+    random = numpy.random.default_rng(3)
+    frequencies, points = 10 * random.standard_normal((6, 2)), random.random((4, 2))
+    frequencies[0], points[0] = (1, 2), (0.25, 0.5)
+    answer = client.call("GenerateEmbedding", samples.fourier(frequencies, points, dtype))
+    equal(answer.embedding, formulas.fourier(points, frequencies, dtype))
+
+
+def test_learned_rows(client):
+    table = numpy.arange(12).reshape(6, 2)
+    request = samples.learned(table, offset=2, table_dtype=BF16)
+    request.positions.ids.CopyFrom(tensor([[3, -2], [0, 1]], INT64))
+    equal(client.call("GenerateEmbedding", request).embedding, table[[[5, 0], [2, 3]]])
+    request.positions.ids.CopyFrom(tensor([[3, -2], [0, 4]], INT64))
+    refusal = client.refusal("GenerateEmbedding", request)
+    assert (refusal.reason, refusal.field, refusal.value) == ("OUT_OF_RANGE", "positions[3]", "4")
+    assert refusal.limit == "the table's 6 rows are for positions -2 .. 3"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_embedding_added_to_a_batch(client, dtype):
+    x, table = random_values((2, 5, 3, 4), dtype), random_values((3, 4), FP32)
+    request = samples.learned(table, dtype=0)
+    request.positions.offset, request.count = 0, 3
+    request.add_to.CopyFrom(tensor(x, dtype))
+    equal(client.call("GenerateEmbedding", request).embedding, rounded(x + table, dtype))
+    request.precision.preset = rotary_pb2.PRECISION_PRESET_HF_EAGER
+    equal(client.call("GenerateEmbedding", request).embedding, rounded(x + rounded(table, dtype), dtype))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

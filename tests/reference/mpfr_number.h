@@ -65,6 +65,12 @@ class Number {
   friend Number Exp(const Number& a) {
     return Make([&](mpfr_ptr r) { mpfr_exp(r, a.value_, MPFR_RNDN); });
   }
+  friend Number Cos(const Number& a) {
+    return Make([&](mpfr_ptr r) { mpfr_cos(r, a.value_, MPFR_RNDN); });
+  }
+  friend Number Sin(const Number& a) {
+    return Make([&](mpfr_ptr r) { mpfr_sin(r, a.value_, MPFR_RNDN); });
+  }
   friend Number Sqrt(const Number& a) {
     return Make([&](mpfr_ptr r) { mpfr_sqrt(r, a.value_, MPFR_RNDN); });
   }

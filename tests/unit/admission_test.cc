@@ -71,6 +71,18 @@ TEST(Admission, WaitsForHandlers) {
   other.join();
 }
 
+TEST(Admission, WaitsForRequestsWhileOthersAreRefused) {
+  const auto admission = Admission::Create(10, 100);
+  Charge request, bytes;
+  ASSERT_EQ(admission->AdmitRequest(1, &request, &bytes), Verdict::kAdmitted);
+  admission->Drain();
+  const Charge refused = admission->EnterHandler();
+  EXPECT_FALSE(admission->WaitForRequests(kNow));
+  std::thread other([charge = std::move(request)]() mutable { charge.Return(); });
+  EXPECT_TRUE(admission->WaitForRequests(kForever)) << "the refusal is not waited for";
+  other.join();
+}
+
 TEST(Admission, WaitsForQuiet) {
   const auto admission = Admission::Create(10, 100);
   EXPECT_TRUE(admission->WaitForQuiet(std::chrono::hours(1), kNow)) << "no handler was ever entered";

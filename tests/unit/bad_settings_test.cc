@@ -123,7 +123,7 @@ const Case kSettings[] = {
      },
      "CONFLICT", ROPE "partial_rotary_factor"},
     {"no rope_type", [](R& r) { P(r).clear_rope_type(); }, "MISSING", ROPE "rope_type"},
-    {"unknown rope_type", [](R& r) { P(r).set_rope_type("ntk"); }, "UNKNOWN_VALUE", ROPE "rope_type"},
+    {"unknown rope_type", [](R& r) { P(r).set_rope_type("mrope"); }, "UNKNOWN_VALUE", ROPE "rope_type"},
     {"theta 0", [](R& r) { P(r).set_rope_theta(0); }, "OUT_OF_RANGE", ROPE "rope_theta"},
     {"negative theta", [](R& r) { P(r).set_rope_theta(-1e4); }, "OUT_OF_RANGE", ROPE "rope_theta"},
     {"NaN theta", [](R& r) { P(r).set_rope_theta(NAN); }, "OUT_OF_RANGE", ROPE "rope_theta"},
@@ -273,6 +273,198 @@ const Case kScalings[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Scalings, BadSettings, testing::ValuesIn(kScalings));
 
+// Width 8, as all here: four pairs.
+void Typed(R& r, const char* rope_type, double factor) {
+  As(r, rope_type);
+  P(r).set_factor(factor);
+}
+void Mrope(R& r, std::vector<int64_t> sections, v1::MropeOrder order = v1::MROPE_ORDER_CONTIGUOUS) {
+  As(r, "default");
+  P(r).mutable_mrope_section()->Assign(sections.begin(), sections.end());
+  P(r).set_mrope_order(order);
+}
+const Case kMoreScalings[] = {
+    {"ntk without a factor", [](R& r) { As(r, "ntk"); }, "MISSING", ROPE "factor"},
+    {"ntk below 1", [](R& r) { Typed(r, "ntk", 0.5); }, "OUT_OF_RANGE", ROPE "factor"},
+    {"linear with mixed_b",
+     [](R& r) {
+       Typed(r, "linear", 2);
+       P(r).set_mixed_b(1);
+     },
+     "NOT_READ", ROPE "mixed_b"},
+    {"linear_positions by 0", [](R& r) { Typed(r, "linear_positions", 0); }, "OUT_OF_RANGE", ROPE "factor"},
+    {"deepseek_yarn without L0", [](R& r) { Typed(r, "deepseek_yarn", 40); }, "MISSING",
+     ROPE "original_max_position_embeddings"},
+    {"deepseek_yarn with an attention_factor",
+     [](R& r) {
+       P(r).set_rope_type("deepseek_yarn");
+       P(r).set_attention_factor(1);
+     },
+     "NOT_READ", ROPE "attention_factor"},
+    {"ggml_yarn with a truncate",
+     [](R& r) {
+       P(r).set_rope_type("ggml_yarn");
+       P(r).set_truncate(false);
+     },
+     "NOT_READ", ROPE "truncate"},
+    {"ggml_yarn without L0", [](R& r) { Typed(r, "ggml_yarn", 4); }, "MISSING",
+     ROPE "original_max_position_embeddings"},
+    {"ggml_yarn with three freq_factors",
+     [](R& r) {
+       P(r).set_rope_type("ggml_yarn");
+       for (int n = 0; n < 3; ++n) P(r).add_freq_factors(1);
+     },
+     "MISMATCH", ROPE "freq_factors"},
+    {"ggml_yarn with a freq_factor of 0",
+     [](R& r) {
+       P(r).set_rope_type("ggml_yarn");
+       for (int n = 0; n < 4; ++n) P(r).add_freq_factors(n);
+     },
+     "OUT_OF_RANGE", ROPE "freq_factors[0]"},
+    {"ggml_yarn with a negative ext_factor",
+     [](R& r) {
+       P(r).set_rope_type("ggml_yarn");
+       P(r).set_ext_factor(-1);
+     },
+     "OUT_OF_RANGE", ROPE "ext_factor"},
+    {"proportional by 0", [](R& r) { Typed(r, "proportional", 0); }, "OUT_OF_RANGE", ROPE "factor"},
+    {"proportional of more than all",
+     [](R& r) {
+       As(r, "proportional");
+       P(r).set_partial_rotary_factor(1.5);
+     },
+     "OUT_OF_RANGE", ROPE "partial_rotary_factor"},
+    {"pixel with a theta",
+     [](R& r) {
+       As(r, "pixel");
+       P(r).set_rope_theta(1e4);
+     },
+     "NOT_READ", ROPE "rope_theta"},
+    {"pixel of max_freq 0",
+     [](R& r) {
+       As(r, "pixel");
+       P(r).set_max_freq(0);
+     },
+     "OUT_OF_RANGE", ROPE "max_freq"},
+    {"constant with a frequency_dim",
+     [](R& r) {
+       As(r, "constant");
+       P(r).set_frequency_dim(8);
+     },
+     "NOT_READ", ROPE "frequency_dim"},
+    {"frequency_dim 0", [](R& r) { P(r).set_frequency_dim(0); }, "OUT_OF_RANGE", ROPE "frequency_dim"},
+    {"frequency_dim NaN", [](R& r) { P(r).set_frequency_dim(NAN); }, "OUT_OF_RANGE", ROPE "frequency_dim"},
+    {"ntk_alpha of frequency_dim 2",
+     [](R& r) {
+       As(r, "ntk_alpha");
+       P(r).set_alpha(2);
+       P(r).set_frequency_dim(2);
+     },
+     "OUT_OF_RANGE", ROPE "frequency_dim"},
+    {"sections without an order", [](R& r) { P(r).add_mrope_section(4); }, "MISSING", ROPE "mrope_order"},
+    {"an order without sections", [](R& r) { P(r).set_mrope_order(v1::MROPE_ORDER_ERNIE); }, "MISSING",
+     ROPE "mrope_section"},
+    {"unknown order", [](R& r) { Mrope(r, {4}, static_cast<v1::MropeOrder>(9)); }, "UNKNOWN_VALUE", ROPE "mrope_order"},
+    {"sections of too few pairs",
+     [](R& r) {
+       Mrope(r, {1, 1, 1});
+     },
+     "MISMATCH", ROPE "mrope_section"},
+    {"sections of too many pairs",
+     [](R& r) {
+       Mrope(r, {2, 1, 2});
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[2]"},
+    {"a negative section",
+     [](R& r) {
+       Mrope(r, {5, -1});
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[0]"},
+    {"two sections interleaved",
+     [](R& r) {
+       Mrope(r, {2, 2}, v1::MROPE_ORDER_INTERLEAVED);
+     },
+     "MISMATCH", ROPE "mrope_section"},
+    {"more than every third pair",
+     [](R& r) {
+       Mrope(r, {2, 2, 0}, v1::MROPE_ORDER_INTERLEAVED);
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[1]"},
+    {"ERNIE's h and w unequal",
+     [](R& r) {
+       Mrope(r, {2, 1, 1}, v1::MROPE_ORDER_ERNIE);
+     },
+     "MISMATCH", ROPE "mrope_section[1]"},
+};
+INSTANTIATE_TEST_SUITE_P(MoreScalings, BadSettings, testing::ValuesIn(kMoreScalings));
+
+v1::AxialAxis& Axis(R& r, int64_t dim) {
+  auto* axis = S(r).mutable_axial()->add_axes();
+  axis->set_dim(dim);
+  return *axis;
+}
+const Case kOtherKinds[] = {
+    {"axial without axes", [](R& r) { S(r).mutable_axial(); }, "MISSING", SETTINGS "axial.axes"},
+    {"an odd axis",
+     [](R& r) {
+       Axis(r, 4);
+       Axis(r, 3);
+     },
+     "OUT_OF_RANGE", SETTINGS "axial.axes[1].dim"},
+    {"an axis of nothing", [](R& r) { Axis(r, 0); }, "OUT_OF_RANGE", SETTINGS "axial.axes[0].dim"},
+    {"axes of too much together",
+     [](R& r) {
+       Axis(r, 65536);
+       Axis(r, 2);
+     },
+     "OUT_OF_RANGE", SETTINGS "axial.axes[1].dim"},
+    {"axes of another width", [](R& r) { Axis(r, 4); }, "MISMATCH", SETTINGS "axial.axes"},
+    {"an axis's theta", [](R& r) { Axis(r, 8).set_rope_theta(0); }, "OUT_OF_RANGE",
+     SETTINGS "axial.axes[0].rope_theta"},
+    {"an axis's start", [](R& r) { Axis(r, 8).set_frequency_start(NAN); }, "OUT_OF_RANGE",
+     SETTINGS "axial.axes[0].frequency_start"},
+    {"axial with Lmax",
+     [](R& r) {
+       Axis(r, 8);
+       S(r).set_max_position_embeddings(9);
+     },
+     "NOT_READ", SETTINGS "max_position_embeddings"},
+    {"given: an axis too few",
+     [](R& r) {
+       Given(r, {1, 1, 1, 1});
+       for (int n = 0; n < 3; ++n) S(r).mutable_given_frequencies()->add_axis(0);
+     },
+     "MISMATCH", SETTINGS "given_frequencies.axis"},
+    {"given: an axis out of range",
+     [](R& r) {
+       Given(r, {1, 1, 1, 1});
+       for (int n = 0; n < 4; ++n) S(r).mutable_given_frequencies()->add_axis(2 * n);
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.axis[2]"},
+    {"xpos without a centre", [](R& r) { S(r).mutable_xpos(); }, "MISSING", SETTINGS "xpos.centre"},
+    {"xpos of an infinite centre", [](R& r) { S(r).mutable_xpos()->set_centre(INFINITY); }, "OUT_OF_RANGE",
+     SETTINGS "xpos.centre"},
+    {"xpos of base 0",
+     [](R& r) {
+       S(r).mutable_xpos()->set_centre(1);
+       S(r).mutable_xpos()->set_scale_base(0);
+     },
+     "OUT_OF_RANGE", SETTINGS "xpos.scale_base"},
+    {"xpos of several axes",
+     [](R& r) {
+       Mrope(r, {2, 2});
+       S(r).mutable_xpos()->set_centre(1);
+     },
+     "CONFLICT", SETTINGS "xpos"},
+    {"xpos with linear_positions",
+     [](R& r) {
+       Typed(r, "linear_positions", 2);
+       S(r).mutable_xpos()->set_centre(1);
+     },
+     "CONFLICT", SETTINGS "xpos"},
+};
+INSTANTIATE_TEST_SUITE_P(OtherKinds, BadSettings, testing::ValuesIn(kOtherKinds));
+
 const Case kTables[] = {
     {"no form", [](R& r) { r.clear_form(); }, "MISSING", "form"},
     {"no dtype", [](R& r) { r.clear_dtype(); }, "MISSING", "dtype"},
@@ -297,6 +489,64 @@ const Case kTables[] = {
      },
      "OUT_OF_RANGE", "positions.scaling_length_rule"},
     {"length not given", [](R& r) { Dynamic(r); }, "MISSING", "positions.scaling_length_rule"},
+    {"an operand without xpos", [](R& r) { r.set_operand(v1::OPERAND_KEY); }, "NOT_READ", "operand"},
+    {"ids of several axes without a word",
+     [](R& r) {
+       Mrope(r, {2, 2});
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1}, {0});
+     },
+     "MISSING", "positions.axis_dimension"},
+    {"ids of too many axes",
+     [](R& r) {
+       Mrope(r, {2, 2});
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {3, 1}, {0, 0, 0});
+       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"axes of ids for one axis",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1, 2}, {0, 0});
+       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_LAST);
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"ids without room for axes",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1}, {0});
+       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_LAST);
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"an axis dimension of an offset", [](R& r) { r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_NONE); },
+     "NOT_READ", "positions.axis_dimension"},
+    {"a grid of another number of axes",
+     [](R& r) {
+       r.clear_count();
+       auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+       for (int n = 0; n < 2; ++n) grid->add_size(1);
+     },
+     "MISMATCH", "positions.segments.segment[0].grid.size"},
+    {"a grid without sizes", [](R& r) { r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid(); },
+     "MISSING", "positions.segments.segment[0].grid.size"},
+    {"a grid of too few starts",
+     [](R& r) {
+       auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+       for (int n = 0; n < 2; ++n) grid->add_size(1);
+       grid->add_start(0);
+     },
+     "MISMATCH", "positions.segments.segment[0].grid.start"},
+    {"a grid that overflows",
+     [](R& r) {
+       auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+       for (int n = 0; n < 2; ++n) grid->add_size(int64_t{1} << 40);
+     },
+     "OUT_OF_RANGE", "positions.segments"},
+    {"a grid that leaves float64",
+     [](R& r) {
+       r.clear_count();
+       auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+       grid->add_size(1);
+       grid->add_step(1e300);
+     },
+     "OUT_OF_RANGE", "positions.segments.segment[0].grid.step[0]"},
     {"precision MODEL without a model", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_MODEL); },
      "CONFLICT", "precision.preset"},
     {"unspecified preset", [](R& r) { r.mutable_precision()->set_preset(v1::PRECISION_PRESET_UNSPECIFIED); }, "MISSING",

@@ -1,6 +1,7 @@
 // Random elements with the values that break arithmetic among them, and comparison of results.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -71,7 +72,7 @@ inline void MakeNansEqual(DType dtype, std::byte* elements, size_t count) {
 
 inline void ExpectSameBytes(const Block& expected, const Block& actual) {
   ASSERT_EQ(expected.size(), actual.size());
-  if (std::memcmp(expected.data(), actual.data(), actual.size()) == 0) return;
+  if (std::equal(expected.data(), expected.data() + expected.size(), actual.data())) return;
   size_t byte = 0;
   while (expected.data()[byte] == actual.data()[byte]) ++byte;
   ADD_FAILURE() << "first difference at byte " << byte << " of " << actual.size();

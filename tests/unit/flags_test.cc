@@ -65,6 +65,24 @@ TEST(RotaryFlags, EveryParameterHasAFlag) {
   }
 }
 
+TEST(RotaryFlags, SettingsWithoutAFormula) {
+  const auto axial = Rotary({"--axial", "16,56:256,56:10000:0.5", "--input-pairing", "interleaved"});
+  ASSERT_TRUE(axial.ok()) << axial.status();
+  ASSERT_EQ(axial->settings().axial().axes_size(), 3);
+  EXPECT_FALSE(axial->settings().axial().axes(0).has_rope_theta());
+  EXPECT_EQ(axial->settings().axial().axes(1).rope_theta(), 256);
+  EXPECT_EQ(axial->settings().axial().axes(2).frequency_start(), 0.5);
+  const auto xpos = Rotary(
+      {"--rope-type", "default", "--centre", "2048", "--mrope-section", "1,2,3", "--mrope-order", "interleaved"});
+  ASSERT_TRUE(xpos.ok()) << xpos.status();
+  EXPECT_EQ(xpos->settings().xpos().centre(), 2048);
+  EXPECT_EQ(xpos->settings().rope_parameters().mrope_order(), v1::MROPE_ORDER_INTERLEAVED);
+  EXPECT_THAT(xpos->settings().rope_parameters().mrope_section(), ElementsAre(1, 2, 3));
+  const auto given = Rotary({"--given-cos", "1,0.5", "--given-sin", "0,1", "--given-form", "half-width"});
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->settings().given_table().form(), v1::TABLE_FORM_HALF_WIDTH);
+}
+
 TEST(RotaryFlags, ABlockOfJsonAndFlagsAddUp) {
   const auto source = Rotary({"--rope-parameters", R"({"rope_type": "longrope", "short_factor": [1, 2]})",
                               "--long-factor", "3,4.5", "--head-dim", "4"});
@@ -86,6 +104,9 @@ TEST(RotaryFlags, ContradictionsAreUsageErrors) {
       {"--rope-parameters", R"({"factor": 2})", "--factor", "3"},
       {"--rope-parameters", R"({"short_factor": [2]})", "--short-factor", "3"},
       {"--rope-parameters", R"({"type": "linear"})"},
+      {"--axial", "8,8", "--rope-type", "default"},
+      {"--axial", "8,8", "--inv-freq", "1"},
+      {"--model", model, "--centre", "3"},
   };
   for (const auto& words : wrong) {
     const auto source = Rotary(words);
@@ -174,6 +195,18 @@ TEST(Values, Segments) {
   EXPECT_EQ(segments->segment(1).line().start(), 1.5);
   EXPECT_EQ(segments->segment(1).line().step(), -0.5);
   for (const char* wrong : {"", "3", "3:0:1:1", "x:0", "3:0,"}) EXPECT_FALSE(ParseSegments(wrong).ok()) << wrong;
+}
+
+TEST(Values, Grids) {
+  const auto segments = ParseSegments("512:0:0,1x64x48,2x3:1x-5.5:0x1e2");
+  ASSERT_TRUE(segments.ok()) << segments.status();
+  ASSERT_EQ(segments->segment_size(), 3);
+  EXPECT_EQ(segments->segment(0).line().count(), 512);
+  EXPECT_THAT(segments->segment(1).grid().size(), ElementsAre(1, 64, 48));
+  EXPECT_EQ(segments->segment(1).grid().start_size(), 0);
+  EXPECT_THAT(segments->segment(2).grid().start(), ElementsAre(1, -5.5));
+  EXPECT_THAT(segments->segment(2).grid().step(), ElementsAre(0, 100));
+  for (const char* wrong : {"x", "2x", "2x3:1x", "2x3:1x1:1x1:1"}) EXPECT_FALSE(ParseSegments(wrong).ok()) << wrong;
 }
 
 TEST(Values, NumbersBecomeTensors) {

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "posenc/methods/methods.h"
 #include "posenc/model/model.h"
 #include "posenc/rotary_plan.h"
 #include "tests/reference/golden.h"
@@ -18,18 +19,25 @@ void ExpectEqualTo(const RotarySettings& settings, int64_t rotary_dim, int64_t s
       std::get<RopeParameters>(settings.frequencies), static_cast<int>(rotary_dim),
       settings.max_position_embeddings.value_or(0), static_cast<double>(seq_len)};
   recipe.Compute();
+  // Over the real numbers it does not matter what is divided: there we divide frequencies.
+  if (kTensorDigits == 300) {
+    for (auto& f : recipe.inv_freq) f = f / reference::Number<kTensorDigits>(recipe.position_divisor);
+    recipe.position_divisor = 1;
+  }
   ASSERT_EQ(plan.inv_freq.size(), recipe.inv_freq.size());
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
     ASSERT_EQ(plan.inv_freq[i], recipe.inv_freq[i].template RoundedTo<kResultDigits>()) << "inv_freq[" << i << "]";
   }
   EXPECT_EQ(plan.attention_scaling, recipe.attention_scaling.template RoundedTo<53>());
   EXPECT_EQ(plan.softmax_scale_factor, recipe.softmax_scale_factor.template RoundedTo<53>());
+  EXPECT_EQ(plan.position_divisor, recipe.position_divisor.template RoundedTo<53>());
 }
 
 // The width that the settings mean.
 int64_t WidthOf(const RotarySettings& settings) {
   if (settings.rotary_dim) return *settings.rotary_dim;
-  const double partial = std::get<RopeParameters>(settings.frequencies).partial_rotary_factor.value_or(1);
+  const auto& p = std::get<RopeParameters>(settings.frequencies);
+  const double partial = p.rope_type == "proportional" ? 1 : p.partial_rotary_factor.value_or(1);
   return static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial);
 }
 
@@ -80,14 +88,29 @@ class RandomParameters {
   RotarySettings Draw(const std::string& rope_type) {
     RopeParameters p{.rope_type = rope_type, .rope_theta = std::exp(Uniform(std::log(50.0), std::log(1e8)))};
     RotarySettings settings{.rotary_dim = 2 * Integer(2, 40), .input_pairing = Pairing::kHalfSplit};
+    const auto is = [&rope_type](std::initializer_list<const char*> types) {
+      return std::find(types.begin(), types.end(), rope_type) != types.end();
+    };
+    if (is({"pixel", "constant"})) {
+      p.rope_theta.reset();
+    } else if (Integer(0, 3) == 0) {
+      p.frequency_dim = static_cast<double>(*settings.rotary_dim + Integer(-1, 3));
+    }
+    if (Integer(0, 3) == 0) p.negate_angle = Coin();
     if (rope_type == "ntk_alpha") p.alpha = Uniform(1, 1000);
-    if (rope_type != "default" && rope_type != "ntk_alpha")
+    if (rope_type == "pixel" && Coin()) p.max_freq = Uniform(1, 300);
+    if (rope_type == "proportional" && Coin()) p.partial_rotary_factor = Uniform(0.01, 1);
+    if (rope_type == "ntk" && Coin()) p.mixed_b = Uniform(-1, 2);
+    if (!is({"default", "ntk_alpha", "pixel", "constant"}) && !(rope_type == "proportional" && Coin()))
       p.factor = Coin() ? Uniform(1, 64) : static_cast<double>(Integer(1, 64));
     if (rope_type == "dynamic") settings.max_position_embeddings = static_cast<double>(Integer(1000, 100000));
-    if (rope_type == "yarn" || rope_type == "longrope" || rope_type == "llama3") {
+    if (is({"yarn", "deepseek_yarn", "ggml_yarn", "longrope", "llama3"})) {
       p.original_max_position_embeddings = static_cast<double>(Integer(1000, 100000));
     }
-    if (rope_type == "yarn") Yarn(p);
+    if (is({"yarn", "deepseek_yarn", "ggml_yarn"})) Yarn(p);
+    if (rope_type == "ggml_yarn" && Coin()) {
+      for (int64_t i = 0; i < *settings.rotary_dim / 2; ++i) p.freq_factors.push_back(Uniform(1, 30));
+    }
     if (rope_type == "longrope") {
       for (int64_t i = 0; i < *settings.rotary_dim / 2; ++i) {
         p.short_factor.push_back(Uniform(1, 3));
@@ -112,8 +135,13 @@ class RandomParameters {
   void Yarn(RopeParameters& p) {
     if (Coin()) p.beta_slow = Uniform(0.5, 3);
     if (Coin()) p.beta_fast = Uniform(3, 60);
-    if (Coin()) p.truncate = Coin();
-    if (Coin()) p.attention_factor = Uniform(0, 2);
+    if (p.rope_type == "ggml_yarn") {
+      if (Coin()) p.ext_factor = Integer(0, 1) * Uniform(0, 2);
+      if (Coin()) p.attn_factor = Uniform(0, 2);
+      return;
+    }
+    if (p.rope_type == "yarn" && Coin()) p.truncate = Coin();
+    if (p.rope_type == "yarn" && Coin()) p.attention_factor = Uniform(0, 2);
     if (Coin()) p.mscale = Uniform(0, 1.5);
     if (Coin()) p.mscale_all_dim = Uniform(0, 1.5);
   }
@@ -125,7 +153,8 @@ TEST(RecipeOfRandomParameters, Equal) {
   constexpr uint32_t kSeed = 20240607;
   RecordProperty("seed", kSeed);
   RandomParameters random(kSeed);
-  for (const char* rope_type : {"default", "linear", "dynamic", "ntk_alpha", "yarn", "longrope", "llama3"}) {
+  for (const RopeMethod& method : RopeMethods()) {
+    const std::string rope_type(method.rope_type);
     for (int n = 0; n < 40; ++n) {
       SCOPED_TRACE(testing::Message() << rope_type << " " << n << ", seed " << kSeed);
       const RotarySettings settings = random.Draw(rope_type);
@@ -145,6 +174,16 @@ TEST(RecipeOfYarn, EqualRampEnds) {
                          .beta_slow = 8.0,
                          .truncate = false};
   ExpectEqualInAllArithmetics({.frequencies = p, .rotary_dim = 64, .input_pairing = Pairing::kHalfSplit}, 1);
+}
+
+// One pair, and two: formulas that divide by their number less one.
+TEST(RecipeOfPixels, FewPairs) {
+  for (int64_t width : {2, 4, 6}) {
+    ExpectEqualInAllArithmetics({.frequencies = RopeParameters{.rope_type = "pixel"},
+                                 .rotary_dim = width,
+                                 .input_pairing = Pairing::kHalfSplit},
+                                1);
+  }
 }
 
 }  // namespace

@@ -28,8 +28,16 @@ struct SetAll {
   void operator()(std::string_view, std::optional<double>& field) { field = next++; }
   void operator()(std::string_view, std::optional<bool>& field) { field = false; }
   void operator()(std::string_view, std::vector<double>& field) { field = {next++, next++}; }
+  void operator()(std::string_view, std::vector<int64_t>& field) { field = {static_cast<int64_t>(next++), 7}; }
   void operator()(std::string_view, LongropeBranch& field) { field = LongropeBranch::kLong; }
+  void operator()(std::string_view, MropeOrder& field) { field = MropeOrder::kErnie; }
 };
+
+absl::StatusOr<RotarySettings> Read(const v1::RotarySettings& message) {
+  const wire::InMessage payloads;
+  const Limits limits;
+  return wire::ReadRotarySettings({payloads, limits}, message);
+}
 
 // Whether two settings print the same message: every field of theirs is in it.
 std::string Written(const RotarySettings& settings) {
@@ -57,23 +65,135 @@ TEST(WireMapping, SettingsSurviveTheRoundTrip) {
                                      : reflection->HasField(message.rope_parameters(), field))
         << field->name();
   }
-  const auto read = wire::ReadRotarySettings(message);
+  const auto read = Read(message);
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(Written(*read), message.DebugString());
   EXPECT_EQ(std::get<RopeParameters>(read->frequencies).truncate, false);
   EXPECT_EQ(std::get<RopeParameters>(read->frequencies).longrope_branch, LongropeBranch::kLong);
   EXPECT_EQ(read->output_pairing, Pairing::kHalfSplit);
 
-  settings.frequencies = GivenFrequencies{{1.0, 0.25}, 1.25};
-  message.Clear();
-  wire::WriteRotarySettings(settings, &message);
-  EXPECT_EQ(Written(*wire::ReadRotarySettings(message)), message.DebugString());
+  EXPECT_EQ(std::get<RopeParameters>(read->frequencies).mrope_order, MropeOrder::kErnie);
+}
+
+// Whether every field of the message, and of those within but Tensor, is set in one of the messages.
+void ExpectAllFieldsSet(const std::vector<const google::protobuf::Message*>& messages) {
+  const auto* descriptor = messages[0]->GetDescriptor();
+  for (int n = 0; n < descriptor->field_count(); ++n) {
+    const auto* field = descriptor->field(n);
+    std::vector<const google::protobuf::Message*> inner;
+    bool set = false;
+    for (const auto* message : messages) {
+      const auto* reflection = message->GetReflection();
+      const bool here =
+          field->is_repeated() ? reflection->FieldSize(*message, field) > 0 : reflection->HasField(*message, field);
+      set = set || here;
+      if (!here || field->message_type() == nullptr || field->message_type() == v1::Tensor::descriptor()) continue;
+      inner.push_back(field->is_repeated() ? &reflection->GetRepeatedMessage(*message, field, 0)
+                                           : &reflection->GetMessage(*message, field));
+    }
+    EXPECT_TRUE(set) << field->full_name();
+    if (!inner.empty()) ExpectAllFieldsSet(inner);
+  }
+}
+
+TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
+  RopeParameters parameters{.rope_type = "longrope"};
+  VisitFields(parameters, SetAll{});
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(2 * 4 * 2, std::byte{7});
+  RotarySettings settings{.rotary_dim = 64,
+                          .head_dim = 128,
+                          .max_position_embeddings = 4096.0,
+                          .input_pairing = Pairing::kInterleaved,
+                          .output_pairing = Pairing::kHalfSplit};
+  settings.xpos = Xpos{256, -3};
+  std::vector<v1::RotarySettings> messages;
+  for (const decltype(settings.frequencies)& frequencies :
+       {decltype(settings.frequencies)(parameters),
+        {GivenFrequencies{{1.0, 0.25}, 1.25, {1, 0}}},
+        {AxialRope{{{8, 256.0, 0.5}, {16, {}, 1}}}},
+        {GivenTable{DType::kBF16, 2, 4, TableForm::kDuplicated, bytes, bytes}}}) {
+    settings.frequencies = frequencies;
+    wire::WriteRotarySettings(settings, &messages.emplace_back());
+    const auto read = Read(messages.back());
+    ASSERT_THAT(read, IsOk());
+    EXPECT_EQ(Written(*read), messages.back().DebugString());
+  }
+  std::vector<const google::protobuf::Message*> all;
+  for (const auto& message : messages) all.push_back(&message);
+  ExpectAllFieldsSet(all);
+}
+
+// What Explain makes of settings, sent back, is the same plan, and any change another.
+TEST(WireMapping, CanonicalSettingsOfEveryKind) {
+  std::set<std::string> fingerprints;
+  const auto expect_canonical = [&](const v1::RotarySettings& settings) {
+    v1::ExplainRequest request;
+    *request.mutable_rotary() = settings;
+    request.mutable_rotary()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
+    request.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+    const auto first = Call(request);
+    ASSERT_THAT(first, IsOk());
+    *request.mutable_rotary() = first->layers(0).info().plan().rotary();
+    const auto second = Call(request);
+    ASSERT_THAT(second, IsOk());
+    EXPECT_EQ(second->SerializeAsString(), first->SerializeAsString());
+    EXPECT_TRUE(fingerprints.insert(first->layers(0).info().plan_fingerprint()).second) << settings.DebugString();
+  };
+  v1::RotarySettings settings;
+  settings.set_rotary_dim(12);
+  auto* p = settings.mutable_rope_parameters();
+  p->set_rope_type("default");
+  expect_canonical(settings);
+  p->set_negate_angle(true);
+  expect_canonical(settings);
+  p->set_frequency_dim(11);
+  expect_canonical(settings);
+  p->set_rope_type("linear_positions");
+  p->set_factor(3);
+  expect_canonical(settings);
+  p->set_factor(5);
+  expect_canonical(settings);
+  p->set_rope_type("proportional");
+  p->set_partial_rotary_factor(0.34);
+  expect_canonical(settings);
+  p->clear_partial_rotary_factor();
+  for (int64_t section : {2, 2, 2}) p->add_mrope_section(section);
+  for (auto order : {v1::MROPE_ORDER_CONTIGUOUS, v1::MROPE_ORDER_INTERLEAVED, v1::MROPE_ORDER_ERNIE}) {
+    p->set_mrope_order(order);
+    expect_canonical(settings);
+  }
+  p->clear_mrope_section();
+  p->clear_mrope_order();
+  for (double centre : {0, 100}) {
+    settings.mutable_xpos()->set_centre(centre);
+    expect_canonical(settings);
+  }
+  settings.mutable_xpos()->set_scale_base(100);
+  expect_canonical(settings);
+  settings.clear_xpos();
+  settings.mutable_axial()->add_axes()->set_dim(4);
+  settings.mutable_axial()->add_axes()->set_dim(8);
+  expect_canonical(settings);
+  settings.mutable_axial()->mutable_axes(1)->set_frequency_start(0.5);
+  expect_canonical(settings);
+  settings.clear_rotary_dim();
+  for (double f : {1.0, 0.5}) settings.mutable_given_frequencies()->add_inv_freq(f);
+  expect_canonical(settings);
+  for (int64_t axis : {1, 0}) settings.mutable_given_frequencies()->add_axis(axis);
+  expect_canonical(settings);
+  auto* table = settings.mutable_given_table();
+  *table->mutable_cos() = MakeTensor(DType::kFP16, {2, 2}, {1, 2, 2, 1});
+  *table->mutable_sin() = MakeTensor(DType::kFP16, {2, 2}, {3, 4, 4, 3});
+  table->set_form(v1::TABLE_FORM_HALF_WIDTH);
+  expect_canonical(settings);
+  *table->mutable_sin() = MakeTensor(DType::kFP16, {2, 2}, {3, 4, 4, 5});
+  expect_canonical(settings);
 }
 
 TEST(WireMapping, AbsentFieldsStayAbsent) {
   v1::RotarySettings message;
   message.mutable_rope_parameters()->set_rope_type("yarn");
-  const auto read = wire::ReadRotarySettings(message);
+  const auto read = Read(message);
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(Written(*read), message.DebugString());
 }
@@ -314,14 +434,14 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   v1::GetServerInfoResponse info;
   wire::DescribeLibrary({}, &info);
   ASSERT_EQ(info.methods(0).family(), "rope");
-  std::vector<std::string> scalings = {"given_frequencies"};
+  std::vector<std::string> scalings = {"given_frequencies", "axial", "given_table", "mrope", "xpos"};
   for (const RopeMethod& method : RopeMethods()) scalings.emplace_back(method.rope_type);
   EXPECT_GE(scalings.size(), 7u);
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
-  EXPECT_THAT(families, testing::IsSupersetOf(
-                            {"alibi", "beit", "kerple", "mask", "rope", "sandwich", "sinusoidal", "swin", "t5"}));
+  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fourier", "grid", "kerple", "learned", "mask", "rope",
+                                             "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
   EXPECT_EQ(info.config_rules(), "transformers 5.23");
   EXPECT_GE(info.numerics_version(), 1u);

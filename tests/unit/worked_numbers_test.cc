@@ -103,7 +103,7 @@ TEST(WorkedNumbers, Llama3KeepsShortWavesAndDividesLongOnes) {
 std::vector<double> Spacing(SinusoidalConvention convention, int64_t dim) {
   SinusoidalSettings settings{.convention = convention, .dim = dim};
   if (convention == SinusoidalConvention::kFairseq) settings.padding_idx = 0;
-  EXPECT_THAT(Complete(settings), IsOk());
+  EXPECT_THAT(Complete(settings, {}), IsOk());
   return SinusoidalFrequencies(Frequencies::kExact, settings);
 }
 

@@ -1,0 +1,57 @@
+#include "posenc/methods/given_table.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "posenc/kernels/convert.h"
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+
+absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, Bytes& data) {
+  const size_t size = SizeOf(table.dtype), pairs = table.width / 2;
+  // Elements from an entry to its copy, and from an entry to the next.
+  const bool duplicated = table.form == TableForm::kDuplicated;
+  const size_t copy = (duplicated ? pairs : 1) * size, next = (duplicated ? 1 : 2) * size;
+  std::vector<std::byte> half(data->size() / 2);
+  std::byte* to = half.data();
+  for (int64_t row = 0; row < table.rows; ++row) {
+    const std::byte* from = data->data() + row * table.width * size;
+    for (size_t pair = 0; pair < pairs; ++pair, from += next, to += size) {
+      if (std::memcmp(from, from + copy, size) != 0) {
+        return InvalidArgument("MISMATCH", name, fmt::format("row {}, pair {}", row, pair),
+                               "stands twice in this form, with different bits");
+      }
+      std::memcpy(to, from, size);
+    }
+  }
+  data = std::make_shared<const std::vector<std::byte>>(std::move(half));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Complete(GivenTable& table) {
+  if (table.form == TableForm::kHalfWidth) return absl::OkStatus();
+  if (table.width % 2 != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
+                           "must be even in this form");
+  }
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, table.cos));
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, table.sin));
+  table.width /= 2;
+  table.form = TableForm::kHalfWidth;
+  return absl::OkStatus();
+}
+
+void CopyRow(const GivenTable& table, int64_t row, DType dtype, std::byte* cos, std::byte* sin) {
+  const size_t begin = row * table.width * SizeOf(table.dtype);
+  Convert(table.dtype, dtype, table.cos->data() + begin, cos, table.width);
+  Convert(table.dtype, dtype, table.sin->data() + begin, sin, table.width);
+}
+
+}  // namespace posenc

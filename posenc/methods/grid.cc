@@ -1,0 +1,163 @@
+#include "posenc/methods/grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "posenc/arithmetic.h"
+#include "posenc/methods/sincos_slab.h"
+#include "posenc/positions.h"
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+// One axis of the grid, with its columns of a row: `pairs` sines, then as many cosines.
+// coordinate = index / (size / base_size) / interpolation_scale.
+struct Axis {
+  int64_t cells;  // that are passed before the index grows by one: 1, width, or height * width
+  int64_t size;   // the index starts from 0 again here
+  int64_t base_size;
+  double interpolation_scale;
+  int64_t pairs;
+  int64_t spread;  // w_k = temperature^(-k / spread)
+  std::vector<double> inv_freq = {};
+};
+
+// w_k, times the distance of neighbouring coordinates if that is wanted.
+template <class A>
+Values<A> Formula(double temperature, const Axis& axis, bool with_distance) {
+  using E = typename A::Element;
+  const auto e = [](int64_t n) { return E(static_cast<double>(n)); };
+  const E distance = with_distance ? e(axis.base_size) / e(axis.size) / E(axis.interpolation_scale) : E(1.0);
+  Values<A> values;
+  for (int64_t k = 0; k < axis.pairs; ++k) {
+    values.list.push_back(distance * (E(1.0) / Pow(E(temperature), e(k) / e(axis.spread))));
+  }
+  return values;
+}
+
+absl::Status CheckSize(std::string_view name, int64_t size) {
+  if (size >= 1) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at least 1");
+}
+
+absl::Status Complete(GridSettings& s, const Limits& limits) {
+  constexpr std::string_view kDiffusers = "GRID_CONVENTION_DIFFUSERS";
+  const bool diffusers = s.convention == GridConvention::kDiffusers;
+  if (!diffusers && s.frames) return NotRead("frames", kDiffusers);
+  if (!diffusers && s.interpolation_scale) return NotRead("interpolation_scale", kDiffusers);
+  if ((!diffusers || s.frames) && s.base_size) return NotRead("base_size", "GRID_CONVENTION_DIFFUSERS without frames");
+  if (!s.frames && s.temporal_interpolation_scale) return NotRead("temporal_interpolation_scale", "grids with frames");
+  POSENC_RETURN_IF_ERROR(s.frames                                     ? CheckDim(s.dim, 16, 16, limits)
+                         : s.convention == GridConvention::kBigVision ? CheckDim(s.dim, 8, 4, limits)
+                                                                      : CheckDim(s.dim, 4, 4, limits));
+  if (!s.temperature) s.temperature = 10000.0;
+  if (!s.base_size) s.base_size = 16;
+  if (!s.interpolation_scale) s.interpolation_scale = 1.0;
+  if (!s.temporal_interpolation_scale) s.temporal_interpolation_scale = 1.0;
+  POSENC_RETURN_IF_ERROR(CheckSize("height", s.height));
+  POSENC_RETURN_IF_ERROR(CheckSize("width", s.width));
+  POSENC_RETURN_IF_ERROR(CheckSize("frames", s.frames.value_or(1)));
+  POSENC_RETURN_IF_ERROR(CheckSize("base_size", *s.base_size));
+  POSENC_RETURN_IF_ERROR(CheckPositive("temperature", *s.temperature));
+  POSENC_RETURN_IF_ERROR(CheckPositive("interpolation_scale", *s.interpolation_scale));
+  POSENC_RETURN_IF_ERROR(CheckPositive("temporal_interpolation_scale", *s.temporal_interpolation_scale));
+  if (s.extra_tokens < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "extra_tokens", fmt::format("{}", s.extra_tokens), "must be at least 0");
+  }
+  int64_t rows = s.height;
+  if (__builtin_mul_overflow(rows, s.width, &rows) || __builtin_mul_overflow(rows, s.frames.value_or(1), &rows) ||
+      __builtin_add_overflow(rows, s.extra_tokens, &rows) || static_cast<double>(rows) > kLargestPosition) {
+    return InvalidArgument("OUT_OF_RANGE", "height", fmt::format("{}", s.height),
+                           "the grid must have at most 2^53 rows");
+  }
+  return absl::OkStatus();
+}
+
+class GridEncoding final : public Encoding {
+ public:
+  GridEncoding(const GridSettings& s, Frequencies arithmetic) : s_(s), arithmetic_(arithmetic) {
+    const int64_t of_time = s.frames ? s.dim / 4 : 0, pairs = (s.dim - of_time) / 4;
+    const int64_t spread = s.convention == GridConvention::kBigVision ? pairs - 1 : pairs;
+    const bool shrinks = s.convention == GridConvention::kDiffusers && !s.frames;
+    const auto base = [&](int64_t size) { return shrinks ? *s.base_size : size; };
+    // Column (x) before row (y), as in every one of the originals; in 3-D time comes first.
+    if (s.frames) {
+      axes_.push_back({.cells = s.height * s.width,
+                       .size = *s.frames,
+                       .base_size = *s.frames,
+                       .interpolation_scale = *s.temporal_interpolation_scale,
+                       .pairs = of_time / 2,
+                       .spread = of_time / 2});
+    }
+    axes_.push_back({1, s.width, base(s.width), *s.interpolation_scale, pairs, spread});
+    axes_.push_back({s.width, s.height, base(s.height), *s.interpolation_scale, pairs, spread});
+    const bool exact = arithmetic == Frequencies::kExact;
+    for (Axis& axis : axes_) {
+      axis.inv_freq =
+          Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(*s.temperature, axis, exact); }).list;
+    }
+  }
+
+  absl::Status CheckNumbers() const {
+    for (const Axis& axis : axes_) {
+      const int64_t last = s_.extra_tokens + axis.cells * (axis.size - 1);
+      POSENC_RETURN_IF_ERROR(CheckAllFinite("interpolation_scale", {Coordinate(axis, last)}));
+      POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", axis.inv_freq));
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t dim() const override { return s_.dim; }
+
+  std::optional<Positions> OwnPositions() const override {
+    return RowNumbers(s_.extra_tokens + s_.frames.value_or(1) * s_.height * s_.width);
+  }
+
+  void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
+    const size_t size = SizeOf(dtype), row = s_.dim * size;
+    size_t column = 0;
+    std::vector<double> coordinates(count);
+    for (const Axis& axis : axes_) {
+      for (size_t r = 0; r < count; ++r) coordinates[r] = Coordinate(axis, static_cast<int64_t>(positions[r]));
+      SinCosSlab::OfPositions(arithmetic_, dtype, coordinates.data(), count, axis.inv_freq)
+          .Write(SinCosOrder::kSinCos, out + column * size, row);
+      column += 2 * axis.pairs;
+    }
+    for (size_t r = 0; r < count && positions[r] < static_cast<double>(s_.extra_tokens); ++r) {
+      std::memset(out + r * row, 0, row);
+    }
+  }
+
+  void AddTo(Fingerprint& fingerprint) const override {
+    fingerprint.Add(s_.dim).Add(s_.extra_tokens);
+    for (const Axis& axis : axes_) {
+      fingerprint.Add(axis.cells).Add(axis.size).Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
+    }
+  }
+
+ private:
+  double Coordinate(const Axis& axis, int64_t row) const {
+    const int64_t index = std::max<int64_t>(row - s_.extra_tokens, 0) / axis.cells % axis.size;
+    if (arithmetic_ == Frequencies::kExact) return static_cast<double>(index);
+    const double shrink = static_cast<double>(axis.size) / static_cast<double>(axis.base_size);
+    return static_cast<float>(index) / static_cast<float>(shrink) / static_cast<float>(axis.interpolation_scale);
+  }
+
+  GridSettings s_;
+  Frequencies arithmetic_;
+  std::vector<Axis> axes_;
+};
+
+}  // namespace
+
+EncodingOr Encode(GridSettings settings, Frequencies arithmetic, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(Complete(settings, limits));
+  auto encoding = std::make_unique<GridEncoding>(settings, arithmetic);
+  POSENC_RETURN_IF_ERROR(encoding->CheckNumbers());
+  return encoding;
+}
+
+}  // namespace posenc

@@ -1,0 +1,122 @@
+"""Absolute encodings: timesteps, grids, learned tables, Fourier features."""
+
+import importlib.metadata
+
+import rff
+import torch
+from diffusers.models.embeddings import get_2d_sincos_pos_embed, get_3d_sincos_pos_embed, get_timestep_embedding
+from lightly.models.utils import get_2d_sine_cosine_positional_embedding
+from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+from vit_pytorch.simple_vit import posemb_sincos_2d
+
+from golden_json import numbers, origin
+
+PACKAGES = ("diffusers", "lightly", "vit-pytorch", "random-fourier-features-pytorch")
+
+NOTE = (
+    "values are [rows][D]. timestep and grid_diffusers, grid_diffusers_3d: diffusers' functions; its grids compute"
+    " coordinates in float32, frequencies and angles in float64. grid_mae: lightly's copy of MAE's function, all of it"
+    " in float32; rows of zeros are float64, hence values' dtype. grid_big_vision: vit-pytorch's posemb_sincos_2d, the"
+    " same formula and order as big_vision's, in torch's float32. learned: OPT's module and RoBERTa's positions, with"
+    " the attention mask or the tokens that are no padding; plus adding a table to x, as ViT does, with float32 and"
+    " with x's own type for the table. fourier: rff's gaussian_encoding, which puts the cosines first."
+)
+
+
+def embeddings_file():
+    torch.manual_seed(2006)
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {
+        "origin": origin(NOTE) | {"packages": packages},
+        "timestep": [
+            timestep_record(4, [1.0]),
+            timestep_record(4, [1.0], flip_sin_to_cos=True, downscale_freq_shift=0),
+            timestep_record(9, [0.0, 0.5, 999.0]),
+            timestep_record(320, [1.0, 981.0], flip_sin_to_cos=True, downscale_freq_shift=0),
+            timestep_record(64, [0.03125, 0.7, 1.0], flip_sin_to_cos=True, downscale_freq_shift=0, scale=1000.0),
+            timestep_record(64, [0.7, 17.25, -3.0, 20000.0], downscale_freq_shift=0.5, scale=-2.5, max_period=500),
+        ],
+        "grid_mae": [mae_record(16, 5, 1), mae_record(48, 7, 0)],
+        "grid_diffusers": [
+            diffusers_record(16, (3, 5)),
+            diffusers_record(32, (6, 6), base_size=64, interpolation_scale=2.0, extra_tokens=2),
+            diffusers_record(24, (7, 3), base_size=5, interpolation_scale=1.7),
+        ],
+        "grid_diffusers_3d": [
+            diffusers_3d_record(16, 2, 3, 2),
+            diffusers_3d_record(48, 5, 3, 4, spatial_interpolation_scale=1.875, temporal_interpolation_scale=1.3),
+        ],
+        "grid_big_vision": [big_vision_record(8, 3, 2), big_vision_record(48, 5, 7), big_vision_record(16, 4, 4, 100)],
+        "learned": [opt_record(), roberta_record()],
+        "added": [added_record(dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)],
+        "fourier": [fourier_record(dtype, n) for dtype in (torch.float32, torch.float64) for n in (1, 2, 3)],
+    }
+
+
+def dtype_name(tensor):
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def valued(values):
+    return {"dtype": dtype_name(values), "values": numbers(values)}
+
+
+def timestep_record(dim, timesteps, **settings):
+    t = torch.tensor(timesteps)
+    return {"dim": dim, "timesteps": numbers(t)} | settings | valued(get_timestep_embedding(t, dim, **settings))
+
+
+def mae_record(dim, size, extra_tokens):
+    values = get_2d_sine_cosine_positional_embedding(dim, size, num_prefix_tokens=extra_tokens)
+    grid = {"dim": dim, "height": size, "width": size, "extra_tokens": extra_tokens}
+    return grid | valued(torch.from_numpy(values))
+
+
+def diffusers_record(dim, size, extra_tokens=0, **settings):
+    values = get_2d_sincos_pos_embed(dim, size, cls_token=extra_tokens > 0, extra_tokens=extra_tokens, **settings)
+    grid = {"dim": dim, "height": size[0], "width": size[1], "extra_tokens": extra_tokens}
+    return grid | settings | valued(values)
+
+
+def diffusers_3d_record(dim, width, height, frames, **settings):
+    values = get_3d_sincos_pos_embed(dim, (width, height), frames, **settings)
+    return {"dim": dim, "height": height, "width": width, "frames": frames} | settings | valued(values.flatten(0, 1))
+
+
+def big_vision_record(dim, height, width, temperature=10000):
+    values = posemb_sincos_2d(height, width, dim, temperature)
+    return {"dim": dim, "height": height, "width": width, "temperature": temperature} | valued(values)
+
+
+def opt_record():
+    module = OPTLearnedPositionalEmbedding(8, 4)
+    valid = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    return learned_record(module.weight, 2, valid, module(valid))
+
+
+def roberta_record():
+    table = torch.randn(9, 4, dtype=torch.bfloat16)
+    padding_idx = 1
+    tokens = torch.tensor([[5, 6, 7, 1, 1, 1], [5, 6, 7, 8, 9, 10]])
+    positions = RobertaEmbeddings.create_position_ids_from_input_ids(tokens, padding_idx)
+    values = torch.nn.functional.embedding(positions, table, padding_idx)
+    return learned_record(table, padding_idx + 1, tokens.ne(padding_idx), values)
+
+
+def learned_record(table, offset, valid, values):
+    return {"table": numbers(table), "offset": offset, "token_valid": numbers(valid)} | valued(values)
+
+
+def added_record(dtype):
+    table, x = torch.randn(3, 4), torch.randn(2, 3, 4).to(dtype)
+    once = (x + table).to(dtype)
+    each = x + table.to(dtype)
+    return {"table": numbers(table), "x": numbers(x), "once": numbers(once), "each": numbers(each)} | {
+        "dtype": dtype_name(x)}
+
+
+def fourier_record(dtype, n):
+    points, frequencies = torch.rand(4, n, dtype=dtype), 10 * torch.randn(6, n, dtype=dtype)
+    cos, sin = rff.functional.gaussian_encoding(points, frequencies).chunk(2, dim=-1)
+    return {"points": numbers(points), "frequencies": numbers(frequencies)} | valued(torch.cat((sin, cos), dim=-1))

@@ -1,0 +1,111 @@
+#include "wire/embedding_method.h"
+
+#include <utility>
+
+namespace posenc::wire {
+namespace {
+
+// BOOL [B, S].
+absl::StatusOr<Matrix<uint8_t>> ReadTokenValid(const Reader& reader, const v1::Tensor& tensor) {
+  POSENC_ASSIGN_OR_RETURN(Matrix<uint8_t> valid, reader.Flags("token_valid", tensor));
+  if (!valid.shared) return valid;
+  return InvalidArgument("MISMATCH", "token_valid.shape", "of rank 1", "must be [B, S]");
+}
+
+absl::StatusOr<EmbeddingMethod> Read(const Reader& reader, const v1::Sinusoidal& message) {
+  SinusoidalSettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.convention,
+                          (Choose<v1::SinusoidalConvention, SinusoidalConvention>(
+                              "convention", message.convention(),
+                              {{v1::SINUSOIDAL_CONVENTION_INTERLEAVED, SinusoidalConvention::kInterleaved},
+                               {v1::SINUSOIDAL_CONVENTION_HALVES, SinusoidalConvention::kHalves},
+                               {v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR, SinusoidalConvention::kTensor2Tensor},
+                               {v1::SINUSOIDAL_CONVENTION_FAIRSEQ, SinusoidalConvention::kFairseq}})));
+  settings.dim = message.dim();
+  if (message.has_max_timescale()) settings.max_timescale = message.max_timescale();
+  if (message.has_min_timescale()) settings.min_timescale = message.min_timescale();
+  settings.start_index = message.start_index();
+  if (message.has_padding_idx()) settings.padding_idx = message.padding_idx();
+  if (message.has_token_valid()) {
+    POSENC_ASSIGN_OR_RETURN(settings.token_valid, ReadTokenValid(reader, message.token_valid()));
+  }
+  if (message.has_scale()) settings.scale = message.scale();
+  return settings;
+}
+
+absl::StatusOr<EmbeddingMethod> Read(const Reader& reader, const v1::Learned& message) {
+  LearnedSettings settings;
+  if (!message.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(settings.table_shape, reader.Shape("table", message.table()));
+  settings.table.resize(reader.payloads.Size(message.table()));
+  reader.payloads.CopyTo(message.table(), settings.table.data());
+  settings.offset = message.offset();
+  if (message.has_token_valid()) {
+    POSENC_ASSIGN_OR_RETURN(settings.token_valid, ReadTokenValid(reader, message.token_valid()));
+  }
+  if (message.has_scale()) settings.scale = message.scale();
+  return settings;
+}
+
+absl::StatusOr<EmbeddingMethod> Read(const Reader&, const v1::Timestep& message) {
+  TimestepSettings settings;
+  settings.dim = message.dim();
+  if (message.has_max_period()) settings.max_period = message.max_period();
+  if (message.has_downscale_freq_shift()) settings.downscale_freq_shift = message.downscale_freq_shift();
+  if (message.has_scale()) settings.scale = message.scale();
+  settings.flip_sin_to_cos = message.flip_sin_to_cos();
+  return settings;
+}
+
+absl::StatusOr<EmbeddingMethod> Read(const Reader&, const v1::Grid& message) {
+  GridSettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.convention, (Choose<v1::GridConvention, GridConvention>(
+                                                   "convention", message.convention(),
+                                                   {{v1::GRID_CONVENTION_MAE, GridConvention::kMae},
+                                                    {v1::GRID_CONVENTION_DIFFUSERS, GridConvention::kDiffusers},
+                                                    {v1::GRID_CONVENTION_BIG_VISION, GridConvention::kBigVision}})));
+  settings.dim = message.dim();
+  settings.height = message.height();
+  settings.width = message.width();
+  if (message.has_frames()) settings.frames = message.frames();
+  if (message.has_temperature()) settings.temperature = message.temperature();
+  if (message.has_base_size()) settings.base_size = message.base_size();
+  if (message.has_interpolation_scale()) settings.interpolation_scale = message.interpolation_scale();
+  if (message.has_temporal_interpolation_scale()) {
+    settings.temporal_interpolation_scale = message.temporal_interpolation_scale();
+  }
+  settings.extra_tokens = message.extra_tokens();
+  return settings;
+}
+
+absl::StatusOr<EmbeddingMethod> Read(const Reader& reader, const v1::Fourier& message) {
+  FourierSettings settings;
+  if (!message.has_frequencies()) return InvalidArgument("MISSING", "frequencies", "", "is required");
+  if (!message.has_points()) return InvalidArgument("MISSING", "points", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(settings.frequencies, reader.Numbers("frequencies", message.frequencies()));
+  POSENC_ASSIGN_OR_RETURN(settings.points, reader.Numbers("points", message.points()));
+  return settings;
+}
+
+template <class Message>
+absl::StatusOr<EmbeddingMethod> ReadWithin(std::string_view field, const Reader& reader, const Message& message) {
+  auto settings = Read(reader, message);
+  if (!settings.ok()) return Within(field, settings.status());
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<EmbeddingMethod> ReadEmbeddingMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request) {
+  switch (request.method_case()) {
+    case v1::GenerateEmbeddingRequest::METHOD_NOT_SET: break;
+    case v1::GenerateEmbeddingRequest::kSinusoidal: return ReadWithin("sinusoidal", reader, request.sinusoidal());
+    case v1::GenerateEmbeddingRequest::kLearned: return ReadWithin("learned", reader, request.learned());
+    case v1::GenerateEmbeddingRequest::kTimestep: return ReadWithin("timestep", reader, request.timestep());
+    case v1::GenerateEmbeddingRequest::kGrid: return ReadWithin("grid", reader, request.grid());
+    case v1::GenerateEmbeddingRequest::kFourier: return ReadWithin("fourier", reader, request.fourier());
+  }
+  return InvalidArgument("MISSING", "method", "", "give sinusoidal, learned, timestep, grid or fourier");
+}
+
+}  // namespace posenc::wire

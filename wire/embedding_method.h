@@ -1,0 +1,12 @@
+// The messages of absolute encodings.
+#pragma once
+
+#include "posenc/spec.h"
+#include "posenc/v1/service.pb.h"
+#include "wire/read.h"
+
+namespace posenc::wire {
+
+absl::StatusOr<EmbeddingMethod> ReadEmbeddingMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request);
+
+}  // namespace posenc::wire
