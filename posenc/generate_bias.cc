@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
-#include "posenc/fingerprint.h"
+#include "posenc/bias_mask.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/alibi.h"
+#include "posenc/methods/t5.h"
+#include "posenc/methods/window.h"
 #include "posenc/positions.h"
 #include "posenc/status.h"
 
@@ -58,18 +62,6 @@ absl::Status CheckPositions(std::string_view field, const Matrix<double>& positi
   return absl::OkStatus();
 }
 
-absl::Status CheckMask(const Mask& mask) {
-  for (const auto& [name, window] : {std::pair{"window_left", mask.window_left}, {"window_right", mask.window_right}}) {
-    if (window && *window < 0) {
-      return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", *window), "must be at least 0; absent: unlimited");
-    }
-  }
-  if (const double* value = std::get_if<double>(&mask.fill); value != nullptr && std::isnan(*value)) {
-    return InvalidArgument("OUT_OF_RANGE", "fill_value", "nan", "must be a number or an infinity");
-  }
-  return absl::OkStatus();
-}
-
 Matrix<double> Line(double start, int64_t count) {
   Matrix<double> line{{}, 1, count, true};
   line.values.reserve(count);
@@ -114,205 +106,350 @@ void RoundTo(DType dtype, std::vector<double>& values) {
   values.assign(floats.begin(), floats.end());
 }
 
-float LowestFiniteOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFP16: return -65504.0f;
-    case DType::kBF16: return -0x1.fep127f;
-    default: return -0x1.fffffep127f;
-  }
+// Whether every query has the same row.
+bool KeyOnly(const AlibiSettings* alibi) {
+  return alibi != nullptr && (alibi->form == AlibiForm::kBloom || alibi->form == AlibiForm::kMpt);
 }
 
-bool KeyOnly(AlibiForm form) { return form == AlibiForm::kBloom || form == AlibiForm::kMpt; }
+absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions) {
+  for (size_t n = 0; n < positions.values.size(); ++n) {
+    if (std::trunc(positions.values[n]) != positions.values[n]) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", positions.values[n]),
+                             "must be a whole number: this method has a value for each whole distance");
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(Within("alibi", Complete(call.alibi, limits)));
-  if (call.dtype != DType::kFP32 && call.dtype != DType::kFP16 && call.dtype != DType::kBF16) {
-    return InvalidArgument("UNSUPPORTED", call.scores ? "scores.dtype" : "dtype", Name(call.dtype),
-                           "must be FP32, FP16 or BF16");
-  }
+  POSENC_RETURN_IF_ERROR(Complete(call.method, limits));
   BiasGeneration bias(std::move(call));
-  bias.slopes_ = AlibiSlopes(bias.call_.precision.frequencies, bias.call_.alibi);
-  POSENC_RETURN_IF_ERROR(bias.Lay(limits));
+  bias.window_ = WindowOf(bias.call_.method);
+  POSENC_RETURN_IF_ERROR(bias.CheckForm());
+  if (const auto& scores = bias.call_.scores) {
+    if (scores->rank() != 4) {
+      return InvalidArgument("MISMATCH", "scores.shape", ToString(scores->shape), "must be [B, H, Sq, Sk]");
+    }
+    POSENC_RETURN_IF_ERROR(ByteSize("scores", *scores, limits).status());
+  }
+  POSENC_RETURN_IF_ERROR(bias.LayLengths());
+  POSENC_RETURN_IF_ERROR(bias.LayHeads());
+  const Frequencies arithmetic = bias.call_.precision.frequencies;
+  if (bias.alibi() != nullptr) bias.slopes_ = AlibiSlopes(arithmetic, *bias.alibi());
+  POSENC_RETURN_IF_ERROR(bias.LayBatch());
+  POSENC_RETURN_IF_ERROR(bias.LayShape());
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", bias.shape_, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  if (bias.shape_.empty()) return bias;
+
+  // Only now, with the sizes bounded by the answer's, are positions laid out.
+  POSENC_RETURN_IF_ERROR(bias.LayPositions());
+  if (IsOfWholeDistances(bias.call_.method)) POSENC_RETURN_IF_ERROR(bias.LayDistances(limits));
+  if (bias.window_ && !bias.IsIndex()) bias.values_ = WindowTable(arithmetic, bias.call_.method);
   return bias;
 }
 
-absl::Status BiasGeneration::Lay(const Limits& limits) {
-  BiasGeometry& g = call_.geometry;
-  const AlibiSettings& alibi = call_.alibi;
-  if (call_.scores) {
-    if (call_.scores->rank() != 4) {
-      return InvalidArgument("MISMATCH", "scores.shape", ToString(call_.scores->shape), "must be [B, H, Sq, Sk]");
+absl::Status BiasGeneration::CheckForm() const {
+  const BiasMethod& method = call_.method;
+  if (IsIndex()) {
+    if (call_.dtype != DType::kINT32) {
+      return InvalidArgument("UNSUPPORTED", "dtype", Name(call_.dtype), "an index is INT32");
     }
-    POSENC_RETURN_IF_ERROR(ByteSize("scores", *call_.scores, limits).status());
+    const bool has_index = window_ || std::holds_alternative<T5Settings>(method.settings);
+    if (!has_index) {
+      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX",
+                             "is for methods with a table: t5, swin, swin_v2, beit");
+    }
+    if (call_.mask) return InvalidArgument("NOT_READ", "mask", "", "an index has none");
+    if (call_.geometry.head_start || call_.geometry.head_count) {
+      return InvalidArgument("NOT_READ", "geometry.head_start", "", "an index is the same for every head");
+    }
+  } else {
+    if (call_.dtype != DType::kFP32 && call_.dtype != DType::kFP16 && call_.dtype != DType::kBF16) {
+      return InvalidArgument("UNSUPPORTED", call_.scores ? "scores.dtype" : "dtype", Name(call_.dtype),
+                             "must be FP32, FP16 or BF16");
+    }
+    if (ReadsTable(method) && !method.table) {
+      return InvalidArgument("MISSING", "table", "", "this method looks its values up: give the model's table");
+    }
   }
-  if (g.query_length < 0 || g.key_length < 0) {
-    const bool query = g.query_length < 0;
-    return InvalidArgument("OUT_OF_RANGE", query ? "geometry.query_length" : "geometry.key_length",
-                           fmt::format("{}", query ? g.query_length : g.key_length), "must be at least 0");
+  if (IsCompact() && window_) {
+    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
+                           "holds one value a distance: a window's bias depends on two");
   }
-  const int64_t available = alibi.num_heads - g.head_start;
-  if (g.head_start < 0 || available < 0) {
-    return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", g.head_start),
-                           fmt::format("must be 0 .. num_heads = {}", alibi.num_heads));
+  return absl::OkStatus();
+}
+
+absl::Status BiasGeneration::LayLengths() {
+  BiasGeometry& g = call_.geometry;
+  if (window_) {
+    if (!std::holds_alternative<std::monostate>(g.query) || g.key_positions) {
+      return InvalidArgument("NOT_READ", g.key_positions ? "geometry.key_positions" : "geometry.query", "",
+                             "a window's tokens stand row by row");
+    }
+    if (!g.query_length) g.query_length = window_->count();
+    if (!g.key_length) g.key_length = window_->count();
   }
-  heads_ = g.head_count.value_or(available);
-  if (heads_ < 0 || heads_ > available) {
-    return InvalidArgument("OUT_OF_RANGE", "geometry.head_count", fmt::format("{}", heads_),
-                           fmt::format("must be 0 .. {} from head {} on", available, g.head_start));
+  if (call_.scores) {
+    if (!g.query_length) g.query_length = call_.scores->shape[2];
+    if (!g.key_length) g.key_length = call_.scores->shape[3];
   }
-  if (g.query_length != g.key_length && std::holds_alternative<std::monostate>(g.query)) {
+  if (!g.query_length || !g.key_length) {
+    return InvalidArgument("MISSING", "geometry", "", "query_length and key_length are required");
+  }
+  for (const auto& [field, length] :
+       {std::pair{"geometry.query_length", *g.query_length}, {"geometry.key_length", *g.key_length}}) {
+    if (length < 0) return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", length), "must be at least 0");
+    if (window_ && length != window_->count()) {
+      return InvalidArgument("MISMATCH", field, fmt::format("{}", length),
+                             fmt::format("must be the window's {} tokens", window_->count()));
+    }
+  }
+  if (*g.query_length != *g.key_length && std::holds_alternative<std::monostate>(g.query)) {
     return InvalidArgument(
         "MISSING", "geometry.query", "",
         "query_length != key_length: give query_offset (with a cache of n keys: n), query_offsets or "
         "query_positions");
   }
+  queries_ = *g.query_length;
+  keys_ = *g.key_length;
+  return absl::OkStatus();
+}
 
+absl::Status BiasGeneration::LayHeads() {
+  const BiasGeometry& g = call_.geometry;
+  if (IsIndex()) {
+    heads_ = 1;
+    return absl::OkStatus();
+  }
+  const int64_t all = HeadsOf(call_.method).value_or(call_.scores ? call_.scores->shape[1] : 1);
+  head_start_ = g.head_start.value_or(0);
+  const int64_t available = all - head_start_;
+  if (head_start_ < 0 || available < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", head_start_),
+                           fmt::format("must be 0 .. num_heads = {}", all));
+  }
+  heads_ = g.head_count.value_or(available);
+  if (heads_ < 0 || heads_ > available) {
+    return InvalidArgument("OUT_OF_RANGE", "geometry.head_count", fmt::format("{}", heads_),
+                           fmt::format("must be 0 .. {} from head {} on", available, head_start_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BiasGeneration::LayBatch() {
+  const BiasGeometry& g = call_.geometry;
   BatchSize batch;
+  const auto see = [&](std::string_view field, const auto& matrix, int64_t columns) {
+    batch.See(field, matrix);
+    return CheckColumns(field, matrix, columns);
+  };
   if (const auto* offsets = std::get_if<PerSequenceOffsets>(&g.query)) {
     batch.See("geometry.query_offsets", static_cast<int64_t>(offsets->offsets.size()));
   }
   std::optional<Matrix<double>> query_ids;
   if (const auto* ids = std::get_if<PositionIds>(&g.query)) query_ids = ids->ids;
-  const std::optional<Matrix<uint8_t>> no_flags;
-  const auto& key_valid = call_.mask ? call_.mask->key_valid : no_flags;
-  batch.See("geometry.query_positions", query_ids);
-  batch.See("geometry.key_positions", g.key_positions);
-  batch.See("alibi.position_mask", alibi.position_mask);
-  batch.See("mask.key_valid", key_valid);
-  if (!slopes_.shared) batch.See("alibi.given", slopes_.rows);
+  absl::Status columns = see("geometry.query_positions", query_ids, queries_);
+  columns.Update(see("geometry.key_positions", g.key_positions, keys_));
+  if (alibi() != nullptr) {
+    columns.Update(see("alibi.position_mask", alibi()->position_mask, keys_));
+    if (!slopes_.shared) batch.See("alibi.given", slopes_.rows);
+    if (alibi()->position_mask && g.key_positions) {
+      return InvalidArgument("CONFLICT", "alibi.position_mask", "", "geometry.key_positions says where the keys stand");
+    }
+  }
+  if (call_.mask) {
+    const Mask& mask = *call_.mask;
+    POSENC_RETURN_IF_ERROR(Within("mask", CheckMask(mask)));
+    columns.Update(see("mask.key_valid", mask.key_valid, keys_));
+    columns.Update(see("mask.query_documents", mask.query_documents, queries_));
+    columns.Update(see("mask.key_documents", mask.key_documents, keys_));
+    const auto prefixes = static_cast<int64_t>(mask.prefix_length.size());
+    if (prefixes > 1) batch.See("mask.prefix_length", prefixes);
+  }
   if (call_.scores) batch.See("scores", call_.scores->shape[0]);
   POSENC_RETURN_IF_ERROR(batch.status());
   batch_ = batch.batch();
+  consecutive_ = !query_ids && !g.key_positions;
+  return columns;
+}
 
-  POSENC_RETURN_IF_ERROR(CheckColumns("geometry.query_positions", query_ids, g.query_length));
-  POSENC_RETURN_IF_ERROR(CheckColumns("geometry.key_positions", g.key_positions, g.key_length));
-  POSENC_RETURN_IF_ERROR(CheckColumns("alibi.position_mask", alibi.position_mask, g.key_length));
-  POSENC_RETURN_IF_ERROR(CheckColumns("mask.key_valid", key_valid, g.key_length));
-  if (alibi.position_mask && g.key_positions) {
-    return InvalidArgument("CONFLICT", "alibi.position_mask", "", "geometry.key_positions says where the keys stand");
-  }
-  if (call_.mask) POSENC_RETURN_IF_ERROR(Within("mask", CheckMask(*call_.mask)));
-
-  queries_ = g.query_length;
-  keys_ = g.key_length;
+absl::Status BiasGeneration::LayShape() {
   shape_.dtype = call_.dtype;
-  const bool compact = call_.form == BiasForm::kCompact;
-  if (compact) {
-    const bool plain = !call_.mask && !batch_ && !query_ids && !g.key_positions;
-    if (!plain) {
+  if (IsCompact()) {
+    if (call_.mask || batch_ || !consecutive_) {
       return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
                              "holds one value a distance: not with a mask, explicit positions or a batch axis");
     }
-    queries_ = 1;
-    if (KeyOnly(alibi.form)) {
+    if (KeyOnly(alibi())) {
       shape_.shape = {heads_, 1, keys_};
     } else {
-      if (__builtin_add_overflow(g.query_length, g.key_length, &keys_)) keys_ = std::numeric_limits<int64_t>::max();
-      keys_ = g.query_length == 0 || g.key_length == 0 ? 0 : keys_ - 1;
-      shape_.shape = {heads_, keys_};
+      const bool empty = queries_ == 0 || keys_ == 0;
+      if (__builtin_add_overflow(queries_, keys_, &keys_)) keys_ = std::numeric_limits<int64_t>::max();
+      keys_ = empty ? 0 : keys_ - 1;
+      shape_.shape = {keys_};
+      if (!IsIndex()) shape_.shape.insert(shape_.shape.begin(), heads_);
     }
-  } else {
-    if (batch_) shape_.shape.push_back(*batch_);
-    shape_.shape.insert(shape_.shape.end(), {heads_, queries_, keys_});
-    if (call_.scores && call_.scores->shape != shape_.shape) {
-      return InvalidArgument("MISMATCH", "scores.shape", ToString(call_.scores->shape),
-                             fmt::format("must be {}", ToString(shape_.shape)));
-    }
+    queries_ = 1;
+    return absl::OkStatus();
   }
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape_, limits));
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
-  if (shape_.empty()) return absl::OkStatus();
+  if (batch_) shape_.shape.push_back(*batch_);
+  if (!IsIndex()) shape_.shape.push_back(heads_);
+  shape_.shape.insert(shape_.shape.end(), {queries_, keys_});
+  if (call_.scores && call_.scores->shape != shape_.shape) {
+    return InvalidArgument("MISMATCH", "scores.shape", ToString(call_.scores->shape),
+                           fmt::format("must be {}", ToString(shape_.shape)));
+  }
+  return absl::OkStatus();
+}
 
-  // Only now, with the sizes bounded by the answer's, are positions laid out.
-  mask_query_positions_ = QueryPositions(g, compact ? std::min<int64_t>(g.query_length, 1) : g.query_length);
-  mask_key_positions_ = g.key_positions ? *g.key_positions : Line(0, g.key_length);
+absl::Status BiasGeneration::LayPositions() {
+  BiasGeometry& g = call_.geometry;
+  const bool compact = IsCompact();
+  mask_query_positions_ = QueryPositions(g, compact ? 1 : queries_);
+  mask_key_positions_ = g.key_positions ? *g.key_positions : Line(0, *g.key_length);
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
   // The mask's own copy is needed only where there is one.
   const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
-  if (KeyOnly(alibi.form)) {
-    const double origin = alibi.form == AlibiForm::kMpt ? static_cast<double>(g.key_length - 1) : 0.0;
+  if (KeyOnly(alibi())) {
+    const double origin = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
     query_positions_ = Constant(origin, queries_);
-    key_positions_ = alibi.position_mask ? CountValid(*alibi.position_mask) : take(mask_key_positions_);
+    key_positions_ = alibi()->position_mask ? CountValid(*alibi()->position_mask) : take(mask_key_positions_);
   } else if (compact) {
     // Entry n stands for the distance j - i = n - (Sq - 1); queries start at the offset.
-    query_positions_ = Constant(mask_query_positions_.values.front() + static_cast<double>(g.query_length - 1), 1);
+    query_positions_ = Constant(mask_query_positions_.values.front() + static_cast<double>(*g.query_length - 1), 1);
     key_positions_ = Line(0, keys_);
   } else {
     query_positions_ = take(mask_query_positions_);
     key_positions_ = take(mask_key_positions_);
   }
-  if (alibi.bias_dtype && *alibi.bias_dtype != DType::kFP32) {
-    RoundTo(*alibi.bias_dtype, slopes_.values);
-    if (call_.alibi.future_slopes) RoundTo(*alibi.bias_dtype, call_.alibi.future_slopes->values);
-    RoundTo(*alibi.bias_dtype, key_positions_.values);
-    RoundTo(*alibi.bias_dtype, query_positions_.values);
+  if (auto* alibi = std::get_if<AlibiSettings>(&call_.method.settings);
+      alibi != nullptr && alibi->bias_dtype && *alibi->bias_dtype != DType::kFP32) {
+    RoundTo(*alibi->bias_dtype, slopes_.values);
+    if (alibi->future_slopes) RoundTo(*alibi->bias_dtype, alibi->future_slopes->values);
+    RoundTo(*alibi->bias_dtype, key_positions_.values);
+    RoundTo(*alibi->bias_dtype, query_positions_.values);
   }
   return absl::OkStatus();
 }
 
-std::string BiasGeneration::Fingerprint() const {
-  const AlibiSettings& alibi = call_.alibi;
-  posenc::Fingerprint parts;
-  parts.Add("alibi").Add(static_cast<int64_t>(alibi.form)).Add(slopes_.values);
-  parts.Add(static_cast<int64_t>(alibi.bias_dtype.value_or(DType::kFP32)));
-  if (alibi.future_slopes) parts.Add(alibi.future_slopes->values);
-  return parts.Digest();
+absl::Status BiasGeneration::LayDistances(const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", query_positions_));
+  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.key_positions", key_positions_));
+  double first = std::numeric_limits<double>::infinity(), last = -first;
+  for (int64_t b = 0; b < std::max(query_positions_.rows, key_positions_.rows); ++b) {
+    const auto [least_query, most_query] =
+        std::minmax_element(query_positions_.row(b), query_positions_.row(b) + queries_);
+    const auto [least_key, most_key] = std::minmax_element(key_positions_.row(b), key_positions_.row(b) + keys_);
+    first = std::min(first, *least_key - *most_query);
+    last = std::max(last, *most_key - *least_query);
+  }
+  const double largest = LargestDistance(call_.method);
+  if (first < -largest || last > largest) {
+    return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
+                           fmt::format("must be at most {} in magnitude", largest));
+  }
+  const double cost = CostOf(call_.precision.frequencies, call_.method, first, last);
+  if (cost > static_cast<double>(limits.max_bias_values)) {
+    return TooLarge("geometry", fmt::format("distances {} .. {}: {} values", first, last, cost),
+                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
+  }
+  first_distance_ = static_cast<int64_t>(first);
+  const auto count = static_cast<int64_t>(last - first) + 1;
+  const Frequencies arithmetic = call_.precision.frequencies;
+  if (IsIndex()) {
+    buckets_ = T5Buckets(arithmetic, std::get<T5Settings>(call_.method.settings), first_distance_, count);
+  } else {
+    values_ = DistanceValues(arithmetic, call_.method, first_distance_, count);
+  }
+  return absl::OkStatus();
+}
+
+// For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
+void BiasGeneration::IndexRow(int64_t b, size_t query, int32_t* row) const {
+  if (window_) return WindowRow(window_->window, window_->cls, static_cast<int64_t>(query), row);
+  const double zero = query_positions_.row(b)[query] + static_cast<double>(first_distance_);
+  const double* keys = key_positions_.row(b);
+  for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - zero);
+}
+
+void BiasGeneration::RunIndex(int64_t b, size_t begin, size_t end, std::byte* out) const {
+  std::vector<int32_t> row(keys_);
+  for (size_t query = begin; query < end; ++query) {
+    IndexRow(b, query, row.data());
+    if (!window_) {
+      for (int32_t& entry : row) entry = buckets_[entry];
+    }
+    std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
+  }
+}
+
+void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const std::byte* scores,
+                               std::byte* out) const {
+  const int64_t b = matrix / heads_, head = head_start_ + matrix % heads_;
+  const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
+  DistanceBias work{
+      .dtype = call_.dtype,
+      .rounding = bias_in_dtype ? Rounding::kEachOperation : call_.precision.rounding,
+      .queries = static_cast<size_t>(queries_),
+      .keys = static_cast<size_t>(keys_),
+      .scores = scores,
+      .out = out,
+  };
+  if (call_.mask) {
+    SetMask(*call_.mask, b, &work);
+    work.mask_query_positions = mask_query_positions_.row(b);
+    work.mask_key_positions = mask_key_positions_.row(b);
+  }
+  if (const AlibiSettings* alibi = this->alibi()) {
+    work.query_positions = query_positions_.row(b);
+    work.key_positions = key_positions_.row(b);
+    work.bias_dtype = alibi->bias_dtype.value_or(DType::kFP32);
+    work.past_slope = work.future_slope = static_cast<float>(slopes_.row(b)[head]);
+    switch (alibi->form) {
+      case AlibiForm::kBloom:
+      case AlibiForm::kMpt: break;
+      case AlibiForm::kSymmetric: work.future_slope = -work.past_slope; break;
+      case AlibiForm::kCausal: work.future_slope = 0; break;
+      case AlibiForm::kAsymmetric: work.future_slope = -static_cast<float>(alibi->future_slopes->row(b)[head]); break;
+    }
+  }
+  if (values_.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
+
+  const float* values = values_.row(head);
+  if (consecutive_ && !window_) {
+    work.bias = values + static_cast<int64_t>(key_positions_.row(b)[0] - query_positions_.row(b)[0]) - first_distance_;
+    work.bias_stride = -1;
+    return posenc::Run(work, begin, end);
+  }
+  std::vector<int32_t> index(keys_);
+  std::vector<float> row(keys_);
+  work.bias = row.data();
+  for (size_t query = begin; query < end; ++query) {
+    IndexRow(b, query, index.data());
+    for (size_t j = 0; j < row.size(); ++j) row[j] = values[index[j]];
+    posenc::Run(work, query, query + 1);
+  }
 }
 
 absl::Status BiasGeneration::Run(const std::byte* scores, std::byte* out, WorkPool& pool,
                                  const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   const size_t row = keys_ * SizeOf(call_.dtype);
-  const int64_t matrices = batch_.value_or(1) * heads_;
-
-  const auto matrix = [&](int64_t index, size_t begin, size_t end) {
-    const int64_t b = index / heads_, head = call_.geometry.head_start + index % heads_;
-    const float slope = static_cast<float>(slopes_.row(b)[head]);
-    float future = slope;
-    switch (call_.alibi.form) {
-      case AlibiForm::kBloom:
-      case AlibiForm::kMpt: break;
-      case AlibiForm::kSymmetric: future = -slope; break;
-      case AlibiForm::kCausal: future = 0; break;
-      case AlibiForm::kAsymmetric: future = -static_cast<float>(call_.alibi.future_slopes->row(b)[head]); break;
-    }
-    const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
-    DistanceBias work{
-        .dtype = call_.dtype,
-        .rounding = bias_in_dtype ? Rounding::kEachOperation : call_.precision.rounding,
-        .queries = static_cast<size_t>(queries_),
-        .keys = static_cast<size_t>(keys_),
-        .query_positions = query_positions_.row(b),
-        .key_positions = key_positions_.row(b),
-        .past_slope = slope,
-        .future_slope = future,
-        .bias_dtype = call_.alibi.bias_dtype.value_or(DType::kFP32),
-        .scores = scores == nullptr ? nullptr : scores + index * queries_ * row,
-        .out = out + index * queries_ * row,
-    };
-    if (call_.mask) {
-      const Mask& mask = *call_.mask;
-      work.mask_query_positions = mask_query_positions_.row(b);
-      work.mask_key_positions = mask_key_positions_.row(b);
-      work.causal = mask.causal;
-      if (mask.window_left) work.window_left = static_cast<double>(*mask.window_left);
-      if (mask.window_right) work.window_right = static_cast<double>(*mask.window_right);
-      if (mask.key_valid) work.key_valid = mask.key_valid->row(b);
-      const double* fill = std::get_if<double>(&mask.fill);
-      work.fill = fill != nullptr ? static_cast<float>(*fill) : LowestFiniteOf(call_.dtype);
-      work.zero_fully_masked_rows = mask.zero_fully_masked_rows;
-    }
-    posenc::Run(work, begin, end);
-  };
-
   const size_t slab = std::max<size_t>((size_t{256} << 10) / row, 1);
-  return pool.ParallelFor(matrices * queries_, slab, cancelled, [&](size_t begin, size_t end) {
+  return pool.ParallelFor(batch_.value_or(1) * heads_ * queries_, slab, cancelled, [&](size_t begin, size_t end) {
     while (begin < end) {
-      const size_t index = begin / queries_, stop = std::min(end, (index + 1) * queries_);
-      matrix(index, begin - index * queries_, stop - index * queries_);
+      const size_t matrix = begin / queries_, first = matrix * queries_, stop = std::min<size_t>(end, first + queries_);
+      std::byte* to = out + first * row;
+      if (IsIndex()) {
+        RunIndex(static_cast<int64_t>(matrix), begin - first, stop - first, to);
+      } else {
+        RunMatrix(static_cast<int64_t>(matrix), begin - first, stop - first,
+                  scores == nullptr ? nullptr : scores + first * row, to);
+      }
       begin = stop;
     }
   });

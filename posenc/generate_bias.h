@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
+#include "posenc/methods/bias.h"
 #include "posenc/spec.h"
 #include "posenc/tensor.h"
 #include "posenc/work_pool.h"
@@ -16,11 +16,11 @@
 namespace posenc {
 
 struct GenerateBias {
-  AlibiSettings alibi;
+  BiasMethod method;
   BiasGeometry geometry;
   std::optional<Mask> mask;
   BiasForm form = BiasForm::kDense;
-  DType dtype = DType::kFP32;
+  DType dtype = DType::kFP32;  // of the index forms: INT32
   Precision precision;
   std::optional<TensorShape> scores;  // [B, H, Sq, Sk], of `dtype`: the bias is added to them
 };
@@ -30,28 +30,47 @@ class BiasGeneration {
   static absl::StatusOr<BiasGeneration> Create(GenerateBias call, const Limits& limits);
 
   const TensorShape& shape() const { return shape_; }
-  const AlibiSettings& alibi() const { return call_.alibi; }
+  const BiasMethod& method() const { return call_.method; }
+  // ALiBi's.
   const Matrix<double>& slopes() const { return slopes_; }
-  std::string Fingerprint() const;
 
   // Writes the tensor. scores: null, or the scores (may be `out`: in place). No alignment needed.
   absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
   explicit BiasGeneration(GenerateBias call) : call_(std::move(call)) {}
-  absl::Status Lay(const Limits& limits);
+  const AlibiSettings* alibi() const { return std::get_if<AlibiSettings>(&call_.method.settings); }
+  bool IsIndex() const { return call_.form == BiasForm::kIndex || call_.form == BiasForm::kCompactIndex; }
+  bool IsCompact() const { return call_.form == BiasForm::kCompact || call_.form == BiasForm::kCompactIndex; }
+  absl::Status CheckForm() const;
+  absl::Status LayLengths();
+  absl::Status LayHeads();
+  absl::Status LayBatch();
+  absl::Status LayShape();
+  absl::Status LayPositions();
+  absl::Status LayDistances(const Limits& limits);
+  void RunMatrix(int64_t matrix, size_t begin, size_t end, const std::byte* scores, std::byte* out) const;
+  void RunIndex(int64_t b, size_t begin, size_t end, std::byte* out) const;
+  void IndexRow(int64_t b, size_t query, int32_t* row) const;
 
   GenerateBias call_;
-  Matrix<double> slopes_;
+  std::optional<WindowTokens> window_;
   std::optional<int64_t> batch_;  // B, where anything differs by batch row
-  int64_t heads_ = 0;             // H of this call, from geometry.head_start
-  int64_t queries_ = 0;           // rows and columns of one matrix as it is written
+  int64_t heads_ = 0;             // of this call, from head_start on; 1 in the index forms
+  int64_t head_start_ = 0;
+  int64_t queries_ = 0;  // rows and columns of one matrix as it is written
   int64_t keys_ = 0;
   Matrix<double> query_positions_;  // for the distance
   Matrix<double> key_positions_;
   Matrix<double> mask_query_positions_;  // for the mask
   Matrix<double> mask_key_positions_;
   TensorShape shape_;
+
+  Matrix<double> slopes_;         // ALiBi
+  BiasTable values_;              // else: [H, n] by distance from first_distance_ on, or by the table's row
+  int64_t first_distance_ = 0;    // of values_ and buckets_
+  std::vector<int32_t> buckets_;  // T5 in the index forms
+  bool consecutive_ = false;      // whether queries and keys stand one after another: no gathering
 };
 
 }  // namespace posenc

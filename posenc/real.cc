@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "posenc/ball.h"
 #include "posenc/mpfr_caches.h"
 
 namespace posenc {
@@ -72,41 +73,94 @@ Real Ceil(const Real& x) {
   return result;
 }
 
-bool RoundsFor(const Real& x, int digits) {
+bool IsDecided(const Real& x) {
   if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return true;
-  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, digits) != 0;
+  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, 53) != 0;
 }
 
-double Round(const Real& x, int digits) {
+double NearestDouble(const Real& x) {
   mpfr_t rounded;
-  mpfr_init2(rounded, digits);
+  mpfr_init2(rounded, 53);
   mpfr_set(rounded, x.get(), MPFR_RNDN);
   const double value = mpfr_get_d(rounded, MPFR_RNDN);
   mpfr_clear(rounded);
   return value;
 }
 
+std::optional<float> ToFloat(const Real& x) {
+  Real low, high;
+  Real error(1.0);
+  mpfr_div_2ui(error.get(), error.get(), static_cast<unsigned long>(mpfr_get_prec(x.get()) - 100), MPFR_RNDU);
+  mpfr_mul(error.get(), error.get(), x.get(), MPFR_RNDU);
+  mpfr_sub(low.get(), x.get(), error.get(), MPFR_RNDN);
+  mpfr_add(high.get(), x.get(), error.get(), MPFR_RNDN);
+  const float nearest = NearestFloat(low);
+  if (!(nearest == NearestFloat(high))) return std::nullopt;
+  return nearest;
+}
+
+float NearestFloat(const Real& x) { return mpfr_get_flt(x.get(), MPFR_RNDN) + 0.0f; }
+
 template <class F>
 F RoundedPow(F base, F exponent) {
+  if constexpr (std::is_same_v<F, float>) {
+    if (base > 0) {
+      if (const auto fast = Pow(Ball(base), Ball(exponent)).ToFloat()) return *fast;
+    }
+  }
   const Argument b(base), e(exponent);
   return Rounded<F>([&](mpfr_ptr result) { return mpfr_pow(result, b, e, MPFR_RNDN); });
 }
 template <class F>
 F RoundedLog(F x) {
+  if constexpr (std::is_same_v<F, float>) {
+    if (x > 0) {
+      if (const auto fast = Log(Ball(x)).ToFloat()) return *fast;
+    }
+  }
   const Argument argument(x);
   return Rounded<F>([&](mpfr_ptr result) { return mpfr_log(result, argument, MPFR_RNDN); });
 }
 template <class F>
+F RoundedLog2(F x) {
+  if constexpr (std::is_same_v<F, float>) {
+    if (x > 0) {
+      if (const auto fast = Log2(Ball(x)).ToFloat()) return *fast;
+    }
+  }
+  const Argument argument(x);
+  return Rounded<F>([&](mpfr_ptr result) { return mpfr_log2(result, argument, MPFR_RNDN); });
+}
+template <class F>
 F RoundedExp(F x) {
+  if constexpr (std::is_same_v<F, float>) {
+    if (std::isfinite(x)) {
+      if (const auto fast = Exp(Ball(x)).ToFloat()) return *fast;
+    }
+  }
   const Argument argument(x);
   return Rounded<F>([&](mpfr_ptr result) { return mpfr_exp(result, argument, MPFR_RNDN); });
+}
+template <class F>
+F RoundedCos(F x) {
+  if constexpr (std::is_same_v<F, float>) {
+    if (std::isfinite(x)) {
+      if (const auto fast = Cos(Ball(x)).ToFloat()) return *fast;
+    }
+  }
+  const Argument argument(x);
+  return Rounded<F>([&](mpfr_ptr result) { return mpfr_cos(result, argument, MPFR_RNDN); });
 }
 
 template float RoundedPow(float, float);
 template double RoundedPow(double, double);
 template float RoundedLog(float);
 template double RoundedLog(double);
+template float RoundedLog2(float);
+template double RoundedLog2(double);
 template float RoundedExp(float);
 template double RoundedExp(double);
+template float RoundedCos(float);
+template double RoundedCos(double);
 
 }  // namespace posenc

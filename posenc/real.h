@@ -4,6 +4,7 @@
 #include <mpfr.h>
 
 #include <functional>
+#include <optional>
 
 namespace posenc {
 
@@ -39,7 +40,10 @@ class Real {
 
   friend Real Pow(const Real& base, const Real& exponent) { return Binary(mpfr_pow, base, exponent); }
   friend Real Log(const Real& x) { return Unary(mpfr_log, x); }
+  friend Real Log2(const Real& x) { return Unary(mpfr_log2, x); }
   friend Real Exp(const Real& x) { return Unary(mpfr_exp, x); }
+  friend Real Cos(const Real& x) { return Unary(mpfr_cos, x); }
+  friend Real Max(const Real& a, const Real& b) { return a < b ? b : a; }
   friend Real Sqrt(const Real& x) { return Unary(mpfr_sqrt, x); }
   friend Real Floor(const Real& x);
   friend Real Ceil(const Real& x);
@@ -75,10 +79,16 @@ class RealPrecision {
   mpfr_prec_t previous_;
 };
 
-// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same number of `digits` binary
-// digits for sure; and that number.
-bool RoundsFor(const Real& x, int digits);
-double Round(const Real& x, int digits);
+// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same float64 for sure; and that
+// number (without subnormals).
+bool IsDecided(const Real& x);
+double NearestDouble(const Real& x);
+
+// The float32 nearest to x, ties to even, zeros positive: nothing where an error of 2^-(precision - 100) relative could
+// change it. The margin is for formulas that cancel.
+std::optional<float> ToFloat(const Real& x);
+// The same, taking x as exact.
+float NearestFloat(const Real& x);
 
 // Correctly rounded elementary functions on machine numbers (std::pow and its like differ between processors).
 // F is float or double.
@@ -87,6 +97,10 @@ F RoundedPow(F base, F exponent);
 template <class F>
 F RoundedLog(F x);
 template <class F>
+F RoundedLog2(F x);
+template <class F>
 F RoundedExp(F x);
+template <class F>
+F RoundedCos(F x);
 
 }  // namespace posenc

@@ -271,12 +271,74 @@ struct AlibiSettings {
   std::optional<DType> bias_dtype;
 };
 
+struct T5Settings {
+  std::optional<int64_t> num_buckets;
+  std::optional<int64_t> max_distance;
+  std::optional<bool> bidirectional;
+};
+
+enum class KerpleKernel { kLog, kPower };
+
+struct KerpleSettings {
+  KerpleKernel kernel = KerpleKernel::kLog;
+  std::vector<double> a;  // [H]
+  std::vector<double> p;
+};
+
+enum class SandwichConvention { kPaper, kSnippet };
+
+struct SandwichSettings {
+  SandwichConvention convention = SandwichConvention::kPaper;
+  int64_t num_heads = 0;
+  std::optional<int64_t> dim;
+  std::optional<double> base;
+};
+
+// Of tokens, row by row.
+struct Window {
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+struct SwinSettings {
+  Window window;
+};
+
+enum class BeitTable { kPlain, kTransformers };
+
+struct BeitSettings {
+  Window window;
+  BeitTable table = BeitTable::kPlain;
+};
+
+struct SwinV2Settings {
+  Window window;
+  std::optional<Window> pretrained_window;
+  Matrix<float> hidden_weight;  // [hidden, 2]
+  std::vector<float> hidden_bias;
+  Matrix<float> output_weight;  // [H, hidden]
+};
+
+struct NopeSettings {
+  std::optional<int64_t> num_heads;
+};
+
+// A caller's table of values by bucket, turned so that a head's values are a row: [H, buckets].
+using BiasTable = Matrix<float>;
+
+struct BiasMethod {
+  std::variant<std::monostate, AlibiSettings, T5Settings, KerpleSettings, SandwichSettings, SwinSettings, BeitSettings,
+               SwinV2Settings, NopeSettings>
+      settings;
+  std::optional<BiasTable> table;
+};
+
 struct BiasGeometry {
-  int64_t query_length = 0;
-  int64_t key_length = 0;
+  std::optional<int64_t> query_length;
+  std::optional<int64_t> key_length;
   std::variant<std::monostate, OffsetPositions, PerSequenceOffsets, PositionIds> query;
   std::optional<Matrix<double>> key_positions;
-  int64_t head_start = 0;
+  std::optional<int64_t> head_start;
   std::optional<int64_t> head_count;
 };
 
@@ -287,11 +349,14 @@ struct Mask {
   std::optional<int64_t> window_left;
   std::optional<int64_t> window_right;
   std::optional<Matrix<uint8_t>> key_valid;
+  std::optional<Matrix<double>> query_documents;
+  std::optional<Matrix<double>> key_documents;
+  std::vector<int64_t> prefix_length;  // none, one, or one a batch row
   std::variant<double, LowestFinite> fill = 0.0;
   bool zero_fully_masked_rows = false;
 };
 
-enum class BiasForm { kDense, kCompact };
+enum class BiasForm { kDense, kCompact, kIndex, kCompactIndex };
 
 // Something a careful reader of the answer should know.
 struct Note {

@@ -60,6 +60,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "sequences of a request, where they are counted one by one");
   visit(group, "--max-plan-values", c.limits.max_plan_values, Integer{kCount, 1, 64 * kMiB},
         "frequencies of a request, over all its sequence lengths");
+  visit(group, "--max-bias-values", c.limits.max_bias_values, Integer{kCount, 1, 64 * kMiB},
+        "values of a request's bias: heads times distances, or what takes as long");
 
   group = "Admission";
   visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},

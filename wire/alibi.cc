@@ -1,7 +1,5 @@
 #include "wire/alibi.h"
 
-#include <string>
-
 namespace posenc::wire {
 namespace {
 
@@ -15,13 +13,6 @@ constexpr EnumPairs<v1::AlibiForm, AlibiForm> kForms = {
     {v1::ALIBI_FORM_SYMMETRIC, AlibiForm::kSymmetric},   {v1::ALIBI_FORM_CAUSAL, AlibiForm::kCausal},
     {v1::ALIBI_FORM_ASYMMETRIC, AlibiForm::kAsymmetric},
 };
-
-void WriteNumbers(const Matrix<double>& matrix, v1::Tensor* tensor) {
-  TensorShape shape{DType::kFP64, {matrix.columns}};
-  if (!matrix.shared) shape.shape.insert(shape.shape.begin(), matrix.rows);
-  WriteShape(shape, tensor);
-  tensor->set_data(matrix.values.data(), matrix.values.size() * sizeof(double));
-}
 
 }  // namespace
 
@@ -63,14 +54,15 @@ void WriteAlibi(const AlibiSettings& settings, v1::Alibi* message) {
   message->set_num_heads(settings.num_heads);
   if (const auto* rule = std::get_if<AlibiSlopeRule>(&settings.slopes)) message->set_rule(Name(*rule, kRules));
   if (const auto* given = std::get_if<GivenSlopes>(&settings.slopes)) {
-    WriteNumbers(given->slopes, message->mutable_given());
+    WriteMatrix(given->slopes, message->mutable_given());
   }
   if (const auto* logs = std::get_if<LogSlopes>(&settings.slopes)) {
-    WriteNumbers(logs->log_slopes, message->mutable_log_slopes());
+    WriteMatrix(logs->log_slopes, message->mutable_log_slopes());
   }
   message->set_form(Name(settings.form, kForms));
   if (settings.alibi_bias_max) message->set_alibi_bias_max(*settings.alibi_bias_max);
-  if (settings.future_slopes) WriteNumbers(*settings.future_slopes, message->mutable_future_slopes());
+  if (settings.future_slopes) WriteMatrix(*settings.future_slopes, message->mutable_future_slopes());
+  if (settings.position_mask) WriteMatrix(*settings.position_mask, message->mutable_position_mask());
   if (settings.bias_dtype) message->set_bias_dtype(Name(*settings.bias_dtype, kDataTypes));
 }
 

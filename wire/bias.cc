@@ -1,56 +1,18 @@
-#include <cmath>
 #include <limits>
 #include <memory>
 
 #include "posenc/generate_bias.h"
-#include "wire/alibi.h"
+#include "wire/bias_source.h"
 #include "wire/operations.h"
 #include "wire/read.h"
-#include "wire/rotary_source.h"
 
 namespace posenc::wire {
 namespace {
 
-// The method of a bias, with what its owner says besides.
-struct ResolvedBias {
-  AlibiSettings alibi;
-  Precision precision;
-  std::vector<Note> notes;
-};
-
-absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
-                                         const v1::Precision& precision) {
-  ResolvedBias resolved;
-  switch (method.method_case()) {
-    case v1::BiasMethod::METHOD_NOT_SET: break;
-    case v1::BiasMethod::kAlibi: {
-      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
-      auto alibi = ReadAlibi(reader, method.alibi());
-      if (!alibi.ok()) return Within("method.alibi", alibi.status());
-      resolved.alibi = *std::move(alibi);
-      return resolved;
-    }
-    case v1::BiasMethod::kModel: {
-      POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model()));
-      auto layers = SelectLayer(model, reader.limits);
-      if (!layers.ok()) return Within("method.model", layers.status());
-      if (!layers->alibi) {
-        return InvalidArgument("UNSUPPORTED", "method.model.config_json", "",
-                               "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
-      }
-      POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
-      resolved.alibi = *layers->alibi;
-      resolved.notes = layers->notes;
-      return resolved;
-    }
-  }
-  return InvalidArgument("MISSING", "method", "", "give alibi or model (a config.json)");
-}
-
 absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGeometry& message) {
   BiasGeometry geometry;
-  geometry.query_length = message.query_length();
-  geometry.key_length = message.key_length();
+  if (message.has_query_length()) geometry.query_length = message.query_length();
+  if (message.has_key_length()) geometry.key_length = message.key_length();
   switch (message.query_case()) {
     case v1::BiasGeometry::QUERY_NOT_SET: break;
     case v1::BiasGeometry::kQueryOffset: geometry.query = OffsetPositions{message.query_offset()}; break;
@@ -69,7 +31,7 @@ absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGe
   if (message.has_key_positions()) {
     POSENC_ASSIGN_OR_RETURN(geometry.key_positions, reader.Numbers("geometry.key_positions", message.key_positions()));
   }
-  geometry.head_start = message.head_start();
+  if (message.has_head_start()) geometry.head_start = message.head_start();
   if (message.has_head_count()) geometry.head_count = message.head_count();
   return geometry;
 }
@@ -82,6 +44,13 @@ absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
   if (message.has_key_valid()) {
     POSENC_ASSIGN_OR_RETURN(mask.key_valid, reader.Flags("key_valid", message.key_valid()));
   }
+  if (message.has_query_documents()) {
+    POSENC_ASSIGN_OR_RETURN(mask.query_documents, reader.Integers("query_documents", message.query_documents()));
+  }
+  if (message.has_key_documents()) {
+    POSENC_ASSIGN_OR_RETURN(mask.key_documents, reader.Integers("key_documents", message.key_documents()));
+  }
+  mask.prefix_length.assign(message.prefix_length().begin(), message.prefix_length().end());
   switch (message.fill_case()) {
     case v1::Mask::FILL_NOT_SET: return InvalidArgument("MISSING", "fill", "", "give fill_kind or fill_value");
     case v1::Mask::kFillValue: mask.fill = message.fill_value(); break;
@@ -104,20 +73,11 @@ absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
   return mask;
 }
 
-void WriteBiasInfo(const ResolvedBias& resolved, const BiasGeneration& bias, bool with_plan, v1::AnswerInfo* info) {
-  WriteCommonInfo(resolved.precision, resolved.notes, info);
-  info->set_plan_fingerprint(bias.Fingerprint());
-  if (!with_plan) return;
-  WriteAlibi(bias.alibi(), info->mutable_plan()->mutable_alibi());
-  info->mutable_plan()->set_softmax_scale_factor(1);
-  info->mutable_plan()->mutable_slopes()->Assign(bias.slopes().values.begin(), bias.slopes().values.end());
-}
-
 // What both requests share, but for form, type and scores.
 template <class Request>
 absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, const ResolvedBias& resolved) {
   GenerateBias call;
-  call.alibi = resolved.alibi;
+  call.method = resolved.method;
   call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
   if (request.has_mask()) {
@@ -134,19 +94,20 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
                             v1::GenerateBiasResponse* response) {
   const Reader reader{payloads, limits};
   POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
-  if (!request.geometry().has_query_length() || !request.geometry().has_key_length()) {
-    return InvalidArgument("MISSING", "geometry", "", "query_length and key_length are required");
-  }
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
-  POSENC_ASSIGN_OR_RETURN(call.form, (Choose<v1::BiasForm, BiasForm>("form", request.form(),
-                                                                     {{v1::BIAS_FORM_DENSE, BiasForm::kDense},
-                                                                      {v1::BIAS_FORM_COMPACT, BiasForm::kCompact}})));
+  POSENC_ASSIGN_OR_RETURN(call.form,
+                          (Choose<v1::BiasForm, BiasForm>("form", request.form(),
+                                                          {{v1::BIAS_FORM_DENSE, BiasForm::kDense},
+                                                           {v1::BIAS_FORM_COMPACT, BiasForm::kCompact},
+                                                           {v1::BIAS_FORM_INDEX, BiasForm::kIndex},
+                                                           {v1::BIAS_FORM_COMPACT_INDEX, BiasForm::kCompactIndex}})));
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   auto created = BiasGeneration::Create(std::move(call), limits);
   if (!created.ok()) return created.status();
   const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
 
-  WriteBiasInfo(resolved, *bias, request.hints().return_plan(), response->mutable_info());
+  WriteBiasInfo(resolved, bias->method(), BiasUse::kAlone, response->mutable_info());
+  if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
   WriteShape(bias->shape(), response->mutable_bias());
   Job job;
   job.outputs = {{response->mutable_bias(), static_cast<size_t>(*ByteSize("bias", bias->shape(), limits))}};
@@ -163,18 +124,13 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "is required");
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
   POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
-  if (call.scores->rank() != 4) {
-    return InvalidArgument("MISMATCH", "scores.shape", ToString(call.scores->shape), "must be [B, H, Sq, Sk]");
-  }
   call.dtype = call.scores->dtype;
-  const auto length = [&](bool given, int64_t value, int axis) { return given ? value : call.scores->shape[axis]; };
-  call.geometry.query_length = length(request.geometry().has_query_length(), call.geometry.query_length, 2);
-  call.geometry.key_length = length(request.geometry().has_key_length(), call.geometry.key_length, 3);
   auto created = BiasGeneration::Create(std::move(call), limits);
   if (!created.ok()) return created.status();
   const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
 
-  WriteBiasInfo(resolved, *bias, request.hints().return_plan(), response->mutable_info());
+  WriteBiasInfo(resolved, bias->method(), BiasUse::kAdded, response->mutable_info());
+  if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
   WriteShape(bias->shape(), response->mutable_scores());
   Job job;
   job.outputs = {{response->mutable_scores(), payloads.Size(request.scores())}};

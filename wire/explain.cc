@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "posenc/fingerprint.h"
 #include "posenc/methods/alibi.h"
-#include "wire/alibi.h"
+#include "posenc/methods/bias.h"
+#include "wire/bias_source.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_source.h"
@@ -52,15 +52,14 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
   return absl::OkStatus();
 }
 
-absl::Status ExplainAlibi(AlibiSettings alibi, const Precision& precision, const std::vector<Note>& notes,
-                          const Limits& limits, v1::AnswerInfo* info) {
-  POSENC_RETURN_IF_ERROR(Complete(alibi, limits));
-  WriteCommonInfo(precision, notes, info);
-  const Matrix<double> slopes = AlibiSlopes(precision.frequencies, alibi);
-  v1::Plan* plan = info->mutable_plan();
-  WriteAlibi(alibi, plan->mutable_alibi());
-  plan->set_softmax_scale_factor(1);
-  plan->mutable_slopes()->Assign(slopes.values.begin(), slopes.values.end());
+absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
+  POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
+  WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
+  Matrix<double> slopes;
+  if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
+    slopes = AlibiSlopes(resolved.precision.frequencies, *alibi);
+  }
+  WriteBiasPlan(resolved.method, slopes, info);
   return absl::OkStatus();
 }
 
@@ -79,9 +78,9 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    if (layers.alibi) {
-      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
-      POSENC_RETURN_IF_ERROR(ExplainAlibi(*layers.alibi, precision, layers.notes, limits, info));
+    if (layers.bias) {
+      POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
+      POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
     } else {
       POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
       POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
@@ -102,15 +101,13 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
       int64_t values_left = limits.max_plan_values;
       return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers()->mutable_info());
     }
-    case v1::ExplainRequest::kAlibi: {
-      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
-      auto alibi = ReadAlibi({payloads, limits}, request.alibi());
-      if (!alibi.ok()) return Within("alibi", alibi.status());
-      return Within("alibi",
-                    ExplainAlibi(*std::move(alibi), precision, {}, limits, response->add_layers()->mutable_info()));
+    case v1::ExplainRequest::kBias: {
+      auto resolved = ResolveBias({payloads, limits}, request.bias(), request.precision());
+      if (!resolved.ok()) return Within("bias", resolved.status());
+      return Within("bias", ExplainBias(*std::move(resolved), limits, response->add_layers()->mutable_info()));
     }
   }
-  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or alibi");
+  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response) 
   message->set_max_config_json_bytes(limits.max_config_json_bytes);
   message->set_max_sequences(limits.max_sequences);
   message->set_max_plan_values(limits.max_plan_values);
+  message->set_max_bias_values(limits.max_bias_values);
 }
 
 }  // namespace posenc::wire

@@ -76,6 +76,10 @@ struct Reader {
   absl::StatusOr<std::vector<double>> Values(std::string_view field, const v1::Tensor& tensor) const;
   // The same of a tensor [n] (shared) or [b, n].
   absl::StatusOr<Matrix<double>> Numbers(std::string_view field, const v1::Tensor& tensor) const;
+  // The same of INT32 and INT64 only.
+  absl::StatusOr<Matrix<double>> Integers(std::string_view field, const v1::Tensor& tensor) const;
+  // FP32, FP16 or BF16 values of a tensor [n] or [b, n], as float32.
+  absl::StatusOr<Matrix<float>> Weights(std::string_view field, const v1::Tensor& tensor) const;
   // BOOL [b, n] or [n].
   absl::StatusOr<Matrix<uint8_t>> Flags(std::string_view field, const v1::Tensor& tensor) const;
   absl::StatusOr<Positions> ReadPositions(const v1::Positions& message) const;
@@ -91,5 +95,9 @@ absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std:
 void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message);
 void WritePrecision(const Precision& precision, v1::PrecisionAxes* axes);
 void WriteShape(const TensorShape& shape, v1::Tensor* tensor);
+// FP64, FP32 or BOOL, of two axes unless the matrix is shared.
+void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor);
+void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor);
+void WriteMatrix(const Matrix<uint8_t>& matrix, v1::Tensor* tensor);
 
 }  // namespace posenc::wire

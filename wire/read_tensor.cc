@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "posenc/kernels/convert.h"
 #include "posenc/positions.h"
 #include "wire/read.h"
 
@@ -79,6 +80,26 @@ absl::StatusOr<Matrix<double>> Reader::Numbers(std::string_view field, const v1:
   return Shaped(field, shape, std::move(values));
 }
 
+absl::StatusOr<Matrix<double>> Reader::Integers(std::string_view field, const v1::Tensor& tensor) const {
+  if (tensor.dtype() == v1::DATA_TYPE_FP32 || tensor.dtype() == v1::DATA_TYPE_FP64) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), v1::DataType_Name(tensor.dtype()),
+                           "must be INT32 or INT64");
+  }
+  return Numbers(field, tensor);
+}
+
+absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 && shape.dtype != DType::kBF16) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
+                           "must be FP32, FP16 or BF16");
+  }
+  const auto bytes = ReadAs<std::byte>(payloads, tensor);
+  std::vector<float> values(bytes.size() / SizeOf(shape.dtype));
+  Convert(shape.dtype, DType::kFP32, bytes.data(), values.data(), values.size());
+  return Shaped(field, shape, std::move(values));
+}
+
 absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::Tensor& tensor) const {
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   if (shape.dtype != DType::kBOOL) {
@@ -98,5 +119,21 @@ void WriteShape(const TensorShape& shape, v1::Tensor* tensor) {
   tensor->set_dtype(Name(shape.dtype, kDataTypes));
   tensor->mutable_shape()->Assign(shape.shape.begin(), shape.shape.end());
 }
+
+namespace {
+
+template <class T>
+void WriteValues(DType dtype, const Matrix<T>& matrix, v1::Tensor* tensor) {
+  TensorShape shape{dtype, {matrix.columns}};
+  if (!matrix.shared) shape.shape.insert(shape.shape.begin(), matrix.rows);
+  WriteShape(shape, tensor);
+  tensor->set_data(matrix.values.data(), matrix.values.size() * sizeof(T));
+}
+
+}  // namespace
+
+void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP64, matrix, tensor); }
+void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP32, matrix, tensor); }
+void WriteMatrix(const Matrix<uint8_t>& matrix, v1::Tensor* tensor) { WriteValues(DType::kBOOL, matrix, tensor); }
 
 }  // namespace posenc::wire

@@ -38,9 +38,9 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
       POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model()));
       auto layers = SelectLayer(model, reader.limits);
       if (!layers.ok()) return Within("rotary.model", layers.status());
-      if (layers->alibi) {
+      if (layers->bias) {
         return InvalidArgument("UNSUPPORTED", "rotary.model.config_json", "",
-                               "this model has ALiBi, no rotary embedding: use GenerateBias or AddBias");
+                               "this model has a bias, no rotary embedding: use GenerateBias or AddBias");
       }
       auto resolved = ResolveRotary(*layers, precision, reader.limits);
       if (!resolved.ok()) return Within("rotary.model", resolved.status());

@@ -1,6 +1,7 @@
 #include <memory>
 #include <string>
 
+#include "client/command/bias_flags.h"
 #include "client/command/deliver.h"
 #include "client/command/field_flags.h"
 #include "client/command/request_flags.h"
@@ -14,7 +15,7 @@ namespace {
 
 struct Flags {
   ModelFlags model;
-  AlibiFlags alibi;
+  BiasMethodFlags bias;
   PrecisionFlags precision;
   v1::BiasGeometry geometry;
   v1::Mask mask;
@@ -23,17 +24,18 @@ struct Flags {
 };
 
 absl::StatusOr<v1::BiasMethod> Method(const Flags& flags) {
-  v1::BiasMethod method;
-  if (flags.model.given() && flags.alibi.given()) {
-    return UsageError(FirstFlagOf(flags.alibi.Get()) + ": not together with --model, which says it");
-  }
+  const std::string first = flags.bias.First();
+  if (flags.model.given() && !first.empty()) return UsageError(first + ": not together with --model, which says it");
+  POSENC_ASSIGN_OR_RETURN(v1::BiasMethod method, flags.bias.Get());
   if (flags.model.given()) {
     POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), flags.model.Get());
     return method;
   }
   POSENC_RETURN_IF_ERROR(flags.model.CheckUnused());
-  if (!flags.alibi.given()) return UsageError("give --model config.json, or --num-heads, --slopes and --form");
-  *method.mutable_alibi() = flags.alibi.Get();
+  if (first.empty()) {
+    return UsageError(
+        "give --model config.json, or a method: --num-heads, --slopes and --form; --t5-bidirectional; ...");
+  }
   return method;
 }
 
@@ -90,14 +92,17 @@ void AddFillFlag(CLI::App& app, v1::Mask* mask) {
 }  // namespace
 
 Subcommand AddBias(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("bias", "An attention bias (ALiBi), alone or added to scores");
+  CLI::App* app = parent.add_subcommand(
+      "bias", "An attention bias (ALiBi, T5, KERPLE, Sandwich, Swin, BEiT) or a mask, alone or added to scores");
   const auto flags = std::make_shared<Flags>();
   app->add_option("--scores", flags->scores, "Adds the bias to these, FP32, FP16 or BF16, [B, H, Sq, Sk]")
       ->type_name("FILE");
   app->add_option("-o,--out", flags->out, "Where the answer goes, as \"bias\" or \"scores\"")->type_name("FILE");
   AddFieldFlags(*app, "Bias, without --scores", &flags->request,
-                {{"form", "Every cell, or one value a distance", "--bias-form"}, {"dtype", "The elements' type"}});
-  flags->alibi.Add(*app);
+                {{"form", "Every cell or one value a distance; bias or table row", "--bias-form"},
+                 {"dtype", "The elements' type"}});
+  flags->bias.Add(*app);
+  flags->bias.AddTable(*app);
   flags->model.Add(*app);
   AddFieldFlags(*app, "Geometry", &flags->geometry,
                 {{"query_length", "Sq; with --scores they say it"},
@@ -112,6 +117,9 @@ Subcommand AddBias(CLI::App& parent) {
                 {{"causal", "Hides keys after the query"},
                  {"window_left", "Hides keys more than N before the query"},
                  {"window_right", "Hides keys more than N after the query"},
+                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
+                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
+                 {"key_documents", "The same, [Sk] or [B, Sk]"},
                  {"key_valid", "BOOL [B, Sk]: padding"},
                  {"fully_masked_row", "What a query that sees no key gets"}});
   AddFillFlag(*app, &flags->mask);

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "client/command/bias_flags.h"
 #include "client/command/deliver.h"
 #include "client/command/field_flags.h"
 #include "client/command/report.h"
@@ -13,18 +14,16 @@ namespace {
 
 struct Flags {
   RotaryFlags rotary;
-  AlibiFlags alibi;
+  BiasMethodFlags bias;
   PrecisionFlags precision;
   v1::ExplainRequest request;
 };
 
 absl::Status Run(const Flags& flags, Session& session) {
   v1::ExplainRequest request = flags.request;
-  if (flags.alibi.given() && flags.rotary.given()) {
-    return UsageError("explain: either a rotary embedding (or --model) or ALiBi, not both");
-  }
-  if (flags.alibi.given()) {
-    *request.mutable_alibi() = flags.alibi.Get();
+  if (!flags.bias.First().empty()) {
+    if (flags.rotary.given()) return UsageError("explain: either a rotary embedding (or --model) or a bias, not both");
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_bias(), flags.bias.Get());
   } else {
     POSENC_ASSIGN_OR_RETURN(v1::RotarySource source, flags.rotary.Get());
     if (source.has_model()) {
@@ -49,7 +48,7 @@ Subcommand AddExplain(CLI::App& parent) {
       "explain", "What a config.json or settings mean: formula, frequencies, scaling, slopes, notes");
   const auto flags = std::make_shared<Flags>();
   flags->rotary.Add(*app);
-  flags->alibi.Add(*app);
+  flags->bias.Add(*app);
   flags->precision.Add(*app);
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to explain; required there"}});

@@ -181,4 +181,12 @@ void AddOtherFieldFlags(CLI::App& app, const std::string& group, Message* messag
   }
 }
 
+void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix, Message* message) {
+  const google::protobuf::Descriptor& type = *message->GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const std::string flag = prefix + FlagName(type.field(i)->name()).substr(1);
+    AddFieldFlag(app, group, message, *type.field(i), {type.field(i)->name().c_str(), "", flag.c_str()});
+  }
+}
+
 }  // namespace posenc::command

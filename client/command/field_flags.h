@@ -33,6 +33,10 @@ void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Me
 // forgotten here.
 void AddOtherFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message);
 
+// All of the message's fields, without help, under a prefix: "--t5" makes "--t5-num-buckets".
+void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix,
+                           google::protobuf::Message* message);
+
 // Whether a flag wrote anything into it.
 bool IsSet(const google::protobuf::Message& message);
 

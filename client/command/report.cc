@@ -191,7 +191,11 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   if (layer.layer_index_size() > 0) absl::StrAppend(&text, "layers ", Ranges(layer.layer_index()), "\n");
   Rows rows;
   if (plan.has_rotary()) AppendFields(plan.rotary(), &rows);
-  if (plan.has_alibi()) AppendFields(plan.alibi(), &rows);
+  if (plan.has_bias()) {
+    const auto* method = v1::BiasMethod::descriptor()->FindFieldByNumber(plan.bias().method_case());
+    rows.emplace_back("method", method->name());
+    AppendFields(plan.bias(), &rows);
+  }
   // The answer's own rotary_dim and pairing are among the settings.
   Rows info;
   AppendInfo(layer.info(), &info);

@@ -178,22 +178,6 @@ absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
   return precision;
 }
 
-void AlibiFlags::Add(CLI::App& app) {
-  constexpr char kGroup[] = "ALiBi, in place of --model";
-  AddFieldFlags(app, kGroup, &alibi_,
-                {{"num_heads", "All heads of the model"},
-                 {"rule", "How slopes follow from the number of heads", "--slopes"},
-                 {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
-                 {"log_slopes", "Learned logarithms of slopes, [H]"},
-                 {"form", "What is added: each model family has its own"},
-                 {"alibi_bias_max", "The exponent's range; default 8"},
-                 {"future_slopes", "For keys after the query, with --form asymmetric"},
-                 {"position_mask", "BOOL [B, Sk], with --form bloom: moves positions as left padding does"},
-                 {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon"}});
-}
-
-bool AlibiFlags::given() const { return IsSet(alibi_); }
-
 void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions) {
   constexpr char kGroup[] = "Positions";
   AddFieldFlags(app, kGroup, positions, {{"offset", "Tokens stand at N, N+1, ..."}});

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "posenc/status.h"
-#include "posenc/v1/bias.pb.h"
 #include "posenc/v1/rotary.pb.h"
 
 namespace posenc::command {
@@ -73,17 +72,6 @@ class PrecisionFlags {
 
   v1::Precision precision_;
   v1::PrecisionAxes axes_;
-};
-
-// ALiBi by its own flags.
-class AlibiFlags {
- public:
-  void Add(CLI::App& app);
-  bool given() const;
-  const v1::Alibi& Get() const { return alibi_; }
-
- private:
-  v1::Alibi alibi_;
 };
 
 // Which positions a subcommand takes.

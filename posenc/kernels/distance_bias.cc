@@ -1,5 +1,6 @@
 #include "posenc/kernels/distance_bias.h"
 
+#include <algorithm>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -12,25 +13,31 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
-// One row of the matrix. What all rows share stays in DistanceBias, and the choices in it are branches in the loop:
-// they cost little, and a loop for each combination on each target would be hundreds.
+enum class Source { kLinear, kRows, kNone };
+
+// One row of the matrix. What all rows share stays in DistanceBias, and the choices in it, but for the source, are
+// branches in the loop: they cost little, and a loop for each combination on each target would be hundreds.
 struct BiasRow {
   double query_position;
+  const float* bias;
   bool masked;
   double lowest_visible;  // bounds on the keys' mask positions
   double highest_visible;
+  double document;
   const std::byte* scores;
   std::byte* out;
 };
 
 // The bias in float32, rounded to the type that the model has it in.
-template <class D64>
-HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, double query_position,
+template <Source kSource, class D64>
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
                                                      size_t key) {
   const hn::Rebind<float, D64> d;
   const auto zero = hn::Zero(d);
+  if constexpr (kSource == Source::kRows) return hn::LoadU(d, row.bias + key);
+  if constexpr (kSource == Source::kNone) return zero;
   const auto keys = hn::LoadU(d64, work.key_positions + key);
-  const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, query_position)));
+  const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, row.query_position)));
   const auto slope = hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
   // Adding zero turns -0 into +0 and changes nothing else.
   const auto bias = hn::Add(hn::Mul(slope, distance), zero);
@@ -45,14 +52,20 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
                                                          size_t key) {
   const hn::Rebind<float, D64> d;
   const hn::RebindToUnsigned<decltype(d)> du;
-  auto flags = hn::Set(d, 1.0f);
+  const auto one = hn::Set(d64, 1.0);
+  auto shown = one;
   if (work.mask_key_positions != nullptr) {
     const auto position = hn::LoadU(d64, work.mask_key_positions + key);
     const auto hidden =
         hn::Or(hn::Lt(position, hn::Set(d64, row.lowest_visible)), hn::Gt(position, hn::Set(d64, row.highest_visible)));
-    // Masks have the width of their lanes; a number can be narrowed.
-    flags = NarrowToFloat(d64, hn::IfThenZeroElse(hidden, hn::Set(d64, 1.0)));
+    shown = hn::IfThenZeroElse(hidden, one);
   }
+  if (work.key_documents != nullptr) {
+    const auto same = hn::Eq(hn::LoadU(d64, work.key_documents + key), hn::Set(d64, row.document));
+    shown = hn::IfThenElseZero(same, shown);
+  }
+  // Masks have the width of their lanes; a number can be narrowed.
+  const auto flags = NarrowToFloat(d64, shown);
   const auto in_window = hn::Ne(flags, hn::Zero(d));
   if (work.key_valid == nullptr) return in_window;
   const auto valid = LoadBytes(hn::Rebind<uint8_t, D64>(), reinterpret_cast<const std::byte*>(work.key_valid + key));
@@ -60,17 +73,18 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
 }
 
 // Computes keys from `begin` on while they fill a vector of D64; returns the first key left.
-template <class Format, class D64>
+template <Source kSource, class Format, class D64>
 HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, size_t begin, bool& any_visible) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   const hn::Rebind<float, D64> d;
   size_t key = begin;
   for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
-    auto value = BiasLanes(work, d64, row.query_position, key);
+    auto value = BiasLanes<kSource>(work, d64, row, key);
     if (row.scores != nullptr) {
+      const auto scores = LoadLanes(format, d, row.scores + key * kElement);
       if (work.rounding == Rounding::kEachOperation) value = RoundLanes(format, d, value);
-      value = hn::Add(LoadLanes(format, d, row.scores + key * kElement), value);
+      value = kSource == Source::kNone ? scores : hn::Add(scores, value);
     }
     if (row.masked) {
       const auto visible = VisibleLanes(work, d64, row, key);
@@ -83,33 +97,43 @@ HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& ro
 }
 
 // Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
-template <class Format>
+template <Source kSource, class Format>
 void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   BiasRow row{};
-  row.masked = bounded || work.key_valid != nullptr;
+  row.masked = bounded || work.key_documents != nullptr || work.key_valid != nullptr;
   for (size_t query = begin; query < end; ++query) {
-    row.query_position = work.query_positions[query];
+    if (kSource == Source::kLinear) row.query_position = work.query_positions[query];
+    if (kSource == Source::kRows) row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
     if (work.mask_key_positions != nullptr) {
       const double position = work.mask_query_positions[query];
       row.lowest_visible = position - work.window_left;
-      row.highest_visible = work.causal ? position : position + work.window_right;
+      row.highest_visible = position + work.window_right;
+      if (work.causal) row.highest_visible = std::min(row.highest_visible, std::max(position, work.prefix_end));
     }
+    if (work.key_documents != nullptr) row.document = work.query_documents[query];
     if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
     row.out = work.out + query * row_bytes;
     bool any_visible = false;
-    const size_t key = BiasWhole<Format>(work, hn::ScalableTag<double>(), row, 0, any_visible);
-    BiasWhole<Format>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
+    const size_t key = BiasWhole<kSource, Format>(work, hn::ScalableTag<double>(), row, 0, any_visible);
+    BiasWhole<kSource, Format>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
     if (row.masked && !any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
   }
 }
 
+template <class Format>
+void BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
+  if (work.key_positions != nullptr) return BiasRows<Source::kLinear, Format>(work, begin, end);
+  if (work.bias != nullptr) return BiasRows<Source::kRows, Format>(work, begin, end);
+  return BiasRows<Source::kNone, Format>(work, begin, end);
+}
+
 void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
   switch (work.dtype) {
-    case DType::kFP32: return BiasRows<Float32>(work, begin, end);
-    case DType::kFP16: return BiasRows<Float16>(work, begin, end);
-    case DType::kBF16: return BiasRows<BFloat16>(work, begin, end);
+    case DType::kFP32: return BiasFrom<Float32>(work, begin, end);
+    case DType::kFP16: return BiasFrom<Float16>(work, begin, end);
+    case DType::kBF16: return BiasFrom<BFloat16>(work, begin, end);
     default: HWY_ABORT("DistanceBias: elements are neither FP32, FP16 nor BF16");
   }
 }

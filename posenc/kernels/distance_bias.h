@@ -1,4 +1,5 @@
-// Primitive: a bias that is linear in the distance, with a mask, written as a matrix or added to given scores (ALiBi).
+// Primitive: a bias with a mask, written as a matrix or added to given scores. It is linear in the distance (ALiBi), or
+// comes as rows of float32 values (all else), or there is none.
 //
 // For one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in float32:
 //
@@ -6,7 +7,8 @@
 //   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0; a zero is +0
 //
 // So the bias at distance 0 is +0 whatever the slope's sign, and a score of -0 plus that is +0, as IEEE adds. A bias
-// that is not zero in float32 but rounds to zero in bias_dtype or dtype keeps its sign.
+// that is not zero in float32 but rounds to zero in bias_dtype or dtype keeps its sign. Without a bias a score stays as
+// it is.
 //
 // A cell that the mask hides holds `fill` instead, by one select, never by adding two minima.
 #pragma once
@@ -27,19 +29,29 @@ struct DistanceBias {
   Rounding rounding;  // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
   size_t queries;     // Sq
   size_t keys;        // Sk
-  const double* query_positions;    // [Sq] for the distance; finite, as all positions
-  const double* key_positions;      // [Sk] for the distance
-  float past_slope;                 // finite
-  float future_slope;               // finite
-  DType bias_dtype = DType::kFP32;  // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
+
+  // Linear in the distance, where key_positions is there.
+  const double* query_positions = nullptr;  // [Sq] for the distance; finite, as all positions
+  const double* key_positions = nullptr;    // [Sk] for the distance
+  float past_slope = 0;                     // finite
+  float future_slope = 0;                   // finite
+  DType bias_dtype = DType::kFP32;          // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
+
+  // Else given, where it is there: the bias of cell (i, j) is bias[i * bias_stride + j], without a NaN. With a stride
+  // of -1 rows are shifted slices of one list: a value a distance, consecutive positions.
+  const float* bias = nullptr;
+  ptrdiff_t bias_stride = 0;
 
   // The mask compares positions of its own (BLOOM moves keys for the distance only), in any order, with bounds computed
   // in float64. Both null: causal and windows unused.
   const double* mask_query_positions = nullptr;  // [Sq]
   const double* mask_key_positions = nullptr;    // [Sk]
-  bool causal = false;                           // hides keys above the query
+  bool causal = false;                           // hides keys above both the query and prefix_end
+  double prefix_end = -kUnlimited;               // of a prefix that every query sees
   double window_left = kUnlimited;               // hides keys below query - window_left; at least 0
   double window_right = kUnlimited;              // hides keys above query + window_right; at least 0
+  const double* query_documents = nullptr;       // [Sq]: hides keys of other documents; both null: one document
+  const double* key_documents = nullptr;         // [Sk]
   const uint8_t* key_valid = nullptr;            // [Sk], 0 hides the key; null: all valid
   float fill = 0;                                // rounded to dtype: the lowest float32 is an infinity in the others
   bool zero_fully_masked_rows = false;           // a row with no visible key holds +0 (with scores too) instead of fill

@@ -10,70 +10,66 @@
 namespace posenc {
 namespace {
 
-// BLOOM's chain: a base rounded to the tensor's type, then its powers. `c` slopes of exponents step, 2 step, ...
+// One slope a head, by the rule.
 template <class A>
-void AppendPowers(double bias_max, int64_t c, int64_t first, int64_t step, int64_t count,
-                  std::vector<typename A::Element>& slopes) {
+class RuleFormula {
   using S = typename A::Scalar;
   using E = typename A::Element;
-  const E base(Pow(S(2.0), S(0.0) - S(bias_max) / S(static_cast<double>(c))));
-  for (int64_t n = 0; n < count; ++n) slopes.push_back(Pow(base, E(static_cast<double>(first + n * step))));
-}
 
-// For H no power of two: the slopes of the power of two c below, then every other one of 2c.
-template <class A>
-Values<A> PowerOfTwoFormula(const AlibiSettings& settings) {
-  const int64_t c = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(settings.num_heads)));
-  Values<A> values;
-  AppendPowers<A>(*settings.alibi_bias_max, c, 1, 1, c, values.list);
-  AppendPowers<A>(*settings.alibi_bias_max, 2 * c, 1, 2, settings.num_heads - c, values.list);
-  return values;
-}
+ public:
+  explicit RuleFormula(const AlibiSettings& s)
+      : rule_(std::get<AlibiSlopeRule>(s.slopes)),
+        heads_(s.num_heads),
+        base_(Base(s, rule_ == AlibiSlopeRule::kGeometric ? heads_ : Below())),
+        extra_base_(Base(s, 2 * Below())),
+        step_(S(*s.alibi_bias_max) / S(static_cast<double>(Above()))) {}
 
-template <class A>
-Values<A> GeometricFormula(const AlibiSettings& settings) {
-  Values<A> values;
-  AppendPowers<A>(*settings.alibi_bias_max, settings.num_heads, 1, 1, settings.num_heads, values.list);
-  return values;
-}
-
-// MPT's chain, for the power of two c >= H: 1 / 2^(n * (bias_max/c)), n = 2, 4, ... c, then 1, 3, ...
-template <class A>
-Values<A> MptFormula(const AlibiSettings& settings) {
-  using S = typename A::Scalar;
-  using E = typename A::Element;
-  const int64_t heads = settings.num_heads;
-  const int64_t c = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(heads)));
-  const E step(S(*settings.alibi_bias_max) / S(static_cast<double>(c)));
-  Values<A> values;
-  for (int64_t h = 0; h < heads; ++h) {
-    const int64_t n = heads == c ? h + 1 : h < c / 2 ? 2 * (h + 1) : 2 * (h - c / 2) + 1;
-    values.list.push_back(E(1.0) / Pow(E(2.0), E(static_cast<double>(n)) * step));
-  }
-  return values;
-}
-
-template <class A>
-Values<A> ExpFormula(const std::vector<double>& log_slopes) {
-  using E = typename A::Element;
-  Values<A> values;
-  for (double x : log_slopes) values.list.push_back(Exp(E(x)));
-  return values;
-}
-
-constexpr int kFloat32Digits = 24;
-
-std::vector<double> RuleSlopes(Frequencies arithmetic, AlibiSlopeRule rule, const AlibiSettings& settings) {
-  const auto formula = [&](auto a) {
-    using A = decltype(a);
-    switch (rule) {
-      case AlibiSlopeRule::kPowerOfTwo: return PowerOfTwoFormula<A>(settings);
-      case AlibiSlopeRule::kGeometric: return GeometricFormula<A>(settings);
-      case AlibiSlopeRule::kMpt: return MptFormula<A>(settings);
+  std::vector<E> operator()(int64_t head) const {
+    switch (rule_) {
+      case AlibiSlopeRule::kGeometric: return {Power(base_, head + 1)};
+      case AlibiSlopeRule::kPowerOfTwo:
+        // For H no power of two: the slopes of the power of two c below, then every other one of 2c.
+        return {head < Below() ? Power(base_, head + 1) : Power(extra_base_, 2 * (head - Below()) + 1)};
+      case AlibiSlopeRule::kMpt: {
+        // MPT's chain, for the power of two c >= H: 1 / 2^(n * (bias_max/c)), n = 2, 4, ... c, then 1, 3, ...
+        const int64_t c = Above(), n = heads_ == c ? head + 1 : head < c / 2 ? 2 * (head + 1) : 2 * (head - c / 2) + 1;
+        return {E(1.0) / Pow(E(2.0), E(static_cast<double>(n)) * step_)};
+      }
     }
     __builtin_unreachable();
-  };
-  return Evaluate(arithmetic, formula, kFloat32Digits).list;
+  }
+
+ private:
+  // BLOOM's chain: a base rounded to the tensor's type, then its powers.
+  static E Base(const AlibiSettings& s, int64_t c) {
+    return E(Pow(S(2.0), S(0.0) - S(*s.alibi_bias_max) / S(static_cast<double>(c))));
+  }
+  static E Power(const E& base, int64_t n) { return Pow(base, E(static_cast<double>(n))); }
+  int64_t Below() const { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads_))); }
+  int64_t Above() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(heads_))); }
+
+  AlibiSlopeRule rule_;
+  int64_t heads_;
+  E base_, extra_base_, step_;
+};
+
+// One learned slope a head.
+template <class A>
+class ExpFormula {
+ public:
+  explicit ExpFormula(const std::vector<double>& log_slopes) : log_slopes_(log_slopes) {}
+  std::vector<typename A::Element> operator()(int64_t head) const {
+    return {Exp(typename A::Element(log_slopes_[head]))};
+  }
+
+ private:
+  const std::vector<double>& log_slopes_;
+};
+
+template <template <class> class Formula, class Settings>
+Matrix<double> Slopes(Frequencies arithmetic, const Settings& settings, int64_t heads) {
+  const std::vector<float> slopes = EvaluateFloats<Formula>(arithmetic, settings, 0, heads);
+  return {{slopes.begin(), slopes.end()}, 1, heads, true};
 }
 
 absl::Status CheckHeads(std::string_view name, const Matrix<double>& m, int64_t heads, bool batched) {
@@ -141,12 +137,9 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
 }
 
 Matrix<double> AlibiSlopes(Frequencies arithmetic, const AlibiSettings& s) {
-  if (const auto* rule = std::get_if<AlibiSlopeRule>(&s.slopes)) {
-    return {RuleSlopes(arithmetic, *rule, s), 1, s.num_heads, true};
-  }
+  if (std::holds_alternative<AlibiSlopeRule>(s.slopes)) return Slopes<RuleFormula>(arithmetic, s, s.num_heads);
   if (const auto* logs = std::get_if<LogSlopes>(&s.slopes)) {
-    const auto formula = [&](auto a) { return ExpFormula<decltype(a)>(logs->log_slopes.values); };
-    return {Evaluate(arithmetic, formula, kFloat32Digits).list, 1, s.num_heads, true};
+    return Slopes<ExpFormula>(arithmetic, logs->log_slopes.values, s.num_heads);
   }
   Matrix<double> slopes = std::get<GivenSlopes>(s.slopes).slopes;
   for (double& slope : slopes.values) slope = static_cast<float>(slope);

@@ -49,7 +49,12 @@ std::vector<MethodFamily> MethodFamilies() {
       {"grid", {"mae", "diffusers", "big_vision"}},
       {"fourier", {"given_frequencies"}},
       {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
-      {"mask", {"causal", "window", "key_valid"}},
+      {"t5", {"bidirectional", "causal"}},
+      {"kerple", {"log", "power"}},
+      {"sandwich", {"paper", "snippet"}},
+      {"swin", {"v1", "v2"}},
+      {"beit", {"plain", "transformers"}},
+      {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
   };
 }
 

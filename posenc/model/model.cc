@@ -9,6 +9,7 @@
 #include "posenc/model/part.h"
 #include "posenc/model/part_alibi.h"
 #include "posenc/model/part_rotary.h"
+#include "posenc/model/part_t5.h"
 #include "posenc/model/rope_block.h"
 #include "posenc/status.h"
 
@@ -19,6 +20,11 @@ constexpr int64_t kMaxLayers = 100000;
 constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 absl::StatusOr<ConfigObject> SelectComponent(const nlohmann::json& file, const std::string& component) {
   const ConfigObject whole("", file);
+  if (component == "encoder" || component == "decoder") {  // of a T5, whose file does not say
+    POSENC_ASSIGN_OR_RETURN(const auto name, whole.String("model_type"));
+    const ModelType* type = name ? FindModelType(*name) : nullptr;
+    if (type != nullptr && type->t5) return whole;
+  }
   POSENC_ASSIGN_OR_RETURN(const auto text, whole.Object("text_config"));
   if (!component.empty() && component != "text") {
     return InvalidArgument(
@@ -169,8 +175,12 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   common.precision = part.type.precision;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   POSENC_ASSIGN_OR_RETURN(const bool has_alibi, HasAlibi(part));
-  if (has_alibi) {
-    POSENC_ASSIGN_OR_RETURN(common.alibi, AlibiOf(part));
+  if (has_alibi || part.type.t5) {
+    if (has_alibi) {
+      POSENC_ASSIGN_OR_RETURN(common.bias, AlibiOf(part));
+    } else {
+      POSENC_ASSIGN_OR_RETURN(common.bias, T5Of(part, source.component));
+    }
     common.notes = std::move(part.notes);
     return std::vector<ModelLayers>{std::move(common)};
   }

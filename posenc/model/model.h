@@ -22,12 +22,12 @@ struct ModelSource {
   std::optional<Pairing> output_pairing;
 };
 
-// Layers that share their settings. At most one of rotary and alibi is there; neither: no positional encoding.
+// Layers that share their settings. At most one of rotary and bias is there; neither: no positional encoding.
 struct ModelLayers {
   std::vector<uint32_t> layer_index;  // empty where the file does not say how many layers there are
   std::string layer_type;             // empty where all layers are the same
   std::optional<RotarySettings> rotary;
-  std::optional<AlibiSettings> alibi;
+  std::optional<decltype(BiasMethod::settings)> bias;
   Precision precision;          // the model class's own
   bool scales_softmax = false;  // see ModelType
   std::vector<Note> notes;

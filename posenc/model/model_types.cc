@@ -39,6 +39,7 @@ std::vector<ModelType> MakeModelTypes() {
   };
   const auto float32 = [](ModelType& t) { t.precision = kF32Precision; };
   const auto alibi = [](ModelType& t) { t.alibi = ModelAlibi::kFalcon; };
+  const auto t5 = [](ModelType& t) { t.t5 = true; };
   return {
       LikeLlama("llama"),
       LikeLlama("mistral"),
@@ -131,6 +132,10 @@ std::vector<ModelType> MakeModelTypes() {
       With(LikeLlama("bloom"), [](ModelType& t) { t.alibi = ModelAlibi::kBloom; }),
       With(LikeLlama("mpt"), [](ModelType& t) { t.alibi = ModelAlibi::kMpt; }),
       With(LikeLlama("falcon"), alibi),
+      With(LikeLlama("t5"), t5),
+      With(LikeLlama("mt5"), t5),
+      With(LikeLlama("umt5"), t5),
+      With(LikeLlama("switch_transformers"), t5),
   };
 }
 

@@ -51,6 +51,7 @@ struct ModelType {
   bool reads_interleave = false;  // rope_interleave false: q and k come half-split
   bool scales_softmax = false;    // multiplies the softmax scale by m(s, mscale_all_dim)^2
   ModelAlibi alibi = ModelAlibi::kNone;
+  bool t5 = false;  // T5's buckets
 };
 
 const std::vector<ModelType>& ModelTypes();

@@ -17,6 +17,7 @@ from alibi_biases import alibi_file
 from eager_apply import deepseek_v3_file, eager_apply_file
 from embeddings import embeddings_file
 from golden_json import write
+from relative_biases import relative_biases_file
 from rotary_tables import rotary_file, uses_rotary
 from several_axes import several_axes_file
 
@@ -45,6 +46,7 @@ def main():
     write(RECORDED / "eager_apply.json", eager_apply_file())
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
+    write(RECORDED / "relative_biases.json", relative_biases_file())
     write(RECORDED / "embeddings.json", embeddings_file())
     write(RECORDED / "several_axes.json", several_axes_file())
 

@@ -68,7 +68,7 @@ def rotary_file(config_path):
 
 
 def uses_rotary(config_path):
-    return json.loads(config_path.read_text())["model_type"] not in ("bloom", "mpt", "falcon")
+    return json.loads(config_path.read_text())["model_type"] not in ("bloom", "mpt", "falcon", "t5")
 
 
 def rotary_class(config):

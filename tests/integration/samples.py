@@ -134,8 +134,8 @@ def rich_requests():
     by_model = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(
         config_json=b'{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}'))
 
-    of_alibi = service_pb2.ExplainRequest(alibi=alibi())
-    of_alibi.alibi.given.CopyFrom(tensor([1, 2, 3, 4], FP32))
+    of_alibi = service_pb2.ExplainRequest(bias=bias_pb2.BiasMethod(alibi=alibi()))
+    of_alibi.bias.alibi.given.CopyFrom(tensor([1, 2, 3, 4], FP32))
 
     masked = bias(alibi_form=bias_pb2.ALIBI_FORM_ASYMMETRIC)
     masked.method.alibi.future_slopes.CopyFrom(tensor([1, 2, 3, 4], FP64))
@@ -149,6 +149,28 @@ def rich_requests():
     added = service_pb2.AddBiasRequest(method=masked.method, mask=masked.mask,
                                        scores=tensor(numpy.zeros((1, 4, 3, 3)), FP32))
     added.geometry.query_offsets.offset.append(0)
+
+    bucketed = bias()
+    bucketed.method.CopyFrom(bias_pb2.BiasMethod(
+        t5=bias_pb2.T5Bias(bidirectional=True), table=tensor(numpy.zeros((32, 4)), FP32),
+        table_layout=bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS))
+    network = service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(swin_v2=bias_pb2.SwinV2Bias(
+            window_height=2, window_width=2, hidden_weight=tensor(numpy.ones((3, 2)), FP32),
+            hidden_bias=tensor(numpy.ones(3), FP32), output_weight=tensor(numpy.ones((4, 3)), FP32))),
+        form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
+    methods = [bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
+               bias_pb2.BiasMethod(sandwich=bias_pb2.Sandwich(
+                   convention=bias_pb2.SANDWICH_CONVENTION_PAPER, num_heads=2)),
+               bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=2, window_width=2)),
+               bias_pb2.BiasMethod(beit=bias_pb2.BeitBias(window_height=2, window_width=2, table=bias_pb2.BEIT_TABLE_PLAIN))]
+    others = [("Explain", service_pb2.ExplainRequest(bias=method)) for method in methods]
+    prefixed = bias()
+    prefixed.method.nope.SetInParent()
+    prefixed.mask.CopyFrom(causal_mask())
+    prefixed.mask.prefix_length.append(1)
+    prefixed.mask.query_documents.CopyFrom(tensor([0, 0, 1], INT32))
+    prefixed.mask.key_documents.CopyFrom(tensor([0, 0, 1], INT32))
 
     padded = embedding(convention=embedding_pb2.SINUSOIDAL_CONVENTION_FAIRSEQ)
     padded.ClearField("positions")
@@ -173,4 +195,5 @@ def rich_requests():
         ("StreamTable", tiled), ("GenerateEmbedding", padded),
         ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
         ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
+        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), *others,
     ]

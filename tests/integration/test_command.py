@@ -57,6 +57,14 @@ def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posen
         "table": ("table", *SETTINGS, "--offset", "7", "--count", "1000", "--dtype", "fp32", "--form", "half-width"),
         "embedding": ("embedding", "--convention", "interleaved", "--dim", "8", "--offset", "0", "--count", "100",
                       "--dtype", "fp32"),
+        "buckets": ("bias", "--t5-bidirectional", "true", "--query-length", "9", "--key-length", "9", "--bias-form",
+                    "index", "--dtype", "int32"),
+        "kerple": ("bias", "--kerple-kernel", "log", "--kerple-a", "1,2", "--kerple-p", "0.5,0.25", "--query-length",
+                   "9", "--key-length", "9", "--bias-form", "dense", "--dtype", "bf16" if kind == "safetensors" else "fp16",
+                   "--causal", "--prefix-length", "3", "--fill", "-inf", "--fully-masked-row", "fill"),
+        "mask": ("bias", "--nope", "--query-length", "4", "--key-length", "4", "--bias-form", "dense", "--dtype", "fp32",
+                 "--query-documents", "0,0,1,1", "--key-documents", "0,0,1,1", "--fill", "lowest", "--fully-masked-row",
+                 "zeros"),
         "timestep": ("embedding", "--timestep-dim", "9", "--positions", "0.5,17", "--dtype", "fp64"),
         "grid": ("embedding", "--grid-convention", "diffusers", "--grid-dim", "16", "--grid-height", "2",
                  "--grid-width", "3", "--grid-frames", "2", "--dtype", "fp16"),
@@ -136,6 +144,8 @@ def test_the_server_may_come_from_the_environment(posenc, address):
     (("table", *SETTINGS, "--offset", "zero", "--count", "1"), "zero"),
     (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp32"), "--json"),
     (("explain",), "--model"),
+    (("bias", "--num-heads", "4", "--nope", "-o", "b.npy"), "a bias has one method"),
+    (("bias", "--swin-window-height", "4", "--model", "m.json", "-o", "b.npy"), "--swin-window-height"),
     (("bias", "--num-heads", "4", "--model", "m.json", "-o", "b.npy"), "--num-heads"),
 ])
 def test_a_wrong_command_line_is_named_with_the_way_to_help(posenc, arguments, said):

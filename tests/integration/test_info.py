@@ -41,7 +41,7 @@ def test_limits_are_those_of_the_flags(start_server):
     from client import Client
     limits = {"max_request_bytes": 65536, "max_output_bytes": 131072, "max_in_flight_bytes": 1048576,
               "max_in_flight_requests": 7, "max_tensor_rank": 5, "max_rotary_dim": 256, "max_heads": 32,
-              "max_config_json_bytes": 4096, "max_sequences": 9}
+              "max_config_json_bytes": 4096, "max_sequences": 9, "max_bias_values": 10}
     flags = [part for name, value in limits.items() for part in ("--" + name.replace("_", "-"), str(value))]
     with Client(start_server(*flags).port) as client:
         answer = client.info().limits

@@ -8,10 +8,11 @@ namespace posenc::reference {
 
 inline bool IsVisible(const DistanceBias& work, size_t query, size_t key) {
   if (work.key_valid != nullptr && work.key_valid[key] == 0) return false;
+  if (work.key_documents != nullptr && work.key_documents[key] != work.query_documents[query]) return false;
   if (work.mask_key_positions == nullptr) return true;
   const double i = work.mask_query_positions[query];
   const double j = work.mask_key_positions[key];
-  if (work.causal && j > i) return false;
+  if (work.causal && j > i && j > work.prefix_end) return false;
   return i - work.window_left <= j && j <= i + work.window_right;
 }
 
@@ -27,14 +28,21 @@ inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
       } else if (!IsVisible(work, i, j)) {
         value = work.fill;
       } else {
-        const float distance = static_cast<float>(work.key_positions[j] - work.query_positions[i]);
-        float bias = (distance > 0 ? work.future_slope : work.past_slope) * distance;
-        if (bias == 0) bias = 0;  // -0 too
-        bias = static_cast<float>(Round(work.bias_dtype, bias));
+        const bool linear = work.key_positions != nullptr && work.bias == nullptr;
+        float bias = 0;
+        if (work.bias != nullptr) {
+          bias = work.bias[static_cast<ptrdiff_t>(i) * work.bias_stride + static_cast<ptrdiff_t>(j)];
+        } else if (linear) {
+          const float distance = static_cast<float>(work.key_positions[j] - work.query_positions[i]);
+          bias = (distance > 0 ? work.future_slope : work.past_slope) * distance;
+          if (bias == 0) bias = 0;  // -0 too
+          bias = static_cast<float>(Round(work.bias_dtype, bias));
+        }
         value = bias;
         if (work.scores != nullptr) {
           if (work.rounding == Rounding::kEachOperation) bias = static_cast<float>(Round(work.dtype, bias));
-          value = static_cast<float>(Decode(work.dtype, work.scores + cell)) + bias;
+          const auto score = static_cast<float>(Decode(work.dtype, work.scores + cell));
+          value = linear || work.bias != nullptr ? score + bias : score;
         }
       }
       Encode(work.dtype, value, work.out + cell);

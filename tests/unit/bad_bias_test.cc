@@ -188,6 +188,285 @@ const Case<B> kMasks[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Masks, BadBias, testing::ValuesIn(kMasks));
 
+v1::BiasMethod& Method(B& r) { return *r.mutable_method(); }
+v1::Tensor Weights(std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return MakeTensor(DType::kFP32, std::move(shape), std::vector<double>(count, 0.5));
+}
+
+// Valid requests of the other methods, to be spoilt.
+B OfT5() {
+  B r = ValidBias();
+  Method(r).mutable_t5()->set_bidirectional(true);
+  *Method(r).mutable_table() = Weights({32, 2});
+  Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  return r;
+}
+B OfKerple() {
+  B r = ValidBias();
+  Method(r).mutable_kerple()->set_kernel(v1::KERPLE_KERNEL_LOG);
+  for (double x : {1.0, 2.0}) Method(r).mutable_kerple()->add_a(x), Method(r).mutable_kerple()->add_p(x);
+  return r;
+}
+B OfSandwich() {
+  B r = ValidBias();
+  Method(r).mutable_sandwich()->set_convention(v1::SANDWICH_CONVENTION_PAPER);
+  Method(r).mutable_sandwich()->set_num_heads(2);
+  return r;
+}
+B OfSwin() {
+  B r = ValidBias();
+  r.clear_geometry();
+  Method(r).mutable_swin()->set_window_height(2);
+  Method(r).mutable_swin()->set_window_width(3);
+  *Method(r).mutable_table() = Weights({15, 2});
+  Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  return r;
+}
+B OfBeit() {
+  B r = OfSwin();
+  Method(r).mutable_beit()->set_window_height(2);
+  Method(r).mutable_beit()->set_window_width(3);
+  Method(r).mutable_beit()->set_table(v1::BEIT_TABLE_PLAIN);
+  *Method(r).mutable_table() = Weights({18, 2});
+  return r;
+}
+B OfSwinV2() {
+  B r = ValidBias();
+  r.clear_geometry();
+  v1::SwinV2Bias& swin = *Method(r).mutable_swin_v2();
+  swin.set_window_height(2);
+  swin.set_window_width(3);
+  *swin.mutable_hidden_weight() = Weights({4, 2});
+  *swin.mutable_hidden_bias() = Weights({4});
+  *swin.mutable_output_weight() = Weights({2, 4});
+  return r;
+}
+B OfNope() {
+  B r = ValidBias();
+  Method(r).mutable_nope();
+  return r;
+}
+
+struct MethodCase {
+  B (*valid)();
+  Case<B> bad;
+  friend void PrintTo(const MethodCase& c, std::ostream* out) { *out << c.bad.what; }
+};
+
+class BadMethod : public testing::TestWithParam<MethodCase> {};
+
+TEST_P(BadMethod, IsRefused) {
+  B request = GetParam().valid();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().bad.change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().bad.reason, GetParam().bad.field));
+}
+
+v1::T5Bias& T5(B& r) { return *Method(r).mutable_t5(); }
+v1::SwinV2Bias& V2(B& r) { return *Method(r).mutable_swin_v2(); }
+void Index(B& r) {
+  r.clear_mask();
+  r.set_form(v1::BIAS_FORM_INDEX);
+  r.set_dtype(v1::DATA_TYPE_INT32);
+}
+
+const MethodCase kMethods[] = {
+    {OfT5, {"no direction", [](B& r) { T5(r).clear_bidirectional(); }, "MISSING", "t5.bidirectional"}},
+    {OfT5, {"3 buckets divide by zero", [](B& r) { T5(r).set_num_buckets(3); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5,
+     {"1 causal bucket", [](B& r) { T5(r).set_num_buckets(1), T5(r).set_bidirectional(false); }, "OUT_OF_RANGE",
+      "t5.num_buckets"}},
+    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(8193); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5,
+     {"distance within the exact ones", [](B& r) { T5(r).set_max_distance(8); }, "OUT_OF_RANGE", "t5.max_distance"}},
+    {OfT5, {"no table", [](B& r) { Method(r).clear_table(), Method(r).clear_table_layout(); }, "MISSING", "table"}},
+    {OfT5, {"no layout", [](B& r) { Method(r).clear_table_layout(); }, "MISSING", "method.table_layout"}},
+    {OfT5, {"a layout without a table", [](B& r) { Method(r).clear_table(); }, "NOT_READ", "method.table_layout"}},
+    {OfT5,
+     {"the other layout", [](B& r) { Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS); }, "MISMATCH",
+      "table.shape"}},
+    {OfT5,
+     {"a table of other buckets",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({31, 2});
+      },
+      "MISMATCH", "table.shape"}},
+    {OfT5,
+     {"a table without heads",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({32, 0});
+      },
+      "OUT_OF_RANGE", "table.shape"}},
+    {OfT5,
+     {"a flat table", [](B& r) { *Method(r).mutable_table() = Weights({64}); }, "MISMATCH", "method.table.shape"}},
+    {OfT5,
+     {"a table of float64",
+      [](B& r) {
+        *Method(r).mutable_table() = Doubles({32, 2}, std::vector<double>(64));
+      },
+      "UNSUPPORTED", "method.table.dtype"}},
+    {OfT5,
+     {"an infinite value",
+      [](B& r) {
+        *Method(r).mutable_table() = MakeTensor(DType::kFP16, {32, 2}, std::vector<double>(64, INFINITY));
+      },
+      "OUT_OF_RANGE", "table"}},
+    {OfT5,
+     {"half a distance",
+      [](B& r) {
+        *G(r).mutable_query_positions() = Doubles({3}, {0, 1.5, 2});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions[1]"}},
+    {OfT5,
+     {"distances of 2^31",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 2147483648});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions"}},
+    {OfT5, {"an index of floats", [](B& r) { Index(r), r.set_dtype(v1::DATA_TYPE_FP32); }, "UNSUPPORTED", "dtype"}},
+    {OfT5,
+     {"a masked index",
+      [](B& r) {
+        const v1::Mask mask = r.mask();
+        Index(r), *r.mutable_mask() = mask;
+      },
+      "NOT_READ", "mask"}},
+    {OfT5, {"an index of a head", [](B& r) { Index(r), G(r).set_head_start(0); }, "NOT_READ", "geometry.head_start"}},
+    {OfKerple,
+     {"no kernel", [](B& r) { Method(r).mutable_kerple()->clear_kernel(); }, "MISSING", "method.kerple.kernel"}},
+    {OfKerple, {"no heads", [](B& r) { Method(r).mutable_kerple()->clear_a(); }, "OUT_OF_RANGE", "kerple.a"}},
+    {OfKerple,
+     {"p of fewer heads", [](B& r) { Method(r).mutable_kerple()->mutable_p()->Truncate(1); }, "MISMATCH", "kerple.p"}},
+    {OfKerple, {"NaN", [](B& r) { Method(r).mutable_kerple()->set_a(1, NAN); }, "OUT_OF_RANGE", "kerple.a[1]"}},
+    {OfKerple,
+     {"infinite in float32", [](B& r) { Method(r).mutable_kerple()->set_p(0, 1e39); }, "OUT_OF_RANGE", "kerple.p[0]"}},
+    {OfKerple,
+     {"a table",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({32, 2});
+        Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+      },
+      "NOT_READ", "table"}},
+    {OfKerple, {"an index", [](B& r) { Index(r); }, "CONFLICT", "form"}},
+    {OfKerple,
+     {"half a distance",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 2.5});
+      },
+      "OUT_OF_RANGE", "geometry.key_positions[2]"}},
+    {OfSandwich,
+     {"no convention", [](B& r) { Method(r).mutable_sandwich()->clear_convention(); }, "MISSING",
+      "method.sandwich.convention"}},
+    {OfSandwich,
+     {"no heads", [](B& r) { Method(r).mutable_sandwich()->set_num_heads(0); }, "OUT_OF_RANGE", "sandwich.num_heads"}},
+    {OfSandwich, {"odd dim", [](B& r) { Method(r).mutable_sandwich()->set_dim(7); }, "OUT_OF_RANGE", "sandwich.dim"}},
+    {OfSandwich,
+     {"a distance beyond 2^20",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1048579});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions"}},
+    {OfSandwich, {"base 0", [](B& r) { Method(r).mutable_sandwich()->set_base(0); }, "OUT_OF_RANGE", "sandwich.base"}},
+    {OfSwin,
+     {"no window", [](B& r) { Method(r).mutable_swin()->clear_window_width(); }, "OUT_OF_RANGE", "swin.window_width"}},
+    {OfSwin,
+     {"a table of another window", [](B& r) { Method(r).mutable_swin()->set_window_width(2); }, "MISMATCH",
+      "table.shape"}},
+    {OfSwin,
+     {"lengths of another window", [](B& r) { G(r).set_query_length(5); }, "MISMATCH", "geometry.query_length"}},
+    {OfSwin, {"positions", [](B& r) { G(r).set_query_offset(0); }, "NOT_READ", "geometry.query"}},
+    {OfSwin, {"compact", [](B& r) { r.clear_mask(), r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"}},
+    {OfBeit,
+     {"Swin's table",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({15, 2});
+      },
+      "MISMATCH", "table.shape"}},
+    {OfBeit,
+     {"not which table", [](B& r) { Method(r).mutable_beit()->clear_table(); }, "MISSING", "method.beit.table"}},
+    {OfSwinV2,
+     {"a window one token high", [](B& r) { V2(r).set_window_height(1); }, "OUT_OF_RANGE", "swin_v2.window_height"}},
+    {OfSwinV2,
+     {"a pretrained window one token wide",
+      [](B& r) { V2(r).set_pretrained_window_height(8), V2(r).set_pretrained_window_width(1); }, "OUT_OF_RANGE",
+      "swin_v2.pretrained_window_width"}},
+    {OfSwinV2,
+     {"half a pretrained window", [](B& r) { V2(r).set_pretrained_window_height(8); }, "MISSING",
+      "method.swin_v2.pretrained_window_width"}},
+    {OfSwinV2,
+     {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING", "swin_v2.hidden_bias"}},
+    {OfSwinV2,
+     {"weights of another shape",
+      [](B& r) {
+        *V2(r).mutable_hidden_weight() = Weights({2, 4});
+      },
+      "MISMATCH", "swin_v2.hidden_weight.shape"}},
+    {OfSwinV2,
+     {"output of another layer",
+      [](B& r) {
+        *V2(r).mutable_output_weight() = Weights({4, 2});
+      },
+      "MISMATCH", "swin_v2.output_weight.shape"}},
+    {OfNope, {"no heads", [](B& r) { Method(r).mutable_nope()->set_num_heads(0); }, "OUT_OF_RANGE", "nope.num_heads"}},
+    {OfNope,
+     {"documents of one side",
+      [](B& r) {
+        *M(r).mutable_key_documents() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 0, 1});
+      },
+      "MISSING", "mask.query_documents"}},
+    {OfNope,
+     {"documents as floats",
+      [](B& r) {
+        *M(r).mutable_key_documents() = Doubles({3}, {0, 0, 1});
+      },
+      "UNSUPPORTED", "mask.key_documents.dtype"}},
+    {OfNope,
+     {"documents of another length",
+      [](B& r) {
+        *M(r).mutable_key_documents() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 0, 1});
+        *M(r).mutable_query_documents() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 0});
+      },
+      "MISMATCH", "mask.query_documents.shape"}},
+    {OfNope, {"a prefix that is not read", [](B& r) { M(r).add_prefix_length(1); }, "NOT_READ", "mask.prefix_length"}},
+    {OfNope,
+     {"a negative prefix", [](B& r) { M(r).set_causal(true), M(r).add_prefix_length(-1); }, "OUT_OF_RANGE",
+      "mask.prefix_length[0]"}},
+};
+INSTANTIATE_TEST_SUITE_P(Methods, BadMethod, testing::ValuesIn(kMethods));
+
+// What would take too long is refused before it begins.
+TEST(BadMethod, AskingForTooManyValues) {
+  const auto too_large = [](const B& request, const Limits& limits, const char* field) {
+    EXPECT_THAT(Call(request, limits), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", field));
+  };
+  Limits limits;
+  limits.max_bias_values = 9;  // 5 distances of 2 heads
+  too_large(OfKerple(), limits, "geometry");
+  too_large(OfT5(), limits, "geometry");
+  limits.max_bias_values = 10;
+  EXPECT_THAT(Call(OfKerple(), limits), IsOk());
+  EXPECT_THAT(Call(OfT5(), limits), IsOk());
+  limits.max_bias_values = 5 * 2 + 3 * 3 * 64 - 1;  // 64 cosines for each of the distances 0, 1, 2
+  too_large(OfSandwich(), limits, "geometry");
+  ++limits.max_bias_values;
+  EXPECT_THAT(Call(OfSandwich(), limits), IsOk());
+  limits.max_bias_values = 14;  // displacements
+  too_large(OfSwin(), limits, "swin.window_height");
+  B network = OfSwinV2();
+  *V2(network).mutable_hidden_weight() = Weights({512, 2});
+  *V2(network).mutable_hidden_bias() = Weights({512});
+  *V2(network).mutable_output_weight() = Weights({2, 512});
+  limits.max_bias_values = 15 * 512 * 2 / 8 - 1;
+  too_large(network, limits, "swin_v2.output_weight.shape");
+  ++limits.max_bias_values;
+  EXPECT_THAT(Call(network, limits), IsOk());
+  B far = OfT5();
+  *G(far).mutable_key_positions() = Doubles({3}, {0, 1, 2147483000});
+  too_large(far, {}, "geometry");
+}
+
 TEST(BadAddBias, Scores) {
   v1::AddBiasRequest request;
   *request.mutable_method() = ValidBias().method();

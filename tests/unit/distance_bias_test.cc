@@ -13,6 +13,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Inputs of one matrix, owned.
 struct Matrix {
   std::vector<double> query_positions, key_positions, mask_query_positions, mask_key_positions;
+  std::vector<double> query_documents, key_documents;
+  std::vector<float> bias;
   std::vector<uint8_t> key_valid;
   Block scores{0};
 };
@@ -24,7 +26,7 @@ T OneOf(std::mt19937_64& random, const T (&choices)[N]) {
 
 // Random in everything. Most windows reach into the matrix, some lie outside it.
 DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
-  DistanceBias work;
+  DistanceBias work{};
   work.dtype = OneOf(random, kDTypes);
   work.rounding = random() % 2 == 0 ? Rounding::kOnce : Rounding::kEachOperation;
   work.queries = 1 + random() % 6;
@@ -47,8 +49,18 @@ DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
   matrix.scores = Block(work.queries * work.keys * SizeOf(work.dtype), random() % 4);
   FillWithElements(work.dtype, random, matrix.scores.data(), work.queries * work.keys);
 
-  work.query_positions = matrix.query_positions.data();
-  work.key_positions = matrix.key_positions.data();
+  // Linear, rows of their own, slices of one row, or none.
+  const uint64_t source = random() % 4;
+  if (source == 0) {
+    work.query_positions = matrix.query_positions.data();
+    work.key_positions = matrix.key_positions.data();
+  } else if (source < 3) {
+    const bool slices = source == 2;
+    matrix.bias.resize(slices ? work.queries + work.keys - 1 : work.queries * work.keys);
+    for (float& x : matrix.bias) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
+    work.bias = matrix.bias.data() + (slices ? work.queries - 1 : 0);
+    work.bias_stride = slices ? -1 : static_cast<ptrdiff_t>(work.keys);
+  }
   const float slopes[] = {0.5f, -0.5f, 0.00390625f, 0.7071067811865476f, 0.0f, -0.0f, -3.0f, 1e-42f, 3e38f, -1e-30f};
   work.past_slope = OneOf(random, slopes);
   work.future_slope = OneOf(random, slopes);
@@ -60,6 +72,13 @@ DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
     const double windows[] = {kUnlimited, kUnlimited, 0, 0.5, 1, 5, 30, 1e300};
     work.window_left = OneOf(random, windows);
     work.window_right = OneOf(random, windows);
+  }
+  if (random() % 3 == 0) work.prefix_end = static_cast<double>(random() % 40) - 0.5;
+  if (random() % 3 == 0) {
+    for (size_t i = 0; i < work.queries; ++i) matrix.query_documents.push_back(static_cast<double>(random() % 3));
+    for (size_t j = 0; j < work.keys; ++j) matrix.key_documents.push_back(static_cast<double>(random() % 3));
+    work.query_documents = matrix.query_documents.data();
+    work.key_documents = matrix.key_documents.data();
   }
   if (random() % 2 == 0) work.key_valid = matrix.key_valid.data();
   work.fill = OneOf(random, {-kInfinity, 0.0f, -10000.0f, std::numeric_limits<float>::lowest(), 1.00001f});
@@ -140,6 +159,20 @@ TEST(DistanceBiasTest, IsPositiveZeroAtDistanceZero) {
     }
     // 2^-30 is no zero in float32; that it is one in FP16 leaves its sign.
     EXPECT_TRUE(std::signbit(OneRow(DType::kFP16, 0x1p-30f)[3]));
+  });
+}
+
+TEST(DistanceBiasTest, LeavesScoresAloneWithoutABias) {
+  OnEveryTarget([] {
+    for (DType dtype : kDTypes) {
+      DistanceBias work{.dtype = dtype, .rounding = Rounding::kOnce, .queries = 1, .keys = 9};
+      Block scores(9 * SizeOf(dtype)), out(scores.size());
+      for (int j = 0; j < 9; ++j) reference::Encode(dtype, j == 4 ? 1.5 : -0.0, scores.data() + j * SizeOf(dtype));
+      work.scores = scores.data();
+      work.out = out.data();
+      posenc::Run(work, 0, 1);
+      ExpectSameBytes(scores, out);  // the sign of -0 with them
+    }
   });
 }
 

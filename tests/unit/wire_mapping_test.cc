@@ -198,13 +198,13 @@ TEST(WireMapping, AbsentFieldsStayAbsent) {
   EXPECT_EQ(Written(*read), message.DebugString());
 }
 
-// All but position_mask, which is a batch's and no setting.
 TEST(WireMapping, AlibiSurvivesTheRoundTrip) {
   v1::Alibi message;
   message.set_num_heads(2);
   message.set_form(v1::ALIBI_FORM_ASYMMETRIC);
   *message.mutable_future_slopes() = MakeTensor(DType::kFP64, {2}, {0.25, 0.125});
   message.set_bias_dtype(v1::DATA_TYPE_BF16);
+  *message.mutable_position_mask() = MakeTensor(DType::kBOOL, {2, 3}, std::vector<uint8_t>{0, 1, 1, 1, 1, 0});
   const wire::InMessage payloads;
   const Limits limits;
   const auto expect_same = [&] {
@@ -225,6 +225,97 @@ TEST(WireMapping, AlibiSurvivesTheRoundTrip) {
   }
 }
 
+// A method message in which every field is set, some of them to what is not their default.
+v1::BiasMethod FullMethod(const std::string& name) {
+  v1::BiasMethod method;
+  const auto weight = [](std::vector<int64_t> shape) {
+    std::vector<double> values(shape[0] * (shape.size() > 1 ? shape[1] : 1));
+    for (size_t n = 0; n < values.size(); ++n) values[n] = static_cast<double>(n % 7) / 8 - 0.25;
+    return MakeTensor(DType::kFP32, std::move(shape), values);
+  };
+  const auto set_table = [&](int64_t rows) {
+    *method.mutable_table() = weight({2, rows});
+    method.set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS);
+  };
+  if (name == "alibi") {
+    method.mutable_alibi()->set_num_heads(2);
+    method.mutable_alibi()->set_rule(v1::ALIBI_SLOPE_RULE_GEOMETRIC);
+    method.mutable_alibi()->set_form(v1::ALIBI_FORM_BLOOM);
+    method.mutable_alibi()->set_alibi_bias_max(7);
+    *method.mutable_alibi()->mutable_position_mask() =
+        MakeTensor(DType::kBOOL, {1, 6}, std::vector<uint8_t>{0, 1, 1, 1, 1, 1});
+  } else if (name == "t5") {
+    method.mutable_t5()->set_num_buckets(8);
+    method.mutable_t5()->set_max_distance(5);
+    method.mutable_t5()->set_bidirectional(true);
+    set_table(8);
+  } else if (name == "kerple") {
+    method.mutable_kerple()->set_kernel(v1::KERPLE_KERNEL_POWER);
+    for (double x : {0.3, 0.7}) method.mutable_kerple()->add_a(x), method.mutable_kerple()->add_p(2 * x);
+  } else if (name == "sandwich") {
+    method.mutable_sandwich()->set_convention(v1::SANDWICH_CONVENTION_SNIPPET);
+    method.mutable_sandwich()->set_num_heads(2);
+    method.mutable_sandwich()->set_dim(6);
+    method.mutable_sandwich()->set_base(100);
+  } else if (name == "swin") {
+    method.mutable_swin()->set_window_height(2);
+    method.mutable_swin()->set_window_width(3);
+    set_table(15);
+  } else if (name == "beit") {
+    method.mutable_beit()->set_window_height(1);
+    method.mutable_beit()->set_window_width(5);
+    method.mutable_beit()->set_table(v1::BEIT_TABLE_TRANSFORMERS);
+    set_table(12);
+  } else if (name == "swin_v2") {
+    method.mutable_swin_v2()->set_window_height(2);
+    method.mutable_swin_v2()->set_window_width(3);
+    method.mutable_swin_v2()->set_pretrained_window_height(4);
+    method.mutable_swin_v2()->set_pretrained_window_width(5);
+    *method.mutable_swin_v2()->mutable_hidden_weight() = weight({3, 2});
+    *method.mutable_swin_v2()->mutable_hidden_bias() = weight({3});
+    *method.mutable_swin_v2()->mutable_output_weight() = weight({2, 3});
+  } else {
+    method.mutable_nope()->set_num_heads(2);
+  }
+  return method;
+}
+
+std::vector<std::string> MethodNames() {
+  std::vector<std::string> names;
+  const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
+  for (int n = 0; n < oneof->field_count(); ++n) {
+    if (oneof->field(n)->name() != "model") names.push_back(oneof->field(n)->name());
+  }
+  return names;
+}
+
+// Of every bias method: the plan says what was asked, field by field, and sent back gives the same answer.
+TEST(WireMapping, BiasMethodsSurviveTheRoundTrip) {
+  for (const std::string& name : MethodNames()) {
+    SCOPED_TRACE(name);
+    v1::GenerateBiasRequest request;
+    *request.mutable_method() = FullMethod(name);
+    request.mutable_geometry()->set_query_length(6);
+    request.mutable_geometry()->set_key_length(6);
+    request.set_form(v1::BIAS_FORM_DENSE);
+    request.set_dtype(v1::DATA_TYPE_FP32);
+    request.mutable_hints()->set_return_plan(true);
+    const auto answer = Call(request);
+    ASSERT_THAT(answer, IsOk());
+    EXPECT_EQ(answer->info().plan().bias().DebugString(), request.method().DebugString());
+    *request.mutable_method() = answer->info().plan().bias();
+    const auto again = Call(request);
+    ASSERT_THAT(again, IsOk());
+    EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
+
+    v1::ExplainRequest explain;
+    *explain.mutable_bias() = request.method();
+    const auto explained = Call(explain);
+    ASSERT_THAT(explained, IsOk());
+    EXPECT_EQ(explained->layers(0).info().plan_fingerprint(), answer->info().plan_fingerprint());
+  }
+}
+
 // The canonical settings of every model and layer, sent back without the file, are the same plan.
 class CanonicalSettings : public testing::TestWithParam<std::string> {};
 
@@ -232,6 +323,7 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
   for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_HF_EAGER}) {
     v1::ExplainRequest request;
     request.mutable_model()->set_config_json(golden::ReadText("configs/" + GetParam()));
+    if (GetParam() == "t5-small.json") request.mutable_model()->set_component("encoder");
     if (GetParam() == "internlm2_5-7b-chat.json") request.mutable_model()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
     for (int64_t length : {1, 4096, 4097, 300000}) request.add_seq_len(length);
     request.mutable_precision()->set_preset(preset);
@@ -241,10 +333,11 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
     for (const v1::LayerExplanation& layer : explained->layers()) {
       SCOPED_TRACE(layer.layer_type());
       v1::ExplainRequest again = request;
-      if (layer.info().plan().has_alibi()) {
-        *again.mutable_alibi() = layer.info().plan().alibi();
+      if (layer.info().plan().has_bias()) {
+        *again.mutable_bias() = layer.info().plan().bias();
         const auto response = Call(again);
         ASSERT_THAT(response, IsOk());
+        EXPECT_EQ(response->layers(0).info().plan_fingerprint(), layer.info().plan_fingerprint());
         EXPECT_EQ(response->layers(0).info().plan().DebugString(), layer.info().plan().DebugString());
         continue;
       }
@@ -311,6 +404,32 @@ TEST(Fingerprint, DiffersWithEverySetting) {
   EXPECT_EQ(seen.size(), 12u);
 }
 
+// Of a bias added to scores, with all that rounds it; a bias alone is rounded once whatever these say.
+TEST(Fingerprint, OfAnAddedBiasDiffersWithItsRounding) {
+  const auto fingerprint = [](v1::PrecisionPreset preset, bool added) {
+    v1::AddBiasRequest add;
+    *add.mutable_method() = FullMethod("kerple");
+    add.mutable_precision()->set_preset(preset);
+    *add.mutable_scores() = MakeTensor(DType::kFP32, {1, 2, 1, 1}, {0, 0});
+    v1::GenerateBiasRequest generate;
+    *generate.mutable_method() = add.method();
+    *generate.mutable_precision() = add.precision();
+    generate.mutable_geometry()->set_query_length(1);
+    generate.mutable_geometry()->set_key_length(1);
+    generate.set_form(v1::BIAS_FORM_DENSE);
+    generate.set_dtype(v1::DATA_TYPE_FP32);
+    return added ? Call(add)->info().plan_fingerprint() : Call(generate)->info().plan_fingerprint();
+  };
+  std::set<std::string> added, alone;
+  for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32, v1::PRECISION_PRESET_HF_EAGER,
+                      v1::PRECISION_PRESET_VLLM, v1::PRECISION_PRESET_FLUX}) {
+    added.insert(fingerprint(preset, true));
+    alone.insert(fingerprint(preset, false));
+  }
+  EXPECT_EQ(added.size(), 5u);
+  EXPECT_EQ(alone.size(), 3u);
+}
+
 TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   v1::GetServerInfoResponse info;
   wire::DescribeLibrary({}, &info);
@@ -321,8 +440,8 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
-  EXPECT_THAT(families,
-              testing::ElementsAre("alibi", "fourier", "grid", "learned", "mask", "rope", "sinusoidal", "timestep"));
+  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fourier", "grid", "kerple", "learned", "mask", "rope",
+                                             "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
   EXPECT_EQ(info.config_rules(), "transformers 5.23");
   EXPECT_GE(info.numerics_version(), 1u);

@@ -1,0 +1,82 @@
+#include "client/command/bias_flags.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include "client/command/field_flags.h"
+#include "client/command/session.h"
+#include "posenc/status.h"
+
+namespace posenc::command {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+const FieldDescriptor& MethodOf(const v1::BiasMethod& method) {
+  const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
+  return *method.GetReflection()->GetOneofFieldDescriptor(method, oneof);
+}
+
+const Message& SettingsOf(const v1::BiasMethod& method) {
+  return method.GetReflection()->GetMessage(method, &MethodOf(method));
+}
+
+}  // namespace
+
+void BiasMethodFlags::Add(CLI::App& app) {
+  AddFieldFlags(app, "ALiBi, in place of --model", &alibi_,
+                {{"num_heads", "All heads of the model"},
+                 {"rule", "How slopes follow from the number of heads", "--slopes"},
+                 {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
+                 {"log_slopes", "Learned logarithms of slopes, [H]"},
+                 {"form", "What is added: each model family has its own"},
+                 {"alibi_bias_max", "The exponent's range; default 8"},
+                 {"future_slopes", "For keys after the query, with --form asymmetric"},
+                 {"position_mask", "BOOL [B, Sk], with --form bloom: moves positions as left padding does"},
+                 {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon"}});
+  const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
+  for (int n = 0; n < oneof->field_count(); ++n) {
+    const FieldDescriptor& field = *oneof->field(n);
+    if (field.name() == "alibi" || field.name() == "model") continue;
+    v1::BiasMethod& method = others_.emplace_back();
+    method.GetReflection()->MutableMessage(&method, &field);
+  }
+  for (v1::BiasMethod& method : others_) {  // now that they stay where they are
+    const FieldDescriptor& field = MethodOf(method);
+    AddPrefixedFieldFlags(app, field.name() + ", in place of --model", FlagName(field.name()),
+                          method.GetReflection()->MutableMessage(&method, &field));
+  }
+  app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
+}
+
+void BiasMethodFlags::AddTable(CLI::App& app) {
+  AddFieldFlags(app, "Table", &table_,
+                {{"table", "The values of T5, Swin, BEiT, by bucket and head"},
+                 {"table_layout", "Which of the table's axes is which"}});
+}
+
+std::string BiasMethodFlags::First() const {
+  if (IsSet(alibi_)) return FirstFlagOf(alibi_);
+  for (const v1::BiasMethod& method : others_) {
+    if (IsSet(SettingsOf(method))) return FlagName(MethodOf(method).name()) + FirstFlagOf(SettingsOf(method)).substr(1);
+  }
+  return nope_ ? "--nope" : "";
+}
+
+absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
+  std::vector<v1::BiasMethod> given;
+  if (IsSet(alibi_)) *given.emplace_back().mutable_alibi() = alibi_;
+  for (const v1::BiasMethod& method : others_) {
+    const bool chosen = IsSet(SettingsOf(method)) || (nope_ && method.has_nope());
+    if (chosen) given.push_back(method);
+  }
+  if (given.size() > 1) {
+    return UsageError("flags of " + MethodOf(given[0]).name() + " and of " + MethodOf(given[1]).name() +
+                      ": a bias has one method");
+  }
+  v1::BiasMethod method = table_;
+  if (!given.empty()) method.MergeFrom(given[0]);
+  return method;
+}
+
+}  // namespace posenc::command

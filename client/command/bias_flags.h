@@ -1,0 +1,32 @@
+// The flags of bias methods: ALiBi's by their own names, the others' as --METHOD-FIELD.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/statusor.h"
+#include "posenc/v1/bias.pb.h"
+
+namespace posenc::command {
+
+// Written into while flags are parsed: must stay where it is.
+class BiasMethodFlags {
+ public:
+  void Add(CLI::App& app);
+  // --table and its layout, which go with a model too.
+  void AddTable(CLI::App& app);
+  // The first flag of a method that was given, or "".
+  std::string First() const;
+  // Without a method where only a table was given.
+  absl::StatusOr<v1::BiasMethod> Get() const;
+
+ private:
+  v1::Alibi alibi_;
+  std::vector<v1::BiasMethod> others_;  // one for each other method, with that one set
+  bool nope_ = false;
+  v1::BiasMethod table_;
+};
+
+}  // namespace posenc::command

@@ -1,0 +1,62 @@
+#include "wire/bias_source.h"
+
+#include "posenc/fingerprint.h"
+#include "wire/bias_method.h"
+#include "wire/rotary_source.h"
+
+namespace posenc::wire {
+
+absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
+                                         const v1::Precision& precision) {
+  auto given = ReadBiasMethod(reader, method);
+  if (!given.ok()) return Within("method", given.status());
+  if (method.has_model()) {
+    POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model()));
+    auto layers = SelectLayer(model, reader.limits);
+    if (!layers.ok()) return Within("method.model", layers.status());
+    if (!layers->bias) {
+      return InvalidArgument("UNSUPPORTED", "method.model.config_json", "",
+                             "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
+    }
+    POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
+    resolved.method.table = std::move(given->table);
+    return resolved;
+  }
+  if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
+    return InvalidArgument("MISSING", "method", "",
+                           "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, nope or model (a config.json)");
+  }
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
+  resolved.method = *std::move(given);
+  return resolved;
+}
+
+absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision) {
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
+  resolved.method.settings = *layers.bias;
+  resolved.notes = layers.notes;
+  return resolved;
+}
+
+void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
+  v1::BiasMethod canonical;
+  WriteBiasMethod(method, &canonical);
+  Fingerprint fingerprint;
+  fingerprint.Add("bias").Add(canonical.SerializeAsString()).Add(int64_t{info->precision().frequencies()});
+  if (use == BiasUse::kAdded) {
+    fingerprint.Add(int64_t{info->precision().table_dtype()}).Add(int64_t{info->precision().rounding()});
+  }
+  info->set_plan_fingerprint(fingerprint.Digest());
+}
+
+void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info) {
+  v1::Plan& plan = *info->mutable_plan();
+  WriteBiasMethod(method, plan.mutable_bias());
+  plan.set_softmax_scale_factor(1);
+  plan.mutable_slopes()->Assign(slopes.values.begin(), slopes.values.end());
+}
+
+}  // namespace posenc::wire
