@@ -59,9 +59,6 @@ class Number {
   friend Number Log2(const Number& a) {
     return Make([&](mpfr_ptr r) { mpfr_log2(r, a.value_, MPFR_RNDN); });
   }
-  friend Number Cos(const Number& a) {
-    return Make([&](mpfr_ptr r) { mpfr_cos(r, a.value_, MPFR_RNDN); });
-  }
   friend Number Exp(const Number& a) {
     return Make([&](mpfr_ptr r) { mpfr_exp(r, a.value_, MPFR_RNDN); });
   }
