@@ -543,10 +543,12 @@ const Case<E> kEmbeddings[] = {
      [](E& r) {
        r.clear_count();
        for (int n = 0; n < 2; ++n) {
-         r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(int64_t{1} << 62);
+         v1::PositionLine& line = *r.mutable_positions()->mutable_segments()->add_segment()->mutable_line();
+         line.set_count(int64_t{1} << 62);
+         line.set_step(0);
        }
      },
-     "OUT_OF_RANGE", "positions.segments"},
+     "OUT_OF_RANGE", "positions.segments.segment[1].line.count"},
     {"cu_seqlens",
      [](E& r) {
        *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 4});
