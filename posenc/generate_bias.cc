@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "posenc/bias_geometry.h"
 #include "posenc/bias_mask.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
@@ -19,73 +20,7 @@
 namespace posenc {
 namespace {
 
-// Everything that has a batch axis must agree on B.
-class BatchSize {
- public:
-  void See(std::string_view field, int64_t rows) {
-    if (!status_.ok()) return;
-    if (batch_ && *batch_ != rows) {
-      status_ = InvalidArgument("MISMATCH", field, fmt::format("for {} batch rows", rows),
-                                fmt::format("{} has {}", field_, *batch_));
-    } else {
-      batch_ = rows;
-      field_ = field;
-    }
-  }
-  template <class T>
-  void See(std::string_view field, const std::optional<Matrix<T>>& matrix) {
-    if (matrix && !matrix->shared) See(field, matrix->rows);
-  }
-  const absl::Status& status() const { return status_; }
-  const std::optional<int64_t>& batch() const { return batch_; }
-
- private:
-  std::optional<int64_t> batch_;
-  std::string field_;
-  absl::Status status_;
-};
-
-// Every row-wise input must have as many columns as there are queries or keys.
-template <class T>
-absl::Status CheckColumns(std::string_view field, const std::optional<Matrix<T>>& matrix, int64_t columns) {
-  if (!matrix || matrix->columns == columns) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("{} columns", matrix->columns),
-                         fmt::format("must be {}", columns));
-}
-
-absl::Status CheckPositions(std::string_view field, const Matrix<double>& positions) {
-  for (size_t n = 0; n < positions.values.size(); ++n) {
-    if (!(std::abs(positions.values[n]) <= kLargestPosition)) {
-      return CheckPosition(fmt::format("{}[{}]", field, n), positions.values[n]);
-    }
-  }
-  return absl::OkStatus();
-}
-
-Matrix<double> Line(double start, int64_t count) {
-  Matrix<double> line{{}, 1, count, true};
-  line.values.reserve(count);
-  for (int64_t n = 0; n < count; ++n) line.values.push_back(start + static_cast<double>(n));
-  return line;
-}
-
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
-
-// Of the first `queries` queries.
-Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
-  if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
-  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
-    Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), queries, false};
-    positions.values.reserve(offsets->offsets.size() * queries);
-    for (int64_t offset : offsets->offsets) {
-      const auto first = static_cast<double>(offset);
-      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(first + static_cast<double>(i));
-    }
-    return positions;
-  }
-  const auto* offset = std::get_if<OffsetPositions>(&geometry.query);
-  return Line(offset != nullptr ? static_cast<double>(offset->offset) : 0.0, queries);
-}
 
 // BLOOM's key positions under a padding mask: valid keys are counted from 0, padded ones stand at 0.
 Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
@@ -109,16 +44,6 @@ void RoundTo(DType dtype, std::vector<double>& values) {
 // Whether every query has the same row.
 bool KeyOnly(const AlibiSettings* alibi) {
   return alibi != nullptr && (alibi->form == AlibiForm::kBloom || alibi->form == AlibiForm::kMpt);
-}
-
-absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions) {
-  for (size_t n = 0; n < positions.values.size(); ++n) {
-    if (std::trunc(positions.values[n]) != positions.values[n]) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", positions.values[n]),
-                             "must be a whole number: this method has a value for each whole distance");
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -196,22 +121,13 @@ absl::Status BiasGeneration::LayLengths() {
     if (!g.query_length) g.query_length = call_.scores->shape[2];
     if (!g.key_length) g.key_length = call_.scores->shape[3];
   }
-  if (!g.query_length || !g.key_length) {
-    return InvalidArgument("MISSING", "geometry", "", "query_length and key_length are required");
-  }
+  POSENC_RETURN_IF_ERROR(CheckLengths(g));
   for (const auto& [field, length] :
        {std::pair{"geometry.query_length", *g.query_length}, {"geometry.key_length", *g.key_length}}) {
-    if (length < 0) return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", length), "must be at least 0");
     if (window_ && length != window_->count()) {
       return InvalidArgument("MISMATCH", field, fmt::format("{}", length),
                              fmt::format("must be the window's {} tokens", window_->count()));
     }
-  }
-  if (*g.query_length != *g.key_length && std::holds_alternative<std::monostate>(g.query)) {
-    return InvalidArgument(
-        "MISSING", "geometry.query", "",
-        "query_length != key_length: give query_offset (with a cache of n keys: n), query_offsets or "
-        "query_positions");
   }
   queries_ = *g.query_length;
   keys_ = *g.key_length;
@@ -219,61 +135,33 @@ absl::Status BiasGeneration::LayLengths() {
 }
 
 absl::Status BiasGeneration::LayHeads() {
-  const BiasGeometry& g = call_.geometry;
   if (IsIndex()) {
     heads_ = 1;
     return absl::OkStatus();
   }
   const int64_t all = HeadsOf(call_.method).value_or(call_.scores ? call_.scores->shape[1] : 1);
-  head_start_ = g.head_start.value_or(0);
-  const int64_t available = all - head_start_;
-  if (head_start_ < 0 || available < 0) {
-    return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", head_start_),
-                           fmt::format("must be 0 .. num_heads = {}", all));
-  }
-  heads_ = g.head_count.value_or(available);
-  if (heads_ < 0 || heads_ > available) {
-    return InvalidArgument("OUT_OF_RANGE", "geometry.head_count", fmt::format("{}", heads_),
-                           fmt::format("must be 0 .. {} from head {} on", available, head_start_));
-  }
+  POSENC_ASSIGN_OR_RETURN(const HeadRange range, Heads(call_.geometry, all));
+  head_start_ = range.start;
+  heads_ = range.count;
   return absl::OkStatus();
 }
 
 absl::Status BiasGeneration::LayBatch() {
   const BiasGeometry& g = call_.geometry;
   BatchSize batch;
-  const auto see = [&](std::string_view field, const auto& matrix, int64_t columns) {
-    batch.See(field, matrix);
-    return CheckColumns(field, matrix, columns);
-  };
-  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&g.query)) {
-    batch.See("geometry.query_offsets", static_cast<int64_t>(offsets->offsets.size()));
-  }
-  std::optional<Matrix<double>> query_ids;
-  if (const auto* ids = std::get_if<PositionIds>(&g.query)) query_ids = ids->ids;
-  absl::Status columns = see("geometry.query_positions", query_ids, queries_);
-  columns.Update(see("geometry.key_positions", g.key_positions, keys_));
+  POSENC_RETURN_IF_ERROR(CheckBatch(g, call_.mask, batch));
   if (alibi() != nullptr) {
-    columns.Update(see("alibi.position_mask", alibi()->position_mask, keys_));
+    batch.See("alibi.position_mask", alibi()->position_mask);
+    POSENC_RETURN_IF_ERROR(CheckColumns("alibi.position_mask", alibi()->position_mask, keys_));
     if (!slopes_.shared) batch.See("alibi.given", slopes_.rows);
     if (alibi()->position_mask && g.key_positions) {
       return InvalidArgument("CONFLICT", "alibi.position_mask", "", "geometry.key_positions says where the keys stand");
     }
   }
-  if (call_.mask) {
-    const Mask& mask = *call_.mask;
-    POSENC_RETURN_IF_ERROR(Within("mask", CheckMask(mask)));
-    columns.Update(see("mask.key_valid", mask.key_valid, keys_));
-    columns.Update(see("mask.query_documents", mask.query_documents, queries_));
-    columns.Update(see("mask.key_documents", mask.key_documents, keys_));
-    const auto prefixes = static_cast<int64_t>(mask.prefix_length.size());
-    if (prefixes > 1) batch.See("mask.prefix_length", prefixes);
-  }
   if (call_.scores) batch.See("scores", call_.scores->shape[0]);
-  POSENC_RETURN_IF_ERROR(batch.status());
   batch_ = batch.batch();
-  consecutive_ = !query_ids && !g.key_positions;
-  return columns;
+  consecutive_ = !std::holds_alternative<PositionIds>(g.query) && !g.key_positions;
+  return batch.status();
 }
 
 absl::Status BiasGeneration::LayShape() {
@@ -309,7 +197,7 @@ absl::Status BiasGeneration::LayPositions() {
   BiasGeometry& g = call_.geometry;
   const bool compact = IsCompact();
   mask_query_positions_ = QueryPositions(g, compact ? 1 : queries_);
-  mask_key_positions_ = g.key_positions ? *g.key_positions : Line(0, *g.key_length);
+  mask_key_positions_ = KeyPositions(g);
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
   // The mask's own copy is needed only where there is one.
@@ -339,14 +227,7 @@ absl::Status BiasGeneration::LayPositions() {
 absl::Status BiasGeneration::LayDistances(const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", query_positions_));
   POSENC_RETURN_IF_ERROR(CheckWhole("geometry.key_positions", key_positions_));
-  double first = std::numeric_limits<double>::infinity(), last = -first;
-  for (int64_t b = 0; b < std::max(query_positions_.rows, key_positions_.rows); ++b) {
-    const auto [least_query, most_query] =
-        std::minmax_element(query_positions_.row(b), query_positions_.row(b) + queries_);
-    const auto [least_key, most_key] = std::minmax_element(key_positions_.row(b), key_positions_.row(b) + keys_);
-    first = std::min(first, *least_key - *most_query);
-    last = std::max(last, *most_key - *least_query);
-  }
+  const auto [first, last] = Range(query_positions_, key_positions_);
   const double largest = LargestDistance(call_.method);
   if (first < -largest || last > largest) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
