@@ -57,6 +57,14 @@ class Backend {
   absl::StatusOr<v1::AddBiasResponse> AddBias(const v1::AddBiasRequest& request, const CallOptions& options = {}) {
     return DoAddBias(request, options);
   }
+  absl::StatusOr<v1::RelativeScoresResponse> RelativeScores(const v1::RelativeScoresRequest& request,
+                                                            const CallOptions& options = {}) {
+    return DoRelativeScores(request, options);
+  }
+  absl::StatusOr<v1::RelativeValuesResponse> RelativeValues(const v1::RelativeValuesRequest& request,
+                                                            const CallOptions& options = {}) {
+    return DoRelativeValues(request, options);
+  }
   // `service` is a fully qualified name, or empty: the process as a whole.
   absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
     return DoCheckHealth(service, options);
@@ -75,6 +83,10 @@ class Backend {
   virtual absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&,
                                                                   const CallOptions&) = 0;
   virtual absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest&,
+                                                                      const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest&,
+                                                                      const CallOptions&) = 0;
   virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions&) = 0;
 };
 

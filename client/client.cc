@@ -99,6 +99,16 @@ absl::StatusOr<v1::AddBiasResponse> Client::DoAddBias(const v1::AddBiasRequest& 
   return Unary(&Service::AddBias, request, options);
 }
 
+absl::StatusOr<v1::RelativeScoresResponse> Client::DoRelativeScores(const v1::RelativeScoresRequest& request,
+                                                                    const CallOptions& options) {
+  return Unary(&Service::RelativeScores, request, options);
+}
+
+absl::StatusOr<v1::RelativeValuesResponse> Client::DoRelativeValues(const v1::RelativeValuesRequest& request,
+                                                                    const CallOptions& options) {
+  return Unary(&Service::RelativeValues, request, options);
+}
+
 absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {
   return Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
                [&](Duration remaining) {

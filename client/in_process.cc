@@ -89,6 +89,16 @@ absl::StatusOr<v1::AddBiasResponse> InProcess::DoAddBias(const v1::AddBiasReques
   return Unary<v1::AddBiasResponse>(request, options);
 }
 
+absl::StatusOr<v1::RelativeScoresResponse> InProcess::DoRelativeScores(const v1::RelativeScoresRequest& request,
+                                                                       const CallOptions& options) {
+  return Unary<v1::RelativeScoresResponse>(request, options);
+}
+
+absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1::RelativeValuesRequest& request,
+                                                                       const CallOptions& options) {
+  return Unary<v1::RelativeValuesResponse>(request, options);
+}
+
 absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
                                       const CallOptions& options) {
   const Cancellation cancelled = DeadlineOf(options);

@@ -142,4 +142,11 @@ Distances Range(const Matrix<double>& queries, const Matrix<double>& keys) {
   return range;
 }
 
+absl::Status CheckDistances(const Distances& distances, const Limits& limits) {
+  const auto& [first, last] = distances;
+  if (last - first < static_cast<double>(limits.max_bias_values)) return absl::OkStatus();
+  return TooLarge("geometry", fmt::format("distances {} .. {}", first, last),
+                  fmt::format("at most {} of them (max_bias_values)", limits.max_bias_values));
+}
+
 }  // namespace posenc

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/kernels/distance_bias.h"
+#include "posenc/limits.h"
 #include "posenc/spec.h"
 
 namespace posenc {
@@ -67,5 +67,7 @@ struct Distances {
   double last;
 };
 Distances Range(const Matrix<double>& queries, const Matrix<double>& keys);
+// RESOURCE_EXHAUSTED above max_bias_values.
+absl::Status CheckDistances(const Distances& distances, const Limits& limits);
 
 }  // namespace posenc

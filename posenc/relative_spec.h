@@ -1,5 +1,5 @@
-// What a caller asks for of terms in which q, k or absolute positions take part: proto/posenc/v1/relative.proto in plain
-// C++, as spec.h for the other messages.
+// What a caller asks for of terms in which q, k or absolute positions take part: proto/posenc/v1/relative.proto in
+// plain C++, as spec.h for the other messages.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct ShawSettings {
 struct TransformerXlSettings {
   Projection position;
   std::optional<Matrix<float>> position_bias, content_bias;  // [H, d]
-  std::optional<double> clamp_len;
+  std::optional<int64_t> clamp_len;
 };
 
 enum class TupeCls { kTied, kUntied, kUntiedWithoutBias };

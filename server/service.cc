@@ -51,7 +51,9 @@ Service::Service(Core* core)
       generate_embedding_(
           Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding", core)),
       generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias", core)),
-      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias", core)) {}
+      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias", core)),
+      relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores", core)),
+      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues", core)) {}
 
 Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, get_server_info_, context, request, response);
@@ -83,6 +85,14 @@ Service::Reactor* Service::GenerateBias(Context* context, const Bytes* request, 
 
 Service::Reactor* Service::AddBias(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, add_bias_, context, request, response);
+}
+
+Service::Reactor* Service::RelativeScores(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, relative_scores_, context, request, response);
+}
+
+Service::Reactor* Service::RelativeValues(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, relative_values_, context, request, response);
 }
 
 }  // namespace posenc::server

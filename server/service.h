@@ -1,4 +1,4 @@
-// The eight RPCs. Handlers only start a call; gRPC's threads do no work.
+// The RPCs. Handlers only start a call; gRPC's threads do no work.
 #pragma once
 
 #include "posenc/v1/service.grpc.pb.h"
@@ -16,7 +16,9 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
                     v1::PositionalEncodingService::WithRawCallbackMethod_GenerateEmbedding<
                         v1::PositionalEncodingService::WithRawCallbackMethod_GenerateBias<
                             v1::PositionalEncodingService::WithRawCallbackMethod_AddBias<
-                                v1::PositionalEncodingService::Service>>>>>>>>;
+                                v1::PositionalEncodingService::WithRawCallbackMethod_RelativeScores<
+                                    v1::PositionalEncodingService::WithRawCallbackMethod_RelativeValues<
+                                        v1::PositionalEncodingService::Service>>>>>>>>>>;
 
 class Service final : public RawService {
  public:
@@ -34,6 +36,8 @@ class Service final : public RawService {
   Reactor* GenerateEmbedding(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* GenerateBias(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* AddBias(Context* context, const Bytes* request, Bytes* response) override;
+  Reactor* RelativeScores(Context* context, const Bytes* request, Bytes* response) override;
+  Reactor* RelativeValues(Context* context, const Bytes* request, Bytes* response) override;
 
  private:
   Core* const core_;
@@ -45,6 +49,8 @@ class Service final : public RawService {
   const UnaryMethod generate_embedding_;
   const UnaryMethod generate_bias_;
   const UnaryMethod add_bias_;
+  const UnaryMethod relative_scores_;
+  const UnaryMethod relative_values_;
 };
 
 }  // namespace posenc::server

@@ -19,19 +19,6 @@ constexpr EnumPairs<v1::BeitTable, BeitTable> kBeitTables = {
     {v1::BEIT_TABLE_PLAIN, BeitTable::kPlain},
     {v1::BEIT_TABLE_TRANSFORMERS, BeitTable::kTransformers},
 };
-// Whether the table's heads are its rows.
-constexpr EnumPairs<v1::BiasTableLayout, bool> kHeadsFirst = {
-    {v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS, false},
-    {v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS, true},
-};
-
-T5Settings ReadT5(const v1::T5Bias& message) {
-  T5Settings settings;
-  if (message.has_num_buckets()) settings.num_buckets = message.num_buckets();
-  if (message.has_max_distance()) settings.max_distance = message.max_distance();
-  if (message.has_bidirectional()) settings.bidirectional = message.bidirectional();
-  return settings;
-}
 
 absl::StatusOr<KerpleSettings> ReadKerple(const v1::Kerple& message) {
   KerpleSettings settings;
@@ -56,14 +43,6 @@ absl::StatusOr<BeitSettings> ReadBeit(const v1::BeitBias& message) {
   return settings;
 }
 
-// A weight with its two axes.
-absl::StatusOr<Matrix<float>> ReadWeight(const Reader& reader, std::string_view field, const v1::Tensor& tensor) {
-  POSENC_ASSIGN_OR_RETURN(Matrix<float> weight, reader.Weights(field, tensor));
-  if (!weight.shared) return weight;
-  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", weight.columns),
-                         "must have two axes");
-}
-
 absl::StatusOr<SwinV2Settings> ReadSwinV2(const Reader& reader, const v1::SwinV2Bias& message) {
   SwinV2Settings settings{{message.window_height(), message.window_width()}};
   if (message.has_pretrained_window_height() != message.has_pretrained_window_width()) {
@@ -74,29 +53,15 @@ absl::StatusOr<SwinV2Settings> ReadSwinV2(const Reader& reader, const v1::SwinV2
   if (message.has_pretrained_window_height()) {
     settings.pretrained_window = {message.pretrained_window_height(), message.pretrained_window_width()};
   }
-  POSENC_ASSIGN_OR_RETURN(settings.hidden_weight, ReadWeight(reader, "hidden_weight", message.hidden_weight()));
-  POSENC_ASSIGN_OR_RETURN(Matrix<float> bias, reader.Weights("hidden_bias", message.hidden_bias()));
-  if (!bias.shared) return InvalidArgument("MISMATCH", "hidden_bias.shape", "of rank 2", "must be [hidden]");
-  settings.hidden_bias = std::move(bias.values);
-  POSENC_ASSIGN_OR_RETURN(settings.output_weight, ReadWeight(reader, "output_weight", message.output_weight()));
+  POSENC_ASSIGN_OR_RETURN(settings.hidden_weight, reader.Weight("hidden_weight", message.hidden_weight()));
+
+  POSENC_ASSIGN_OR_RETURN(settings.hidden_bias, reader.WeightVector("hidden_bias", message.hidden_bias()));
+  POSENC_ASSIGN_OR_RETURN(settings.output_weight, reader.Weight("output_weight", message.output_weight()));
   return settings;
 }
 
 NopeSettings ReadNope(const v1::Nope& message) {
   return {message.has_num_heads() ? std::optional(message.num_heads()) : std::nullopt};
-}
-
-absl::StatusOr<BiasTable> ReadTable(const Reader& reader, const v1::BiasMethod& message) {
-  POSENC_ASSIGN_OR_RETURN(BiasTable table, ReadWeight(reader, "table", message.table()));
-  POSENC_ASSIGN_OR_RETURN(const bool heads_first, Choose("table_layout", message.table_layout(), kHeadsFirst));
-  if (heads_first) return table;
-  BiasTable turned{std::vector<float>(table.values.size()), table.columns, table.rows, false};
-  for (int64_t row = 0; row < table.rows; ++row) {
-    for (int64_t head = 0; head < table.columns; ++head) {
-      turned.values[head * table.rows + row] = table.values[row * table.columns + head];
-    }
-  }
-  return turned;
 }
 
 // Puts what was read into the method, or names the method in the error.
@@ -127,12 +92,7 @@ absl::Status ReadSettings(const Reader& reader, const v1::BiasMethod& message, B
 
 void Write(std::monostate, v1::BiasMethod*) {}
 void Write(const AlibiSettings& settings, v1::BiasMethod* message) { WriteAlibi(settings, message->mutable_alibi()); }
-void Write(const T5Settings& settings, v1::BiasMethod* message) {
-  v1::T5Bias& t5 = *message->mutable_t5();
-  if (settings.num_buckets) t5.set_num_buckets(*settings.num_buckets);
-  if (settings.max_distance) t5.set_max_distance(*settings.max_distance);
-  if (settings.bidirectional) t5.set_bidirectional(*settings.bidirectional);
-}
+void Write(const T5Settings& settings, v1::BiasMethod* message) { WriteT5(settings, message->mutable_t5()); }
 void Write(const KerpleSettings& settings, v1::BiasMethod* message) {
   v1::Kerple& kerple = *message->mutable_kerple();
   kerple.set_kernel(Name(settings.kernel, kKerpleKernels));
@@ -175,11 +135,36 @@ void Write(const NopeSettings& settings, v1::BiasMethod* message) {
 
 }  // namespace
 
+T5Settings ReadT5(const v1::T5Bias& message) {
+  T5Settings settings;
+  if (message.has_num_buckets()) settings.num_buckets = message.num_buckets();
+  if (message.has_max_distance()) settings.max_distance = message.max_distance();
+  if (message.has_bidirectional()) settings.bidirectional = message.bidirectional();
+  return settings;
+}
+
+void WriteT5(const T5Settings& settings, v1::T5Bias* message) {
+  if (settings.num_buckets) message->set_num_buckets(*settings.num_buckets);
+  if (settings.max_distance) message->set_max_distance(*settings.max_distance);
+  if (settings.bidirectional) message->set_bidirectional(*settings.bidirectional);
+}
+
+absl::StatusOr<BiasTable> ReadBiasTable(const Reader& reader, std::string_view field, const v1::Tensor& tensor,
+                                        std::string_view layout_field, v1::BiasTableLayout layout) {
+  POSENC_ASSIGN_OR_RETURN(BiasTable table, reader.Weight(field, tensor));
+  POSENC_ASSIGN_OR_RETURN(const bool heads_first,
+                          (Choose<v1::BiasTableLayout, bool>(layout_field, layout,
+                                                             {{v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS, false},
+                                                              {v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS, true}})));
+  return heads_first ? table : Turned(table);
+}
+
 absl::StatusOr<BiasMethod> ReadBiasMethod(const Reader& reader, const v1::BiasMethod& message) {
   BiasMethod method;
   POSENC_RETURN_IF_ERROR(ReadSettings(reader, message, &method));
   if (message.has_table()) {
-    POSENC_ASSIGN_OR_RETURN(method.table, ReadTable(reader, message));
+    POSENC_ASSIGN_OR_RETURN(method.table,
+                            ReadBiasTable(reader, "table", message.table(), "table_layout", message.table_layout()));
   } else if (message.table_layout() != v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) {
     return InvalidArgument("NOT_READ", "table_layout", "", "is read with a table only");
   }
@@ -190,7 +175,7 @@ void WriteBiasMethod(const BiasMethod& method, v1::BiasMethod* message) {
   std::visit([&](const auto& settings) { Write(settings, message); }, method.settings);
   if (!method.table) return;
   WriteMatrix(*method.table, message->mutable_table());
-  message->set_table_layout(Name(true, kHeadsFirst));
+  message->set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS);
 }
 
 }  // namespace posenc::wire

@@ -39,6 +39,10 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest&, const Payloads&
                             v1::GenerateEmbeddingResponse*);
 absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const Limits&, v1::GenerateBiasResponse*);
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, const Limits&,
+                            v1::RelativeScoresResponse*);
+absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
+                            v1::RelativeValuesResponse*);
 
 // StreamTable: one job a tile.
 struct TileStream {

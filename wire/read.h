@@ -80,6 +80,10 @@ struct Reader {
   absl::StatusOr<Matrix<double>> Integers(std::string_view field, const v1::Tensor& tensor) const;
   // FP32, FP16 or BF16 values of a tensor [n] or [b, n], as float32.
   absl::StatusOr<Matrix<float>> Weights(std::string_view field, const v1::Tensor& tensor) const;
+  // The same of two axes.
+  absl::StatusOr<Matrix<float>> Weight(std::string_view field, const v1::Tensor& tensor) const;
+  // The same of one.
+  absl::StatusOr<std::vector<float>> WeightVector(std::string_view field, const v1::Tensor& tensor) const;
   // BOOL [b, n] or [n].
   absl::StatusOr<Matrix<uint8_t>> Flags(std::string_view field, const v1::Tensor& tensor) const;
   absl::StatusOr<Positions> ReadPositions(const v1::Positions& message) const;
@@ -90,6 +94,9 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1
 absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message);
 // model: the class's own axes, where a config.json is given.
 absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std::optional<Precision>& model);
+
+// The same with rows and columns exchanged.
+Matrix<float> Turned(const Matrix<float>& matrix);
 
 // The way back.
 void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message);

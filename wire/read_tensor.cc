@@ -100,6 +100,30 @@ absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::
   return Shaped(field, shape, std::move(values));
 }
 
+absl::StatusOr<Matrix<float>> Reader::Weight(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(Matrix<float> weight, Weights(field, tensor));
+  if (!weight.shared) return weight;
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", weight.columns),
+                         "must have two axes");
+}
+
+absl::StatusOr<std::vector<float>> Reader::WeightVector(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(Matrix<float> weight, Weights(field, tensor));
+  if (weight.shared) return std::move(weight.values);
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field),
+                         fmt::format("[{}, {}]", weight.rows, weight.columns), "must have one axis");
+}
+
+Matrix<float> Turned(const Matrix<float>& matrix) {
+  Matrix<float> turned{std::vector<float>(matrix.values.size()), matrix.columns, matrix.rows, false};
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t column = 0; column < matrix.columns; ++column) {
+      turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];
+    }
+  }
+  return turned;
+}
+
 absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::Tensor& tensor) const {
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   if (shape.dtype != DType::kBOOL) {

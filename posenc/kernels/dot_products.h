@@ -2,8 +2,8 @@
 //
 //   out[r, i] = sum over c = 0 .. depth-1, in this order, of rows[r, c] * columns[c, i]
 //
-// in float64. The columns hold float32 numbers, so that each product is exact, and a fused multiply-add gives the same as a
-// product and a sum: processors with and without it agree.
+// in float64. The columns hold float32 numbers, so that each product is exact, and a fused multiply-add gives the same
+// as a product and a sum: processors with and without it agree.
 #pragma once
 
 #include <cstddef>

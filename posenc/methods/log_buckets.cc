@@ -36,8 +36,8 @@ class Chain {
   E exact_, shared_, log_of_all_;
 };
 
-// The same over the real numbers: ln(n/exact) * shared against ln(max/exact) * k. What balls leave open is a tie, or nearly
-// one, and its powers are compared as integers: n^shared * exact^k against max^k * exact^shared.
+// The same over the real numbers: ln(n/exact) * shared against ln(max/exact) * k. What balls leave open is a tie, or
+// nearly one, and its powers are compared as integers: n^shared * exact^k against max^k * exact^shared.
 class RealLine {
  public:
   explicit RealLine(const LogBuckets& b) : b_(b), log_of_all_(Log(Ball(Number(b.max)) / Ball(Number(b.exact)))) {}
@@ -52,7 +52,8 @@ class RealLine {
     const int bits = std::bit_width(static_cast<uint64_t>(std::max(n, b_.max)));
     const RealPrecision exact_for_both(2 * bits * (shared + scaled) + 64);
     const auto power = [](int64_t base, int64_t exponent) { return Pow(Real(Number(base)), Real(Number(exponent))); };
-    const Real left = power(n, shared) * power(b_.exact, scaled), right = power(b_.max, scaled) * power(b_.exact, shared);
+    const Real left = power(n, shared) * power(b_.exact, scaled),
+               right = power(b_.max, scaled) * power(b_.exact, shared);
     return b_.strict ? left > right : left >= right;
   }
 

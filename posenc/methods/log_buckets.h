@@ -17,7 +17,8 @@ struct LogBuckets {
   bool log_of_tensor = false;  // whether the model's own code takes ln(max / exact) of a tensor
 };
 
-// The thresholds of k = 1 .. count, as far as they are at most `largest`. Under kExact each is decided over the integers.
+// The thresholds of k = 1 .. count, as far as they are at most `largest`. Under kExact each is decided over the
+// integers.
 std::vector<int64_t> Thresholds(Frequencies arithmetic, const LogBuckets& buckets, int64_t count, int64_t largest);
 
 }  // namespace posenc

@@ -54,6 +54,7 @@ std::vector<MethodFamily> MethodFamilies() {
       {"sandwich", {"paper", "snippet"}},
       {"swin", {"v1", "v2"}},
       {"beit", {"plain", "transformers"}},
+      {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}},
       {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
   };
 }

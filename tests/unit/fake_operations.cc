@@ -90,6 +90,14 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
   return job;
 }
 
+absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, const Limits&,
+                            v1::RelativeScoresResponse*) {
+  return absl::UnimplementedError("not faked");
+}
+absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
+                            v1::RelativeValuesResponse*) {
+  return absl::UnimplementedError("not faked");
+}
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
   Job job;
   job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {

@@ -1,0 +1,59 @@
+#include "posenc/methods/shaw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+int64_t Farthest(const ShawSettings& s) { return (s.table.rows - 1) / 2; }
+
+}  // namespace
+
+absl::Status Complete(ShawSettings& s, const RelativeShape& shape, const Limits&) {
+  if (s.table.rows % 2 == 0) {
+    return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} rows", s.table.rows),
+                           "must be 2k+1, distances -k .. k");
+  }
+  if (s.table.columns != shape.head_dim) {
+    return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} channels", s.table.columns),
+                           fmt::format("must be head_dim = {}", shape.head_dim));
+  }
+  if (!s.clip) {
+    return InvalidArgument("MISSING", "clip", "",
+                           "has no default: true as in the paper; false where farther distances are an error");
+  }
+  return CheckFinite("table", s.table.values);
+}
+
+absl::Status CheckPositions(const ShawSettings& s, const RelativeShape& shape, const Limits&) {
+  const auto farthest = static_cast<double>(Farthest(s));
+  const auto& [first, last] = shape.distances;
+  if (*s.clip || (first >= -farthest && last <= farthest)) return absl::OkStatus();
+  return InvalidArgument(
+      "OUT_OF_RANGE", "table", fmt::format("distances {} .. {}", first, last),
+      fmt::format("without clip its {} rows are for distances -{} .. {}", s.table.rows, farthest, farthest));
+}
+
+std::vector<int32_t> ShawRows(const ShawSettings& s, const Distances& distances) {
+  const auto first = static_cast<int64_t>(distances.first), last = static_cast<int64_t>(distances.last);
+  const int64_t k = Farthest(s), sign = s.order == ShawOrder::kKeyMinusQuery ? 1 : -1;
+  std::vector<int32_t> rows;
+  rows.reserve(last - first + 1);
+  for (int64_t n = first; n <= last; ++n) rows.push_back(static_cast<int32_t>(std::clamp(sign * n, -k, k) + k));
+  return rows;
+}
+
+absl::StatusOr<RelativeTables> MakeTables(const ShawSettings& s, const RelativeShape& shape, Frequencies, WorkPool&,
+                                          const Cancellation&) {
+  RelativeTables tables;
+  tables.row_of_distance = ShawRows(s, shape.distances);
+  tables.of_query = HeadTable{s.table.rows, s.table.columns, s.table.columns, true, s.table.values};
+  if (s.key_term) tables.of_key = tables.of_query;
+  return tables;
+}
+
+}  // namespace posenc

@@ -1,0 +1,91 @@
+#include "posenc/methods/transformer_xl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "posenc/methods/sinusoidal.h"
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+// The encodings that the distances need: of query - key = the clamped distances, one after another.
+struct Encodings {
+  Encodings(const TransformerXlSettings& s, const Distances& distances)
+      : bound(s.clamp_len ? static_cast<double>(*s.clamp_len)
+                          : std::max(std::abs(distances.first), std::abs(distances.last))),
+        first(std::clamp(-distances.last, -bound, bound)),
+        last(std::clamp(-distances.first, -bound, bound)) {}
+  double count() const { return last - first + 1; }
+  double bound, first, last;
+};
+
+absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>>& bias, const RelativeShape& shape) {
+  if (!bias) return absl::OkStatus();
+  if (bias->shared || bias->rows < shape.heads || bias->columns != shape.head_dim) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.shape", field),
+                           fmt::format("[{}, {}]", bias->rows, bias->columns),
+                           fmt::format("must be [heads, {}], at least {} heads", shape.head_dim, shape.heads));
+  }
+  return CheckFinite(field, bias->values);
+}
+
+}  // namespace
+
+absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits&) {
+  if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "is required: W_kR");
+  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has none");
+  const int64_t d_model = s.position.weight->columns;
+  if (d_model < 2 || d_model % 2 != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),
+                           "must be d_model, even and at least 2");
+  }
+  POSENC_RETURN_IF_ERROR(Within("position", CheckProjection(s.position, d_model, shape.heads, shape.head_dim)));
+  POSENC_RETURN_IF_ERROR(CheckBias("position_bias", s.position_bias, shape));
+  if (s.content_bias && !shape.content) {
+    return InvalidArgument("NOT_READ", "content_bias", "", "is read with content only");
+  }
+  POSENC_RETURN_IF_ERROR(CheckBias("content_bias", s.content_bias, shape));
+  if (s.clamp_len && *s.clamp_len < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "clamp_len", fmt::format("{}", *s.clamp_len), "must be at least 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositions(const TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
+  const Encodings encodings(s, shape.distances);
+  return CheckTableSize(encodings.count(), s.position.weight->rows + s.position.weight->columns, limits);
+}
+
+absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const RelativeShape& shape,
+                                          Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled) {
+  const Encodings encodings(s, shape.distances);
+  const int64_t d_model = s.position.weight->columns;
+  const auto rows = static_cast<int64_t>(encodings.count());
+  POSENC_ASSIGN_OR_RETURN(
+      const std::unique_ptr<const Encoding> sinusoidal,
+      Encode(SinusoidalSettings{.convention = SinusoidalConvention::kHalves, .dim = d_model}, arithmetic, Limits()));
+  std::vector<double> at(rows);
+  for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
+  Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};
+  constexpr size_t kSlab = 256;
+  POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows, kSlab, cancelled, [&](size_t begin, size_t end) {
+    sinusoidal->Fill(at.data() + begin, end - begin, DType::kFP32,
+                     reinterpret_cast<std::byte*>(r.values.data() + begin * d_model));
+  }));
+
+  RelativeTables tables;
+  POSENC_ASSIGN_OR_RETURN(tables.of_query, Project(s.position, r, shape.head_dim, pool, cancelled));
+  for (double n = shape.distances.first; n <= shape.distances.last; ++n) {
+    const double clamped = std::clamp(-n, -encodings.bound, encodings.bound);
+    tables.row_of_distance.push_back(static_cast<int32_t>(clamped - encodings.first));
+  }
+  tables.query_bias = s.position_bias;
+  tables.content_bias = s.content_bias;
+  return tables;
+}
+
+}  // namespace posenc

@@ -1,0 +1,138 @@
+#include <memory>
+#include <vector>
+
+#include "posenc/fingerprint.h"
+#include "posenc/relative_scores.h"
+#include "posenc/relative_values.h"
+#include "wire/bias_geometry.h"
+#include "wire/operations.h"
+#include "wire/read.h"
+#include "wire/relative_method.h"
+#include "wire/rotary_source.h"
+
+namespace posenc::wire {
+namespace {
+
+absl::StatusOr<Layout> ReadLayout(v1::Layout layout) {
+  return Choose<v1::Layout, Layout>("layout", layout,
+                                    {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}});
+}
+
+// The answer's type: add_to's, where there is one.
+template <class Request>
+absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<TensorShape>& add_to) {
+  if (!add_to) return Choose("dtype", request.dtype(), kDataTypes);
+  if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) return add_to->dtype;
+  POSENC_ASSIGN_OR_RETURN(const DType dtype, Choose("dtype", request.dtype(), kDataTypes));
+  if (dtype == add_to->dtype) return dtype;
+  return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "with add_to absent or that tensor's");
+}
+
+// All bytes of a tensor.
+std::vector<std::byte> Read(const Payloads& payloads, const v1::Tensor& tensor) {
+  std::vector<std::byte> bytes(payloads.Size(tensor));
+  payloads.CopyTo(tensor, bytes.data());
+  return bytes;
+}
+
+void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const Precision& precision, bool return_plan,
+               v1::AnswerInfo* info) {
+  WriteCommonInfo(precision, {}, info);
+  Fingerprint fingerprint;
+  fingerprint.Add(name).Add(canonical.SerializeAsString()).Add(info->precision().SerializeAsString());
+  info->set_plan_fingerprint(fingerprint.Digest());
+  if (!return_plan) return;
+  *info->mutable_plan()->mutable_relative() = canonical;
+  info->mutable_plan()->set_softmax_scale_factor(1);
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::RelativeScoresResponse* response) {
+  const Reader reader{payloads, limits};
+  RelativeScoresCall call;
+  auto method = ReadRelativeMethod(reader, request.method());
+  if (!method.ok()) return Within("method", method.status());
+  call.method = *std::move(method);
+  POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  if (request.has_mask()) {
+    POSENC_ASSIGN_OR_RETURN(call.mask, ReadMask(reader, request.mask()));
+  }
+  if (!request.has_content()) {
+    return InvalidArgument("MISSING", "content", "", "has no default: whether q . k^T is part of the answer");
+  }
+  call.content = request.content();
+  if (request.has_scale()) call.scale = request.scale();
+  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), std::nullopt));
+  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(call.q, reader.Shape("q", request.q()));
+  if (request.has_k()) {
+    POSENC_ASSIGN_OR_RETURN(call.k, reader.Shape("k", request.k()));
+  }
+  if (request.has_add_to()) {
+    POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
+  }
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
+  const Precision precision = call.precision;
+  auto created = RelativeScores::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto scores = std::make_shared<const RelativeScores>(*std::move(created));
+
+  v1::RelativeMethod canonical;
+  WriteRelativeMethod(scores->method(), &canonical);
+  WriteInfo("relative scores", canonical, precision, request.hints().return_plan(), response->mutable_info());
+  response->set_scale(scores->scale());
+  WriteShape(scores->shape(), response->mutable_scores());
+  Job job;
+  job.outputs = {{response->mutable_scores(), static_cast<size_t>(*ByteSize("scores", scores->shape(), limits))}};
+  job.run = [scores, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                          const Cancellation& cancelled) {
+    const std::vector<std::byte> q = Read(payloads, request.q()), k = Read(payloads, request.k());
+    if (request.has_add_to()) payloads.CopyTo(request.add_to(), buffers[0]);
+    return scores->Run(
+        {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
+        cancelled);
+  };
+  return job;
+}
+
+absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::RelativeValuesResponse* response) {
+  const Reader reader{payloads, limits};
+  RelativeValuesCall call;
+  if (!request.has_shaw()) return InvalidArgument("MISSING", "shaw", "", "is required");
+  auto shaw = ReadShaw(reader, request.shaw());
+  if (!shaw.ok()) return Within("shaw", shaw.status());
+  call.shaw = *std::move(shaw);
+  POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), std::nullopt));
+  if (!request.has_probabilities()) return InvalidArgument("MISSING", "probabilities", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(call.probabilities, reader.Shape("probabilities", request.probabilities()));
+  if (request.has_add_to()) {
+    POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
+  }
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
+  const Precision precision = call.precision;
+  auto created = RelativeValues::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto values = std::make_shared<const RelativeValues>(*std::move(created));
+
+  v1::RelativeMethod canonical;
+  WriteRelativeMethod(values->shaw(), &canonical);
+  WriteInfo("relative values", canonical, precision, request.hints().return_plan(), response->mutable_info());
+  WriteShape(values->shape(), response->mutable_values());
+  Job job;
+  job.outputs = {{response->mutable_values(), static_cast<size_t>(*ByteSize("values", values->shape(), limits))}};
+  job.run = [values, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                          const Cancellation& cancelled) {
+    const std::vector<std::byte> probabilities = Read(payloads, request.probabilities());
+    if (request.has_add_to()) payloads.CopyTo(request.add_to(), buffers[0]);
+    return values->Run(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool, cancelled);
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,18 @@
+// The message of a method of relative terms: from it to settings and back.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "posenc/relative_spec.h"
+#include "posenc/v1/relative.pb.h"
+#include "wire/read.h"
+
+namespace posenc::wire {
+
+// Errors name the field within the message.
+absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message);
+absl::StatusOr<ShawSettings> ReadShaw(const Reader& reader, const v1::Shaw& message);
+
+// Canonical settings: sent back, they give the same bytes.
+void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* message);
+
+}  // namespace posenc::wire
