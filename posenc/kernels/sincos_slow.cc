@@ -56,6 +56,10 @@ double Round(mpfr_srcptr value, const Format& format) {
 
 // True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number.
 bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
+  if (mpfr_inf_p(value)) {  // beyond MPFR's range, and therefore beyond the format's
+    rounded = std::copysign(std::numeric_limits<double>::infinity(), mpfr_sgn(value));
+    return true;
+  }
   const mpfr_prec_t precision = mpfr_get_prec(value);
   Number error(precision), low(precision + 8), high(precision + 8);
   mpfr_mul_2si(error, value, 3 - precision, MPFR_RNDN);

@@ -334,7 +334,8 @@ TEST(GivenFrequencies, PairsTurnByTheirAxis) {
 // Tables that transformers' own modules compute (tests/golden/several_axes.py). Their frequencies may differ from ours
 // in the last place, which positions up to 60 turn into 4e-6; a pair on a wrong axis is off by far more.
 TEST(Golden, TablesOfTransformers) {
-  for (const golden::json& record : golden::Read("recorded/several_axes.json")["records"]) {
+  const golden::json file = golden::Read("recorded/several_axes.json");
+  for (const golden::json& record : file["records"]) {
     SCOPED_TRACE(record["name"].dump());
     v1::GenerateTableRequest request;
     auto* settings = request.mutable_rotary()->mutable_settings();
