@@ -440,8 +440,8 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
-  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fourier", "grid", "kerple", "learned", "mask", "rope",
-                                             "sandwich", "sinusoidal", "swin", "t5", "timestep"));
+  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fourier", "grid", "kerple", "learned", "mask",
+                                             "relative", "rope", "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
   EXPECT_EQ(info.config_rules(), "transformers 5.23");
   EXPECT_GE(info.numerics_version(), 1u);
