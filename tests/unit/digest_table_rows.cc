@@ -81,10 +81,10 @@ void AddAll(const std::string& name, const RotarySettings& settings, int64_t axe
                            Turn(n, {Direction::kForward, Direction::kInverse, Direction::kTranspose}),
                            Turn(n / 2, {Operand::kQuery, Operand::kKey})};
       constexpr const char* kDirections[] = {"forward", "transpose", "inverse"};
-      cases->push_back({fmt::format("{} frequencies={} dtype={} direction={} operand={}", name, Name(frequencies),
-                                    Name(dtype), kDirections[static_cast<int>(c.direction)],
-                                    c.operand == Operand::kKey ? "k" : "q"),
-                        [c] { return RunTable(c); }});
+      cases->push_back(
+          {fmt::format("{} frequencies={} dtype={} direction={} operand={}", name, Name(frequencies), Name(dtype),
+                       kDirections[static_cast<int>(c.direction)], c.operand == Operand::kKey ? "k" : "q"),
+           [c] { return RunTable(c); }});
     }
   }
 }
