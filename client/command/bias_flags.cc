@@ -17,7 +17,7 @@ constexpr struct {
   const char* help;
 } kHelp[] = {
     {"--t5-num-buckets", "Rows of the table; default 32"},
-    {"--t5-max-distance", "Where the last bucket begins; default 128"},
+    {"--t5-max-distance", "Farther keys share the last bucket; default 128"},
     {"--t5-bidirectional", "true in an encoder, false in a decoder"},
     {"--kerple-kernel", "log: -p ln(1 + a |i-j|); power: -a |i-j|^p"},
     {"--kerple-a", "One a head; at least 0.01"},
