@@ -33,6 +33,15 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       options.address, options.credentials ? options.credentials : grpc::InsecureChannelCredentials(), arguments);
 }
 
+// Whether there is a connection, after waiting for the end of an attempt to make one, as a call would.
+bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point deadline) {
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state != GRPC_CHANNEL_IDLE && state != GRPC_CHANNEL_CONNECTING) return state == GRPC_CHANNEL_READY;
+    if (!channel.WaitForStateChange(state, deadline)) return false;
+  }
+}
+
 }  // namespace
 
 Client::Client(ClientOptions options)
@@ -44,11 +53,13 @@ Attempt Client::Try(Duration remaining, absl::FunctionRef<grpc::Status(grpc::Cli
   grpc::ClientContext context;
   // A year is for ever, and does not overflow the clock.
   const Duration bounded = std::min<Duration>(remaining, std::chrono::hours(24 * 365));
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded));
+  const auto deadline =
+      std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded);
+  context.set_deadline(deadline);
+  if (Connects(*channel_, deadline)) was_connected_ = true;
   const grpc::Status status = call(context);
   Attempt attempt;
-  attempt.status = FromGrpc(status, options_.address);
+  attempt.status = FromGrpc(status, options_.address, was_connected_);
   if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
   return attempt;
 }

@@ -1,6 +1,7 @@
 // The service on a server: a retry loop around the generated stub.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -68,6 +69,7 @@ class Client final : public Backend {
   const ClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::PositionalEncodingService::Stub> stub_;
+  mutable std::atomic<bool> was_connected_ = false;  // a server was there once: what fails now has lost it
 };
 
 }  // namespace posenc

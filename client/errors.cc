@@ -30,10 +30,14 @@ std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
 
 }  // namespace
 
-absl::Status FromGrpc(const grpc::Status& status, const std::string& address) {
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());  // the numbers are the same
   if (const auto details = ParseDetails(status.error_details())) return Restore(code, status.error_message(), *details);
+  if (code == absl::StatusCode::kUnavailable && was_connected) {
+    return absl::UnavailableError(absl::StrCat("the connection to ", address, " was lost (", status.error_message(),
+                                               "); has posenc-server ended there?"));
+  }
   if (code == absl::StatusCode::kUnavailable) {
     return absl::UnavailableError(
         absl::StrCat("no answer from ", address, " (", status.error_message(),

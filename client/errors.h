@@ -15,9 +15,10 @@ namespace posenc {
 
 // The same code and message; with the details of grpc-status-details-bin (proto/posenc/v1/error.proto), where it holds
 // an ErrorInfo of ours, as DetailsOf() returns them. UNAVAILABLE without such details did not come from a posenc
-// server: the message then names `address` and says how to start one. CANCELLED without them is the end of a server
-// that was reached too late to be refused in order, and becomes UNAVAILABLE: another try may find another server.
-absl::Status FromGrpc(const grpc::Status& status, const std::string& address);
+// server: the message then names `address`, and says how to start one, or that it is lost if the channel was connected
+// before. CANCELLED without them is the end of a server that was reached too late to be refused in order, and becomes
+// UNAVAILABLE: another try may find another server.
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected);
 
 // The trailer grpc-retry-pushback-ms: milliseconds to wait, negative: do not come back. What is not a number forbids
 // it too, as gRPC's own clients read it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/checks.h"
 #include "posenc/methods/axial.h"
 #include "posenc/methods/given_table.h"
 #include "posenc/methods/methods.h"
@@ -14,11 +15,6 @@
 
 namespace posenc {
 namespace {
-
-absl::Status CheckFinite(std::string_view name, double value) {
-  if (std::isfinite(value)) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite");
-}
 
 // For each field of a RopeParameters: is it set, and is it finite?
 struct FieldCheck {
@@ -110,8 +106,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   }
   if (!settings.output_pairing) settings.output_pairing = settings.input_pairing;
   if (settings.max_position_embeddings) {
-    POSENC_RETURN_IF_ERROR(CheckFinite("max_position_embeddings", *settings.max_position_embeddings));
-    POSENC_RETURN_IF_ERROR(RequirePositive("max_position_embeddings", *settings.max_position_embeddings));
+    POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
   }
 
   Rotary rotary(std::move(settings), arithmetic);
@@ -143,9 +138,9 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
   }
   if (!Reads(*method_, "partial_rotary_factor")) parameters.partial_rotary_factor.reset();
   if (!parameters.rope_theta && method_->has_theta) parameters.rope_theta = 10000.0;
-  POSENC_RETURN_IF_ERROR(Within("rope_parameters", RequirePositive("rope_theta", parameters.rope_theta.value_or(1))));
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", CheckPositive("rope_theta", parameters.rope_theta.value_or(1))));
   POSENC_RETURN_IF_ERROR(
-      Within("rope_parameters", RequirePositive("frequency_dim", parameters.frequency_dim.value_or(1))));
+      Within("rope_parameters", CheckPositive("frequency_dim", parameters.frequency_dim.value_or(1))));
   POSENC_RETURN_IF_ERROR(Within("rope_parameters", method_->complete(parameters, Input(0))));
   auto axis = MropeAxes(parameters, rotary_dim() / 2);
   if (!axis.ok()) return Within("rope_parameters", axis.status());

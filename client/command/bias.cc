@@ -100,7 +100,7 @@ Subcommand AddBias(CLI::App& parent) {
   app->add_option("-o,--out", flags->out, "Where the answer goes, as \"bias\" or \"scores\"")->type_name("FILE");
   AddFieldFlags(*app, "Bias, without --scores", &flags->request,
                 {{"form", "Every cell or one value a distance; bias or table row", "--bias-form"},
-                 {"dtype", "The elements' type"}});
+                 {"dtype", "The elements' type; int32 for an index", nullptr, "fp32|fp16|bf16|int32"}});
   flags->bias.Add(*app);
   flags->bias.AddTable(*app);
   flags->model.Add(*app);

@@ -12,6 +12,35 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+constexpr struct {
+  const char* flag;
+  const char* help;
+} kHelp[] = {
+    {"--t5-num-buckets", "Rows of the table; default 32"},
+    {"--t5-max-distance", "Farther keys share the last bucket; default 128"},
+    {"--t5-bidirectional", "true in an encoder, false in a decoder"},
+    {"--kerple-kernel", "log: -p ln(1 + a |i-j|); power: -a |i-j|^p"},
+    {"--kerple-a", "One a head; at least 0.01"},
+    {"--kerple-p", "One a head; at least 0.01, with power at most 2"},
+    {"--sandwich-convention", "The paper's formula, or its program"},
+    {"--sandwich-num-heads", "All heads of the model"},
+    {"--sandwich-dim", "Width of the sinusoidal encoding; default 128"},
+    {"--sandwich-base", "Default 10000"},
+    {"--swin-window-height", "Tokens"},
+    {"--swin-window-width", "Tokens"},
+    {"--beit-window-height", "Tokens, without cls"},
+    {"--beit-window-width", "Tokens, without cls"},
+    {"--beit-table", "How rows are ordered where the window is no square"},
+    {"--swin-v2-window-height", "Tokens"},
+    {"--swin-v2-window-width", "Tokens"},
+    {"--swin-v2-pretrained-window-height", "Normalises displacements; default the window's"},
+    {"--swin-v2-pretrained-window-width", "The same"},
+    {"--swin-v2-hidden-weight", "Of the network, [hidden, 2]"},
+    {"--swin-v2-hidden-bias", "[hidden]"},
+    {"--swin-v2-output-weight", "[H, hidden]"},
+    {"--nope-num-heads", "Default 1; with --scores they say it"},
+};
+
 const FieldDescriptor& MethodOf(const v1::BiasMethod& method) {
   const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
   return *method.GetReflection()->GetOneofFieldDescriptor(method, oneof);
@@ -33,7 +62,8 @@ void BiasMethodFlags::Add(CLI::App& app) {
                  {"alibi_bias_max", "The exponent's range; default 8"},
                  {"future_slopes", "For keys after the query, with --form asymmetric"},
                  {"position_mask", "BOOL [B, Sk], with --form bloom: moves positions as left padding does"},
-                 {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon"}});
+                 {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon", nullptr,
+                  "fp32|fp16|bf16"}});
   const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
   for (int n = 0; n < oneof->field_count(); ++n) {
     const FieldDescriptor& field = *oneof->field(n);
@@ -46,6 +76,7 @@ void BiasMethodFlags::Add(CLI::App& app) {
     AddPrefixedFieldFlags(app, field.name() + ", in place of --model", FlagName(field.name()),
                           method.GetReflection()->MutableMessage(&method, &field));
   }
+  for (const auto& [flag, help] : kHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
 }
 

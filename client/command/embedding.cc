@@ -68,7 +68,8 @@ Subcommand AddEmbedding(CLI::App& parent) {
   app->add_option("--add-to", flags->add_to, "Adds the embedding to this, FP32, FP16 or BF16, [.., S, D]")
       ->type_name("FILE");
   AddFieldFlags(*app, "Embedding", &flags->request,
-                {{"count", "Rows, with --offset"}, {"dtype", "The elements' type; with --add-to it says it"}});
+                {{"count", "Rows, with --offset"},
+                 {"dtype", "The elements' type; with --add-to it says it", nullptr, "fp32|fp16|bf16|fp64"}});
   AddFieldFlags(*app, "Sinusoidal", &flags->sinusoidal,
                 {{"convention", "How elements are ordered and frequencies spaced"},
                  {"dim", "Elements of a row"},

@@ -10,6 +10,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/command/values.h"
 #include "posenc/status.h"
 
@@ -26,21 +28,25 @@ std::string WithDashes(std::string name) {
   return name;
 }
 
-// All values but the zero, which stands for "not given".
-std::string Choices(const EnumDescriptor& type, const char* separator) {
-  std::string choices;
-  for (int i = 1; i < type.value_count(); ++i) {
-    absl::StrAppend(&choices, choices.empty() ? "" : separator, EnumName(*type.value(i)));
-  }
+// The names of an enum's values that the flag takes: of all but the zero, which stands for "not given", unless it says.
+std::vector<std::string> Choices(const FieldDescriptor& field, const FieldFlag& flag) {
+  if (flag.choices) return absl::StrSplit(flag.choices, '|');
+  std::vector<std::string> choices;
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return choices;
+  const EnumDescriptor& type = *field.enum_type();
+  for (int i = 1; i < type.value_count(); ++i) choices.push_back(EnumName(*type.value(i)));
   return choices;
 }
 
-absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type, const std::string& text) {
+absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type,
+                                                     const std::vector<std::string>& choices, const std::string& text) {
   const std::string wanted = WithDashes(absl::AsciiStrToLower(text));
-  for (int i = 1; i < type.value_count(); ++i) {
-    if (EnumName(*type.value(i)) == wanted) return type.value(i);
+  if (std::find(choices.begin(), choices.end(), wanted) != choices.end()) {
+    for (int i = 1; i < type.value_count(); ++i) {
+      if (EnumName(*type.value(i)) == wanted) return type.value(i);
+    }
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", Choices(type, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
 absl::Status SetMessage(const std::string& text, Message* value) {
@@ -70,7 +76,8 @@ absl::Status SetRepeated(const FieldDescriptor& field, const std::string& text, 
   return absl::OkStatus();
 }
 
-absl::Status SetField(const FieldDescriptor& field, const std::string& text, Message* message) {
+absl::Status SetField(const FieldDescriptor& field, const std::vector<std::string>& choices, const std::string& text,
+                      Message* message) {
   const auto* reflection = message->GetReflection();
   if (field.is_repeated()) return SetRepeated(field, text, message);
   switch (field.cpp_type()) {
@@ -95,7 +102,7 @@ absl::Status SetField(const FieldDescriptor& field, const std::string& text, Mes
       reflection->SetBool(message, &field, text == "true");
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_ENUM: {
-      POSENC_ASSIGN_OR_RETURN(const auto* value, ParseEnum(*field.enum_type(), text));
+      POSENC_ASSIGN_OR_RETURN(const auto* value, ParseEnum(*field.enum_type(), choices, text));
       reflection->SetEnum(message, &field, value);
       return absl::OkStatus();
     }
@@ -111,9 +118,9 @@ const FieldDescriptor* Rival(const FieldDescriptor& field, const Message& messag
   return rival == &field ? nullptr : rival;
 }
 
-std::string TypeName(const FieldDescriptor& field) {
+std::string TypeName(const FieldDescriptor& field, const std::vector<std::string>& choices) {
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_ENUM: return Choices(*field.enum_type(), "|");
+    case FieldDescriptor::CPPTYPE_ENUM: return absl::StrJoin(choices, "|");
     case FieldDescriptor::CPPTYPE_BOOL: return "true|false";
     case FieldDescriptor::CPPTYPE_STRING: return "TEXT";
     case FieldDescriptor::CPPTYPE_MESSAGE:
@@ -127,17 +134,19 @@ std::string TypeName(const FieldDescriptor& field) {
 void AddFieldFlag(CLI::App& app, const std::string& group, Message* message, const FieldDescriptor& field,
                   const FieldFlag& flag) {
   const std::string name = flag.flag ? flag.flag : FlagName(field.name());
-  const auto set = [&field, message, name](const std::string& text) {
+  const std::vector<std::string> choices = Choices(field, flag);
+  const auto set = [&field, choices, message, name](const std::string& text) {
     if (const auto* rival = Rival(field, *message)) {
       throw CLI::ValidationError(name, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
     }
-    const absl::Status status = SetField(field, text, message);
+    const absl::Status status = SetField(field, choices, text, message);
     if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
   };
-  CLI::Option* option = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()
-                            ? app.add_flag_callback(
-                                  name, [set] { set("true"); }, flag.help)
-                            : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(field));
+  CLI::Option* option =
+      field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()
+          ? app.add_flag_callback(
+                name, [set] { set("true"); }, flag.help)
+          : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(field, choices));
   option->group(group);
 }
 

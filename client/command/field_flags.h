@@ -13,7 +13,8 @@ namespace posenc::command {
 struct FieldFlag {
   const char* field;  // its name in the proto file; a name that is not there ends the program
   const char* help;
-  const char* flag = nullptr;  // absent: "--" and the field's name with dashes
+  const char* flag = nullptr;     // absent: "--" and the field's name with dashes
+  const char* choices = nullptr;  // of an enum's values, "fp32|fp16"; absent: all
 };
 
 // What a flag's value looks like:

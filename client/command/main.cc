@@ -1,5 +1,6 @@
 // The `posenc` command: every call of the service, computed here or by a server.
 // Exit codes: 0 done, 1 the call failed, 2 the command line is wrong.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -64,7 +65,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    Complain(error.what(), chosen() ? chosen()->app : &app);
+    // A word that nothing takes may be why something else is missing.
+    std::vector<std::string> unknown = app.remaining(true);
+    std::reverse(unknown.begin(), unknown.end());  // as ExtrasError does once more
+    const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
+    Complain(message, chosen() ? chosen()->app : &app);
     return kUsage;
   }
   const Subcommand* subcommand = chosen();

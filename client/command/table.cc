@@ -138,7 +138,7 @@ Subcommand AddTable(CLI::App& parent) {
       ->type_name("FILE");
   AddFieldFlags(*app, "Table", &flags->request,
                 {{"count", "Rows, with --offset"},
-                 {"dtype", "The elements' type"},
+                 {"dtype", "The elements' type", nullptr, "fp32|fp16|bf16|fp64"},
                  {"form", "A value a pair, or one an element"},
                  {"operand", "With --scale-base or --centre: whose table"}});
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());

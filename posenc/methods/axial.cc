@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
+#include "posenc/checks.h"
 #include "posenc/methods/rope.h"
 #include "posenc/status.h"
 
@@ -21,14 +20,8 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
     }
     left -= axis.dim;
     if (!axis.rope_theta) axis.rope_theta = 10000;
-    if (!std::isfinite(*axis.rope_theta) || *axis.rope_theta <= 0) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("axes[{}].rope_theta", n), fmt::format("{}", *axis.rope_theta),
-                             "must be finite and above 0");
-    }
-    if (!std::isfinite(axis.frequency_start)) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("axes[{}].frequency_start", n),
-                             fmt::format("{}", axis.frequency_start), "must be finite");
-    }
+    POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("axes[{}].rope_theta", n), *axis.rope_theta));
+    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("axes[{}].frequency_start", n), axis.frequency_start));
   }
   return absl::OkStatus();
 }

@@ -37,16 +37,6 @@ absl::Status CheckDim(int64_t dim, int64_t least, int64_t divisor, const Limits&
                          fmt::format("must be at most {}", limits.max_rotary_dim));
 }
 
-absl::Status CheckFinite(std::string_view name, double value) {
-  if (std::isfinite(value)) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite");
-}
-
-absl::Status CheckPositive(std::string_view name, double value) {
-  if (std::isfinite(value) && value > 0) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite and above 0");
-}
-
 absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& numbers) {
   if (std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); })) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", name, "", "makes frequencies or coordinates overflow in this arithmetic");

@@ -44,11 +44,9 @@ Positions CountValid(const Matrix<uint8_t>& valid);
 // What a method may add to positions: the sum is one in float64.
 inline constexpr int64_t kLargestShift = int64_t{1} << 52;
 
-// Checks that several methods share. `name` is the field's.
+// Checks that several methods share, beside posenc/checks.h. `name` is the field's.
 absl::Status CheckShift(std::string_view name, int64_t shift);
 absl::Status CheckDim(int64_t dim, int64_t least, int64_t divisor, const Limits& limits);
-absl::Status CheckFinite(std::string_view name, double value);
-absl::Status CheckPositive(std::string_view name, double value);
 // That nothing has overflowed; the field is where to look for the cause.
 absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& numbers);
 absl::Status NotRead(std::string_view name, std::string_view owner);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "posenc/checks.h"
 #include "posenc/kernels/sincos_turns.h"
 #include "posenc/methods/sincos_slab.h"
 #include "posenc/status.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/status.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -22,11 +23,6 @@ absl::Status RequireAtLeast(std::string_view name, double value, double least) {
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), fmt::format("must be at least {}", least));
 }
 
-absl::Status RequirePositive(std::string_view name, double value) {
-  if (value > 0) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be above 0");
-}
-
 absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type) {
   if (input.dim > 2) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", input.parameters.frequency_dim ? "frequency_dim" : "rotary_dim",
@@ -40,7 +36,7 @@ absl::Status RequireFactors(std::string_view name, const std::vector<double>& fa
                            fmt::format("must have rotary_dim/2 = {}", pairs));
   }
   for (size_t i = 0; i < factors.size(); ++i) {
-    POSENC_RETURN_IF_ERROR(RequirePositive(fmt::format("{}[{}]", name, i), factors[i]));
+    POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}[{}]", name, i), factors[i]));
   }
   return absl::OkStatus();
 }

@@ -31,9 +31,9 @@ struct RopeMethod {
   // Fills in defaults and refuses what the formula cannot take. Numbers are finite already, rope_theta is > 0.
   absl::Status (*complete)(RopeParameters& parameters, const RopeInput& input);
   // Whether the frequencies depend on the sequence's length.
-  bool (*needs_seq_len)(const RopeParameters& parameters);
+  bool (*needs_seq_len)(const RopeParameters& parameters) = [](const RopeParameters&) { return false; };
   // Which branch of the formula holds for input.seq_len.
-  std::string_view (*branch)(const RopeInput& input);
+  std::string_view (*branch)(const RopeInput& input) = [](const RopeInput&) { return std::string_view(); };
   // inv_freq [pairs] and the RopeScalars.
   Numbers (*evaluate)(Frequencies arithmetic, const RopeInput& input);
   // Whether it is made of powers of theta, and so reads rope_theta and frequency_dim.
@@ -66,13 +66,9 @@ Values<A> RopeValues(std::vector<typename A::Element> inv_freq, typename A::Scal
   return {std::move(inv_freq), {attention_scaling, softmax_scale_factor, position_divisor}};
 }
 
-inline bool NeverNeedsSeqLen(const RopeParameters&) { return false; }
-inline std::string_view NoBranch(const RopeInput&) { return ""; }
-
 // Refuse a missing field, or one below the limit.
 absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type);
 absl::Status RequireAtLeast(std::string_view name, double value, double least);
-absl::Status RequirePositive(std::string_view name, double value);
 // Refuses d = 2, which d - 2 divides by.
 absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type);
 // Refuses a list that has not one positive number a pair.

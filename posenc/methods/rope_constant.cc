@@ -18,8 +18,6 @@ RopeMethod ConstantRope() {
       .rope_type = "constant",
       .reads = {},
       .complete = [](RopeParameters&, const RopeInput&) { return absl::OkStatus(); },
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

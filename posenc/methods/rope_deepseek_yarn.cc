@@ -31,8 +31,6 @@ RopeMethod DeepseekYarnRope() {
       .rope_type = "deepseek_yarn",
       .reads = {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -19,8 +19,6 @@ RopeMethod DefaultRope() {
       .rope_type = "default",
       .reads = {},
       .complete = [](RopeParameters&, const RopeInput&) { return absl::OkStatus(); },
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

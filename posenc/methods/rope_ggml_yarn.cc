@@ -63,8 +63,6 @@ RopeMethod GgmlYarnRope() {
       .reads = {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "ext_factor", "attn_factor",
                 "freq_factors"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -2,6 +2,7 @@
 // Dividing the positions instead is the same over the real numbers, but not in float32 (docs/accuracy.md).
 #include "posenc/methods/rope_linear.h"
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -18,7 +19,7 @@ Values<A> Formula(const RopeInput& input) {
 
 absl::Status Complete(RopeParameters& p, const RopeInput&) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "linear"));
-  return RequirePositive("factor", *p.factor);
+  return CheckPositive("factor", *p.factor);
 }
 
 }  // namespace
@@ -28,8 +29,6 @@ RopeMethod LinearRope() {
       .rope_type = "linear",
       .reads = {"factor"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -22,7 +23,7 @@ Values<A> Formula(const RopeInput& input) {
 
 absl::Status Complete(RopeParameters& p, const RopeInput&) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "linear_positions"));
-  return RequirePositive("factor", *p.factor);
+  return CheckPositive("factor", *p.factor);
 }
 
 }  // namespace
@@ -32,8 +33,6 @@ RopeMethod LinearPositionsRope() {
       .rope_type = "linear_positions",
       .reads = {"factor"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -6,6 +6,7 @@
 // tensor's reciprocal times the number: that is how torch divides.
 #include "posenc/methods/rope_llama3.h"
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -44,7 +45,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput&) {
                   {"high_freq_factor", p.high_freq_factor}};
   for (const auto& [name, field] : required) {
     POSENC_RETURN_IF_ERROR(Require(name, field, "llama3"));
-    POSENC_RETURN_IF_ERROR(RequirePositive(name, *field));
+    POSENC_RETURN_IF_ERROR(CheckPositive(name, *field));
   }
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   return RequireAtLeast("high_freq_factor", *p.high_freq_factor, *p.low_freq_factor);
@@ -57,8 +58,6 @@ RopeMethod Llama3Rope() {
       .rope_type = "llama3",
       .reads = {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

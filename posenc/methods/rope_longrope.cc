@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -38,7 +39,7 @@ Values<A> Formula(const RopeInput& input) {
 
 absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("original_max_position_embeddings", p.original_max_position_embeddings, "longrope"));
-  POSENC_RETURN_IF_ERROR(RequirePositive("original_max_position_embeddings", *p.original_max_position_embeddings));
+  POSENC_RETURN_IF_ERROR(CheckPositive("original_max_position_embeddings", *p.original_max_position_embeddings));
   POSENC_RETURN_IF_ERROR(RequireFactors("short_factor", p.short_factor, input.pairs));
   POSENC_RETURN_IF_ERROR(RequireFactors("long_factor", p.long_factor, input.pairs));
   if (p.attention_factor) {
@@ -49,7 +50,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
     p.factor = *input.max_position_embeddings / *p.original_max_position_embeddings;
   }
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "longrope"));
-  POSENC_RETURN_IF_ERROR(RequirePositive("factor", *p.factor));
+  POSENC_RETURN_IF_ERROR(CheckPositive("factor", *p.factor));
   if (!p.attention_factor && *p.factor > 1 && *p.original_max_position_embeddings <= 1) {
     return InvalidArgument("OUT_OF_RANGE", "original_max_position_embeddings",
                            fmt::format("{}", *p.original_max_position_embeddings),

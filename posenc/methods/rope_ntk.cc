@@ -42,8 +42,6 @@ RopeMethod NtkRope() {
       .rope_type = "ntk",
       .reads = {"factor", "mixed_b"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

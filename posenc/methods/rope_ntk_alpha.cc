@@ -5,6 +5,7 @@
 // whatever the sequence's length.
 #include "posenc/methods/rope_ntk_alpha.h"
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -23,7 +24,7 @@ Values<A> Formula(const RopeInput& input) {
 
 absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("alpha", p.alpha, "ntk_alpha"));
-  POSENC_RETURN_IF_ERROR(RequirePositive("alpha", *p.alpha));
+  POSENC_RETURN_IF_ERROR(CheckPositive("alpha", *p.alpha));
   return RequireAboveTwo(input, "ntk_alpha");
 }
 
@@ -34,8 +35,6 @@ RopeMethod NtkAlphaRope() {
       .rope_type = "ntk_alpha",
       .reads = {"alpha"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -2,6 +2,7 @@
 // are torch.linspace's: from the start up to the middle, from the end down beyond it. A single pair gets the start.
 #include "posenc/methods/rope_pixel.h"
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -26,7 +27,7 @@ Values<A> Formula(const RopeInput& input) {
 
 absl::Status Complete(RopeParameters& p, const RopeInput&) {
   if (!p.max_freq) p.max_freq = 10;
-  return RequirePositive("max_freq", *p.max_freq);
+  return CheckPositive("max_freq", *p.max_freq);
 }
 
 }  // namespace
@@ -36,8 +37,6 @@ RopeMethod PixelRope() {
       .rope_type = "pixel",
       .reads = {"max_freq"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

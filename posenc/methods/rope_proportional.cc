@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -24,7 +25,7 @@ Values<A> Formula(const RopeInput& input) {
 absl::Status Complete(RopeParameters& p, const RopeInput&) {
   if (!p.partial_rotary_factor) p.partial_rotary_factor = 1;
   if (!p.factor) p.factor = 1;
-  return RequirePositive("factor", *p.factor);
+  return CheckPositive("factor", *p.factor);
 }
 
 }  // namespace
@@ -34,8 +35,6 @@ RopeMethod ProportionalRope() {
       .rope_type = "proportional",
       .reads = {"factor", "partial_rotary_factor"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -46,8 +46,6 @@ RopeMethod YarnRope() {
       .reads = {"factor", "max_position_embeddings", "original_max_position_embeddings", "attention_factor",
                 "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"},
       .complete = Complete,
-      .needs_seq_len = NeverNeedsSeqLen,
-      .branch = NoBranch,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "posenc/arithmetic.h"
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -58,10 +57,7 @@ absl::Status Complete(SandwichSettings& s, const Limits& limits) {
                            fmt::format("must be even, 2 .. {}", kMaxDim));
   }
   if (!s.base) s.base = 10000.0;
-  if (!(std::isfinite(*s.base) && *s.base > 0)) {
-    return InvalidArgument("OUT_OF_RANGE", "base", fmt::format("{}", *s.base), "must be finite and above 0");
-  }
-  return absl::OkStatus();
+  return CheckPositive("base", *s.base);
 }
 
 std::vector<float> SandwichValues(Frequencies arithmetic, const SandwichSettings& settings, int64_t first,

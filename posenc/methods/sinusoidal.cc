@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "posenc/checks.h"
 #include "posenc/methods/rope.h"
 #include "posenc/methods/sincos_slab.h"
 #include "posenc/status.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "posenc/arithmetic.h"
+#include "posenc/checks.h"
 #include "posenc/methods/sincos_slab.h"
 #include "posenc/status.h"
 

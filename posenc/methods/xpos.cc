@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "posenc/arithmetic.h"
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -26,15 +25,11 @@ std::vector<typename A::Element> Zeta(int64_t rotary_dim) {
 
 absl::Status Complete(Xpos& xpos) {
   if (!xpos.scale_base) xpos.scale_base = 512;
-  if (!std::isfinite(*xpos.scale_base) || *xpos.scale_base <= 0) {
-    return InvalidArgument("OUT_OF_RANGE", "scale_base", fmt::format("{}", *xpos.scale_base),
-                           "must be finite and above 0");
-  }
+  POSENC_RETURN_IF_ERROR(CheckPositive("scale_base", *xpos.scale_base));
   if (!xpos.centre) {
     return InvalidArgument("MISSING", "centre", "", "has no default: often half of the longest length");
   }
-  if (std::isfinite(*xpos.centre)) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", "centre", fmt::format("{}", *xpos.centre), "must be finite");
+  return CheckFinite("centre", *xpos.centre);
 }
 
 XposPlan MakeXposPlan(Frequencies arithmetic, const Xpos& xpos, int64_t rotary_dim) {

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
 
 absl::Status CompleteYarn(RopeParameters& p, std::string_view rope_type) {
   POSENC_RETURN_IF_ERROR(Require("original_max_position_embeddings", p.original_max_position_embeddings, rope_type));
-  POSENC_RETURN_IF_ERROR(RequirePositive("original_max_position_embeddings", *p.original_max_position_embeddings));
+  POSENC_RETURN_IF_ERROR(CheckPositive("original_max_position_embeddings", *p.original_max_position_embeddings));
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, rope_type));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   if (*p.rope_theta == 1) {
@@ -17,7 +18,7 @@ absl::Status CompleteYarn(RopeParameters& p, std::string_view rope_type) {
   }
   if (!p.beta_fast) p.beta_fast = 32;
   if (!p.beta_slow) p.beta_slow = 1;
-  POSENC_RETURN_IF_ERROR(RequirePositive("beta_slow", *p.beta_slow));
+  POSENC_RETURN_IF_ERROR(CheckPositive("beta_slow", *p.beta_slow));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("beta_fast", *p.beta_fast, *p.beta_slow));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("mscale", p.mscale.value_or(0), 0));
   return RequireAtLeast("mscale_all_dim", p.mscale_all_dim.value_or(0), 0);

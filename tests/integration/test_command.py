@@ -139,6 +139,9 @@ def test_the_server_may_come_from_the_environment(posenc, address):
 
 @pytest.mark.parametrize("arguments, said", [
     (("explain", *SETTINGS, "--such-flag"), "--such-flag"),
+    (("rope", "--such-flag"), "--such-flag"),
+    (("rope", "--offset", "zero", "--such-flag"), "--such-flag"),
+    (("rope", "--offset", "0"), "--q"),
     (("dance",), "dance"),
     (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp33", "--form", "half-width"), "fp33"),
     (("table", *SETTINGS, "--offset", "zero", "--count", "1"), "zero"),

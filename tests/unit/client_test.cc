@@ -1,10 +1,16 @@
 // The client against a server in this process whose answers each test writes down.
 #include "client/client.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -208,31 +214,80 @@ TEST_F(ClientTest, WithoutAServerItSaysHowToStartOne) {
   EXPECT_EQ(sleeps_.size(), 1);
 }
 
+// Accepts one connection, and closes it when a call has come; then nobody listens.
+class DyingServer {
+ public:
+  DyingServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof(at);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&at), size), 0);
+    EXPECT_EQ(listen(listener_, 1), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~DyingServer() { thread_.join(); }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  void Serve() const {
+    const int connection = accept(listener_, nullptr, nullptr);
+    close(listener_);
+    constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2's greeting: a frame of settings, with none
+    EXPECT_EQ(send(connection, kSettings, sizeof(kSettings), MSG_NOSIGNAL), ssize_t{sizeof(kSettings)});
+    std::string received;
+    char buffer[4096];
+    while (received.find("Explain") == std::string::npos) {
+      const ssize_t count = recv(connection, buffer, sizeof(buffer), 0);
+      if (count <= 0) break;
+      received.append(buffer, count);
+    }
+    close(connection);
+  }
+
+  const int listener_;
+  std::string address_;
+  std::thread thread_;
+};
+
+TEST_F(ClientTest, ALostConnectionIsNotAMissingServer) {
+  for (const int attempts : {1, 3}) {
+    DyingServer server;
+    options_.address = server.address();
+    options_.retry.max_attempts = attempts;
+    const absl::Status status = Client(options_).Explain({}).status();
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the connection to " + options_.address + " was lost"));
+  }
+}
+
 TEST(FromGrpc, KeepsForeignErrorsAsTheyAre) {
-  EXPECT_TRUE(FromGrpc(grpc::Status::OK, "here").ok());
-  EXPECT_EQ(FromGrpc({grpc::StatusCode::UNIMPLEMENTED, "no such method"}, "here"),
+  EXPECT_TRUE(FromGrpc(grpc::Status::OK, "here", false).ok());
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::UNIMPLEMENTED, "no such method"}, "here", false),
             absl::UnimplementedError("no such method"));
-  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", "not a RichStatus"}, "here"), absl::InternalError("odd"));
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", "not a RichStatus"}, "here", false),
+            absl::InternalError("odd"));
   grpc::Status other = Error(grpc::StatusCode::INTERNAL, "odd", {"SOME_REASON", "", "", ""});
-  EXPECT_EQ(DetailsOf(FromGrpc(other, "here")).reason, "SOME_REASON");
+  EXPECT_EQ(DetailsOf(FromGrpc(other, "here", false)).reason, "SOME_REASON");
   v1::RichStatus rich;
   rich.ParseFromString(other.error_details());
   rich.mutable_details(0)->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
-  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here"),
+  EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here", false),
             absl::InternalError("odd"));
 }
 
 TEST(FromGrpc, ACallThatAServerCancelledMayBeTriedAgain) {
-  const absl::Status status = FromGrpc({grpc::StatusCode::CANCELLED, "CANCELLED"}, "here");
+  const absl::Status status = FromGrpc({grpc::StatusCode::CANCELLED, "CANCELLED"}, "here", false);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("here has cancelled the call"));
-  EXPECT_TRUE(absl::IsCancelled(FromGrpc(Error(grpc::StatusCode::CANCELLED, "", {"R", "", "", ""}), "here")));
+  EXPECT_TRUE(absl::IsCancelled(FromGrpc(Error(grpc::StatusCode::CANCELLED, "", {"R", "", "", ""}), "here", false)));
 }
 
 TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {
   const std::string nuls(20, '\0');
   const absl::Status status =
-      FromGrpc(Error(grpc::StatusCode::INTERNAL, "odd", {"R", nuls + "f", nuls, nuls + "l"}), "here");
+      FromGrpc(Error(grpc::StatusCode::INTERNAL, "odd", {"R", nuls + "f", nuls, nuls + "l"}), "here", false);
   EXPECT_EQ(DetailsOf(status).reason, "R");
   EXPECT_EQ(DetailsOf(status).field, "f");
   EXPECT_EQ(DetailsOf(status).limit, "l");

@@ -21,6 +21,12 @@ inline uint64_t Random(uint64_t stream, uint64_t index) {
   return z ^ z >> 31;
 }
 
+// A number of any mantissa and either sign, of size 2^low up to 2^(low + span).
+inline double RandomReal(uint64_t stream, uint64_t index, int low, uint64_t span) {
+  const uint64_t random = Random(stream, index);
+  return std::bit_cast<double>(random % 2 << 63 | (1023 + low + random / 2 % span) << 52 | random >> 12);
+}
+
 // The bits of an element. Of sixteen, ten are of ordinary size, many of them in the middle between two values of a
 // narrower type; four have any exponent, those of subnormals, infinity and NaN included; two are special values.
 inline uint64_t RandomElement(DType dtype, uint64_t stream, uint64_t index) {

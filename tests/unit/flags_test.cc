@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/command/bias_flags.h"
 #include "client/command/request_flags.h"
 #include "client/command/session.h"
 #include "client/command/values.h"
@@ -184,6 +185,24 @@ TEST(FieldFlags, SayWhatIsWrongWithAValue) {
   EXPECT_THAT(Parse(app, {"--layer-index", "-1"}), HasSubstr("not between 0 and"));
   EXPECT_THAT(Parse(app, {"--input-pairing", "neox"}), HasSubstr("is not one of interleaved, half-split"));
   EXPECT_THAT(Parse(app, {"--input-pairing", "unspecified"}), HasSubstr("is not one of"));
+}
+
+TEST(FieldFlags, TakeWhatTheyList) {
+  CLI::App app;
+  v1::GenerateTableRequest request;
+  AddFieldFlags(app, "", &request, {{"dtype", "", nullptr, "fp32|fp64"}});
+  EXPECT_EQ(app.get_option("--dtype")->get_type_name(), "fp32|fp64");
+  EXPECT_EQ(Parse(app, {"--dtype", "FP64"}), "");
+  EXPECT_EQ(request.dtype(), v1::DATA_TYPE_FP64);
+  EXPECT_THAT(Parse(app, {"--dtype", "int64"}), HasSubstr("\"int64\" is not one of fp32, fp64"));
+}
+
+TEST(BiasMethodFlags, AllHaveHelp) {
+  CLI::App app;
+  BiasMethodFlags flags;
+  flags.Add(app);
+  flags.AddTable(app);
+  for (const CLI::Option* option : app.get_options()) EXPECT_NE(option->get_description(), "") << option->get_name();
 }
 
 TEST(Values, Segments) {

@@ -1,0 +1,143 @@
+"""The primitives on data, recomputed: conversions, cosines and sines, rotations, biases and masks."""
+
+import mpmath
+import numpy
+
+from binary_formats import Format, certain, chain_format, elements, random, random_reals
+
+
+def convert(case):
+    source, target = Format(case["from"]), Format(case["to"])
+    return target.rounded(source.float64(elements(source, case["count"], case["count"]))).tobytes()
+
+
+# sincos_rows
+
+EXTREME_POSITIONS = (0.0, -0.0, 1e300, -1e300, 5e-324, 1.7976931348623157e308, -1e-6, 1e15, 1e20, -1e-300)
+EXTREME_FREQUENCIES = (1.0, 0.0, 2.0**-149, 0.5, 2.0**-20, 2.0**100, 5e-324, 1e-310, 1e300)
+
+
+def positions_of(case, form):
+    rows, kind = numpy.arange(case["rows"]), case["positions"]
+    r = random(1, rows)
+    if kind == "count":
+        return rows.astype("<f8")
+    if kind == "31-bits":
+        return (r >> numpy.uint64(33)).astype("<f8")
+    if kind == "53-bits":
+        return (r >> numpy.uint64(11)).astype("<f8")
+    if kind == "middles":
+        return 2.0 ** min(form.mantissa + 1, 52) + 1 + 2 * rows
+    if kind == "extremes":
+        return numpy.array(EXTREME_POSITIONS)
+    return random_reals(1, rows, -40, 86)
+
+
+def frequencies_of(case):
+    pairs = numpy.arange(case["pairs"])
+    if case["positions"] == "middles":
+        return 2.0 ** (-8 - pairs)
+    if case["positions"] == "extremes":
+        return numpy.array(EXTREME_FREQUENCIES)[pairs]
+    mantissa = random(2, pairs) >> numpy.uint64(12)
+    if case["frequencies"] == "float32":
+        mantissa = mantissa >> numpy.uint64(29) << numpy.uint64(29)
+    return ((1022 - pairs % 40).astype("<u8") << numpy.uint64(52) | mantissa).view("<f8")
+
+
+def exact_entry(function, position, frequency, scale, divide, form):
+    if position == 0 or frequency == 0:
+        if function is mpmath.sin:
+            return 0.0
+        one = mpmath.mpf(1)
+        return certain(lambda: one / scale if divide else one * scale, form) if divide else float(form.round(scale))
+    angle = mpmath.fmul(position, frequency, exact=True)
+    return certain(lambda: function(angle) / scale if divide else function(angle) * scale, form)
+
+
+def stepwise_entry(function, position, frequency, scale, divide, form, step):
+    """Each operation rounded to the type of the steps, then to the table's."""
+    angle = float(step.round(numpy.float64(step.round(position)) * frequency))  # of float32 numbers: exact, then rounded
+    if not numpy.isfinite(angle):
+        return numpy.nan
+    if angle == 0 and function is mpmath.sin:
+        return 0.0
+    value = 1.0 if angle == 0 else certain(lambda: function(mpmath.mpf(angle)), step)
+    scale = numpy.float64(step.round(scale))
+    # Two float32 numbers' product is exact in float64; their quotient's second rounding is harmless, 53 >= 2 * 24 + 2.
+    scaled = step.round(numpy.float64(value) / scale if divide else numpy.float64(value) * scale)
+    return float(form.round(scaled))
+
+
+def sincos_rows(case):
+    form = Format(case["dtype"])
+    answer = []
+    for function in (mpmath.cos, mpmath.sin):
+        for position in positions_of(case, form).tolist():
+            for frequency in frequencies_of(case).tolist():
+                arguments = function, position, frequency, case["scale"], case["divide"], form
+                if case["frequencies"] == "exact":
+                    answer.append(exact_entry(*arguments))
+                else:
+                    answer.append(stepwise_entry(*arguments, chain_format(case["frequencies"])))
+    return form.rounded(numpy.array(answer)).tobytes()
+
+
+# rotate_pairs
+
+TOKENS = 3
+
+
+def rotate_pairs(case):
+    form, table = Format(case["dtype"]), Format(case["table"])
+    heads, pairs, before = case["heads"], case["pairs"], case["before"]
+    head_dim = before + 2 * pairs + case["after"]
+    real = f"<f{table.bits // 8}"  # the arithmetic's type
+    cos, sin = (table.float64(elements(table, stream, TOKENS * pairs)).astype(real).reshape(TOKENS, pairs)
+                for stream in (1, 2))
+    x = elements(form, 3, TOKENS * heads * head_dim).reshape(TOKENS * heads, head_dim)
+    rounded = form.round if case["rounding"] == "each" else lambda values: values
+
+    y = x.copy() if case["in_place"] else numpy.full_like(x, int.from_bytes(b"\xa5" * 8, "little") >> 64 - form.bits)
+    def of_pair(pairing):
+        first = before + numpy.arange(pairs) * (2 if pairing == "interleaved" else 1)
+        return first, first + (1 if pairing == "interleaved" else pairs)
+    for row in range(TOKENS * heads):
+        token = row % TOKENS if case["heads_outermost"] else row // heads
+        if token == 0:
+            continue
+        y[row] = x[row]
+        x0, x1 = (form.float64(x[row, at]).astype(real) for at in of_pair(case["input"]))
+        c, s = cos[token], sin[token]
+        products = [rounded(product).astype(real) for product in (x0 * c, x1 * s, x1 * c, x0 * s)]
+        for at, result in zip(of_pair(case["output"]), (products[0] - products[1], products[2] + products[3])):
+            y[row, at] = form.rounded(result)
+    gap = b"\x5a" if case["in_place"] else b"\xa5"
+    return b"".join(row.tobytes() + gap * case["gap"] for row in y)
+
+
+# distance_bias
+
+def distance_bias(case):
+    form, bias_form = Format(case["dtype"]), Format(case["bias_dtype"])
+    i, j = case["offset"] + numpy.arange(case["queries"])[:, None], numpy.arange(case["keys"], dtype="<f8")
+    distance = (case["step"] * j - case["step"] * i).astype("<f4")
+    slope = numpy.where(distance > 0, numpy.float32(case["future"]), numpy.float32(case["past"]))
+    value = bias_form.round(slope * distance + numpy.float32(0)).astype("<f4")  # plus 0: no bias is -0
+    if case["scores"]:
+        if case["rounding"] == "each":
+            value = form.round(value).astype("<f4")
+        scores = form.float64(elements(form, 4, distance.size)).astype("<f4")
+        value = scores.reshape(distance.shape) + value
+
+    visible = numpy.ones(distance.shape, bool)
+    if case["mask"] != "none":
+        key = (random(1, j) % numpy.uint64(100)).astype("<f8") if case["mask"] == "shuffled" else j
+        visible &= (key >= i - case["left"]) & (key <= i + (0 if case["causal"] else case["right"]))
+    if case["valid"] <= 4:
+        visible &= random(2, j) % numpy.uint64(4) < numpy.uint64(case["valid"])
+    value = numpy.where(visible, value, numpy.float32(case["fill"]))
+    masked = case["valid"] <= 4 or case["mask"] != "none"
+    if masked and case["zero_rows"]:
+        value[~visible.any(-1)] = 0
+    return form.rounded(value).tobytes()

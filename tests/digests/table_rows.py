@@ -1,0 +1,121 @@
+"""Rotary tables of positions of several axes, and with xPos's scale, recomputed."""
+
+import mpmath
+import numpy
+
+from binary_formats import Format, certain, chain_format, random, random_reals
+from distance_values import Chain
+from kernels import exact_entry, stepwise_entry
+
+FP64 = Format("FP64")
+ROWS = 5
+
+
+def positions_of(axis):
+    rows = numpy.arange(ROWS)
+    if axis % 3 == 0:
+        return rows.astype("<f8")
+    return random_reals(axis, rows, -4, 14) if axis % 3 == 1 else (random(axis, rows) >> numpy.uint64(43)).astype("<f8")
+
+
+def numbers(text, kind=float):
+    return [kind(number) for number in str(text).split("+")]
+
+
+def power_of_theta(theta, start, i, dim, step):
+    """theta^(-2 (start + i) / dim)."""
+    if step is None:
+        return certain(lambda: mpmath.power(theta, -2 * (mpmath.mpf(start) + i) / dim), FP64)
+    chain = Chain(step)
+    exponent = chain.round(2 * chain.round(chain.round(start) + i) / dim)
+    return float(chain.round(1 / chain.of(mpmath.power, chain.round(theta), exponent)))
+
+
+def given(pairs, step):
+    frequencies = random_reals(9, numpy.arange(pairs), -30, 30)
+    return (step.round(frequencies) if step else frequencies).tolist()
+
+
+def axial(case, step):
+    """One embedding an axis, side by side."""
+    inv_freq, axis_of = [], []
+    settings = numbers(case["dim"], int), numbers(case["rope_theta"]), numbers(case["frequency_start"])
+    for axis, (dim, theta, start) in enumerate(zip(*settings)):
+        inv_freq += [power_of_theta(theta, start, i, dim, step) for i in range(dim // 2)]
+        axis_of += [axis] * (dim // 2)
+    return inv_freq, axis_of
+
+
+def mrope(case, step):
+    """One embedding, whose pairs are dealt out to the axes: t, h, w where there are three."""
+    sections, order = numbers(case["mrope_section"], int), case["mrope_order"]
+    pairs = sum(sections)
+    if order == "contiguous":
+        axis_of = [axis for axis, pairs_of_axis in enumerate(sections) for _ in range(pairs_of_axis)]
+    elif order == "interleaved":  # thwthw..., as long as h and w have pairs left; then all t
+        axis_of = [0] * pairs
+        for axis in (1, 2):
+            for n in range(sections[axis]):
+                axis_of[3 * n + axis] = axis
+    else:  # Ernie's: hwhw..., then t
+        axis_of = [1, 2] * sections[0] + [0] * sections[2]
+    return [power_of_theta(case["rope_theta"], 0, i, 2 * pairs, step) for i in range(pairs)], axis_of
+
+
+def rows_of_axes(case, form, step):
+    """Rows of cosines, then of sines."""
+    scaling, divide = case.get("attention_scaling", 1.0), case["direction"] == "inverse"
+    if case["table"] == "given":
+        axis_of = numbers(case["axis"], int)
+        inv_freq = given(len(axis_of), step)
+    else:
+        inv_freq, axis_of = (axial if case["table"] == "axial" else mrope)(case, step)
+    at = [positions_of(axis).tolist() for axis in range(max(axis_of) + 1)]
+    entry = (lambda *of: stepwise_entry(*of, step)) if step else exact_entry
+    return [[entry(function, at[axis][row], f, scaling, divide, form) for row in range(ROWS)
+             for f, axis in zip(inv_freq, axis_of)] for function in (mpmath.cos, mpmath.sin)]
+
+
+def xpos_entry(function, position, frequency, i, case, form):
+    """cos(p f) * a * zeta^((p - centre) / scale_base) for q, by that power for k; an inverse divides by all of it."""
+    angle = mpmath.fmul(position, frequency, exact=True)
+    divide, d = case["direction"] == "inverse", 2 * case["pairs"]
+
+    def value():
+        with mpmath.extraprec(64):  # for exponents up to 2^20
+            zeta = (2 * i + mpmath.mpf(2) / 5 * d) / (mpmath.mpf(7) / 5 * d)
+            exponent = (mpmath.mpf(position) - mpmath.mpf(case["centre"])) / mpmath.mpf(case["scale_base"])
+            scale = mpmath.power(zeta, -exponent if case["operand"] == "k" else exponent) * case["attention_scaling"]
+            return function(angle) / scale if divide else function(angle) * scale
+    return certain(value, form)
+
+
+def chained_xpos_entry(function, position, frequency, i, case, form, step):
+    chain, d = Chain(step), 2 * case["pairs"]
+    divide = case["direction"] == "inverse"
+    value = numpy.float64(stepwise_entry(function, position, frequency, case["attention_scaling"], divide, step, step))
+    # 0.4 d and 1.4 d are Python's, in float64; then they meet the tensor.
+    zeta = chain.round(chain.round(2 * i + chain.round(0.4 * d)) / chain.round(1.4 * d))
+    exponent = chain.round(chain.round(chain.round(position) - chain.round(case["centre"])) /
+                           chain.round(case["scale_base"]))
+    scale = chain.of(mpmath.power, zeta, exponent)
+    if case["operand"] == "k":
+        scale = chain.round(1 / scale)
+    if value != 0:
+        value = chain.round(value / scale if divide else value * scale)
+    return float(form.round(value))
+
+
+def rows_of_xpos(case, form, step):
+    at = [case["centre"], *positions_of(1)[1:].tolist()]
+    inv_freq = given(case["pairs"], step)
+    entry = (lambda *of: chained_xpos_entry(*of, step)) if step else xpos_entry
+    return [[entry(function, p, f, i, case, form) for p in at for i, f in enumerate(inv_freq)]
+            for function in (mpmath.cos, mpmath.sin)]
+
+
+def table_rows(case):
+    form, step = Format(case["dtype"]), chain_format(case["frequencies"])
+    cos, sin = map(numpy.array, (rows_of_xpos if case["table"] == "xpos" else rows_of_axes)(case, form, step))
+    # Rotating back, by the transpose or by the inverse, negates the angle.
+    return form.rounded(numpy.concatenate([cos, sin if case["direction"] == "forward" else -sin])).tobytes()

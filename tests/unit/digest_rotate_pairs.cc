@@ -1,0 +1,111 @@
+// Digests of rotations.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "posenc/kernels/rotate_pairs.h"
+#include "tests/unit/digest_case.h"
+#include "tests/unit/digest_inputs.h"
+
+namespace posenc {
+namespace {
+
+struct RotateCase {
+  DType dtype;
+  DType table;
+  Rounding rounding;
+  Pairing input;
+  Pairing output;
+  bool in_place;
+  size_t pairs;
+  size_t heads;
+  size_t before;  // elements of a head row before the rotated ones
+  size_t after;   // and after them
+  size_t gap;     // bytes between head rows
+  bool heads_outermost;
+};
+
+// Rotates tokens 1 and 2 of three. The bytes are all of y's memory, that of token 0 and the gaps included.
+Block RunRotate(const RotateCase& c) {
+  constexpr size_t kTokens = 3;
+  const size_t head_dim = c.before + 2 * c.pairs + c.after;
+  const size_t step = head_dim * SizeOf(c.dtype) + c.gap;
+  const size_t head_rows = kTokens * c.heads;
+  Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos, x(head_rows * step, 1);
+  FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
+  FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
+  std::memset(x.data(), 0x5a, x.size());
+  for (size_t row = 0; row < head_rows; ++row) {
+    FillWithElements(c.dtype, 3, row * head_dim, head_dim, x.data() + row * step);
+  }
+  Block y = x;
+  if (!c.in_place) std::memset(y.data(), 0xa5, y.size());
+  const RotatePairs work = {.dtype = c.dtype,
+                            .head_dim = head_dim,
+                            .rotary_offset = c.before,
+                            .pairs = c.pairs,
+                            .input_pairing = c.input,
+                            .output_pairing = c.output,
+                            .rounding = c.rounding,
+                            .table_dtype = c.table,
+                            .cos = cos.data(),
+                            .sin = sin.data(),
+                            .x = c.in_place ? y.data() : x.data(),
+                            .y = y.data(),
+                            .tokens = kTokens,
+                            .heads = c.heads,
+                            .token_stride = c.heads_outermost ? step : c.heads * step,
+                            .head_stride = c.heads_outermost ? kTokens * step : step};
+  Run(work, 1, kTokens);
+  for (size_t token = 1; token < kTokens; ++token) {
+    for (size_t head = 0; head < c.heads; ++head) {
+      const size_t start = token * work.token_stride + head * work.head_stride + c.before * SizeOf(c.dtype);
+      MakeNansEqual(c.dtype, y.data() + start, 2 * c.pairs);
+    }
+  }
+  return y;
+}
+
+std::vector<Case> RotateCases() {
+  std::vector<Case> cases;
+  for (const DType dtype : kTensorTypes) {
+    for (const DType table : {DType::kFP32, DType::kFP64}) {
+      for (const Rounding rounding : kRoundings) {
+        for (const Pairing input : kPairings) {
+          for (const Pairing output : kPairings) {
+            for (const bool in_place : {false, true}) {
+              for (int repeat = 0; repeat < 4; ++repeat) {
+                const size_t n = cases.size();
+                const RotateCase c = {
+                    .dtype = dtype,
+                    .table = table,
+                    .rounding = rounding,
+                    .input = input,
+                    .output = output,
+                    .in_place = in_place,
+                    .pairs = Turn<size_t>(n, {1, 2, 3, 4, 6, 7, 13, 16, 31, 32, 33, 65, 71, 128, 150}),
+                    .heads = Turn<size_t>(n, {1, 3}),
+                    .before = Turn<size_t>(n, {0, 0, 1, 4}),
+                    .after = Turn<size_t>(n, {0, 5, 0, 2, 0}),
+                    .gap = Turn<size_t>(n, {0, 7, 64}),
+                    .heads_outermost = n / 2 % 2 == 1};
+                cases.push_back({fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} "
+                                             "heads={} before={} after={} gap={} heads_outermost={:d}",
+                                             Name(dtype), Name(table), Name(rounding), Name(input), Name(output),
+                                             in_place, c.pairs, c.heads, c.before, c.after, c.gap, c.heads_outermost),
+                                 [c] { return RunRotate(c); }});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+TEST_P(DigestTest, RotatePairs) { Check("rotate_pairs", RotateCases()); }
+
+}  // namespace posenc
