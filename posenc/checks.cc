@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "posenc/status.h"
@@ -11,6 +12,13 @@ namespace posenc {
 absl::Status CheckFinite(std::string_view name, double value) {
   if (std::isfinite(value)) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite");
+}
+
+absl::Status CheckFinite(std::string_view name, const std::vector<float>& values) {
+  const auto bad = std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  if (bad == values.end()) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, bad - values.begin()), fmt::format("{}", *bad),
+                         "must be finite");
 }
 
 absl::Status CheckPositive(std::string_view name, double value) {

@@ -5,17 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/checks.h"
 #include "posenc/kernels/dot_products.h"
 #include "posenc/status.h"
 
 namespace posenc {
-
-absl::Status CheckFinite(std::string_view field, const std::vector<float>& values) {
-  const auto bad = std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  if (bad == values.end()) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, bad - values.begin()), fmt::format("{}", *bad),
-                         "must be finite");
-}
 
 absl::Status CheckProjection(const Projection& projection, int64_t width, int64_t heads, int64_t head_dim) {
   const bool identity = !projection.weight;

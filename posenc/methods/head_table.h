@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/checks.h"
 #include "posenc/limits.h"
 #include "posenc/relative_spec.h"
 #include "posenc/work_pool.h"
@@ -26,7 +27,6 @@ struct HeadTable {
 // All heads' d channels of a model that has at least `heads`. Errors name the field within the message.
 absl::Status CheckProjection(const Projection& projection, int64_t width, int64_t heads, int64_t head_dim);
 absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width);
-absl::Status CheckFinite(std::string_view field, const std::vector<float>& values);
 // RESOURCE_EXHAUSTED for tables beyond max_output_bytes, which a request makes by its lengths.
 absl::Status CheckTableSize(double rows, int64_t stride, const Limits& limits);
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "posenc/arithmetic.h"
+#include "posenc/checks.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -27,13 +28,6 @@ absl::Status CheckWindow(const Window& window, const Limits& limits) {
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckFinite(std::string_view field, const std::vector<float>& values) {
-  const auto bad = std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  if (bad == values.end()) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, bad - values.begin()), fmt::format("{}", *bad),
-                         "must be finite");
 }
 
 BiasTable Transposed(const std::vector<float>& rows_by_heads, int64_t heads) {
