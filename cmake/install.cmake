@@ -30,7 +30,7 @@ target_sources(posenc PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FI
   posenc/table_rows.h
   posenc/tensor.h posenc/version.h posenc/work_pool.h
   posenc/kernels/rotate_pairs.h posenc/kernels/sincos_rows.h
-  posenc/methods/bias.h posenc/methods/xpos.h
+  posenc/methods/bias.h posenc/methods/fire.h posenc/methods/xpos.h
   posenc/model/model.h)
 target_sources(posenc_wire PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
   wire/operations.h wire/payloads.h)

@@ -100,6 +100,10 @@ absl::Status BiasGeneration::CheckForm() const {
       return InvalidArgument("MISSING", "table", "", "this method looks its values up: give the model's table");
     }
   }
+  if (IsCompact() && std::holds_alternative<FireSettings>(method.settings)) {
+    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
+                           "holds one value a distance: FIRE's depends on the query's position too");
+  }
   if (IsCompact() && window_) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
                            "holds one value a distance: a window's bias depends on two");
@@ -238,6 +242,12 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
     return TooLarge("geometry", fmt::format("distances {} .. {}: {} values", first, last, cost),
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
   }
+  if (const auto* fire = std::get_if<FireSettings>(&call_.method.settings)) {
+    fire_ = std::make_shared<const FireRows>(call_.precision.frequencies, *fire,
+                                             static_cast<int64_t>(std::max(std::abs(first), std::abs(last))),
+                                             query_positions_.values);
+    return absl::OkStatus();
+  }
   first_distance_ = static_cast<int64_t>(first);
   const auto count = static_cast<int64_t>(last - first) + 1;
   const Frequencies arithmetic = call_.precision.frequencies;
@@ -297,6 +307,17 @@ void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const s
       case AlibiForm::kCausal: work.future_slope = 0; break;
       case AlibiForm::kAsymmetric: work.future_slope = -static_cast<float>(alibi->future_slopes->row(b)[head]); break;
     }
+  }
+  if (fire_ != nullptr) {
+    std::vector<float> row(keys_);
+    work.bias = row.data();
+    for (size_t query = begin; query < end; ++query) {
+      const double* position = query_positions_.row(b) + query;
+      fire_->Fill(head, position - query_positions_.values.data(), *position, key_positions_.row(b), row.size(),
+                  row.data());
+      posenc::Run(work, query, query + 1);
+    }
+    return;
   }
   if (values_.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
 

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
 #include "posenc/methods/bias.h"
+#include "posenc/methods/fire.h"
 #include "posenc/spec.h"
 #include "posenc/tensor.h"
 #include "posenc/work_pool.h"
@@ -70,7 +72,8 @@ class BiasGeneration {
   BiasTable values_;              // else: [H, n] by distance from first_distance_ on, or by the table's row
   int64_t first_distance_ = 0;    // of values_ and buckets_
   std::vector<int32_t> buckets_;  // T5 in the index forms
-  bool consecutive_ = false;      // whether queries and keys stand one after another: no gathering
+  std::shared_ptr<const FireRows> fire_;
+  bool consecutive_ = false;  // whether queries and keys stand one after another: no gathering
 };
 
 }  // namespace posenc

@@ -319,6 +319,13 @@ struct SwinV2Settings {
   Matrix<float> output_weight;  // [H, hidden]
 };
 
+struct FireSettings {
+  std::optional<double> c, threshold, epsilon;
+  std::vector<float> hidden_weight, hidden_bias;  // [width]
+  Matrix<float> output_weight;                    // [H, width]
+  std::vector<float> output_bias;                 // [H]
+};
+
 struct NopeSettings {
   std::optional<int64_t> num_heads;
 };
@@ -328,7 +335,7 @@ using BiasTable = Matrix<float>;
 
 struct BiasMethod {
   std::variant<std::monostate, AlibiSettings, T5Settings, KerpleSettings, SandwichSettings, SwinSettings, BeitSettings,
-               SwinV2Settings, NopeSettings>
+               SwinV2Settings, NopeSettings, FireSettings>
       settings;
   std::optional<BiasTable> table;
 };

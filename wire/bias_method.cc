@@ -60,6 +60,18 @@ absl::StatusOr<SwinV2Settings> ReadSwinV2(const Reader& reader, const v1::SwinV2
   return settings;
 }
 
+absl::StatusOr<FireSettings> ReadFire(const Reader& reader, const v1::Fire& message) {
+  FireSettings settings;
+  if (message.has_c()) settings.c = message.c();
+  if (message.has_threshold()) settings.threshold = message.threshold();
+  if (message.has_epsilon()) settings.epsilon = message.epsilon();
+  POSENC_ASSIGN_OR_RETURN(settings.hidden_weight, reader.WeightVector("hidden_weight", message.hidden_weight()));
+  POSENC_ASSIGN_OR_RETURN(settings.hidden_bias, reader.WeightVector("hidden_bias", message.hidden_bias()));
+  POSENC_ASSIGN_OR_RETURN(settings.output_weight, reader.Weight("output_weight", message.output_weight()));
+  POSENC_ASSIGN_OR_RETURN(settings.output_bias, reader.WeightVector("output_bias", message.output_bias()));
+  return settings;
+}
+
 NopeSettings ReadNope(const v1::Nope& message) {
   return {message.has_num_heads() ? std::optional(message.num_heads()) : std::nullopt};
 }
@@ -86,6 +98,7 @@ absl::Status ReadSettings(const Reader& reader, const v1::BiasMethod& message, B
     case v1::BiasMethod::kBeit: return Put("beit", ReadBeit(message.beit()), method);
     case v1::BiasMethod::kSwinV2: return Put("swin_v2", ReadSwinV2(reader, message.swin_v2()), method);
     case v1::BiasMethod::kNope: method->settings = ReadNope(message.nope()); return absl::OkStatus();
+    case v1::BiasMethod::kFire: return Put("fire", ReadFire(reader, message.fire()), method);
   }
   __builtin_unreachable();
 }
@@ -124,9 +137,18 @@ void Write(const SwinV2Settings& settings, v1::BiasMethod* message) {
     swin.set_pretrained_window_width(settings.pretrained_window->width);
   }
   WriteMatrix(settings.hidden_weight, swin.mutable_hidden_weight());
-  const auto hidden = static_cast<int64_t>(settings.hidden_bias.size());
-  WriteMatrix(Matrix<float>{settings.hidden_bias, 1, hidden, true}, swin.mutable_hidden_bias());
+  WriteVector(settings.hidden_bias, swin.mutable_hidden_bias());
   WriteMatrix(settings.output_weight, swin.mutable_output_weight());
+}
+void Write(const FireSettings& settings, v1::BiasMethod* message) {
+  v1::Fire& fire = *message->mutable_fire();
+  if (settings.c) fire.set_c(*settings.c);
+  if (settings.threshold) fire.set_threshold(*settings.threshold);
+  if (settings.epsilon) fire.set_epsilon(*settings.epsilon);
+  WriteVector(settings.hidden_weight, fire.mutable_hidden_weight());
+  WriteVector(settings.hidden_bias, fire.mutable_hidden_bias());
+  WriteMatrix(settings.output_weight, fire.mutable_output_weight());
+  WriteVector(settings.output_bias, fire.mutable_output_bias());
 }
 void Write(const NopeSettings& settings, v1::BiasMethod* message) {
   v1::Nope& nope = *message->mutable_nope();

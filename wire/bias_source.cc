@@ -23,8 +23,9 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     return resolved;
   }
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
-    return InvalidArgument("MISSING", "method", "",
-                           "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, nope or model (a config.json)");
+    return InvalidArgument(
+        "MISSING", "method", "",
+        "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, nope or model (a config.json)");
   }
   ResolvedBias resolved;
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));

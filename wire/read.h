@@ -105,6 +105,7 @@ void WriteShape(const TensorShape& shape, v1::Tensor* tensor);
 // FP64, FP32 or BOOL, of two axes unless the matrix is shared.
 void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor);
 void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor);
+void WriteVector(const std::vector<float>& values, v1::Tensor* tensor);
 void WriteMatrix(const Matrix<uint8_t>& matrix, v1::Tensor* tensor);
 
 }  // namespace posenc::wire

@@ -158,6 +158,9 @@ void WriteValues(DType dtype, const Matrix<T>& matrix, v1::Tensor* tensor) {
 
 void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP64, matrix, tensor); }
 void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP32, matrix, tensor); }
+void WriteVector(const std::vector<float>& values, v1::Tensor* tensor) {
+  WriteMatrix(Matrix<float>{values, 1, static_cast<int64_t>(values.size()), true}, tensor);
+}
 void WriteMatrix(const Matrix<uint8_t>& matrix, v1::Tensor* tensor) { WriteValues(DType::kBOOL, matrix, tensor); }
 
 }  // namespace posenc::wire

@@ -142,10 +142,6 @@ absl::StatusOr<RelativeMethod> Method(std::string_view name, absl::StatusOr<Sett
   return RelativeMethod(*std::move(settings));
 }
 
-void WriteVector(const std::vector<float>& values, v1::Tensor* tensor) {
-  WriteMatrix(Matrix<float>{values, 1, static_cast<int64_t>(values.size()), true}, tensor);
-}
-
 void Write(const Projection& projection, v1::Projection* message) {
   if (projection.weight) {
     WriteMatrix(*projection.weight, message->mutable_weight());

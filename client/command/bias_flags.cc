@@ -38,6 +38,13 @@ constexpr struct {
     {"--swin-v2-hidden-weight", "Of the network, [hidden, 2]"},
     {"--swin-v2-hidden-bias", "[hidden]"},
     {"--swin-v2-output-weight", "[H, hidden]"},
+    {"--fire-c", "Scales distances; learned, from 0.1 on"},
+    {"--fire-threshold", "|L_multiplier * L|: the least that normalises; learned, from 512 on"},
+    {"--fire-epsilon", "Default 1e-6"},
+    {"--fire-hidden-weight", "Of the network, [width]"},
+    {"--fire-hidden-bias", "[width]"},
+    {"--fire-output-weight", "[H, width]"},
+    {"--fire-output-bias", "[H]"},
     {"--nope-num-heads", "Default 1; with --scores they say it"},
 };
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "posenc/methods/alibi.h"
+#include "posenc/methods/fire.h"
 #include "posenc/methods/kerple.h"
 #include "posenc/methods/sandwich.h"
 #include "posenc/methods/t5.h"
@@ -72,7 +73,7 @@ absl::Status Complete(BiasMethod& method, const Limits& limits) {
 }
 
 std::string_view NameOf(const BiasMethod& method) {
-  constexpr std::string_view kNames[] = {"", "alibi", "t5", "kerple", "sandwich", "swin", "beit", "swin_v2", "nope"};
+  constexpr std::string_view kNames[] = {"", "alibi", "t5", "kerple", "sandwich", "swin", "beit", "swin_v2", "nope", "fire"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(method.settings)>);
   return kNames[method.settings.index()];
 }
@@ -89,6 +90,7 @@ std::optional<int64_t> HeadsOf(const BiasMethod& method) {
   if (const auto* sandwich = std::get_if<SandwichSettings>(&m)) return sandwich->num_heads;
   if (const auto* swin = std::get_if<SwinV2Settings>(&m)) return swin->output_weight.rows;
   if (const auto* nope = std::get_if<NopeSettings>(&m)) return nope->num_heads;
+  if (const auto* fire = std::get_if<FireSettings>(&m)) return fire->output_weight.rows;
   return method.table ? std::optional(method.table->rows) : std::nullopt;
 }
 
@@ -102,7 +104,8 @@ std::optional<WindowTokens> WindowOf(const BiasMethod& method) {
 bool IsOfWholeDistances(const BiasMethod& method) {
   return std::holds_alternative<T5Settings>(method.settings) ||
          std::holds_alternative<KerpleSettings>(method.settings) ||
-         std::holds_alternative<SandwichSettings>(method.settings);
+         std::holds_alternative<SandwichSettings>(method.settings) ||
+         std::holds_alternative<FireSettings>(method.settings);
 }
 
 double LargestDistance(const BiasMethod& method) {
@@ -111,6 +114,8 @@ double LargestDistance(const BiasMethod& method) {
 }
 
 double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last) {
+  constexpr double kByMpfr = 8;  // float64's functions have no faster way
+  if (std::holds_alternative<FireSettings>(method.settings)) return kByMpfr * std::max(std::abs(first), std::abs(last));
   double values = (last - first + 1) * static_cast<double>(HeadsOf(method).value_or(1));
   if (const auto* sandwich = std::get_if<SandwichSettings>(&method.settings)) {
     constexpr double kCosine = 3;
@@ -118,7 +123,6 @@ double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, do
     const double sums = both_sides ? std::max(-first, last) + 1 : last - first + 1;
     values += kCosine * sums * static_cast<double>(*sandwich->dim) / 2;
   }
-  constexpr double kByMpfr = 8;  // float64's functions have no faster way
   const bool looks_up = ReadsTable(method);
   return arithmetic == Frequencies::kFloat64 && !looks_up ? kByMpfr * values : values;
 }

@@ -35,7 +35,7 @@ struct WindowTokens {
 };
 std::optional<WindowTokens> WindowOf(const BiasMethod& method);
 
-// Whether it has one value a distance and head, for whole distances (T5, KERPLE, Sandwich).
+// Whether it is for whole distances: one value a distance and head (T5, KERPLE, Sandwich), or FIRE.
 bool IsOfWholeDistances(const BiasMethod& method);
 
 // The largest magnitude of a distance.

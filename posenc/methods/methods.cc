@@ -55,6 +55,7 @@ std::vector<MethodFamily> MethodFamilies() {
       {"swin", {"v1", "v2"}},
       {"beit", {"plain", "transformers"}},
       {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}},
+      {"fire", {"paper"}},
       {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
   };
 }

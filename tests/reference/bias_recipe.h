@@ -52,6 +52,14 @@ inline int64_t T5BucketOfIntegers(int64_t distance, int64_t buckets, int64_t max
   return bucket + exact + beyond;
 }
 
+// FIRE: the input of its network, of a query at i and a key at j.
+template <class T>
+T FireInput(double c, double threshold, double epsilon, int64_t i, int64_t j) {
+  const auto psi = [&](double n) { return Log(T(c < 0 ? -c : c) * T(n) + T(1)); };
+  const auto position = static_cast<double>(i);
+  return psi(static_cast<double>(std::abs(i - j))) / (psi(position < threshold ? threshold : position) + T(epsilon));
+}
+
 template <class T>
 T KerpleLog(double a, double p, int64_t distance) {
   return T(0) - T(p) * Log(T(1) + T(a) * T(static_cast<double>(std::abs(distance))));

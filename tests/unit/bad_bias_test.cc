@@ -243,6 +243,17 @@ B OfSwinV2() {
   *swin.mutable_output_weight() = Weights({2, 4});
   return r;
 }
+B OfFire() {
+  B r = ValidBias();
+  v1::Fire& fire = *Method(r).mutable_fire();
+  fire.set_c(0.1);
+  fire.set_threshold(512);
+  *fire.mutable_hidden_weight() = Weights({4});
+  *fire.mutable_hidden_bias() = Weights({4});
+  *fire.mutable_output_weight() = Weights({2, 4});
+  *fire.mutable_output_bias() = Weights({2});
+  return r;
+}
 B OfNope() {
   B r = ValidBias();
   Method(r).mutable_nope();
@@ -265,6 +276,7 @@ TEST_P(BadMethod, IsRefused) {
 }
 
 v1::T5Bias& T5(B& r) { return *Method(r).mutable_t5(); }
+v1::Fire& Fire(B& r) { return *Method(r).mutable_fire(); }
 v1::SwinV2Bias& V2(B& r) { return *Method(r).mutable_swin_v2(); }
 void Index(B& r) {
   r.clear_mask();
@@ -409,6 +421,26 @@ const MethodCase kMethods[] = {
         *V2(r).mutable_output_weight() = Weights({4, 2});
       },
       "MISMATCH", "swin_v2.output_weight.shape"}},
+    {OfFire, {"no c", [](B& r) { Fire(r).clear_c(); }, "MISSING", "fire.c"}},
+    {OfFire, {"c infinite", [](B& r) { Fire(r).set_c(INFINITY); }, "OUT_OF_RANGE", "fire.c"}},
+    {OfFire, {"no threshold", [](B& r) { Fire(r).clear_threshold(); }, "MISSING", "fire.threshold"}},
+    {OfFire, {"threshold 0", [](B& r) { Fire(r).set_threshold(0); }, "OUT_OF_RANGE", "fire.threshold"}},
+    {OfFire, {"epsilon below 0", [](B& r) { Fire(r).set_epsilon(-1e-6); }, "OUT_OF_RANGE", "fire.epsilon"}},
+    {OfFire, {"zero by zero", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(0); }, "OUT_OF_RANGE", "fire.c"}},
+    {OfFire,
+     {"another width", [](B& r) { *Fire(r).mutable_hidden_bias() = Weights({3}); }, "MISMATCH",
+      "fire.hidden_bias.shape"}},
+    {OfFire,
+     {"more biases than heads", [](B& r) { *Fire(r).mutable_output_bias() = Weights({3}); }, "MISMATCH",
+      "fire.output_bias.shape"}},
+    {OfFire,
+     {"no unit",
+      [](B& r) {
+        *Fire(r).mutable_output_weight() = Weights({2, 0});
+      },
+      "OUT_OF_RANGE", "fire.output_weight.shape"}},
+    {OfFire,
+     {"one value a distance", [](B& r) { r.clear_mask(), r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"}},
     {OfNope, {"no heads", [](B& r) { Method(r).mutable_nope()->set_num_heads(0); }, "OUT_OF_RANGE", "nope.num_heads"}},
     {OfNope,
      {"documents of one side",

@@ -274,6 +274,14 @@ v1::BiasMethod FullMethod(const std::string& name) {
     *method.mutable_swin_v2()->mutable_hidden_weight() = weight({3, 2});
     *method.mutable_swin_v2()->mutable_hidden_bias() = weight({3});
     *method.mutable_swin_v2()->mutable_output_weight() = weight({2, 3});
+  } else if (name == "fire") {
+    method.mutable_fire()->set_c(0.2);
+    method.mutable_fire()->set_threshold(3);
+    method.mutable_fire()->set_epsilon(0.5);
+    *method.mutable_fire()->mutable_hidden_weight() = weight({3});
+    *method.mutable_fire()->mutable_hidden_bias() = weight({3});
+    *method.mutable_fire()->mutable_output_weight() = weight({2, 3});
+    *method.mutable_fire()->mutable_output_bias() = weight({2});
   } else {
     method.mutable_nope()->set_num_heads(2);
   }
@@ -440,7 +448,7 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
-  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fourier", "grid", "kerple", "learned", "mask",
+  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fire", "fourier", "grid", "kerple", "learned", "mask",
                                              "relative", "rope", "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
   EXPECT_EQ(info.config_rules(), "transformers 5.23");
