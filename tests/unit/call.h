@@ -21,6 +21,7 @@ inline v1::GenerateTableResponse ResponseTo(const v1::GenerateTableRequest&) { r
 inline v1::GenerateEmbeddingResponse ResponseTo(const v1::GenerateEmbeddingRequest&) { return {}; }
 inline v1::GenerateBiasResponse ResponseTo(const v1::GenerateBiasRequest&) { return {}; }
 inline v1::AddBiasResponse ResponseTo(const v1::AddBiasRequest&) { return {}; }
+inline v1::AnalyzeResponse ResponseTo(const v1::AnalyzeRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
 
 // On a pool of its own where none is given.
