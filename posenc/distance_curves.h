@@ -1,7 +1,8 @@
 // What frequencies do to attention over distance: the curves that papers plot. With z_i = exp(sqrt(-1) m f_i) for the
 // pairs i = 0 .. P-1 at distance m (with xPos times its scale):
 //
-//   cosine sum    the real part of z_0 + ... + z_{P-1}: the dot product of two sinusoidal encodings, or of a query and a
+//   cosine sum    the real part of z_0 + ... + z_{P-1}: the dot product of two sinusoidal encodings, or of a query and
+//   a
 //                 key whose pairs are all alike
 //   decay bound   the mean over j = 1 .. P of |z_0 + ... + z_{j-1}|, RoFormer's (arXiv:2104.09864, section 3.4.3). By
 //                 summation by parts, no score is above it times P and the largest difference of neighbouring pairs.

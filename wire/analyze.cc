@@ -59,9 +59,8 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
                                       v1::AnalyzeResponse* response) {
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
   if (!resolved.rotary) {
-    return InvalidArgument(
-        "UNSUPPORTED", "rotary.model", "",
-        fmt::format("layers of type \"{}\" have no rotary embedding", Quote(resolved.layer_type)));
+    return InvalidArgument("UNSUPPORTED", "rotary.model", "",
+                           fmt::format("layers of type \"{}\" have no rotary embedding", Quote(resolved.layer_type)));
   }
   const Rotary& rotary = *resolved.rotary;
   if (rotary.table() != nullptr) {
@@ -133,8 +132,7 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   POSENC_RETURN_IF_ERROR(distances.status());
   const auto given_count = request.has_count() ? std::optional(request.count()) : std::nullopt;
   POSENC_ASSIGN_OR_RETURN(const int64_t count, CountRows("distances", *distances, given_count));
-  auto created =
-      DistanceCurves::Create(std::move(subject.plan), subject.axes, *std::move(distances), count, limits);
+  auto created = DistanceCurves::Create(std::move(subject.plan), subject.axes, *std::move(distances), count, limits);
   POSENC_RETURN_IF_ERROR(created.status());
   const auto curves = std::make_shared<const DistanceCurves>(*std::move(created));
 

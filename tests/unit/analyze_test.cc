@@ -199,7 +199,8 @@ TEST(Analyze, PairsOfLlama3) {
   ASSERT_EQ(pairs.size(), 64u);
   for (size_t i = 0; i < 64; ++i) {
     const v1::PairAnalysis& pair = pairs[i];
-    const double unscaled = std::pow(500000.0, -static_cast<double>(i) / 64), wavelength = 2 * std::numbers::pi / unscaled;
+    const double unscaled = std::pow(500000.0, -static_cast<double>(i) / 64),
+                 wavelength = 2 * std::numbers::pi / unscaled;
     EXPECT_NEAR(pair.unscaled_inv_freq() / unscaled, 1, 1e-14);
     EXPECT_NEAR(pair.wavelength() * pair.inv_freq(), 2 * std::numbers::pi, 1e-14);
     EXPECT_EQ(pair.scaling(), wavelength < 2048   ? v1::PAIR_SCALING_KEPT
@@ -278,14 +279,18 @@ TEST(BadAnalyze, NamesTheField) {
   EXPECT_THAT(with(rope, [](Request r) { r->mutable_distances()->set_offset(0), r->set_count(-1); }),
               IsInvalid("OUT_OF_RANGE", "count"));
   EXPECT_THAT(with(rope, [](Request r) { SetDistances({1, 2}, r), r->set_count(3); }), IsInvalid("MISMATCH", "count"));
-  EXPECT_THAT(with(rope, [](Request r) { SetDistances({1, NAN}, r); }).status().code(),
+  EXPECT_THAT(with(rope,
+                   [](Request r) {
+                     SetDistances({1, NAN}, r);
+                   })
+                  .status()
+                  .code(),
               absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(with(rope, [](Request r) { SetDistances({1}, r), r->mutable_distances()->add_seq_len(4); }),
               IsInvalid("NOT_READ", "distances.scaling_length_rule"));
   EXPECT_THAT(Call(Sinusoidal(7)), IsInvalid("OUT_OF_RANGE", "sinusoidal.dim"));
-  EXPECT_THAT(with(Sinusoidal(1), [](Request r) {
-                r->mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR);
-              }),
+  EXPECT_THAT(with(Sinusoidal(1),
+                   [](Request r) { r->mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR); }),
               IsInvalid("OUT_OF_RANGE", "sinusoidal.dim"));
   EXPECT_THAT(with(Sinusoidal(8), [](Request r) { r->mutable_sinusoidal()->mutable_token_valid(); }),
               IsInvalid("NOT_READ", "sinusoidal.token_valid"));
