@@ -60,7 +60,8 @@ absl::StatusOr<HeatMaps> Maps(const Flags& flags, const v1::GenerateBiasResponse
   }
   const v1::BiasMethod& method = response.info().plan().bias();
   const auto* name = method.GetDescriptor()->FindFieldByNumber(method.method_case());
-  maps.title = Wrapped("Bias: " + (name == nullptr ? "" : name->name() + ", ") + SettingsLine(method));
+  maps.title = flags.index ? "Row of the bias table" : "Attention bias";
+  maps.settings = (name == nullptr ? "" : name->name() + ": ") + SettingsLine(method);
   maps.x_label = "key";
   maps.y_label = "query";
   maps.first_y = static_cast<double>(flags.geometry.query_offset());

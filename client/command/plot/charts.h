@@ -22,6 +22,7 @@ struct Series {
 
 struct LineChart {
   std::string title;
+  std::string settings;  // below the title
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<Series> series;
@@ -38,6 +39,7 @@ struct Panel {
 // Values by colour; rows from top to bottom.
 struct HeatMaps {
   std::string title;
+  std::string settings;
   std::string x_label, y_label, colour_label;
   size_t rows = 0, columns = 0;
   double first_x = 0, first_y = 0;                // of the first column and row
@@ -51,11 +53,8 @@ struct HeatMaps {
 inline constexpr size_t kMaxCells = 4'000'000;
 
 std::string Commands(const LineChart& chart);
-PictureSize SizeOf(const LineChart& chart);
+Canvas CanvasOf(const LineChart& chart);
 std::string Commands(const HeatMaps& maps);
-PictureSize SizeOf(const HeatMaps& maps);
-
-// Lines of about 110 characters, broken after commas.
-std::string Wrapped(const std::string& text);
+Canvas CanvasOf(const HeatMaps& maps);
 
 }  // namespace posenc::command

@@ -37,9 +37,10 @@ absl::Status Run(const Flags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
 
   LineChart chart;
-  chart.title = "Long-term decay. " + Subject(request, response.info());
+  chart.title = "Long-term decay";
+  chart.settings = Subject(request, response.info());
   chart.x_label = "distance of query and key (tokens)";
-  chart.y_label = "relative to distance 0";
+  chart.y_label = "each over its value at distance 0";
   chart.log_x = flags.log_x;
   const std::vector<double> sums = Numbers(response.cosine_sum()), bounds = Numbers(response.decay_bound());
   Series bound{.name = "bound: mean |S_j| (RoFormer, 3.4.3)", .colour = kOrange};

@@ -29,7 +29,8 @@ Series PairsOf(const v1::AnalyzeResponse& response, v1::PairScaling scaling, con
 
 LineChart Chart(const v1::AnalyzeRequest& request, const v1::AnalyzeResponse& response) {
   LineChart chart;
-  chart.title = "Wavelength of each pair. " + Subject(request, response.info());
+  chart.title = "Wavelength of each pair";
+  chart.settings = Subject(request, response.info());
   chart.x_label = "pair";
   chart.y_label = "wavelength (tokens)";
   chart.log_y = true;

@@ -97,10 +97,11 @@ absl::StatusOr<PictureFormat> FormatOf(const std::string& path) {
   return UsageError(Quote(path) + ": a picture's name ends with .png or .svg");
 }
 
-absl::Status Draw(const std::string& commands, PictureSize size, PictureFormat format, const std::string& path) {
-  const std::string script =
-      absl::StrFormat("set encoding utf8\nset terminal %s noenhanced size %d,%d font 'sans,11' background 'white'\n%s",
-                      format == PictureFormat::kPng ? "pngcairo" : "svg", size.width, size.height, commands);
+absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureFormat format, const std::string& path) {
+  const char* terminal = format == PictureFormat::kSvg ? "svg" : canvas.few_colours ? "png" : "pngcairo";
+  const std::string script = absl::StrFormat(
+      "set encoding utf8\nset terminal %s noenhanced size %d,%d font 'sans,11' background '#FFFFFF'\n%s", terminal,
+      canvas.width, canvas.height, commands);
   POSENC_ASSIGN_OR_RETURN(const std::string picture, Run(script));
   POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   POSENC_RETURN_IF_ERROR(file.Write(0, picture));

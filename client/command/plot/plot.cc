@@ -25,10 +25,10 @@ absl::Status PictureFlags::Check(const Session& session) const {
 }
 
 absl::Status PictureFlags::DrawAndTell(const Session& session, const v1::AnswerInfo& info, const std::string& commands,
-                                       PictureSize size) const {
+                                       const Canvas& canvas) const {
   POSENC_ASSIGN_OR_RETURN(const PictureFormat format, FormatOf(path_));
-  POSENC_RETURN_IF_ERROR(Draw(commands, size, format, path_));
-  if (!session.json()) std::printf("%s: %d x %d\n", path_.c_str(), size.width, size.height);
+  POSENC_RETURN_IF_ERROR(Draw(commands, canvas, format, path_));
+  if (!session.json()) std::printf("%s: %d x %d\n", path_.c_str(), canvas.width, canvas.height);
   return PrintInfo(session, info);
 }
 
@@ -52,16 +52,16 @@ absl::StatusOr<v1::AnalyzeRequest> AnalysisFlags::Get() const {
 }
 
 std::string Subject(const v1::AnswerInfo& info) {
-  std::string text = absl::StrCat("RoPE: ", SettingsLine(info.plan().rotary()));
+  std::string text = absl::StrCat("rotary: ", SettingsLine(info.plan().rotary()));
   if (!info.layer_type().empty()) absl::StrAppend(&text, ", layer type ", info.layer_type());
   for (const v1::SequenceInfo& sequence : info.sequences()) {
     if (sequence.seq_len() > 0) absl::StrAppend(&text, ", seq_len ", sequence.seq_len());
   }
-  return Wrapped(text);
+  return text;
 }
 
 std::string Subject(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info) {
-  if (request.has_sinusoidal()) return Wrapped("Sinusoidal: " + SettingsLine(request.sinusoidal()));
+  if (request.has_sinusoidal()) return "sinusoidal: " + SettingsLine(request.sinusoidal());
   return Subject(info);
 }
 

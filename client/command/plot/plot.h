@@ -34,12 +34,12 @@ class PictureFlags {
   template <typename Answer, typename Chart>
   absl::Status Deliver(const Session& session, const Answer& answer, const Chart& chart) const {
     if (path_.empty()) return PrintJson(answer);
-    return DrawAndTell(session, answer.info(), Commands(chart), SizeOf(chart));
+    return DrawAndTell(session, answer.info(), Commands(chart), CanvasOf(chart));
   }
 
  private:
   absl::Status DrawAndTell(const Session& session, const v1::AnswerInfo& info, const std::string& commands,
-                           PictureSize size) const;
+                           const Canvas& canvas) const;
 
   std::string path_;
 };
@@ -57,7 +57,7 @@ class AnalysisFlags {
   v1::AnalyzeRequest request_;  // only its seq_len
 };
 
-// "RoPE: rope_type llama3, rope_theta 500000, ..." or "Sinusoidal: dim 512, ...".
+// "rotary: rope_type llama3, rope_theta 500000, ..." or "sinusoidal: dim 512, ...".
 std::string Subject(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info);
 std::string Subject(const v1::AnswerInfo& info);
 

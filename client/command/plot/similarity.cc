@@ -23,7 +23,8 @@ absl::Status OverDistance(const Flags& flags, v1::AnalyzeRequest request, Sessio
   SetDistances(distances, &request);
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
   LineChart chart;
-  chart.title = "Similarity of two positions. " + Subject(request, response.info());
+  chart.title = "Similarity of two positions";
+  chart.settings = Subject(request, response.info());
   chart.x_label = "distance (positions)";
   const double scale = request.sinusoidal().has_scale() ? request.sinusoidal().scale() : 1;
   chart.y_label = request.has_sinusoidal() ? "dot product of the encodings" : "cosine sum over pairs";
@@ -75,11 +76,10 @@ absl::Status BetweenPatches(const Flags& flags, v1::AnalyzeRequest request, Sess
   for (double& value : values) value /= static_cast<double>(response.pairs_size());
   const auto at = [&](int64_t r, int64_t c) { return values[r * columns + c]; };
   HeatMaps maps;
-  maps.title =
-      absl::StrFormat("Similarity of each patch to the ringed one, %s. %s\n%s",
-                      axes == 1 ? "numbered row by row" : "at (row, column)", Subject(request, response.info()),
-                      absl::StrFormat("its right-hand neighbour: %.3f, its lower neighbour: %.3f", at(row, column + 1),
-                                      at(row + 1, column)));
+  maps.title = absl::StrFormat(
+      "Similarity to the ringed patch; patches %s\nIts right-hand neighbour: %.3f. The one below it: %.3f",
+      axes == 1 ? "are numbered row by row" : "stand at (row, column)", at(row, column + 1), at(row + 1, column));
+  maps.settings = Subject(request, response.info());
   maps.x_label = "column of the patch";
   maps.y_label = "row of the patch";
   maps.colour_label = "mean over pairs of cos(angle)";

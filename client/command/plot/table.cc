@@ -47,9 +47,10 @@ absl::Status RotaryTable(const Flags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
   POSENC_ASSIGN_OR_RETURN(HeatMaps maps, Maps(flags, response.cos()));
-  maps.title = "Table. " + Subject(response.info());
+  maps.title = "Table of a rotary embedding";
+  maps.settings = Subject(response.info());
   maps.x_label = "pair";
-  maps.colour_label = "times attention scaling";
+  maps.colour_label = "value, with attention scaling";
   maps.panels = {{"cos(position * inv_freq)", Numbers(response.cos())},
                  {"sin(position * inv_freq)", Numbers(response.sin())}};
   return flags.picture.Deliver(session, response, maps);
@@ -68,8 +69,8 @@ absl::Status Embedding(const Flags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateEmbeddingResponse response, session.backend().GenerateEmbedding(request));
   POSENC_ASSIGN_OR_RETURN(HeatMaps maps, Maps(flags, response.embedding()));
   const auto* method = request.GetDescriptor()->FindFieldByNumber(request.method_case());
-  maps.title = Wrapped("Encoding: " + method->name() + ", " +
-                       SettingsLine(request.GetReflection()->GetMessage(request, method)));
+  maps.title = "Absolute encoding";
+  maps.settings = method->name() + ": " + SettingsLine(request.GetReflection()->GetMessage(request, method));
   maps.x_label = "dimension";
   maps.colour_label = "value";
   maps.panels = {{"", Numbers(response.embedding())}};
