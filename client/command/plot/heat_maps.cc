@@ -137,7 +137,7 @@ std::string Commands(const HeatMaps& maps) {
                           "set title %s offset 0,-0.6\n"
                           "plot $p%d matrix using ($1 + %.17g):($2 + %.17g):3 with image%s\nunset colorbox\n",
                           Quoted(maps.panels[n].title), n, maps.first_x, maps.first_y,
-                          maps.marked.empty() ? "" : ", $marked with points pt 6 ps 1.5 lw 1.5 lc rgb 'black'");
+                          maps.marked.empty() ? "" : ", $marked with points pt 6 ps 1.8 lw 2 lc rgb 'white'");
   }
   return commands + "unset multiplot\n";
 }
