@@ -35,6 +35,9 @@ class Backend {
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request, const CallOptions& options = {}) {
     return DoExplain(request, options);
   }
+  absl::StatusOr<v1::AnalyzeResponse> Analyze(const v1::AnalyzeRequest& request, const CallOptions& options = {}) {
+    return DoAnalyze(request, options);
+  }
   absl::StatusOr<v1::ApplyRotaryResponse> ApplyRotary(const v1::ApplyRotaryRequest& request,
                                                       const CallOptions& options = {}) {
     return DoApplyRotary(request, options);
@@ -74,6 +77,7 @@ class Backend {
   virtual absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest&,
                                                                     const CallOptions&) = 0;
   virtual absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest&,
                                                                     const CallOptions&) = 0;

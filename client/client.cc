@@ -86,6 +86,10 @@ absl::StatusOr<v1::ExplainResponse> Client::DoExplain(const v1::ExplainRequest& 
   return Unary(&Service::Explain, request, options);
 }
 
+absl::StatusOr<v1::AnalyzeResponse> Client::DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) {
+  return Unary(&Service::Analyze, request, options);
+}
+
 absl::StatusOr<v1::ApplyRotaryResponse> Client::DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                               const CallOptions& options) {
   return Unary(&Service::ApplyRotary, request, options);

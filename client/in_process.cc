@@ -64,6 +64,11 @@ absl::StatusOr<v1::ExplainResponse> InProcess::DoExplain(const v1::ExplainReques
   return Unary<v1::ExplainResponse>(request, options);
 }
 
+absl::StatusOr<v1::AnalyzeResponse> InProcess::DoAnalyze(const v1::AnalyzeRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::AnalyzeResponse>(request, options);
+}
+
 absl::StatusOr<v1::ApplyRotaryResponse> InProcess::DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                                  const CallOptions& options) {
   return Unary<v1::ApplyRotaryResponse>(request, options);

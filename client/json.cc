@@ -89,10 +89,16 @@ absl::StatusOr<std::string> ToJson(const Message& message) {
   std::vector<const FieldDescriptor*> set;
   reflection->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
-    if (field->is_repeated() || field->message_type() == nullptr) {
+    if (field->message_type() == nullptr) {
       return absl::InternalError("an answer with tensors has only messages beside them");
     }
-    if (field->message_type() != v1::Tensor::descriptor()) {
+    if (field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+        rest->GetReflection()
+            ->AddMessage(rest.get(), field)
+            ->CopyFrom(reflection->GetRepeatedMessage(message, field, i));
+      }
+    } else if (field->message_type() != v1::Tensor::descriptor()) {
       rest->GetReflection()->MutableMessage(rest.get(), field)->CopyFrom(reflection->GetMessage(message, field));
     }
   }

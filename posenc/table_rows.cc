@@ -81,10 +81,23 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
-  rows.columns_of_.resize(rotary.axes());
-  const std::vector<int64_t>& axis = rows.plans_[0].axis;
-  for (size_t i = 0; i < axis.size(); ++i) rows.columns_of_[axis[i]].push_back(i);
+  rows.SetColumns();
   return rows;
+}
+
+TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
+  TableRows rows(std::move(positions));
+  rows.pairs_ = plan.inv_freq.size();
+  rows.plans_ = {std::move(plan)};
+  rows.plan_of_ = {0};
+  rows.SetColumns();
+  return rows;
+}
+
+void TableRows::SetColumns() {
+  columns_of_.resize(positions_.axes());
+  const std::vector<int64_t>& axis = plans_[0].axis;
+  for (size_t i = 0; i < axis.size(); ++i) columns_of_[axis[i]].push_back(i);
 }
 
 std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t axis) const {

@@ -16,6 +16,8 @@ class TableRows {
  public:
   static absl::StatusOr<TableRows> Create(const Rotary& rotary, TokenPositions positions, Direction direction,
                                           const Limits& limits);
+  // The exact rows of one plan, for all sequences.
+  static TableRows OfPlan(RotaryPlan plan, TokenPositions positions);
 
   const TokenPositions& positions() const { return positions_; }
   size_t pairs() const { return pairs_; }
@@ -37,6 +39,7 @@ class TableRows {
 
  private:
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
+  void SetColumns();
   void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;

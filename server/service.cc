@@ -45,6 +45,7 @@ Service::Service(Core* core)
     : core_(core),
       get_server_info_(GetServerInfoMethod(core)),
       explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain", core)),
+      analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze", core)),
       apply_rotary_(Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary", core)),
       generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable", core)),
       stream_table_(v1::StreamTableRequest::descriptor()),
@@ -61,6 +62,10 @@ Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request,
 
 Service::Reactor* Service::Explain(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, explain_, context, request, response);
+}
+
+Service::Reactor* Service::Analyze(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, analyze_, context, request, response);
 }
 
 Service::Reactor* Service::ApplyRotary(Context* context, const Bytes* request, Bytes* response) {

@@ -10,15 +10,16 @@ namespace posenc::server {
 // gRPC's generated classes hand over raw bytes for the methods that they are chained for; all of them are.
 using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServerInfo<
     v1::PositionalEncodingService::WithRawCallbackMethod_Explain<
-        v1::PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<
-            v1::PositionalEncodingService::WithRawCallbackMethod_GenerateTable<
-                v1::PositionalEncodingService::WithRawCallbackMethod_StreamTable<
-                    v1::PositionalEncodingService::WithRawCallbackMethod_GenerateEmbedding<
-                        v1::PositionalEncodingService::WithRawCallbackMethod_GenerateBias<
-                            v1::PositionalEncodingService::WithRawCallbackMethod_AddBias<
-                                v1::PositionalEncodingService::WithRawCallbackMethod_RelativeScores<
-                                    v1::PositionalEncodingService::WithRawCallbackMethod_RelativeValues<
-                                        v1::PositionalEncodingService::Service>>>>>>>>>>;
+        v1::PositionalEncodingService::WithRawCallbackMethod_Analyze<
+            v1::PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<
+                v1::PositionalEncodingService::WithRawCallbackMethod_GenerateTable<
+                    v1::PositionalEncodingService::WithRawCallbackMethod_StreamTable<
+                        v1::PositionalEncodingService::WithRawCallbackMethod_GenerateEmbedding<
+                            v1::PositionalEncodingService::WithRawCallbackMethod_GenerateBias<
+                                v1::PositionalEncodingService::WithRawCallbackMethod_AddBias<
+                                    v1::PositionalEncodingService::WithRawCallbackMethod_RelativeScores<
+                                        v1::PositionalEncodingService::WithRawCallbackMethod_RelativeValues<
+                                            v1::PositionalEncodingService::Service>>>>>>>>>>>;
 
 class Service final : public RawService {
  public:
@@ -30,6 +31,7 @@ class Service final : public RawService {
 
   Reactor* GetServerInfo(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* Explain(Context* context, const Bytes* request, Bytes* response) override;
+  Reactor* Analyze(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* ApplyRotary(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* GenerateTable(Context* context, const Bytes* request, Bytes* response) override;
   grpc::ServerWriteReactor<Bytes>* StreamTable(Context* context, const Bytes* request) override;
@@ -43,6 +45,7 @@ class Service final : public RawService {
   Core* const core_;
   const UnaryMethod get_server_info_;
   const UnaryMethod explain_;
+  const UnaryMethod analyze_;
   const UnaryMethod apply_rotary_;
   const UnaryMethod generate_table_;
   const wire::Stripper stream_table_;

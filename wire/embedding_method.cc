@@ -13,24 +13,7 @@ absl::StatusOr<Matrix<uint8_t>> ReadTokenValid(const Reader& reader, const v1::T
 }
 
 absl::StatusOr<EmbeddingMethod> Read(const Reader& reader, const v1::Sinusoidal& message) {
-  SinusoidalSettings settings;
-  POSENC_ASSIGN_OR_RETURN(settings.convention,
-                          (Choose<v1::SinusoidalConvention, SinusoidalConvention>(
-                              "convention", message.convention(),
-                              {{v1::SINUSOIDAL_CONVENTION_INTERLEAVED, SinusoidalConvention::kInterleaved},
-                               {v1::SINUSOIDAL_CONVENTION_HALVES, SinusoidalConvention::kHalves},
-                               {v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR, SinusoidalConvention::kTensor2Tensor},
-                               {v1::SINUSOIDAL_CONVENTION_FAIRSEQ, SinusoidalConvention::kFairseq}})));
-  settings.dim = message.dim();
-  if (message.has_max_timescale()) settings.max_timescale = message.max_timescale();
-  if (message.has_min_timescale()) settings.min_timescale = message.min_timescale();
-  settings.start_index = message.start_index();
-  if (message.has_padding_idx()) settings.padding_idx = message.padding_idx();
-  if (message.has_token_valid()) {
-    POSENC_ASSIGN_OR_RETURN(settings.token_valid, ReadTokenValid(reader, message.token_valid()));
-  }
-  if (message.has_scale()) settings.scale = message.scale();
-  return settings;
+  return ReadSinusoidal(reader, message);
 }
 
 absl::StatusOr<EmbeddingMethod> Read(const Reader& reader, const v1::Learned& message) {
@@ -95,6 +78,27 @@ absl::StatusOr<EmbeddingMethod> ReadWithin(std::string_view field, const Reader&
 }
 
 }  // namespace
+
+absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
+  SinusoidalSettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.convention,
+                          (Choose<v1::SinusoidalConvention, SinusoidalConvention>(
+                              "convention", message.convention(),
+                              {{v1::SINUSOIDAL_CONVENTION_INTERLEAVED, SinusoidalConvention::kInterleaved},
+                               {v1::SINUSOIDAL_CONVENTION_HALVES, SinusoidalConvention::kHalves},
+                               {v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR, SinusoidalConvention::kTensor2Tensor},
+                               {v1::SINUSOIDAL_CONVENTION_FAIRSEQ, SinusoidalConvention::kFairseq}})));
+  settings.dim = message.dim();
+  if (message.has_max_timescale()) settings.max_timescale = message.max_timescale();
+  if (message.has_min_timescale()) settings.min_timescale = message.min_timescale();
+  settings.start_index = message.start_index();
+  if (message.has_padding_idx()) settings.padding_idx = message.padding_idx();
+  if (message.has_token_valid()) {
+    POSENC_ASSIGN_OR_RETURN(settings.token_valid, ReadTokenValid(reader, message.token_valid()));
+  }
+  if (message.has_scale()) settings.scale = message.scale();
+  return settings;
+}
 
 absl::StatusOr<EmbeddingMethod> ReadEmbeddingMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request) {
   switch (request.method_case()) {

@@ -8,5 +8,6 @@
 namespace posenc::wire {
 
 absl::StatusOr<EmbeddingMethod> ReadEmbeddingMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request);
+absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1::Sinusoidal& message);
 
 }  // namespace posenc::wire

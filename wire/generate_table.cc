@@ -23,30 +23,6 @@ struct PreparedTable {
   v1::AnswerInfo info;
 };
 
-// Rows: of the positions where they say, else `count`.
-absl::StatusOr<int64_t> Rows(const v1::GenerateTableRequest& request, const Positions& positions) {
-  std::optional<int64_t> rows;
-  if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
-    if (!ids->ids.shared) {
-      return InvalidArgument("MISMATCH", "positions.ids.shape", "of rank 2", "a table's positions are [rows]");
-    }
-    rows = ids->ids.columns;
-  } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    rows = Count(*segments);
-    if (!rows) {
-      return InvalidArgument("OUT_OF_RANGE", "positions.segments", "",
-                             "every count must be at least 0, the sum below 2^63");
-    }
-  } else if (!request.has_count()) {
-    return InvalidArgument("MISSING", "count", "", "is required with positions.offset");
-  }
-  if (rows && request.has_count() && request.count() != *rows) {
-    return InvalidArgument("MISMATCH", "count", fmt::format("{}", request.count()),
-                           fmt::format("the positions are {}", *rows));
-  }
-  return rows.value_or(request.count());
-}
-
 absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& request, const Payloads& payloads,
                                            const Limits& limits) {
   const Reader reader{payloads, limits};
@@ -63,7 +39,8 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
     POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kOperands));
   }
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
-  POSENC_ASSIGN_OR_RETURN(call.rows, Rows(request, call.positions));
+  const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count));
   PreparedTable prepared;
   prepared.dtype = call.dtype;
   auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), limits);

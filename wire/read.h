@@ -86,8 +86,11 @@ struct Reader {
   absl::StatusOr<std::vector<float>> WeightVector(std::string_view field, const v1::Tensor& tensor) const;
   // BOOL [b, n] or [n].
   absl::StatusOr<Matrix<uint8_t>> Flags(std::string_view field, const v1::Tensor& tensor) const;
-  absl::StatusOr<Positions> ReadPositions(const v1::Positions& message) const;
+  absl::StatusOr<Positions> ReadPositions(const v1::Positions& message, std::string_view field = "positions") const;
 };
+
+// How many rows there are at the positions in `field`, none of them a tensor's: as they say themselves, else `count`.
+absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count);
 
 absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing);
 absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1::RotarySettings& message);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "posenc/position_segments.h"
 #include "wire/read.h"
 
 namespace posenc::wire {
@@ -9,13 +10,13 @@ namespace {
 absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tensor, AxisDimension dimension) {
   PositionIds result;
   if (dimension == AxisDimension::kUnspecified || dimension == AxisDimension::kNone) {
-    POSENC_ASSIGN_OR_RETURN(result.ids, reader.Numbers("positions.ids", tensor));
+    POSENC_ASSIGN_OR_RETURN(result.ids, reader.Numbers("ids", tensor));
     return result;
   }
-  POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("positions.ids", tensor));
-  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("positions.ids", tensor));
+  POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("ids", tensor));
+  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("ids", tensor));
   if (shape.rank() != 2 && shape.rank() != 3) {
-    return InvalidArgument("MISMATCH", "positions.ids.shape", ToString(shape.shape),
+    return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape),
                            "must have one axis or two, and that of the axes");
   }
   const bool first = dimension == AxisDimension::kFirst;
@@ -59,7 +60,7 @@ absl::StatusOr<PositionGrid> ReadGrid(const std::string& field, const v1::Positi
 absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& message) {
   PositionSegments result;
   for (const v1::PositionSegment& segment : message.segment()) {
-    const std::string field = fmt::format("positions.segments.segment[{}]", result.segments.size());
+    const std::string field = fmt::format("segments.segment[{}]", result.segments.size());
     switch (segment.kind_case()) {
       case v1::PositionSegment::KIND_NOT_SET:
         return InvalidArgument("MISSING", field + ".kind", "", "give line or grid");
@@ -79,23 +80,21 @@ absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& messag
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor) {
-  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("positions.cu_seqlens", tensor));
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("cu_seqlens", tensor));
   if (shape.rank() != 1 || (shape.dtype != DType::kINT32 && shape.dtype != DType::kINT64)) {
-    return InvalidArgument("MISMATCH", "positions.cu_seqlens",
+    return InvalidArgument("MISMATCH", "cu_seqlens",
                            fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
                            "must be INT32 or INT64 [N+1]");
   }
-  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("positions.cu_seqlens", tensor));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("cu_seqlens", tensor));
   return std::vector<int64_t>(bounds.begin(), bounds.end());
 }
 
-}  // namespace
-
-absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message) const {
+absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& message) {
   Positions positions;
   if (message.axis_dimension() != v1::AXIS_DIMENSION_UNSPECIFIED) {
     POSENC_ASSIGN_OR_RETURN(positions.axis_dimension, (Choose<v1::AxisDimension, AxisDimension>(
-                                                          "positions.axis_dimension", message.axis_dimension(),
+                                                          "axis_dimension", message.axis_dimension(),
                                                           {{v1::AXIS_DIMENSION_NONE, AxisDimension::kNone},
                                                            {v1::AXIS_DIMENSION_FIRST, AxisDimension::kFirst},
                                                            {v1::AXIS_DIMENSION_LAST, AxisDimension::kLast}})));
@@ -107,7 +106,7 @@ absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message) co
       positions.source = PerSequenceOffsets{{message.offsets().offset().begin(), message.offsets().offset().end()}};
       break;
     case v1::Positions::kIds: {
-      POSENC_ASSIGN_OR_RETURN(positions.source, ReadIds(*this, message.ids(), positions.axis_dimension));
+      POSENC_ASSIGN_OR_RETURN(positions.source, ReadIds(reader, message.ids(), positions.axis_dimension));
       break;
     }
     case v1::Positions::kSegments: {
@@ -116,18 +115,48 @@ absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message) co
     }
   }
   if (message.has_cu_seqlens()) {
-    POSENC_ASSIGN_OR_RETURN(positions.cu_seqlens, ReadBounds(*this, message.cu_seqlens()));
+    POSENC_ASSIGN_OR_RETURN(positions.cu_seqlens, ReadBounds(reader, message.cu_seqlens()));
   }
   if (message.scaling_length_rule() != v1::SCALING_LENGTH_RULE_UNSPECIFIED) {
     POSENC_ASSIGN_OR_RETURN(positions.scaling_length_rule,
                             (Choose<v1::ScalingLengthRule, ScalingLengthRule>(
-                                "positions.scaling_length_rule", message.scaling_length_rule(),
+                                "scaling_length_rule", message.scaling_length_rule(),
                                 {{v1::SCALING_LENGTH_RULE_PER_SEQUENCE, ScalingLengthRule::kPerSequence},
                                  {v1::SCALING_LENGTH_RULE_WHOLE_BATCH, ScalingLengthRule::kWholeBatch},
                                  {v1::SCALING_LENGTH_RULE_GIVEN, ScalingLengthRule::kGiven}})));
   }
   positions.seq_len.assign(message.seq_len().begin(), message.seq_len().end());
   return positions;
+}
+
+}  // namespace
+
+absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, std::string_view field) const {
+  auto positions = Read(*this, message);
+  if (!positions.ok()) return Within(field, positions.status());
+  return positions;
+}
+
+absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count) {
+  std::optional<int64_t> rows;
+  if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
+    if (!ids->ids.shared) {
+      return InvalidArgument("MISMATCH", fmt::format("{}.ids.shape", field), "of rank 2", "must be [rows]");
+    }
+    rows = ids->ids.columns;
+  } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
+    rows = Count(*segments);
+    if (!rows) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.segments", field), "",
+                             "every count must be at least 0, the sum below 2^63");
+    }
+  } else if (!count) {
+    return InvalidArgument("MISSING", "count", "", fmt::format("is required with {}.offset", field));
+  }
+  if (rows && count && *count != *rows) {
+    return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count), fmt::format("the {} are {}", field, *rows));
+  }
+  return rows ? *rows : *count;
 }
 
 }  // namespace posenc::wire

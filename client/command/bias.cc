@@ -6,7 +6,6 @@
 #include "client/command/field_flags.h"
 #include "client/command/request_flags.h"
 #include "client/command/session.h"
-#include "client/command/values.h"
 #include "client/tensor_file.h"
 #include "posenc/status.h"
 
@@ -14,8 +13,7 @@ namespace posenc::command {
 namespace {
 
 struct Flags {
-  ModelFlags model;
-  BiasMethodFlags bias;
+  BiasFlags bias;
   PrecisionFlags precision;
   v1::BiasGeometry geometry;
   v1::Mask mask;
@@ -23,26 +21,10 @@ struct Flags {
   std::string scores, out;
 };
 
-absl::StatusOr<v1::BiasMethod> Method(const Flags& flags) {
-  const std::string first = flags.bias.First();
-  if (flags.model.given() && !first.empty()) return UsageError(first + ": not together with --model, which says it");
-  POSENC_ASSIGN_OR_RETURN(v1::BiasMethod method, flags.bias.Get());
-  if (flags.model.given()) {
-    POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), flags.model.Get());
-    return method;
-  }
-  POSENC_RETURN_IF_ERROR(flags.model.CheckUnused());
-  if (first.empty()) {
-    return UsageError(
-        "give --model config.json, or a method: --num-heads, --slopes and --form; --t5-bidirectional; ...");
-  }
-  return method;
-}
-
 // What GenerateBias and AddBias have in common.
 template <typename Request>
 absl::Status Fill(const Flags& flags, Request* request) {
-  POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), Method(flags));
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get());
   *request->mutable_geometry() = flags.geometry;
   if (IsSet(flags.mask)) *request->mutable_mask() = flags.mask;
   return flags.precision.Put(request);
@@ -70,25 +52,6 @@ absl::Status Add(const Flags& flags, Session& session) {
   return Deliver(session, response, response.info(), files);
 }
 
-void AddFillFlag(CLI::App& app, v1::Mask* mask) {
-  app.add_option_function<std::string>(
-         "--fill",
-         [mask](const std::string& text) {
-           if (text == "-inf") {
-             mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
-           } else if (text == "lowest") {
-             mask->set_fill_kind(v1::MASK_FILL_LOWEST_FINITE);
-           } else if (const auto number = ParseDouble(text); number.ok()) {
-             mask->set_fill_value(*number);
-           } else {
-             throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
-           }
-         },
-         "What hidden cells hold; lowest: the type's lowest finite value")
-      ->type_name("-inf|lowest|N")
-      ->group("Mask");
-}
-
 }  // namespace
 
 Subcommand AddBias(CLI::App& parent) {
@@ -102,27 +65,8 @@ Subcommand AddBias(CLI::App& parent) {
                 {{"form", "Every cell or one value a distance; bias or table row", "--bias-form"},
                  {"dtype", "The elements' type; int32 for an index", nullptr, "fp32|fp16|bf16|int32"}});
   flags->bias.Add(*app);
-  flags->bias.AddTable(*app);
-  flags->model.Add(*app);
-  AddFieldFlags(*app, "Geometry", &flags->geometry,
-                {{"query_length", "Sq; with --scores they say it"},
-                 {"key_length", "Sk; with --scores they say it"},
-                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
-                 {"query_offsets", "The same, one a batch row"},
-                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
-                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"},
-                 {"head_start", "First of the model's heads that is wanted"},
-                 {"head_count", "How many are wanted; default all from there"}});
-  AddFieldFlags(*app, "Mask", &flags->mask,
-                {{"causal", "Hides keys after the query"},
-                 {"window_left", "Hides keys more than N before the query"},
-                 {"window_right", "Hides keys more than N after the query"},
-                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
-                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
-                 {"key_documents", "The same, [Sk] or [B, Sk]"},
-                 {"key_valid", "BOOL [B, Sk]: padding"},
-                 {"fully_masked_row", "What a query that sees no key gets"}});
-  AddFillFlag(*app, &flags->mask);
+  AddGeometryFlags(*app, &flags->geometry);
+  AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) -> absl::Status {
             POSENC_RETURN_IF_ERROR(CheckDestination(session, flags->out, "-o"));

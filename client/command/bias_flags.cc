@@ -4,6 +4,7 @@
 
 #include "client/command/field_flags.h"
 #include "client/command/session.h"
+#include "client/command/values.h"
 #include "posenc/status.h"
 
 namespace posenc::command {
@@ -55,6 +56,25 @@ const FieldDescriptor& MethodOf(const v1::BiasMethod& method) {
 
 const Message& SettingsOf(const v1::BiasMethod& method) {
   return method.GetReflection()->GetMessage(method, &MethodOf(method));
+}
+
+void AddFillFlag(CLI::App& app, v1::Mask* mask) {
+  app.add_option_function<std::string>(
+         "--fill",
+         [mask](const std::string& text) {
+           if (text == "-inf") {
+             mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+           } else if (text == "lowest") {
+             mask->set_fill_kind(v1::MASK_FILL_LOWEST_FINITE);
+           } else if (const auto number = ParseDouble(text); number.ok()) {
+             mask->set_fill_value(*number);
+           } else {
+             throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
+           }
+         },
+         "What hidden cells hold; lowest: the type's lowest finite value")
+      ->type_name("-inf|lowest|N")
+      ->group("Mask");
 }
 
 }  // namespace
@@ -115,6 +135,53 @@ absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
   v1::BiasMethod method = table_;
   if (!given.empty()) method.MergeFrom(given[0]);
   return method;
+}
+
+void BiasFlags::Add(CLI::App& app) {
+  method_.Add(app);
+  method_.AddTable(app);
+  model_.Add(app);
+}
+
+absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
+  const std::string first = method_.First();
+  if (model_.given() && !first.empty()) return UsageError(first + ": not together with --model, which says it");
+  POSENC_ASSIGN_OR_RETURN(v1::BiasMethod method, method_.Get());
+  if (model_.given()) {
+    POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), model_.Get());
+    return method;
+  }
+  POSENC_RETURN_IF_ERROR(model_.CheckUnused());
+  if (first.empty()) {
+    return UsageError(
+        "give --model config.json, or a method: --num-heads, --slopes and --form; --t5-bidirectional; ...");
+  }
+  return method;
+}
+
+void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry) {
+  AddFieldFlags(app, "Geometry", geometry,
+                {{"query_length", "Sq; with --scores they say it"},
+                 {"key_length", "Sk; with --scores they say it"},
+                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
+                 {"query_offsets", "The same, one a batch row"},
+                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
+                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"},
+                 {"head_start", "First of the model's heads that is wanted"},
+                 {"head_count", "How many are wanted; default all from there"}});
+}
+
+void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
+  AddFieldFlags(app, "Mask", mask,
+                {{"causal", "Hides keys after the query"},
+                 {"window_left", "Hides keys more than N before the query"},
+                 {"window_right", "Hides keys more than N after the query"},
+                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
+                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
+                 {"key_documents", "The same, [Sk] or [B, Sk]"},
+                 {"key_valid", "BOOL [B, Sk]: padding"},
+                 {"fully_masked_row", "What a query that sees no key gets"}});
+  AddFillFlag(app, mask);
 }
 
 }  // namespace posenc::command

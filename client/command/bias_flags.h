@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/status/statusor.h"
+#include "client/command/request_flags.h"
 #include "posenc/v1/bias.pb.h"
 
 namespace posenc::command {
@@ -28,5 +29,19 @@ class BiasMethodFlags {
   bool nope_ = false;
   v1::BiasMethod table_;
 };
+
+// A bias: by --model, or by a method and its settings; either with a table.
+class BiasFlags {
+ public:
+  void Add(CLI::App& app);
+  absl::StatusOr<v1::BiasMethod> Get() const;
+
+ private:
+  ModelFlags model_;
+  BiasMethodFlags method_;
+};
+
+void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
+void AddMaskFlags(CLI::App& app, v1::Mask* mask);
 
 }  // namespace posenc::command

@@ -27,8 +27,21 @@ constexpr char kExamples[] = R"(Examples:
 void Complain(const std::string& message, const CLI::App* app) {
   std::fprintf(stderr, "posenc: %s\n", message.c_str());
   if (app == nullptr) return;
-  const std::string words = app->get_parent() ? "posenc " + app->get_name() : "posenc";
+  std::string words = app->get_name();
+  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
   std::fprintf(stderr, "See `%s --help`.\n", words.c_str());
+}
+
+// What all subcommands, and theirs, have in common.
+void Finish(CLI::App& app) {
+  app.fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
+  for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
+}
+
+// The innermost subcommand that was named.
+const CLI::App* Named(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands()[0];
+  return app;
 }
 
 int Main(int argc, char** argv) {
@@ -48,11 +61,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app),   AddTable(app), AddRope(app),  AddBias(app),
-                                               AddEmbedding(app), AddInfo(app),  AddHealth(app)};
-  for (const Subcommand& subcommand : subcommands) {
-    subcommand.app->fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
-  }
+  const std::vector<Subcommand> subcommands = {AddExplain(app),   AddTable(app), AddRope(app), AddBias(app),
+                                               AddEmbedding(app), AddPlot(app),  AddInfo(app), AddHealth(app)};
+  for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {
     for (const Subcommand& subcommand : subcommands) {
@@ -69,7 +80,7 @@ int Main(int argc, char** argv) {
     std::vector<std::string> unknown = app.remaining(true);
     std::reverse(unknown.begin(), unknown.end());  // as ExtrasError does once more
     const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
-    Complain(message, chosen() ? chosen()->app : &app);
+    Complain(message, Named(&app));
     return kUsage;
   }
   const Subcommand* subcommand = chosen();
@@ -83,7 +94,7 @@ int Main(int argc, char** argv) {
   const std::string message(status.message());
   const bool usage = IsUsageError(status);
   // The service names its fields; the flags are called like them, and the help says what they mean.
-  Complain(message, usage || absl::IsInvalidArgument(status) ? subcommand->app : nullptr);
+  Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
   return usage ? kUsage : kFailed;
 }
 

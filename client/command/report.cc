@@ -215,6 +215,13 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   return text + Notes(layer.info());
 }
 
+std::string SettingsLine(const Message& settings) {
+  Rows rows;
+  AppendFields(settings, &rows);
+  std::erase_if(rows, [](const auto& row) { return row.first.ends_with("_pairing"); });
+  return absl::StrJoin(rows, ", ", absl::PairFormatter(" "));
+}
+
 std::string ServerReport(const v1::GetServerInfoResponse& response) {
   Rows rows{
       {"version", absl::StrCat(response.version(), " (", response.build(), ")")},

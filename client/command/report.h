@@ -24,6 +24,9 @@ std::string LayerReport(const v1::LayerExplanation& layer);
 
 std::string ServerReport(const v1::GetServerInfoResponse& response);
 
+// "rope_type llama3, rope_theta 500000, ...": the fields that are set, but for pairings.
+std::string SettingsLine(const google::protobuf::Message& settings);
+
 // "BF16 [2, 8, 128]".
 std::string TensorReport(const TensorHeader& header);
 

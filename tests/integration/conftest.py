@@ -7,6 +7,7 @@ instead of those there, such as programs for another processor in its emulator.
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def generate_messages(out):
 # Before the test modules are imported, which import the messages.
 generate_messages(BUILD / "python")
 
-from client import Client  # noqa: E402
+from client import SECONDS, Client  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 
@@ -50,6 +51,21 @@ def command_program(build):
     return shlex.split(os.environ.get("POSENC_COMMAND", str(build / "bin" / "posenc")))
 
 
+@pytest.fixture
+def posenc(command_program, tmp_path):
+    """A function that runs the command in an empty directory."""
+    program = [shutil.which(command_program[0]), *command_program[1:]]  # whatever PATH a test gives it
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
+
+    def run(*arguments, exit_code=0, **more):
+        ended = subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS,
+                               cwd=tmp_path, env={**environment, **more}, stdin=subprocess.DEVNULL)
+        assert ended.returncode == exit_code, ended
+        return ended
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def configs():
     """The directory of config.json files of real models."""
@@ -67,6 +83,11 @@ def shared_server(server_program, tmp_path_factory):
 def client(shared_server):
     with Client(shared_server.port) as client:
         yield client
+
+
+@pytest.fixture
+def address(shared_server):
+    return f"127.0.0.1:{shared_server.port}"
 
 
 @pytest.fixture

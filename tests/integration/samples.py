@@ -42,6 +42,11 @@ def model_table(config_json, count=4, **choice):
         positions=rotary_pb2.Positions(offset=0), count=count, dtype=FP32, form=rotary_pb2.TABLE_FORM_HALF_WIDTH)
 
 
+def analysis(distances=(0.0, 4.0), **settings):
+    return service_pb2.AnalyzeRequest(rotary=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
+                                      distances=rotary_pb2.Positions(ids=tensor(distances, FP64)))
+
+
 def embedding(dim=8, count=4, dtype=FP32, convention=embedding_pb2.SINUSOIDAL_CONVENTION_INTERLEAVED):
     return service_pb2.GenerateEmbeddingRequest(
         sinusoidal=embedding_pb2.Sinusoidal(convention=convention, dim=dim),
@@ -187,6 +192,11 @@ def rich_requests():
     video = grid(frames=2, temperature=100, interpolation_scale=2, temporal_interpolation_scale=3, extra_tokens=1)
     features = fourier(numpy.ones((3, 2)), numpy.ones((4, 2)))
 
+    curves = analysis()
+    curves.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=256, centre=2))
+    dots = service_pb2.AnalyzeRequest(sinusoidal=embedding_pb2.Sinusoidal(
+        convention=embedding_pb2.SINUSOIDAL_CONVENTION_HALVES, dim=8), distances=by_segments.positions, count=2)
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
@@ -195,5 +205,5 @@ def rich_requests():
         ("StreamTable", tiled), ("GenerateEmbedding", padded),
         ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
         ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
-        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), *others,
+        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), ("Analyze", curves), ("Analyze", dots), *others,
     ]

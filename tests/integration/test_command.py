@@ -1,34 +1,12 @@
 """The posenc command, as a person or a script uses it: against a server, and in its own process."""
 
 import json
-import os
-import subprocess
 
 import numpy
 import pytest
 import samples
-from client import SECONDS
 from google.protobuf import json_format
 from posenc.v1 import service_pb2
-
-
-@pytest.fixture
-def posenc(command_program, tmp_path):
-    """A function that runs the command in an empty directory."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
-
-    def run(*arguments, exit_code=0, **more):
-        ended = subprocess.run([*command_program, *map(str, arguments)], capture_output=True, text=True,
-                               timeout=SECONDS, cwd=tmp_path, env={**environment, **more}, stdin=subprocess.DEVNULL)
-        assert ended.returncode == exit_code, ended
-        return ended
-
-    return run
-
-
-@pytest.fixture
-def address(shared_server):
-    return f"127.0.0.1:{shared_server.port}"
 
 
 SETTINGS = ("--rope-type", "default", "--rotary-dim", "8", "--input-pairing", "half-split")

@@ -57,6 +57,7 @@ LIMITS = {
     "table-of-2^62-rows": ("GenerateTable", samples.table(count=1), samples.table(count=2**62), None, None),
     "tile": ("StreamTable", samples.stream(2048, count=4096), samples.stream(2049, count=4096), EXHAUSTED, "TOO_LARGE"),
     "embedding": ("GenerateEmbedding", samples.embedding(count=2048), samples.embedding(count=2049), EXHAUSTED, "TOO_LARGE"),
+    "distances": ("Analyze", samples.analysis(range(1024)), samples.analysis(range(1025)), EXHAUSTED, "TOO_LARGE"),
     "bias": ("GenerateBias", samples.bias(queries=64, keys=64), samples.bias(queries=64, keys=65), None, None),
     "bias-of-2^40-keys": ("GenerateBias", samples.bias(), samples.bias(queries=2**40, keys=2**40), None, None),
     "rank": ("ApplyRotary", rank(1), rank(5), INVALID, "OUT_OF_RANGE"),

@@ -35,6 +35,7 @@ def wide_requests():
         yield "GenerateTable", samples.table(count=33, offset=99_999, dtype=dtype, rotary_dim=134)
         yield "StreamTable", samples.stream(7, count=33, offset=2**31, dtype=dtype, rotary_dim=66)
         yield "GenerateEmbedding", samples.embedding(134, 33, dtype, embedding_pb2.SINUSOIDAL_CONVENTION_HALVES)
+    yield "Analyze", samples.analysis([*range(99_999, 100_032), -3.5, 0.25], rotary_dim=134)
     for dtype in FLOATS:
         for pairing in (rotary_pb2.PAIRING_INTERLEAVED, rotary_pb2.PAIRING_HALF_SPLIT):
             for preset in (rotary_pb2.PRECISION_PRESET_EXACT, rotary_pb2.PRECISION_PRESET_HF_EAGER,

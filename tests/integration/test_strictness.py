@@ -95,6 +95,7 @@ def clear(field):
     ("GenerateTable", samples.table(), "count"),
     ("GenerateTable", samples.table(), "dtype"),
     ("GenerateTable", samples.table(), "form"),
+    ("Analyze", samples.analysis(), "rotary.settings.rope_parameters.rope_type"),
     ("GenerateEmbedding", samples.embedding(), "sinusoidal"),
     ("GenerateEmbedding", samples.embedding(), "sinusoidal.convention"),
     ("GenerateBias", samples.bias(), "method"),
@@ -156,7 +157,7 @@ def test_every_prefix_of_a_request_is_refused(client):
     b"\x0b" * 200, b"\x0a\x02\xc3\x28",
 ], ids=["varint", "field-0", "wire-7", "end", "length", "nested", "two-gib", "groups", "text"])
 def test_bytes_that_are_no_message(client, junk):
-    for method in ("ApplyRotary", "GenerateTable", "StreamTable", "Explain", "GenerateEmbedding", "GenerateBias"):
+    for method in ("ApplyRotary", "GenerateTable", "StreamTable", "Explain", "Analyze", "GenerateEmbedding", "GenerateBias"):
         refusal = client.refusal(method, junk)
         assert (refusal.code, refusal.started) == (INVALID, "false"), (method, refusal)
     client.call("Explain", samples.explain())

@@ -23,6 +23,7 @@ inline v1::GenerateBiasResponse ResponseTo(const v1::GenerateBiasRequest&) { ret
 inline v1::AddBiasResponse ResponseTo(const v1::AddBiasRequest&) { return {}; }
 inline v1::RelativeScoresResponse ResponseTo(const v1::RelativeScoresRequest&) { return {}; }
 inline v1::RelativeValuesResponse ResponseTo(const v1::RelativeValuesRequest&) { return {}; }
+inline v1::AnalyzeResponse ResponseTo(const v1::AnalyzeRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
 
 // On a pool of its own where none is given.

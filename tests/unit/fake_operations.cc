@@ -38,6 +38,10 @@ absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Li
   return Job();
 }
 
+absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Limits&, v1::AnalyzeResponse*) {
+  return Job();
+}
+
 absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits&,
                             v1::ApplyRotaryResponse* response) {
   if (request.layout() == v1::LAYOUT_UNSPECIFIED) {

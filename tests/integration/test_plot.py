@@ -1,0 +1,132 @@
+"""posenc plot: real pictures, of what was asked for, and clear words where there can be none."""
+
+import os
+import struct
+import xml.etree.ElementTree
+import zlib
+
+import pytest
+from google.protobuf import json_format
+from posenc.v1 import service_pb2
+
+ROPE = ("--rope-type", "default", "--rotary-dim", "16", "--input-pairing", "half-split")
+ALIBI = ("--num-heads", "4", "--slopes", "power-of-two", "--form", "symmetric", "--query-length", "8", "--key-length", "8")
+# Each kind in each of its ways, and words that the picture must show.
+PLOTS = {
+    "decay": (("decay", *ROPE, "--max-distance", "5000", "--log-x"), ("Long-term decay", "rope_theta 10000")),
+    "table": (("table", *ROPE, "--offset", "-4", "--count", "9"), ("cos(position * inv_freq)", "pair")),
+    "encoding": (("table", "--convention", "halves", "--dim", "8"), ("convention halves", "position", "dimension")),
+    "bias": (("bias", *ALIBI, "--causal"), ("num_heads 4", "head 0", "head 3", "query", "key")),
+    "buckets": (("bias", "--t5-bidirectional", "true", "--query-length", "8", "--key-length", "8", "--index"),
+                ("num_buckets 32", "row of the table")),
+    "frequencies": (("frequencies", "--rope-type", "linear", "--factor", "4", *ROPE[2:]),
+                    ("unscaled", "interpolated: divided by factor (8 pairs)", "wavelength (tokens)")),
+    "dot-products": (("similarity", "--convention", "interleaved", "--dim", "8"), ("dot product of the encodings",)),
+    "patches": (("similarity", "--axial", "8,8", "--input-pairing", "interleaved", "--grid", "5x7"),
+                ("stand at (row, column)", "axes[1] dim 8")),
+    "flattened": (("similarity", *ROPE, "--grid", "5x7"), ("numbered row by row",)),
+}
+
+
+def png_size(contents):
+    """Width and height, once the picture has turned out whole."""
+    assert contents[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, kinds = 8, b"", []
+    while at < len(contents):
+        length, kind = struct.unpack(">I4s", contents[at:at + 8])
+        chunk = contents[at + 8:at + 8 + length]
+        assert zlib.crc32(kind + chunk) == struct.unpack(">I", contents[at + 8 + length:at + 12 + length])[0]
+        kinds.append(kind)
+        data += chunk if kind == b"IDAT" else b""
+        at += 12 + length
+    assert kinds[0] == b"IHDR" and kinds[-1] == b"IEND"
+    width, height = struct.unpack(">II", contents[16:24])
+    assert len(zlib.decompress(data)) >= width * height
+    return width, height
+
+
+def words_of(svg):
+    root = xml.etree.ElementTree.parse(svg).getroot()
+    assert root.tag.endswith("svg")
+    return " ".join(" ".join(element.itertext()) for element in root.iter() if element.tag.endswith("}text"))
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_each_kind_draws_a_picture(posenc, address, tmp_path, name):
+    arguments, words = PLOTS[name]
+    said = posenc("plot", *arguments, "--output", "picture.png").stdout
+    width, height = png_size((tmp_path / "picture.png").read_bytes())
+    assert f"picture.png: {width} x {height}\n" in said and min(width, height) > 200
+    posenc("plot", *arguments, "-o", "picture.svg", "--server", address)
+    shown = words_of(tmp_path / "picture.svg")
+    for word in words:
+        assert word in shown, shown
+    posenc("plot", *arguments, "-o", "there.png", "--server", address)
+    assert (tmp_path / "there.png").read_bytes() == (tmp_path / "picture.png").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_different_biases_look_different(posenc, tmp_path):
+    """Three heads of the same slope look alike; a steeper one changes the picture."""
+    pictures = {}
+    for name, slopes in (("flat", "0,0"), ("again", "0,0"), ("steep", "0,1")):
+        posenc("plot", "bias", "--num-heads", "2", "--given-slopes", slopes, *ALIBI[4:], "-o", f"{name}.png")
+        pictures[name] = (tmp_path / f"{name}.png").read_bytes()
+    assert pictures["flat"] == pictures["again"] != pictures["steep"]
+
+
+def test_the_numbers_of_a_picture_as_json(posenc):
+    answer = posenc("plot", "similarity", "--json", "--convention", "interleaved", "--dim", "8", "--max-distance", "4").stdout
+    assert '"data": [2.266609' in answer  # the dot product of positions 4 apart
+    assert answer.count('"shape": [9]') == 2
+    answer = posenc("plot", "frequencies", "--json", *ROPE).stdout
+    assert len(json_format.Parse(answer, service_pb2.AnalyzeResponse()).pairs) == 8
+
+
+def test_a_files_name_is_no_command(posenc, tmp_path):
+    name = "a'; system \"touch b\" `touch c` $(touch d).png"
+    posenc("plot", "decay", *ROPE, "-o", name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("decay", *ROPE, "-o", "picture.gif"), "picture.gif: a picture's name ends with .png or .svg"),
+    (("decay", *ROPE), "--output"),
+    (("decay", "-o", "x.png"), "--model"),
+    (("decay", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),
+    (("table", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),
+    (("bias", *ALIBI[2:], "--num-heads", "32", "-o", "x.png"), "32 heads"),
+    (("similarity", *ROPE, "--grid", "5", "-o", "x.png"), "--grid"),
+    (("similarity", *ROPE, "--grid", "2x2", "-o", "x.png"), "--grid"),
+    (("table", *ROPE, "--count", "1000000", "-o", "x.png"), "cells"),
+    ((), "subcommand"),
+])
+def test_a_wrong_command_line(posenc, tmp_path, arguments, said):
+    ended = posenc("plot", *arguments, exit_code=2)
+    assert said in ended.stderr and "posenc plot" in ended.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_service_refuses_is_said(posenc, address):
+    wrong = ("plot", "decay", "--rope-type", "yarn", *ROPE[2:], "-o", "x.png")
+    here = posenc(*wrong, exit_code=1).stderr
+    assert "original_max_position_embeddings" in here or "factor" in here
+    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+
+
+def test_without_gnuplot(posenc, tmp_path):
+    (tmp_path / "empty").mkdir()
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=str(tmp_path / "empty")).stderr
+    assert "gnuplot-nox" in said and "apt install" in said
+    posenc("plot", "decay", "--json", *ROPE, PATH=str(tmp_path / "empty"))  # numbers need none
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_a_gnuplot_that_fails(posenc, tmp_path):
+    broken = tmp_path / "bin" / "gnuplot"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho no such terminal >&2\nexit 1\n")
+    broken.chmod(0o755)
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=f"{broken.parent}:{os.environ['PATH']}").stderr
+    assert "gnuplot failed: no such terminal" in said
+    assert not (tmp_path / "x.png").exists()
