@@ -39,7 +39,7 @@ class Search {
   // Appends the parts of an object, and itself where it has a scheme of its own.
   absl::Status Add(const std::string& prefix, const ConfigObject& config, std::string_view implied, int depth) {
     POSENC_ASSIGN_OR_RETURN(const auto said, config.String("model_type"));
-    std::string model_type = said.value_or(std::string(implied));
+    std::string model_type = said && !said->empty() ? *said : std::string(implied);
     const ModelType* type = FindModelType(model_type);
     // Old files call a part as they call the whole.
     if (depth > 0 && type != nullptr && type->scheme == Scheme::kParts && FindModelType(implied) != nullptr &&
@@ -115,7 +115,8 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
                            all.empty() ? "has no part with a rotary embedding or a bias" : all);
   }
   if (selected.size() > 1) {
-    return InvalidArgument("MISSING", "component", "", fmt::format("this file has several parts: choose one of {}", names));
+    return InvalidArgument("MISSING", "component", "",
+                           fmt::format("this file has several parts: choose one of {}", names));
   }
   return *selected[0];
 }

@@ -91,7 +91,8 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin, swin_v2 or beit and its table";
     case Scheme::kRotatedHalves:
       return "a rotary embedding for each half of a head: ApplyRotary twice, with settings and rotary_offset";
-    case Scheme::kOwnRotary: return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";
+    case Scheme::kOwnRotary:
+      return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";
     case Scheme::kNone: return "no positional encoding of its queries and keys";
   }
   __builtin_unreachable();

@@ -12,8 +12,8 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
   RopeParameters block;
   if (!blocks.empty()) {
-    if (!blocks[0].first.empty() || (blocks[0].second->parameters.rope_type != "axial" &&
-                                     blocks[0].second->parameters.rope_type != "default")) {
+    if (!blocks[0].first.empty() ||
+        (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
       return InvalidArgument("UNSUPPORTED", part.config.Path("rope_parameters"), "",
                              fmt::format("model_type \"{}\" has one block, of rope_type \"axial\"", part.type.name));
     }

@@ -1,13 +1,16 @@
 """Runs the rotation of transformers' own modules, with a config and without weights."""
 
 import inspect
+import math
 import re
 
 import torch
 
 import release
 
-AXES = (("expand(3", 3), ("expand(2", 2), ("axial", 2))  # what a module's source says of its positions
+# What a module's source says of its positions.
+AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2))
+PATCHES = (2, 4)  # rows and columns, of modules that make positions of an image
 
 
 class CannotRun(Exception):
@@ -31,9 +34,20 @@ class Original:
         if self.embedding is None or self.function is None:
             raise CannotRun("no embedding class, or no function that applies it, was found in the source")
         self.config, self.layer_type = config, layer_type
-        self.module = self.embedding(config)
+        self.module = self.embedding(config).eval()
         source = inspect.getsource(self.embedding)
         self.axes = next((axes for mark, axes in AXES if mark in source), 1)
+
+    def fixed_positions(self):
+        """Positions [axes][tokens] in posenc's terms, of a module that makes its own; else None."""
+        names = release.parameters_of(self.module.forward)
+        if names == ["pixel_values"]:  # 2 pi times the patch centres in -1 .. 1
+            rows, columns = ([2 * math.pi * (2 * (n + 0.5) / size - 1) for n in range(size)] for size in PATCHES)
+            return [[row for row in rows for _ in columns], [column for _ in rows for column in columns]]
+        if names == ["hidden_states"] and hasattr(self.module, "freqs_ci"):  # Llama 4's, with a class token
+            size = range(1, self.config.image_size // self.config.patch_size + 1)
+            return [[x for _ in size for x in size] + [0], [y for y in size for _ in size] + [0]]
+        return None
 
     def inv_freq(self):
         prefix = f"{self.layer_type}_" if self.layer_type else ""
@@ -45,6 +59,12 @@ class Original:
 
     def tables(self, positions, dtype):
         """What the module returns for positions [axes][tokens]: (cos, sin), or one complex tensor."""
+        names = release.parameters_of(self.module.forward)
+        if names == ["pixel_values"]:
+            size = [patches * self.config.patch_size for patches in PATCHES]
+            return self.module(torch.zeros(1, 3, *size, dtype=dtype))
+        if names == ["hidden_states"]:
+            return self.module(torch.zeros(1, dtype=dtype))
         ids = torch.tensor(positions)
         if self.axes == 1:
             ids = ids[0][None]
@@ -60,7 +80,7 @@ class Original:
         tables = self.tables(positions, x.dtype)
         names = release.parameters_of(self.function)
         if torch.is_tensor(tables):  # complex
-            if "llama4" in self.function.__module__:
+            if "llama4" in self.function.__module__:  # heads after tokens
                 return self.function(x.transpose(1, 2), x.transpose(1, 2), tables)[0].transpose(1, 2)
             return self.function(x, x, tables)[0]
         cos, sin = tables
