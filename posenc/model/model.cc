@@ -7,6 +7,7 @@
 
 #include "posenc/model/component.h"
 #include "posenc/model/config_json.h"
+#include "posenc/model/diffusers.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
 #include "posenc/model/part_alibi.h"
@@ -258,6 +259,18 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source, const ConfigObject& config) {
+  if (!source.component.empty()) {
+    return InvalidArgument("UNKNOWN_VALUE", "component", source.component,
+                           "a diffusers file has no parts: leave it out");
+  }
+  POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config));
+  RotarySettings& settings = *layers.rotary;
+  if (source.input_pairing) settings.input_pairing = settings.output_pairing = source.input_pairing;
+  if (source.output_pairing) settings.output_pairing = source.output_pairing;
+  return std::vector<ModelLayers>{std::move(layers)};
+}
+
 // Without any of these, a file of unknown type has no positional encoding that we know of.
 bool MentionsRope(const Part& part) {
   for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct"}) {
@@ -270,6 +283,7 @@ bool MentionsRope(const Part& part) {
 
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
+  if (file.contains(kClassName) && !file.contains("model_type")) return ReadDiffusers(source, ConfigObject("", file));
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));
   POSENC_ASSIGN_OR_RETURN(const auto counted,
                           part.config.Integer({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}));

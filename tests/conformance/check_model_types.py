@@ -29,6 +29,7 @@ NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries d
 # Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
 INSTEAD = {
+    "cohere_compass_text": {"rope_parameters": {"full_attention": SECTIONS | {"mrope_section": [24, 20, 20]}}},
     "esm": {"position_embedding_type": "rotary"},
     "glm4_moe": {"head_dim": 128},
     "glm4v_moe_text": {"head_dim": 128},
@@ -141,7 +142,8 @@ class Part:
 def rotary_parts(config, prefix=""):
     """The Parts of a config that rotate, itself or below."""
     rotaries = [rotary for rotary in release.rotary_of(type(config)) if rotary.embedding]
-    if rotaries and has_rope(config) and config.model_type not in NOT_OF_ATTENTION:
+    # A part without a model_type cannot be told apart in a file.
+    if rotaries and has_rope(config) and config.model_type and config.model_type not in NOT_OF_ATTENTION:
         yield Part(prefix or "text", config, rotaries[0])
     for field, below in sub_configs(config).items():
         name = field.removesuffix("_config")
@@ -182,16 +184,19 @@ def of_layer(part, layer_type):
 def compare_scaled(posenc, config, part):
     """The same with a theta and a scaling of the file's, where one block serves a model of one part."""
     block = getattr(config, "rope_parameters", None)
-    if part.config is not config or not block or block.get("rope_type") != "default":
+    if part.config is not config or not block or block.get("rope_type") != "default" or hasattr(
+            config, "layer_rope_theta"):
         return
     config.rope_parameters = block | {"rope_type": "linear", "factor": 4.0, "rope_theta": 54321.0}
     try:
         turned = original.Original(part.rotary, config)
     except (KeyError, ValueError):
         return  # this class knows no scaling
-    for layer in posenc.explain(in_short(config)):
+    if turned.fixed_positions():
+        return  # nor does one for images
+    for layer in posenc.explain(in_short(config), component=part.component):
         if layer["info"].get("rotated"):
-            compare_layer(posenc, in_short(config), Part(None, config, part.rotary), layer, turned)
+            compare_layer(posenc, in_short(config), part, layer, turned)
 
 
 def compare_layer(posenc, text, part, layer, turned):
