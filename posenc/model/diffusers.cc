@@ -30,12 +30,13 @@ struct DiffusersType {
   double theta = 10000;
   Pairing pairing = Pairing::kInterleaved;
   Precision precision = kFluxPrecision;
-  int64_t head_dim = 128;           // the class's own attention_head_dim
-  std::string_view only_if = "";    // a flag without which there is no rotary embedding
-  std::string_view note = "";       // where tokens stand
+  int64_t head_dim = 128;         // the class's own attention_head_dim
+  std::string_view only_if = "";  // a flag without which there is no rotary embedding
+  std::string_view note = "";     // where tokens stand
 };
 
-constexpr std::string_view kImageIds = "positions are the ids that the pipeline makes: (0, row, column) of the image, zeros of the text";
+constexpr std::string_view kImageIds =
+    "positions are the ids that the pipeline makes: (0, row, column) of the image, zeros of the text";
 constexpr std::string_view kLatents = "positions are (frame, row, column) of the patches, from 0";
 constexpr std::string_view kCaption =
     "the caption's tokens stand at (n, 0, 0), the image's at (number of caption tokens, row, column)";
