@@ -52,10 +52,10 @@ std::string Lists() {
   text += Section("Rotary, by layer: other frequencies, or none", rotary(by_layer));
   text += Section("Rotary of several axes: M-RoPE", rotary(several));
   text += Section("Rotary over the axes of an image", of(Scheme::kAxial));
-  text += Section("ALiBi, or ALiBi where the file says so", Names([](const ModelType& t) {
-                    return t.scheme == Scheme::kBloomAlibi || t.scheme == Scheme::kMptAlibi ||
-                           t.scheme == Scheme::kFalcon;
-                  }));
+  text +=
+      Section("ALiBi, or ALiBi where the file says so", Names([](const ModelType& t) {
+                return t.scheme == Scheme::kBloomAlibi || t.scheme == Scheme::kMptAlibi || t.scheme == Scheme::kFalcon;
+              }));
   text += Section("T5's buckets, of `encoder` or `decoder`", of(Scheme::kT5));
   text += Section("Files of several parts", of(Scheme::kParts));
   text += Section("diffusers, by `_class_name`", DiffusersClasses(true));
