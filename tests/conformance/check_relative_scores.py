@@ -22,7 +22,7 @@ def rows(service):
     records = [*relative_scores.relative_scores(small=False), *relative_scores.older_relative_scores("--large")]
     for record in map(relative_scores.nested_lists, records):
         model = record["model"]
-        row = found.setdefault(model, Row(*METHODS[model], within=16, of="the largest score", why=WHY, see=SEE.get(model, "")))
+        row = found.setdefault(model, Row(*METHODS[model], within=8, of="the largest score", why=WHY, see=SEE.get(model, "")))
         theirs = numpy.array(record["scores"], "f4")
         shown = theirs > numpy.finfo("f4").min
         row.compare(ask(service, record), theirs, unit=place_of(numpy.abs(theirs[shown]).max()))

@@ -15,7 +15,9 @@ def places(a, b):
     for x in (a, b):
         bits = numpy.ascontiguousarray(x).view(integer).astype("i8")
         order.append(numpy.where(bits < 0, numpy.iinfo(integer).min - bits, bits))
-    return float(numpy.abs(order[0].astype("f8") - order[1].astype("f8")).max(initial=0))
+    same_sign = (order[0] < 0) == (order[1] < 0)  # else int64 might overflow
+    between = numpy.where(same_sign, order[0] - order[1], order[0].astype("f8") - order[1].astype("f8"))
+    return float(numpy.abs(between).max(initial=0))
 
 
 def place_of(number):
@@ -68,24 +70,33 @@ class Row:
         self.errors.append(error)
 
 
-HEADINGS = ("method", "beside", "cases", "equal", "worst", "expected", "")
+HEADINGS = ("method", "beside", "cases", "equal", "worst", "expected", "note")
 
 
 def lines(title, rows):
-    """The table of one section."""
-    cells = [HEADINGS] + [cells_of(row) for row in rows]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS) - 1)]
+    """The table of one section, with its notes below."""
+    notes = list(dict.fromkeys(filter(None, map(note_of, rows))))
+    cells = [HEADINGS] + [cells_of(row, notes) for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
     yield title
     for line, row in zip(cells, [None, *rows]):
-        columns = [text.ljust(width) if n < 2 else text.rjust(width) for n, (text, width) in enumerate(zip(line, widths))]
-        yield "  " + "  ".join([*columns, line[-1]]).rstrip()
+        columns = (text.rjust(width) if n in (2, 3, 4) else text.ljust(width)
+                   for n, (text, width) in enumerate(zip(line, widths)))
+        yield ("  " + "  ".join(columns)).rstrip()
         for error in dict.fromkeys(row.errors if row else ()):
             yield f"    FAILED: {error}"
+    for number, note in enumerate(notes, 1):
+        yield f"  [{number}] {note}"
 
 
-def cells_of(row):
+def note_of(row):
+    return "; ".join(filter(None, (row.why, row.see and f"see {row.see}")))
+
+
+def cells_of(row, notes):
     equal = f"{100 * row.equal / row.elements:.4g} %" if row.elements else ""
     worst = f"{row.worst:.3g}" if row.elements else ""
-    expected = "equal" if row.within == 0 else f"{row.within:g} ulp{row.of and ' of ' + row.of}"
-    note = "; ".join(filter(None, (row.why, row.see and f"see {row.see}")))
-    return row.method, row.original, str(row.passed + row.failed), equal, worst, expected if row.elements else "", note
+    expected = f"within {row.within:g} ulp{row.of and ' of ' + row.of}" if row.within else "equal"
+    note = note_of(row)
+    number = f"[{notes.index(note) + 1}]" if note else ""
+    return row.method, row.original, str(row.passed + row.failed), equal, worst, expected if row.elements else "", number
