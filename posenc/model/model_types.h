@@ -1,6 +1,7 @@
 // What transformers' model classes decide where a config.json is silent: one row a model_type.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -9,52 +10,127 @@
 
 namespace posenc {
 
-// What a class does with partial_rotary_factor when rope_type is "default".
-enum class Partial { kIgnored, kHonoured };
-
-// Where the width of a head comes from, if not from hidden_size / num_attention_heads.
-enum class HeadWidth { kHeadDim, kQkRopeHeadDim, kRotaryDim };
-
-// How the layers differ.
-enum class Layers {
-  kUniform,
-  kLocalGlobal,  // sliding_attention unscaled with a theta of its own, full_attention as the block says
-  kSlidingOnly,  // full_attention layers have no rotary embedding
-  kNoRopeList,   // no_rope_layers: 1 means rope
+// What the model's attention has for positions.
+enum class Scheme {
+  kRotary,  // of one axis, or of several as mrope_section says
+  kAxial,   // rotary, an equal share of the head for each axis
+  kBloomAlibi,
+  kMptAlibi,
+  kFalcon,  // ALiBi where the file says alibi, else rotary
+  kT5,      // buckets
+  kParts,   // nothing of its own: parts have
+  // What is not selected by a config.json; SchemeName says where else it is, if anywhere.
+  kLearned,
+  kSinusoidal,
+  kRelativeTerms,
+  kBuckets,
+  kWindowBias,
+  kRotatedHalves,
+  kOwnRotary,
+  kNone,
 };
 
-enum class ModelAlibi { kNone, kBloom, kMpt, kFalcon };
+// The scheme in words, for errors.
+std::string_view SchemeName(Scheme scheme);
+// Whether settings of ours can say it.
+bool IsSelected(Scheme scheme);
+
+// How the layers differ. Layers without attention (layer_types linear_attention, conv, mamba) never have any.
+enum class Layers {
+  kUniform,
+  kByType,               // a block each, as the file says; by_layer where it has none
+  kByTypeFilled,         // the same, and a block that is missing or null is that of by_layer
+  kSlidingOnly,          // full_attention layers have no rotary embedding
+  kSlidingOnlyIfWindow,  // the same, unless sliding_window is null: then all have
+  kNoRopeList,           // no_rope_layers: 1 means rope
+  kThetaList,            // layer_rope_theta: one a layer, 0 means none
+};
+
+// The types of layers where the file does not list them: every n-th is full_attention.
+struct LayerPattern {
+  int64_t every = 0;                                  // 0: the file must say
+  std::string_view field = "sliding_window_pattern";  // where the file may say n
+  std::string_view others = "sliding_attention";
+};
+
+// A class's own block for one type of layers.
+struct LayerDefaults {
+  std::string_view layer_type;
+  double rope_theta = 10000;
+  std::string_view theta_field = "";  // outside the block; "": none
+  bool takes_rope_scaling = false;    // the file's rope_scaling is for these layers
+  std::string_view rope_type = "default";
+  std::optional<double> partial;
+  std::string_view head_dim_field = "";  // "": as the other layers
+  int64_t head_dim = 0;
+};
+
+// The class's own hidden_size and num_attention_heads; only of parts, from whose files transformers leaves them out.
+struct Width {
+  int64_t hidden_size = 0;
+  int64_t num_attention_heads = 0;
+};
+
+// A part of a composite file: where it is, and what it is where it has no model_type.
+struct PartType {
+  std::string_view field;
+  std::string_view model_type;
+};
+
+// A field that must have this value ("true" for a flag).
+struct Condition {
+  std::string_view field;
+  std::string_view value;
+};
 
 struct ModelType {
-  std::string_view model_type;
-  Pairing input_pairing;
-  Pairing output_pairing;
-  Precision precision;  // PRECISION_PRESET_MODEL
-  double rope_theta = 10000;
-  Partial partial = Partial::kIgnored;
-  double partial_rotary_factor = 1;
-  // Outside the block, the only names by which the class knows these two.
-  std::string_view theta_name = "rope_theta";
-  std::string_view partial_name = "partial_rotary_factor";
+  std::string_view name;
+  Scheme scheme = Scheme::kRotary;
+  Pairing pairing = Pairing::kHalfSplit;
+  std::optional<Pairing> leaves;            // another pairing, in which q and k leave
+  bool reads_interleave = false;            // rope_interleave false: q and k come half-split
+  Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
+
+  double theta = 10000;
+  std::string_view theta_field = "rope_theta";  // outside the block, the only name by which the class knows it
+  // The class's own partial_rotary_factor. Absent: it is not read where rope_type is "default".
+  std::optional<double> partial;
+  std::string_view partial_field = "partial_rotary_factor";
   // The class's own original_max_position_embeddings, which counts as one that stands outside the block. 0: none.
   double original_length = 0;
-  // The class's own block, where the file has none.
-  std::optional<RopeParameters> block;
-  HeadWidth head_width = HeadWidth::kHeadDim;
-  int64_t head_dim = 0;  // 0: no default but hidden_size / num_attention_heads
+  std::optional<RopeParameters> block;  // the class's own, where the file has none
+  bool negate_angle = false;
+
+  // The width of a head: this field, this number, or hidden_size / num_attention_heads.
+  std::string_view head_dim_field = "head_dim";
+  int64_t head_dim = 0;
+  std::string_view hidden_size_field = "hidden_size";
+  Width width;
+  // Multi-head latent attention: the width is qk_rope_head_dim, a part of the head of its own, and the softmax scale is
+  // multiplied by m(s, mscale_all_dim)^2.
+  bool mla = false;
+
   Layers layers = Layers::kUniform;
-  int64_t sliding_pattern = 0;  // every n-th layer is full_attention, where layer_types is absent
-  double local_rope_theta = 0;  // of sliding_attention under kLocalGlobal
+  LayerPattern pattern;
+  std::vector<LayerDefaults> by_layer;
+
+  MropeOrder mrope = MropeOrder::kNone;
+  std::vector<int64_t> sections;  // the class's own mrope_section
+  int64_t axes = 2;               // kAxial
+  double second_start = 0;        // kAxial: frequency_start of the second axis
   // A field of the scaling block that the class reads for something else: it multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)).
   std::string_view query_scale_field = "";
-  bool reads_interleave = false;  // rope_interleave false: q and k come half-split
-  bool scales_softmax = false;    // multiplies the softmax scale by m(s, mscale_all_dim)^2
-  ModelAlibi alibi = ModelAlibi::kNone;
-  bool t5 = false;  // T5's buckets
+  Condition only_if;           // else there is no rotary embedding
+  std::string_view note = "";  // what a caller must know of the positions or the tensors
+
+  std::vector<PartType> parts;
+  bool flat_text = false;  // a file without text_config is itself the text part
 };
 
+// Those that a config.json selects, and those that none does (other_types.cc).
 const std::vector<ModelType>& ModelTypes();
+const std::vector<ModelType>& OtherTypes();
 
 // The row of that name, or null.
 const ModelType* FindModelType(std::string_view model_type);

@@ -1,6 +1,7 @@
-// One part of a config.json while it is being read: the whole file, or its text_config.
+// One part of a config.json while it is being read: the whole file, its text_config, ...
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@ struct Part {
   ConfigObject config;
   ModelType type;  // of an unknown model_type: Llama-like, with the caller's pairing
   bool known;
+  std::string name;  // of the component
   std::vector<Note> notes;
+  int64_t layer_head_dim = 0;  // of the layers being read, where they have one of their own
 
   void Say(std::string code, std::string field, std::string message) {
     notes.push_back({std::move(code), std::move(field), std::move(message)});

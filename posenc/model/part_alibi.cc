@@ -12,15 +12,15 @@ absl::StatusOr<AlibiSettings> AlibiOf(Part& part) {
     return InvalidArgument("MISSING", config.Path("num_attention_heads"), "", "the file must hold the number of heads");
   }
   alibi.num_heads = *heads;
-  alibi.form = part.type.alibi == ModelAlibi::kMpt ? AlibiForm::kMpt : AlibiForm::kBloom;
-  alibi.slopes = part.type.alibi == ModelAlibi::kMpt ? AlibiSlopeRule::kMpt : AlibiSlopeRule::kPowerOfTwo;
-  if (part.type.alibi == ModelAlibi::kMpt) {
+  alibi.form = part.type.scheme == Scheme::kMptAlibi ? AlibiForm::kMpt : AlibiForm::kBloom;
+  alibi.slopes = part.type.scheme == Scheme::kMptAlibi ? AlibiSlopeRule::kMpt : AlibiSlopeRule::kPowerOfTwo;
+  if (part.type.scheme == Scheme::kMptAlibi) {
     POSENC_ASSIGN_OR_RETURN(const auto attention, config.Object("attn_config"));
     if (attention) {
       POSENC_ASSIGN_OR_RETURN(alibi.alibi_bias_max, attention->Number({"alibi_bias_max"}));
     }
   }
-  if (part.type.alibi == ModelAlibi::kFalcon) {
+  if (part.type.scheme == Scheme::kFalcon) {
     alibi.bias_dtype = DType::kBF16;
     part.Say("ADDED_BEFORE_SCALING", "alibi",
              "Falcon's bias is bfloat16 and is added to q.k before the scaling by 1/sqrt(head_dim)");
@@ -29,14 +29,13 @@ absl::StatusOr<AlibiSettings> AlibiOf(Part& part) {
 }
 
 absl::StatusOr<bool> HasAlibi(const Part& part) {
-  switch (part.type.alibi) {
-    case ModelAlibi::kNone: return false;
-    case ModelAlibi::kBloom: return true;
-    case ModelAlibi::kFalcon: {
+  switch (part.type.scheme) {
+    case Scheme::kBloomAlibi: return true;
+    case Scheme::kFalcon: {
       POSENC_ASSIGN_OR_RETURN(const auto alibi, part.config.Bool("alibi"));
       return alibi.value_or(false);
     }
-    case ModelAlibi::kMpt: {
+    case Scheme::kMptAlibi: {
       POSENC_ASSIGN_OR_RETURN(const auto attention, part.config.Object("attn_config"));
       std::optional<bool> alibi;
       if (attention) {
@@ -46,8 +45,8 @@ absl::StatusOr<bool> HasAlibi(const Part& part) {
       return InvalidArgument("UNSUPPORTED", "attn_config.alibi", "false",
                              "without ALiBi, MPT's positions are a learned table");
     }
+    default: return false;
   }
-  __builtin_unreachable();
 }
 
 }  // namespace posenc

@@ -2,35 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "posenc/methods/methods.h"
+#include "posenc/methods/rope.h"
+#include "posenc/model/head_dim.h"
 #include "posenc/status.h"
 
 namespace posenc {
 namespace {
-
-absl::StatusOr<int64_t> HeadDim(const Part& part) {
-  const ConfigObject& config = part.config;
-  absl::StatusOr<std::optional<int64_t>> width;
-  switch (part.type.head_width) {
-    case HeadWidth::kHeadDim: width = config.Integer({"head_dim"}); break;
-    case HeadWidth::kQkRopeHeadDim: width = config.Integer({"qk_rope_head_dim"}); break;
-    case HeadWidth::kRotaryDim: width = config.Integer({"rotary_dim"}); break;
-  }
-  POSENC_RETURN_IF_ERROR(width.status());
-  if (*width) return **width;
-  // A head_dim of null is no class default.
-  const bool given_null = part.type.head_width == HeadWidth::kHeadDim && config.tree().contains("head_dim");
-  if (part.type.head_dim != 0 && !given_null) return part.type.head_dim;
-  POSENC_ASSIGN_OR_RETURN(const auto hidden, config.Integer({"hidden_size", "n_embd", "d_model"}));
-  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
-  if (!hidden || !heads || *heads == 0) {
-    return InvalidArgument("MISSING", config.Path("head_dim"), "",
-                           "the file must hold head_dim, or hidden_size and num_attention_heads above 0");
-  }
-  return *hidden / *heads;
-}
 
 // Where a value stands both in the block and outside, transformers takes one of them without a word: we say so.
 void NoteUnused(Part& part, std::string_view name, const std::optional<double>& used,
@@ -45,21 +23,24 @@ absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, st
   if (!part.known) return part.config.Number({usual, older});
   const std::string_view other = own == usual ? older : usual;
   if (part.config.Find(other) != nullptr) {
-    part.Say("NOT_USED", std::string(other), fmt::format("model_type \"{}\" reads {}", part.type.model_type, own));
+    part.Say("NOT_USED", std::string(other),
+             fmt::format("model_type \"{}\" reads {}", part.type.name, own.empty() ? "none" : own));
   }
+  if (own.empty()) return std::optional<double>();
   return part.config.Number({own});
 }
 
 // transformers' standardize_rope_params: fields outside the block move into it. `flat`: one block for all layers.
-absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool flat) {
+absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& context) {
   const ConfigObject& config = part.config;
   RopeParameters& p = block.parameters;
-  if (part.type.model_type == "phi3" && (p.rope_type == "su" || p.rope_type == "yarn")) {
+  if ((part.type.name == "phi3" || part.type.name == "phi4_multimodal") &&
+      (p.rope_type == "su" || p.rope_type == "yarn")) {
     part.Say("RENAMED", "rope_type", fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
     p.rope_type = "longrope";
   }
 
-  if (part.type.model_type == "hunyuan_v1_dense" && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
+  if (part.type.name.starts_with("hunyuan_v1") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
     part.Say("RENAMED", "rope_type",
              "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
     const RopeParameters written = std::move(p);
@@ -67,14 +48,14 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
     p.alpha = written.alpha;
   }
 
-  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, part.type.theta_name, "rope_theta", "rotary_emb_base"));
+  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, context.theta_field, "rope_theta", "rotary_emb_base"));
   NoteUnused(part, "rope_theta", p.rope_theta, outer_theta, "the value outside the block");
-  if (!p.rope_theta) p.rope_theta = outer_theta.value_or(class_theta);
+  if (!p.rope_theta) p.rope_theta = outer_theta.value_or(context.class_theta);
 
   POSENC_ASSIGN_OR_RETURN(const auto outer_partial,
-                          Outer(part, part.type.partial_name, "partial_rotary_factor", "rotary_pct"));
+                          Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
   NoteUnused(part, "partial_rotary_factor", p.partial_rotary_factor, outer_partial, "the value outside the block");
-  if (!p.partial_rotary_factor) p.partial_rotary_factor = outer_partial.value_or(part.type.partial_rotary_factor);
+  if (!p.partial_rotary_factor) p.partial_rotary_factor = outer_partial.value_or(part.type.partial.value_or(1));
 
   if (p.rope_type == "llama3" || p.rope_type == "yarn" || p.rope_type == "longrope") {
     POSENC_ASSIGN_OR_RETURN(auto outer, config.Number({"original_max_position_embeddings"}));
@@ -82,9 +63,9 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
       outer = part.type.original_length;
       part.Say("DEFAULTED", "original_max_position_embeddings",
                fmt::format("absent outside the block, where model_type \"{}\" looks for it: {} is taken",
-                           part.type.model_type, *outer));
+                           part.type.name, *outer));
     }
-    if (flat && outer) {
+    if (context.flat && outer) {
       NoteUnused(part, "original_max_position_embeddings", outer, p.original_max_position_embeddings,
                  "the block's value");
       p.original_max_position_embeddings = outer;
@@ -99,7 +80,7 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
     if (!block.has_factor) {
       return InvalidArgument("MISSING", "factor", "", "required by rope_type \"yarn\" (null: from the lengths)");
     }
-    if (!flat && p.truncate) {
+    if (!context.flat && p.truncate) {
       part.Say("NOT_USED", "truncate", "a layer type's block is not searched for it: true counts");
       p.truncate.reset();
     }
@@ -115,38 +96,46 @@ absl::Status Standardize(Part& part, RopeBlock& block, double class_theta, bool 
 
 }  // namespace
 
-absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, double class_theta, bool flat) {
-  POSENC_RETURN_IF_ERROR(Standardize(part, block, class_theta, flat));
-  if (block.has_other_field) {
+absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context) {
+  POSENC_RETURN_IF_ERROR(Standardize(part, block, context));
+  if (block.has_query_scale) {
     part.Say("NOT_PART_OF_ROTATION", std::string(part.type.query_scale_field),
              "the model also multiplies its queries by 1 + this * ln(1 + floor(position / "
              "original_max_position_embeddings)); the answer does not");
   }
   RopeParameters& p = block.parameters;
   RotarySettings settings;
-  POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDim(part));
-  if (part.type.partial == Partial::kIgnored && p.partial_rotary_factor.value_or(1) != 1) {
+  POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDimOf(part));
+  const RopeMethod* method = FindRopeMethod(p.rope_type);
+  const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
+  const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
+  if (part.type.mla) {
+    p.partial_rotary_factor.reset();  // transformers' share of the whole head: qk_rope_head_dim says the same
+  } else if (!part.type.partial && narrows) {
     if (p.rope_type != "default") {
       return InvalidArgument("UNSUPPORTED", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
                              fmt::format("model_type \"{}\" computes narrow tables for rope_type \"{}\" and fails to "
                                          "apply them",
-                                         part.type.model_type, Quote(p.rope_type)));
+                                         part.type.name, Quote(p.rope_type)));
     }
     part.Say("NOT_USED", "partial_rotary_factor",
-             fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.model_type));
+             fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
     p.partial_rotary_factor.reset();
   }
-  const RopeMethod* method = FindRopeMethod(p.rope_type);
-  const auto reads = [method](std::string_view name) {
-    return method != nullptr && std::find(method->reads.begin(), method->reads.end(), name) != method->reads.end();
-  };
   if (reads("max_position_embeddings")) {
-    POSENC_ASSIGN_OR_RETURN(settings.max_position_embeddings,
-                            part.config.Number({"max_position_embeddings", "n_positions"}));
+    POSENC_ASSIGN_OR_RETURN(
+        settings.max_position_embeddings,
+        part.config.Number({"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}));
   }
+  if (part.type.negate_angle) p.negate_angle = true;
+  if (part.type.mrope != MropeOrder::kNone) {
+    p.mrope_order = part.type.mrope;
+    if (p.mrope_section.empty()) p.mrope_section = part.type.sections;
+  }
+  if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   settings.frequencies = std::move(p);
-  settings.input_pairing = part.type.input_pairing;
-  settings.output_pairing = part.type.output_pairing;
+  settings.input_pairing = part.type.pairing;
+  settings.output_pairing = part.type.leaves;
   return settings;
 }
 

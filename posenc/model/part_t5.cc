@@ -4,13 +4,15 @@
 
 namespace posenc {
 
-absl::StatusOr<T5Settings> T5Of(Part& part, const std::string& component) {
-  if (component != "encoder" && component != "decoder") {
+absl::StatusOr<T5Settings> T5Of(Part& part) {
+  const std::string& component = part.name;
+  const bool encoder = component.ends_with("encoder");
+  if (!encoder && component != "decoder") {
     return InvalidArgument("MISSING", "component", component,
                            "this file holds two stacks, with different buckets: say \"encoder\" or \"decoder\"");
   }
   T5Settings t5;
-  t5.bidirectional = component == "encoder";
+  t5.bidirectional = encoder;
   POSENC_ASSIGN_OR_RETURN(t5.num_buckets, part.config.Integer({"relative_attention_num_buckets"}));
   POSENC_ASSIGN_OR_RETURN(t5.max_distance, part.config.Integer({"relative_attention_max_distance"}));
   part.Say("UNSCALED_SCORES", "component",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "posenc/status.h"
 
@@ -13,18 +14,23 @@ using nlohmann::json;
 
 // The block with its old key `type` renamed, and without nulls, so that two spellings of the same settings compare
 // equal.
-absl::StatusOr<json> Canonical(const ConfigObject& block) {
+absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model) {
   json canonical = json::object();
   for (const auto& [key, value] : block.tree().items()) {
     if (!value.is_null() && key != "type") canonical[key] = value;
   }
-  POSENC_ASSIGN_OR_RETURN(const auto type, block.String("type"));
-  POSENC_ASSIGN_OR_RETURN(const auto rope_type, block.String("rope_type"));
+  POSENC_ASSIGN_OR_RETURN(auto type, block.String("type"));
+  POSENC_ASSIGN_OR_RETURN(auto rope_type, block.String("rope_type"));
+  if (model.mrope != MropeOrder::kNone) {  // what Qwen2-VL's files call "default" with an mrope_section
+    if (type == "mrope") type = "default";
+    if (rope_type == "mrope") rope_type = "default";
+  }
   if (type && rope_type && *type != *rope_type) {
     return InvalidArgument("CONFLICT", block.Path("type"), *type,
                            fmt::format("rope_type says \"{}\": give one of them, or both alike", Quote(*rope_type)));
   }
   if (type) canonical["rope_type"] = *type;
+  if (!type && rope_type) canonical["rope_type"] = *rope_type;
   return canonical;
 }
 
@@ -53,12 +59,35 @@ struct FieldReader {
   void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
 };
 
-absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view other_field) {
+// Fields that only this class knows, and the rotation does not read.
+std::vector<std::string_view> OthersOf(const ModelType& type) {
+  std::vector<std::string_view> others;
+  if (!type.query_scale_field.empty()) others = {type.query_scale_field, "max_position_embeddings"};
+  if (type.mrope != MropeOrder::kNone) others = {"mrope_section", "mrope_interleaved", "interleaved"};
+  return others;
+}
+
+// mrope_section, of a class that has one.
+absl::Status ReadSections(const ConfigObject& block, const ModelType& type, RopeParameters* p) {
+  if (type.mrope == MropeOrder::kNone) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto sections, block.Numbers("mrope_section"));
+  if (!sections) return absl::OkStatus();
+  for (double section : *sections) {
+    if (!(section >= 0 && section <= 1e6) || section != std::floor(section)) {
+      return InvalidArgument("OUT_OF_RANGE", block.Path("mrope_section"), fmt::format("{}", section),
+                             "must be whole numbers of pairs, at least 0");
+    }
+    p->mrope_section.push_back(static_cast<int64_t>(section));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& type) {
   RopeBlock result;
-  POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block));
+  POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block, type));
   result.parameters.rope_type = canonical.value("rope_type", "default");
   result.has_factor = block.tree().contains("factor");
-  result.has_other_field = !other_field.empty() && block.Find(other_field) != nullptr;
+  result.has_query_scale = !type.query_scale_field.empty() && block.Find(type.query_scale_field) != nullptr;
   FieldReader reader{block, absl::OkStatus()};
   VisitFields(result.parameters, [&reader](std::string_view name, auto& field) {
     if constexpr (std::is_invocable_v<FieldReader&, std::string_view, decltype(field)>) {
@@ -66,9 +95,10 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, std::string_view 
     }
   });
   POSENC_RETURN_IF_ERROR(reader.status);
+  POSENC_RETURN_IF_ERROR(ReadSections(block, type, &result.parameters));
 
-  std::vector<std::string_view> known = {"type", "rope_type"};
-  if (!other_field.empty()) known.push_back(other_field);
+  std::vector<std::string_view> known = OthersOf(type);
+  known.insert(known.end(), {"type", "rope_type"});
   VisitFields(result.parameters, [&known](std::string_view name, const auto&) {
     if (!IsOurs(name)) known.push_back(name);
   });
@@ -92,12 +122,12 @@ bool IsNested(const json& block) {
 
 }  // namespace
 
-absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::string_view other_field) {
+absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type) {
   POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
   if (old_block && new_block) {
-    POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block));
-    POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block));
+    POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block, type));
+    POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));
     if (old_settings != new_settings) {
       return InvalidArgument("CONFLICT", config.Path("rope_scaling"), "",
                              "disagrees with rope_parameters: give one of them, or both alike");
@@ -107,7 +137,7 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::strin
   RopeBlocks blocks;
   if (!block) return blocks;
   if (!IsNested(block->tree())) {
-    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*block, other_field));
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*block, type));
     blocks.emplace_back("", std::move(read));
     return blocks;
   }
@@ -117,7 +147,7 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::strin
       blocks.emplace_back(layer_type, std::nullopt);
       continue;
     }
-    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested, other_field));
+    POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested, type));
     blocks.emplace_back(layer_type, std::move(read));
   }
   return blocks;

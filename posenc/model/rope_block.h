@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/model/config_json.h"
+#include "posenc/model/model_types.h"
 #include "posenc/spec.h"
 
 namespace posenc {
@@ -17,7 +18,7 @@ namespace posenc {
 struct RopeBlock {
   RopeParameters parameters;  // rope_type "default" where the block does not say
   bool has_factor = false;    // the key "factor" is there, be it null
-  bool has_other_field = false;
+  bool has_query_scale = false;
 };
 
 // The file's blocks: one for all layers (key ""), or one a layer type. Empty if there is none. A null block of a layer
@@ -25,8 +26,7 @@ struct RopeBlock {
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
 // INVALID_ARGUMENT naming the field: one that is unknown (never ignored), of the wrong type, or two spellings that
-// disagree. `other_field`, if not empty, is known as well and skipped: the model's class reads it, but not for the
-// rotation.
-absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, std::string_view other_field);
+// disagree. Fields that only some classes know are known if `type` is one.
+absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type);
 
 }  // namespace posenc

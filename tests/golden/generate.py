@@ -17,6 +17,7 @@ from alibi_biases import alibi_file
 from eager_apply import deepseek_v3_file, eager_apply_file
 from embeddings import embeddings_file
 from golden_json import write
+from model_files import model_files_file
 from relative_biases import relative_biases_file
 from rotary_tables import rotary_file, uses_rotary
 from several_axes import several_axes_file
@@ -49,6 +50,7 @@ def main():
     write(RECORDED / "relative_biases.json", relative_biases_file())
     write(RECORDED / "embeddings.json", embeddings_file())
     write(RECORDED / "several_axes.json", several_axes_file())
+    write(RECORDED / "model_files.json", model_files_file())
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_each_kind_draws_a_picture(posenc, address, tmp_path, name):
 
 
 def test_different_biases_look_different(posenc, tmp_path):
-    """Three heads of the same slope look alike; a steeper one changes the picture."""
+    """A bias of 0 everywhere is the same picture each time; a head with a slope changes it."""
     pictures = {}
     for name, slopes in (("flat", "0,0"), ("again", "0,0"), ("steep", "0,1")):
         posenc("plot", "bias", "--num-heads", "2", "--given-slopes", slopes, *ALIBI[4:], "-o", f"{name}.png")

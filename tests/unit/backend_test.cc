@@ -191,6 +191,17 @@ TEST_F(BackendTest, Explanations) {
   EXPECT_EQ(response->layers(0).info().plan().frequencies(0).inv_freq_size(), 4);
 }
 
+TEST_F(BackendTest, Analyses) {
+  v1::AnalyzeRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_distances()->set_offset(-2);
+  request.set_count(5);
+  const auto response = Ask(&Backend::Analyze, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->pairs_size(), 4);
+  EXPECT_EQ(response->cosine_sum().data().size(), 5 * 8);
+}
+
 TEST_F(BackendTest, ErrorsLookAlike) {
   v1::GenerateTableRequest request = Table(4);
   request.mutable_rotary()->mutable_settings()->set_rotary_dim(7);

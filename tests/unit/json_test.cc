@@ -154,6 +154,18 @@ TEST(Json, AnAnswerKeepsTheNamesOfTheProtoFiles) {
   EXPECT_EQ(nlohmann::json::parse(*ToJson(response)).size(), 2);
 }
 
+TEST(Json, ListsOfMessagesBesideTensors) {
+  v1::AnalyzeResponse response;
+  response.add_pairs()->set_wavelength(std::numeric_limits<double>::infinity());
+  response.add_pairs()->set_ratio(0.125);
+  *response.mutable_cosine_sum() = MakeTensor<float>(v1::DATA_TYPE_FP32, {1, 2});
+  const auto json = nlohmann::json::parse(*ToJson(response));
+  EXPECT_EQ(json["pairs"].size(), 2);
+  EXPECT_EQ(json["pairs"][0]["wavelength"], "Infinity");
+  EXPECT_EQ(json["pairs"][1]["ratio"], 0.125);
+  EXPECT_EQ(json["cosine_sum"]["data"], nlohmann::json({1, 2}));
+}
+
 TEST(Json, MessagesWithoutTensorsAreProto3Json) {
   v1::ExplainResponse response;
   response.add_layers()->add_layer_index(3);

@@ -12,8 +12,8 @@ namespace {
 using testing::Contains;
 using testing::Field;
 
-std::vector<ModelLayers> Read(const std::string& config_json) {
-  const auto all = ReadModel({.config_json = config_json}, {});
+std::vector<ModelLayers> Read(const std::string& config_json, const std::string& component = "") {
+  const auto all = ReadModel({.config_json = config_json, .component = component}, {});
   EXPECT_THAT(all, IsOk());
   return all.ok() ? *all : std::vector<ModelLayers>(1);
 }
@@ -167,14 +167,15 @@ TEST(ModelRules, Cohere2RotatesSlidingLayersOnly) {
 }
 
 TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
-  const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"));
+  const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
   EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "llama_4_scaling_beta"));
 }
 
 // DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.
 TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
-  const auto factor = [](const char* config) {
+  const auto factor = [](const char* config, const char* component = "") {
     v1::ExplainRequest request;
+    request.mutable_model()->set_component(component);
     request.mutable_model()->set_config_json(golden::ReadText(config));
     const auto response = Call(request);
     EXPECT_THAT(response, IsOk());
@@ -182,7 +183,7 @@ TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
   };
   EXPECT_NEAR(factor("configs/deepseek-v2-lite.json"), 1.2608 * 1.2608, 1e-4);
   EXPECT_NEAR(factor("configs/deepseek-v3.json"), 1.3689 * 1.3689, 1e-4);
-  EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json"), 1);
+  EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json", "text"), 1);
 }
 
 // Phi3Config has a value of its own for the field outside the block, so that the block's never counts.

@@ -17,7 +17,7 @@ struct Flags {
 
 // Points of the pairs to which that happened.
 Series PairsOf(const v1::AnalyzeResponse& response, v1::PairScaling scaling, const char* name, const char* colour) {
-  Series series{.name = name, .colour = colour, .points = true};
+  Series series{.colour = colour, .points = true};
   for (int i = 0; i < response.pairs_size(); ++i) {
     if (response.pairs(i).scaling() != scaling) continue;
     series.x.push_back(i);

@@ -95,8 +95,9 @@ Subcommand AddPlot(CLI::App& parent) {
   CLI::App* app =
       parent.add_subcommand("plot", "Pictures: an encoding's curves over distance, frequencies, tables, biases");
   app->require_subcommand(1);
-  const auto kinds = std::make_shared<std::vector<Subcommand>>(std::vector<Subcommand>{
-      AddDecayPlot(*app), AddTablePlot(*app), AddBiasPlot(*app), AddFrequenciesPlot(*app), AddSimilarityPlot(*app)});
+  const auto kinds = std::make_shared<std::vector<Subcommand>>(
+      std::vector<Subcommand>{AddDecayPlot(*app), AddTablePlot(*app), AddBiasPlot(*app), AddFrequenciesPlot(*app),
+                              AddSimilarityPlot(*app), AddWaveletsPlot(*app)});
   return {app, [kinds](Session& session) {
             for (const Subcommand& kind : *kinds) {
               if (kind.app->parsed()) return kind.run(session);

@@ -22,6 +22,7 @@ Subcommand AddFrequenciesPlot(CLI::App& plot);
 Subcommand AddSimilarityPlot(CLI::App& plot);
 Subcommand AddTablePlot(CLI::App& plot);
 Subcommand AddBiasPlot(CLI::App& plot);
+Subcommand AddWaveletsPlot(CLI::App& plot);
 
 // Where the picture goes.
 class PictureFlags {

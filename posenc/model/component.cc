@@ -1,0 +1,124 @@
+#include "posenc/model/component.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kSuffix = "_config";
+constexpr size_t kMaxParts = 32;  // models have up to six
+constexpr int kMaxNesting = 3;    // thinker_config.text_config
+
+std::string NameOf(const std::string& prefix, std::string_view field) {
+  if (field.ends_with(kSuffix)) field.remove_suffix(kSuffix.size());
+  return prefix.empty() ? std::string(field) : fmt::format("{}.{}", prefix, field);
+}
+
+// Parts where the row says they are, and other objects NAME_config that say a model_type that we know.
+std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type) {
+  std::vector<PartType> parts = type != nullptr ? type->parts : std::vector<PartType>();
+  for (const auto& [key, value] : config.tree().items()) {
+    const std::string_view field = key;
+    const auto same = [field](const PartType& part) { return part.field == field; };
+    if (!value.is_object() || !field.ends_with(kSuffix) || std::any_of(parts.begin(), parts.end(), same)) continue;
+    const auto model_type = value.find("model_type");
+    const bool known = model_type != value.end() && model_type->is_string() &&
+                       FindModelType(model_type->get_ref<const std::string&>()) != nullptr;
+    if (known || field == "text_config") parts.push_back({field, ""});
+  }
+  return parts;
+}
+
+class Search {
+ public:
+  // Appends the parts of an object, and itself where it has a scheme of its own.
+  absl::Status Add(const std::string& prefix, const ConfigObject& config, std::string_view implied, int depth) {
+    POSENC_ASSIGN_OR_RETURN(const auto said, config.String("model_type"));
+    std::string model_type = said && !said->empty() ? *said : std::string(implied);
+    const ModelType* type = FindModelType(model_type);
+    // Old files call a part as they call the whole.
+    if (depth > 0 && type != nullptr && type->scheme == Scheme::kParts && FindModelType(implied) != nullptr &&
+        FindModelType(implied)->scheme != Scheme::kParts) {
+      model_type = std::string(implied);
+      type = FindModelType(implied);
+    }
+    const std::vector<PartType> parts = depth < kMaxNesting ? PartsOf(config, type) : std::vector<PartType>();
+    const bool composite = type != nullptr ? type->scheme == Scheme::kParts : !parts.empty();
+    if (!composite && all_.size() < kMaxParts) {
+      all_.push_back({prefix.empty() ? "text" : prefix, config, model_type, type, depth > 0});
+    }
+    for (const PartType& part : parts) {
+      POSENC_ASSIGN_OR_RETURN(const auto object, config.Object(part.field));
+      if (!object && part.field != "text_config") continue;
+      const std::string name = NameOf(prefix, part.field);
+      if (object) {
+        POSENC_RETURN_IF_ERROR(Add(name, *object, part.model_type, depth + 1));
+      } else if (type != nullptr && type->flat_text) {
+        all_.push_back({name, config, std::string(part.model_type), FindModelType(part.model_type), true});
+      } else {  // all as the class has it
+        const ConfigObject defaults(config.Path(part.field), kEmpty);
+        POSENC_RETURN_IF_ERROR(Add(name, defaults, part.model_type, depth + 1));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<Component>& all() const { return all_; }
+
+ private:
+  static inline const nlohmann::json& kEmpty = *new nlohmann::json(nlohmann::json::object());
+
+  std::vector<Component> all_;
+};
+
+std::string Describe(const Component& part) {
+  if (part.type == nullptr) return fmt::format("\"{}\" is of unknown type", Quote(part.name));
+  return fmt::format("\"{}\" ({}) has {}", Quote(part.name), part.type->name, SchemeName(part.type->scheme));
+}
+
+}  // namespace
+
+absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name) {
+  const ConfigObject whole("", file);
+  POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
+  const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
+  if (type != nullptr && type->scheme == Scheme::kT5) return Component{name, whole, *model_type, type, false};
+
+  Search search;
+  POSENC_RETURN_IF_ERROR(search.Add("", whole, "", 0));
+  std::vector<const Component*> selected;
+  std::string names, all;
+  for (const Component& part : search.all()) {
+    all += fmt::format("{}{}", all.empty() ? "" : "; ", Describe(part));
+    if (part.type != nullptr && !IsSelected(part.type->scheme)) continue;
+    selected.push_back(&part);
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", Quote(part.name));
+  }
+  for (const Component& part : search.all()) {
+    if (part.name != name) continue;
+    if (part.type != nullptr && !IsSelected(part.type->scheme)) {
+      return InvalidArgument("UNSUPPORTED", "component", name, Describe(part));
+    }
+    return part;
+  }
+  if (!name.empty()) {
+    return InvalidArgument("UNKNOWN_VALUE", "component", name,
+                           names.empty() ? all : fmt::format("this file has {}", names));
+  }
+  if (selected.empty()) {
+    return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), Quote(model_type.value_or("")),
+                           all.empty() ? "has no part with a rotary embedding or a bias" : all);
+  }
+  if (selected.size() > 1) {
+    return InvalidArgument("MISSING", "component", "",
+                           fmt::format("this file has several parts: choose one of {}", names));
+  }
+  return *selected[0];
+}
+
+}  // namespace posenc

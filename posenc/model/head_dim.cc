@@ -1,0 +1,29 @@
+#include "posenc/model/head_dim.h"
+
+#include "posenc/status.h"
+
+namespace posenc {
+
+absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
+  const ConfigObject& config = part.config;
+  const ModelType& type = part.type;
+  if (part.layer_head_dim != 0) return part.layer_head_dim;
+  const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
+  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
+  if (width) return *width;
+  // A head_dim of null is no class default.
+  const bool given_null = config.tree().contains(std::string(field));
+  if (type.head_dim != 0 && !given_null) return type.head_dim;
+  POSENC_ASSIGN_OR_RETURN(auto hidden, config.Integer({type.hidden_size_field, "n_embd", "d_model", "width"}));
+  POSENC_ASSIGN_OR_RETURN(auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
+                                                      "encoder_attention_heads", "decoder_num_attention_heads"}));
+  if (!hidden && type.width.hidden_size != 0) hidden = type.width.hidden_size;
+  if (!heads && type.width.num_attention_heads != 0) heads = type.width.num_attention_heads;
+  if (!hidden || !heads || *heads == 0) {
+    return InvalidArgument("MISSING", config.Path("head_dim"), "",
+                           "the file must hold head_dim, or hidden_size and num_attention_heads above 0");
+  }
+  return *hidden / *heads;
+}
+
+}  // namespace posenc

@@ -1,0 +1,39 @@
+#include "posenc/model/part_axial.h"
+
+#include <fmt/format.h>
+
+#include "posenc/model/head_dim.h"
+#include "posenc/model/rope_block.h"
+#include "posenc/status.h"
+
+namespace posenc {
+
+absl::StatusOr<RotarySettings> AxialOf(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
+  RopeParameters block;
+  if (!blocks.empty()) {
+    if (!blocks[0].first.empty() ||
+        (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
+      return InvalidArgument("UNSUPPORTED", part.config.Path("rope_parameters"), "",
+                             fmt::format("model_type \"{}\" has one block, of rope_type \"axial\"", part.type.name));
+    }
+    block = blocks[0].second->parameters;
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
+  POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
+  const double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
+  // Two axes: the head's halves. Three: the largest even third, and the rest of the head does not turn.
+  const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;
+  AxialRope axial;
+  for (int64_t axis = 0; axis < part.type.axes; ++axis) {
+    axial.axes.push_back({dim, theta, axis == 1 ? part.type.second_start : 0});
+  }
+  RotarySettings settings;
+  settings.frequencies = std::move(axial);
+  settings.input_pairing = part.type.pairing;
+  settings.output_pairing = part.type.leaves;
+  if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
+  return settings;
+}
+
+}  // namespace posenc

@@ -1,0 +1,97 @@
+"""Runs the rotation of transformers' own modules, with a config and without weights."""
+
+import inspect
+import math
+import re
+
+import torch
+
+import release
+
+# What a module's source says of its positions.
+AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2))
+PATCHES = (2, 4)  # rows and columns, of modules that make positions of an image
+
+
+class CannotRun(Exception):
+    """The original is of a shape that this program does not know how to call."""
+
+
+class Original:
+    """The rotation of one config, at all layers of a type."""
+
+    def __init__(self, rotary, config, layer_type=None):
+        self.embedding, self.function = release.load(rotary)
+        module = __import__(rotary.module, fromlist=["_"])
+        if self.function is None:
+            names = ["apply_rotary_pos_emb", "apply_rotary_emb"]
+            names.insert(0 if "Vision" in (rotary.embedding or "") else 2, "apply_rotary_pos_emb_vision")
+            self.function = next((getattr(module, name) for name in names if hasattr(module, name)), None)
+        interleave = getattr(config, "rope_interleave", False) and getattr(
+            module, "apply_rotary_pos_emb_interleave", None)
+        if interleave and "vision" not in getattr(self.function, "__name__", ""):
+            self.function = interleave
+        if self.embedding is None or self.function is None:
+            raise CannotRun("no embedding class, or no function that applies it, was found in the source")
+        self.config, self.layer_type = config, layer_type
+        self.module = self.embedding(config).eval()
+        source = inspect.getsource(self.embedding)
+        self.axes = next((axes for mark, axes in AXES if mark in source), 1)
+
+    def fixed_positions(self):
+        """Positions [axes][tokens] in posenc's terms, of a module that makes its own; else None."""
+        names = release.parameters_of(self.module.forward)
+        if names == ["pixel_values"]:  # 2 pi times the patch centres in -1 .. 1
+            rows, columns = ([2 * math.pi * (2 * (n + 0.5) / size - 1) for n in range(size)] for size in PATCHES)
+            return [[row for row in rows for _ in columns], [column for _ in rows for column in columns]]
+        if names == ["hidden_states"] and hasattr(self.module, "freqs_ci"):  # Llama 4's, with a class token
+            size = range(1, self.config.image_size // self.config.patch_size + 1)
+            return [[x for _ in size for x in size] + [0], [y for y in size for _ in size] + [0]]
+        return None
+
+    def inv_freq(self):
+        prefix = f"{self.layer_type}_" if self.layer_type else ""
+        return getattr(self.module, f"{prefix}inv_freq")
+
+    def attention_scaling(self):
+        prefix = f"{self.layer_type}_" if self.layer_type else ""
+        return getattr(self.module, f"{prefix}attention_scaling", 1.0)
+
+    def tables(self, positions, dtype):
+        """What the module returns for positions [axes][tokens]: (cos, sin), or one complex tensor."""
+        names = release.parameters_of(self.module.forward)
+        if names == ["pixel_values"]:
+            size = [patches * self.config.patch_size for patches in PATCHES]
+            return self.module(torch.zeros(1, 3, *size, dtype=dtype))
+        if names == ["hidden_states"]:
+            return self.module(torch.zeros(1, dtype=dtype))
+        ids = torch.tensor(positions)
+        if self.axes == 1:
+            ids = ids[0][None]
+        elif re.search(r"expand\(", inspect.getsource(self.embedding)):
+            ids = ids[:, None]
+        else:
+            ids = ids[None] if "unsqueeze_dim" in release.parameters_of(self.function) else ids.T
+        arguments = {"layer_type": self.layer_type} if self.layer_type else {}
+        return self.module(torch.zeros(1, 1, dtype=dtype), ids, **arguments)
+
+    def rotate(self, x, positions):
+        """x [1, heads, tokens, width], turned."""
+        tables = self.tables(positions, x.dtype)
+        names = release.parameters_of(self.function)
+        if torch.is_tensor(tables):  # complex
+            if "llama4" in self.function.__module__:  # heads after tokens
+                return self.function(x.transpose(1, 2), x.transpose(1, 2), tables)[0].transpose(1, 2)
+            return self.function(x, x, tables)[0]
+        cos, sin = tables
+        if names[:4] == ["q", "k", "cos", "sin"]:
+            if self.function.__name__.endswith("_vision"):
+                rows = x[0].transpose(0, 1)
+                cos, sin = (table[0] if table.dim() == 3 else table for table in tables)
+                return self.function(rows, rows, cos, sin)[0].transpose(0, 1)[None]
+            if "unsqueeze_dim" not in names:
+                cos, sin = (table.reshape(table.shape[-2:]) for table in tables)
+            return self.function(x, x, cos, sin)[0]
+        if names[:3] == ["x", "cos", "sin"]:
+            return self.function(x, cos, sin)
+        raise CannotRun(f"{self.function.__name__}({', '.join(names)})")

@@ -1,0 +1,189 @@
+// Files of several parts, axes or layer types, and diffusers' files: queries turned by the text of config.json alone,
+// against what the originals make of them (tests/golden/recorded/model_files.json).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "posenc/model/model.h"
+#include "posenc/model/model_types.h"
+#include "tests/reference/golden.h"
+#include "tests/unit/call.h"
+
+namespace posenc {
+namespace {
+
+using golden::json;
+using testing::HasSubstr;
+
+class ModelFile : public testing::TestWithParam<size_t> {};
+
+json Record(size_t n) { return golden::Read("recorded/model_files.json")["records"][n]; }
+
+// Frequencies may differ in the last place, which positions up to 60 and four-fold q turn into 3e-5; a pair on a wrong
+// axis, of a wrong pairing or theta is off by far more.
+TEST_P(ModelFile, TurnsAsTheOriginal) {
+  const json record = Record(GetParam());
+  SCOPED_TRACE(record["name"].dump());
+  v1::ApplyRotaryRequest request;
+  auto* model = request.mutable_rotary()->mutable_model();
+  model->set_config_json(record["config"].dump());
+  model->set_component(record["component"].get<std::string>());
+  if (record["layer_type"] != "") model->set_layer_type(record["layer_type"].get<std::string>());
+  const auto axes = static_cast<int64_t>(record["positions"].size());
+  const auto tokens = static_cast<int64_t>(record["positions"][0].size());
+  const auto width = static_cast<int64_t>(record["q_out"][0].size());
+  *request.mutable_positions()->mutable_ids() =
+      MakeTensor(DType::kFP64, {axes, tokens}, golden::Numbers(record["positions"]));
+  request.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
+  request.set_layout(v1::LAYOUT_THD);
+  std::vector<double> q;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t e = 0; e < width; ++e) q.push_back(static_cast<double>((37 * t + 11 * e) % 64 - 32) / 16);
+  }
+  *request.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {tokens, 1, width}, q);
+  request.mutable_precision()->set_preset(v1::PRECISION_PRESET_MODEL);
+  const auto response = Call(request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_TRUE(response->info().rotated());
+  const std::vector<double> ours = ValuesOf(response->q()), recorded = golden::Numbers(record["q_out"]);
+  ASSERT_EQ(ours.size(), recorded.size());
+  for (size_t n = 0; n < ours.size(); ++n) ASSERT_NEAR(ours[n], recorded[n], 3e-5) << "q_out[" << n << "]";
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, ModelFile,
+                         testing::Range(size_t{0}, golden::Read("recorded/model_files.json")["records"].size()),
+                         [](const auto& instance) {
+                           std::string name = Record(instance.param)["name"];
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name + "_" + std::to_string(instance.param);
+                         });
+
+absl::StatusOr<std::vector<ModelLayers>> Read(const std::string& config_json, const std::string& component = "") {
+  return ReadModel({.config_json = config_json, .component = component}, {});
+}
+
+std::string LimitOf(const absl::Status& status) { return DetailsOf(status).limit; }
+
+const char kQwen[] = R"({"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28,
+    "vision_config": {"embed_dim": 1280, "num_heads": 16}})";
+
+TEST(Components, OneOfSeveralMustBeChosen) {
+  const auto none = Read(kQwen);
+  EXPECT_THAT(none, IsInvalid("MISSING", "component"));
+  EXPECT_THAT(LimitOf(none.status()), testing::AllOf(HasSubstr("\"text\""), HasSubstr("\"vision\"")));
+  EXPECT_THAT(Read(kQwen, "text"), IsOk());
+  EXPECT_THAT(Read(kQwen, "vision"), IsOk());
+  const auto other = Read(kQwen, "audio");
+  EXPECT_THAT(other, IsInvalid("UNKNOWN_VALUE", "component"));
+  EXPECT_THAT(LimitOf(other.status()), HasSubstr("\"vision\""));
+}
+
+// CLIP's positions are a table: LLaVA's text is the only part to choose.
+TEST(Components, PartsWithoutSettingsAreNoChoice) {
+  const char llava[] = R"({"model_type": "llava", "text_config": {"model_type": "mistral", "head_dim": 128},
+      "vision_config": {"model_type": "clip_vision_model"}})";
+  EXPECT_THAT(Read(llava), IsOk());
+  const auto vision = Read(llava, "vision");
+  EXPECT_THAT(vision, IsInvalid("UNSUPPORTED", "component"));
+  EXPECT_THAT(LimitOf(vision.status()), testing::AllOf(HasSubstr("clip_vision_model"), HasSubstr("learned")));
+}
+
+TEST(Components, NestedPartsAreNamedByTheirPath) {
+  const char omni[] = R"({"model_type": "qwen2_5_omni", "thinker_config": {"model_type": "qwen2_5_omni_thinker",
+      "text_config": {"model_type": "qwen2_5_omni_text", "hidden_size": 3584, "num_attention_heads": 28,
+                      "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
+      "vision_config": {"model_type": "qwen2_5_omni_vision_encoder", "hidden_size": 1280, "num_heads": 16}}})";
+  EXPECT_THAT(LimitOf(Read(omni).status()), HasSubstr("\"thinker.text\", \"thinker.vision\""));
+  EXPECT_THAT(Read(omni, "thinker.vision"), IsOk());
+}
+
+TEST(Components, APartLeftOutIsTheClasssOwn) {
+  const auto layers = Read(R"({"model_type": "llava"})");
+  ASSERT_THAT(layers, IsOk());
+  EXPECT_EQ((*layers)[0].rotary->head_dim, 128);
+  EXPECT_THAT(Read(R"({"model_type": "llama"})"), IsInvalid("MISSING", "config_json.head_dim"));
+}
+
+TEST(Components, TextThatIsNotTheClasssOwnSaysSo) {
+  const auto layers = Read(R"({"model_type": "llava", "text_config": {"model_type": "cohere", "head_dim": 128}})");
+  ASSERT_THAT(layers, IsOk());
+  EXPECT_EQ((*layers)[0].rotary->input_pairing, Pairing::kInterleaved);
+}
+
+// Not "unknown": the error says what there is instead.
+TEST(OtherTypes, AreNamed) {
+  for (const auto& [model_type, what] : {std::pair{"bert", "learned"}, {"whisper", "sinusoidal"},
+                                         {"deberta-v2", "relative terms"}, {"swin", "windows"},
+                                         {"mamba", "no positional encoding"}, {"gemma4_vision", "rotary_offset"}}) {
+    const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
+    EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "model_type"));
+    EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;
+  }
+}
+
+TEST(OtherTypes, NoNameHasTwoRows) {
+  std::vector<std::string_view> names;
+  for (const auto* types : {&ModelTypes(), &OtherTypes()}) {
+    for (const ModelType& type : *types) names.push_back(type.name);
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_GT(names.size(), 500u);
+}
+
+TEST(Rules, AFlagMayDecide) {
+  EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20})"),
+              IsInvalid("UNSUPPORTED", "position_embedding_type"));
+  EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20,
+                       "position_embedding_type": "rotary"})"),
+              IsOk());
+  EXPECT_THAT(Read(R"({"_class_name": "CogVideoXTransformer3DModel"})"),
+              IsInvalid("UNSUPPORTED", "use_rotary_positional_embeddings"));
+}
+
+TEST(Rules, LayersWithoutAttentionDoNotTurn) {
+  const auto layers = Read(R"({"model_type": "qwen3_next", "num_hidden_layers": 8})");
+  ASSERT_THAT(layers, IsOk());
+  ASSERT_EQ(layers->size(), 2u);
+  EXPECT_EQ((*layers)[0].layer_type, "linear_attention");
+  EXPECT_FALSE((*layers)[0].rotary.has_value());
+  EXPECT_TRUE((*layers)[1].rotary.has_value());
+  EXPECT_THAT((*layers)[1].layer_index, testing::ElementsAre(3, 7));
+}
+
+TEST(Rules, LayersMayEachHaveATheta) {
+  const auto layers = Read(R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4,
+                               "layer_rope_theta": [10000, 0, 500000, 10000]})");
+  ASSERT_THAT(layers, IsOk());
+  ASSERT_EQ(layers->size(), 3u);
+  EXPECT_THAT((*layers)[0].layer_index, testing::ElementsAre(0, 3));
+  EXPECT_FALSE((*layers)[1].rotary.has_value());
+  EXPECT_EQ(std::get<RopeParameters>((*layers)[2].rotary->frequencies).rope_theta, 500000);
+  EXPECT_THAT(Read(R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4,
+                       "layer_rope_theta": [10000]})"),
+              IsInvalid("MISMATCH", "layer_rope_theta"));
+}
+
+TEST(Rules, SectionsAreForClassesThatHaveThem) {
+  EXPECT_THAT(Read(R"({"model_type": "llama", "head_dim": 128,
+                       "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]}})"),
+              IsInvalid("UNKNOWN_FIELD", "rope_scaling.mrope_section"));
+  EXPECT_THAT(Read(R"({"model_type": "qwen2_vl_text", "head_dim": 128,
+                       "rope_scaling": {"type": "mrope", "mrope_section": [16.5, 24, 24]}})"),
+              IsInvalid("OUT_OF_RANGE", "rope_scaling.mrope_section"));
+}
+
+TEST(Diffusers, UnknownAndInexpressibleClassesAreNamed) {
+  EXPECT_THAT(Read(R"({"_class_name": "UNet2DConditionModel"})"), IsInvalid("UNSUPPORTED", "_class_name"));
+  const auto ltx = Read(R"({"_class_name": "LTXVideoTransformer3DModel"})");
+  EXPECT_THAT(ltx, IsInvalid("UNSUPPORTED", "_class_name"));
+  EXPECT_THAT(LimitOf(ltx.status()), HasSubstr("given_frequencies"));
+  EXPECT_THAT(Read(R"({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, "56"]})"),
+              IsInvalid("OUT_OF_RANGE", "axes_dims_rope[1]"));
+  EXPECT_THAT(Read(R"({"_class_name": "CosmosTransformer3DModel", "rope_scale": [2.0]})"),
+              IsInvalid("MISMATCH", "rope_scale"));
+}
+
+}  // namespace
+}  // namespace posenc
