@@ -14,7 +14,7 @@ METHODS = {
     "bert relative_key": ("BERT relative_key", "transformers 4.57 bert"),
     "bert relative_key_query": ("BERT relative_key_query", "transformers 4.57 bert"),
 }
-SEE = {"transfo-xl": "docs/accuracy.md#relative-terms", "deberta_v2": "docs/accuracy.md#relative-terms"}
+SEE = {"transfo-xl": "docs/accuracy.md#against-the-originals", "deberta_v2": "docs/accuracy.md#against-the-originals"}
 
 
 def rows(service):
