@@ -14,7 +14,8 @@ SEE = "docs/accuracy.md#biases"
 POW = "torch's pow may be two places off, and the product is rounded"
 HEADS = (1, 2, 3, 6, 7, 8, 12, 16, 25, 32, 40, 71, 112)
 MASKS = ([1] * 300, [0] * 5 + [1] * 20)
-T5_TYPES = {"t5": "T5", "mt5": "MT5", "longt5": "LongT5", "pop2piano": "Pop2Piano", "switch_transformers": "SwitchTransformers"}
+T5_TYPES = {"t5": "T5", "mt5": "MT5", "longt5": "LongT5", "pop2piano": "Pop2Piano",
+            "switch_transformers": "SwitchTransformers"}
 WINDOWS = ((1, 1), (2, 2), (3, 3), (7, 7), (2, 4), (4, 2), (5, 8))
 
 

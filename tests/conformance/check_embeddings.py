@@ -37,7 +37,8 @@ def timesteps(service):
             t = torch.tensor([0.0, 0.03125, 0.7, 1.0, 17.25, 981.0])
             theirs = embeddings.Timesteps(dim, flip, shift, scale)(t)
             settings = {"dim": dim, "flip_sin_to_cos": flip, "downscale_freq_shift": shift, "scale": scale}
-            row.compare(service.embedding(timestep=settings, positions={"ids": t}), theirs, unit=PLACE * (1 + 981 * abs(scale)))
+            ours = service.embedding(timestep=settings, positions={"ids": t})
+            row.compare(ours, theirs, unit=PLACE * (1 + 981 * abs(scale)))
     return row
 
 

@@ -54,8 +54,8 @@ void Fill(const json& values, Message* message) {
   }
 }
 
-// torch adds float32 products of up to 16 channels in an order of its own: `within` units in the last place of the largest
-// score. Hidden cells are equal.
+// torch adds float32 products of up to 16 channels in an order of its own: `within` units in the last place of the
+// largest score. Hidden cells are equal.
 TEST(RelativeGolden, ScoresBeforeSoftmax) {
   constexpr double kWithin = 4;
   const json file = golden::Read("recorded/relative_scores.json");
