@@ -19,6 +19,7 @@ from embeddings import embeddings_file
 from golden_json import write
 from model_files import model_files_file
 from relative_biases import relative_biases_file
+from relative_scores import relative_scores_file
 from rotary_tables import rotary_file, uses_rotary
 from several_axes import several_axes_file
 
@@ -48,6 +49,7 @@ def main():
     write(RECORDED / "deepseek_v3.json", deepseek_v3_file(CONFIGS / "deepseek-v3.json"))
     write(RECORDED / "alibi.json", alibi_file(CONFIGS))
     write(RECORDED / "relative_biases.json", relative_biases_file())
+    write(RECORDED / "relative_scores.json", relative_scores_file())
     write(RECORDED / "embeddings.json", embeddings_file())
     write(RECORDED / "several_axes.json", several_axes_file())
     write(RECORDED / "model_files.json", model_files_file())

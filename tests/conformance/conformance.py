@@ -1,0 +1,76 @@
+"""Runs the originals beside posenc and prints how far apart they are. Run by scripts/conformance, which see."""
+
+import argparse
+import logging
+import pathlib
+import tempfile
+import time
+import traceback
+import warnings
+
+import diffusers
+import torch
+import transformers
+from client import Client
+from server_process import ServerProcess
+
+import check_biases
+import check_diffusion_rotary
+import check_embeddings
+import check_relative_scores
+import check_rotary
+import table
+from service import Service
+
+# What is compared over gRPC; "rotary" asks the posenc command instead.
+SECTIONS = {
+    "biases": ("Biases", check_biases.rows),
+    "embeddings": ("Absolute encodings", check_embeddings.rows),
+    "diffusion": ("Rotary tables of diffusion models", check_diffusion_rotary.rows),
+    "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
+    "rotary": ("Rotary model types", check_rotary.rows),
+}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--programs", type=pathlib.Path, required=True, help="where posenc and posenc-server are")
+    arguments.add_argument("sections", nargs="*", default=[], choices=[*SECTIONS, []], help="default: all")
+    options = arguments.parse_args()
+    quiet()
+    print(f"torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), transformers"
+          f" {transformers.__version__}, diffusers {diffusers.__version__}; ulp: a float32's unit in the last place")
+    passed = failed = 0
+    with (tempfile.TemporaryDirectory() as directory,
+          ServerProcess([options.programs / "posenc-server"], pathlib.Path(directory)) as server,
+          Client(server.port) as client):
+        for name in options.sections or SECTIONS:
+            rows, seconds = run(name, options.programs, client)
+            print("\n" + "\n".join(table.lines(f"{SECTIONS[name][0]} ({seconds:.0f} s)", rows)), flush=True)
+            passed += sum(row.passed for row in rows)
+            failed += sum(row.failed for row in rows)
+    print(f"\n{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def run(name, programs, client):
+    """(rows of a section, seconds)."""
+    start, rows = time.monotonic(), []
+    torch.manual_seed(0)
+    try:
+        for row in SECTIONS[name][1](programs / "posenc" if name == "rotary" else Service(client)):
+            rows.append(row)
+    except Exception:  # an original or a server that fails is a failure, and no reason to skip the other sections
+        rows.append(table.Row(f"({name} ended early)", ""))
+        rows[-1].fail(traceback.format_exc(limit=-3))
+    return rows, time.monotonic() - start
+
+
+def quiet():
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

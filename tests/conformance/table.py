@@ -1,0 +1,102 @@
+"""The table that scripts/conformance prints: a row a method, what was expected of it, what came."""
+
+import dataclasses
+
+import numpy
+
+
+def places(a, b):
+    """How many numbers of the two's type lie between them, the largest over all elements."""
+    a, b = numpy.asarray(a), numpy.asarray(b)
+    if a.dtype.kind in "iub":
+        return float(numpy.abs(a.astype("i8") - b.astype("i8")).max(initial=0))
+    integer = {2: "i2", 4: "i4", 8: "i8"}[a.dtype.itemsize]
+    order = []
+    for x in (a, b):
+        bits = numpy.ascontiguousarray(x).view(integer).astype("i8")
+        order.append(numpy.where(bits < 0, numpy.iinfo(integer).min - bits, bits))
+    same_sign = (order[0] < 0) == (order[1] < 0)  # else int64 might overflow
+    between = numpy.where(same_sign, order[0] - order[1], order[0].astype("f8") - order[1].astype("f8"))
+    return float(numpy.abs(between).max(initial=0))
+
+
+def place_of(number):
+    """One unit in the last place of a float32 of that size."""
+    return float(numpy.spacing(numpy.float32(abs(number))))
+
+
+@dataclasses.dataclass
+class Row:
+    """Cases of one method beside one original; a case agrees if no element is further than `within` from the original's."""
+    method: str
+    original: str
+    within: float = 0
+    of: str = ""  # of what the unit is the last place, where not of the element itself
+    why: str = ""  # of `within`, or what is to be known of the original
+    see: str = ""
+    passed: int = 0
+    failed: int = 0
+    elements: int = 0
+    equal: int = 0
+    worst: float = 0
+    errors: list = dataclasses.field(default_factory=list)
+
+    def compare(self, ours, theirs, unit=None):
+        """One case. The distance is counted in units of `unit`, else in numbers of the arrays' type."""
+        ours, theirs = numpy.asarray(ours), numpy.asarray(theirs)
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            self.fail(f"{ours.dtype} {ours.shape}, the original has {theirs.dtype} {theirs.shape}")
+            return
+        distance = places(ours, theirs)
+        if unit and distance:
+            distance = float(numpy.abs(ours.astype("f8") - theirs.astype("f8")).max() / unit)
+        self.elements += ours.size
+        self.equal += int((ours == theirs).sum())
+        self.worst = max(self.worst, distance)
+        if distance <= self.within:  # and not if it is NaN
+            self.passed += 1
+        else:
+            self.fail(f"{distance:.3g} ulp, expected {self.within:g} at most")
+
+    def check(self, holds, otherwise):
+        """One case that is no comparison of elements."""
+        if holds:
+            self.passed += 1
+        else:
+            self.fail(otherwise)
+
+    def fail(self, error):
+        self.failed += 1
+        self.errors.append(error)
+
+
+HEADINGS = ("method", "beside", "cases", "equal", "worst", "expected", "note")
+
+
+def lines(title, rows):
+    """The table of one section, with its notes below."""
+    notes = list(dict.fromkeys(filter(None, map(note_of, rows))))
+    cells = [HEADINGS] + [cells_of(row, notes) for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    yield title
+    for line, row in zip(cells, [None, *rows]):
+        columns = (text.rjust(width) if n in (2, 3, 4) else text.ljust(width)
+                   for n, (text, width) in enumerate(zip(line, widths)))
+        yield ("  " + "  ".join(columns)).rstrip()
+        for error in dict.fromkeys(row.errors if row else ()):
+            yield f"    FAILED: {error}"
+    for number, note in enumerate(notes, 1):
+        yield f"  [{number}] {note}"
+
+
+def note_of(row):
+    return "; ".join(filter(None, (row.why, row.see and f"see {row.see}")))
+
+
+def cells_of(row, notes):
+    equal = f"{100 * row.equal / row.elements:.4g} %" if row.elements else ""
+    worst = f"{row.worst:.3g}" if row.elements else ""
+    expected = f"within {row.within:g} ulp{row.of and ' of ' + row.of}" if row.within else "equal"
+    note = note_of(row)
+    number = f"[{notes.index(note) + 1}]" if note else ""
+    return row.method, row.original, str(row.passed + row.failed), equal, worst, expected if row.elements else "", number

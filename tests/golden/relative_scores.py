@@ -1,0 +1,107 @@
+"""Attention scores before softmax, of modules whose positions meet q and k, with random weights that are recorded with them.
+
+Records are the same for every module: `method` is RelativeMethod in posenc's own terms, as JSON of its API with a tensor
+as nested lists (and so is `mask`); q [B][H][Sq][d], k [B][H][Sk][d]; `past` keys before the first query; `scores`
+[B][H][Sq][Sk] with content.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest.mock
+
+import torch
+
+from golden_json import numbers, origin
+
+NOTE = (
+    "method is RelativeMethod, and mask is Mask, as JSON of posenc's API, tensors as nested lists. scores are what the"
+    " module hands to softmax, content included, float32. Weights, tables and hidden states are random, short numbers;"
+    " q and k are what the module's own projections make of them. DeBERTa v2's layer_norm is the encoder's. XLNet's and"
+    " Transformer-XL's `past` keys are its memory. BERT's relative keys and Transformer-XL are no longer in transformers 5:"
+    " they are 4.57.6's."
+)
+OLDER = "OLDER_TRANSFORMERS"  # the environment variable that says where transformers 4.57.6 is
+OUTPUT_BY_INPUT, INPUT_BY_OUTPUT = "WEIGHT_LAYOUT_OUTPUT_BY_INPUT", "WEIGHT_LAYOUT_INPUT_BY_OUTPUT"
+
+
+def relative_scores_file():
+    torch.manual_seed(20261121)
+    return {"origin": origin(NOTE) | {"packages": {"transformers": "4.57.6"}},
+            "records": [nested_lists(record) for record in relative_scores(small=True)] + older_relative_scores()}
+
+
+def relative_scores(small):
+    """The records of today's modules."""
+    from transformers_relative_scores import deberta, deberta_v2, wav2vec2_bert, xlnet
+    yield deberta(tokens=6, span=4)
+    yield deberta_v2(tokens=12, buckets=6, largest=8, share=True)
+    yield deberta_v2(tokens=9, buckets=4, largest=16, share=False)
+    yield xlnet(tokens=4, past=3)
+    yield wav2vec2_bert(tokens=7, largest=3)
+    if small:
+        return
+    for kind in (["c2p"], ["p2c"], ["c2p", "p2c"]):
+        yield deberta(tokens=40, span=16, heads=4, kind=kind)
+        yield deberta(tokens=24, span=32, heads=4, kind=kind)  # fewer tokens than rows
+        for share in (False, True):
+            yield deberta_v2(tokens=64, buckets=16, largest=48, share=share, heads=4, kind=kind)
+            yield deberta_v2(tokens=40, buckets=0, largest=16, share=share, heads=4, kind=kind, norm=False)
+    yield deberta_v2(tokens=600, buckets=256, largest=512, share=True, heads=1)  # v3's own
+    for clamp in (0, 5):
+        for past in (0, 7):
+            yield xlnet(tokens=16, past=past, heads=4, clamp=clamp)
+    for largest in (2, 64):
+        yield wav2vec2_bert(tokens=32, largest=largest, heads=4)
+
+
+def older_relative_scores(*arguments):
+    """Those of modules that transformers 5 no longer has: another program's output, as two releases cannot be imported."""
+    program = pathlib.Path(__file__).parent / "older_relative_scores.py"
+    paths = os.environ[OLDER], os.environ.get("PYTHONPATH", "")
+    done = subprocess.run([sys.executable, program, *arguments], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                          stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def softmax_arguments():
+    """The list of what torch's softmax is given meanwhile."""
+    seen, softmax = [], torch.nn.functional.softmax
+
+    def note(scores, *arguments, **named):
+        seen.append(scores.detach().clone())
+        return softmax(scores, *arguments, **named)
+
+    with unittest.mock.patch.object(torch.nn.functional, "softmax", note):
+        yield seen
+
+
+def random_weights(*shape):
+    """Short numbers of magnitudes around 1/4."""
+    return torch.round(torch.randn(*shape) * 256) / 1024
+
+
+def randomize(module):
+    for weight in module.parameters():
+        weight.data = random_weights(*weight.shape)
+    return module.eval()
+
+
+def projection(linear):
+    made = {"weight": linear.weight, "layout": OUTPUT_BY_INPUT}
+    return made if linear.bias is None else made | {"bias": linear.bias}
+
+
+def heads_first(x, heads):
+    """[B, S, H*d] as [B, H, S, d]."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def nested_lists(value):
+    if isinstance(value, dict):
+        return {name: nested_lists(item) for name, item in value.items()}
+    return numbers(value) if torch.is_tensor(value) else value
