@@ -1,12 +1,12 @@
 #include <memory>
 #include <string>
 
+#include "client/command/attention_flags.h"
 #include "client/command/bias_flags.h"
 #include "client/command/deliver.h"
 #include "client/command/field_flags.h"
 #include "client/command/request_flags.h"
 #include "client/command/session.h"
-#include "client/command/values.h"
 #include "client/tensor_file.h"
 #include "posenc/status.h"
 
@@ -70,25 +70,6 @@ absl::Status Add(const Flags& flags, Session& session) {
   return Deliver(session, response, response.info(), files);
 }
 
-void AddFillFlag(CLI::App& app, v1::Mask* mask) {
-  app.add_option_function<std::string>(
-         "--fill",
-         [mask](const std::string& text) {
-           if (text == "-inf") {
-             mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
-           } else if (text == "lowest") {
-             mask->set_fill_kind(v1::MASK_FILL_LOWEST_FINITE);
-           } else if (const auto number = ParseDouble(text); number.ok()) {
-             mask->set_fill_value(*number);
-           } else {
-             throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
-           }
-         },
-         "What hidden cells hold; lowest: the type's lowest finite value")
-      ->type_name("-inf|lowest|N")
-      ->group("Mask");
-}
-
 }  // namespace
 
 Subcommand AddBias(CLI::App& parent) {
@@ -104,25 +85,9 @@ Subcommand AddBias(CLI::App& parent) {
   flags->bias.Add(*app);
   flags->bias.AddTable(*app);
   flags->model.Add(*app);
-  AddFieldFlags(*app, "Geometry", &flags->geometry,
-                {{"query_length", "Sq; with --scores they say it"},
-                 {"key_length", "Sk; with --scores they say it"},
-                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
-                 {"query_offsets", "The same, one a batch row"},
-                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
-                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"},
-                 {"head_start", "First of the model's heads that is wanted"},
-                 {"head_count", "How many are wanted; default all from there"}});
-  AddFieldFlags(*app, "Mask", &flags->mask,
-                {{"causal", "Hides keys after the query"},
-                 {"window_left", "Hides keys more than N before the query"},
-                 {"window_right", "Hides keys more than N after the query"},
-                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
-                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
-                 {"key_documents", "The same, [Sk] or [B, Sk]"},
-                 {"key_valid", "BOOL [B, Sk]: padding"},
-                 {"fully_masked_row", "What a query that sees no key gets"}});
-  AddFillFlag(*app, &flags->mask);
+  AddGeometryFlags(*app, &flags->geometry);
+  AddHeadFlags(*app, &flags->geometry);
+  AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) -> absl::Status {
             POSENC_RETURN_IF_ERROR(CheckDestination(session, flags->out, "-o"));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -24,7 +23,7 @@ class BiasMethodFlags {
 
  private:
   v1::Alibi alibi_;
-  std::vector<v1::BiasMethod> others_;  // one for each other method, with that one set
+  v1::BiasMethod others_;
   bool nope_ = false;
   v1::BiasMethod table_;
 };
