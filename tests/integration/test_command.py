@@ -163,7 +163,7 @@ def test_the_server_may_come_from_the_environment(posenc, address):
     (("bias", "--num-heads", "4", "--model", "m.json", "-o", "b.npy"), "--num-heads"),
     (("scores", "--wpr-scales", "4", "-o", "s.npy"), "--q"),
     (("scores", "--q", "q.npy", "-o", "s.npy"), "--shaw-table"),
-    (("scores", "--wpr-scales", "4", "--shaw-clip", "true", "--q", "q.npy", "-o", "s.npy"), "--shaw-clip"),
+    (("scores", "--wpr-scales", "4", "--shaw-clip", "true", "--q", "q.npy", "-o", "s.npy"), "flags of shaw"),
     (("values", "--probabilities", "p.npy"), "--json"),
 ])
 def test_a_wrong_command_line_is_named_with_the_way_to_help(posenc, arguments, said):
