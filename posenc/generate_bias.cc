@@ -125,14 +125,14 @@ absl::Status BiasGeneration::LayLengths() {
     if (!g.query_length) g.query_length = call_.scores->shape[2];
     if (!g.key_length) g.key_length = call_.scores->shape[3];
   }
-  POSENC_RETURN_IF_ERROR(CheckLengths(g));
   for (const auto& [field, length] :
-       {std::pair{"geometry.query_length", *g.query_length}, {"geometry.key_length", *g.key_length}}) {
-    if (window_ && length != window_->count()) {
-      return InvalidArgument("MISMATCH", field, fmt::format("{}", length),
+       {std::pair{"geometry.query_length", g.query_length}, {"geometry.key_length", g.key_length}}) {
+    if (window_ && *length != window_->count()) {
+      return InvalidArgument("MISMATCH", field, fmt::format("{}", *length),
                              fmt::format("must be the window's {} tokens", window_->count()));
     }
   }
+  POSENC_RETURN_IF_ERROR(CheckLengths(g));
   queries_ = *g.query_length;
   keys_ = *g.key_length;
   return absl::OkStatus();

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/head_rows.h"
 #include "posenc/limits.h"
-#include "posenc/methods/relative_tables.h"
+#include "posenc/methods/relative_shape.h"
 #include "posenc/relative_spec.h"
 #include "posenc/spec.h"
 #include "posenc/tensor.h"
@@ -31,6 +31,7 @@ struct RelativeScoresCall {
 };
 
 struct DistanceBias;
+struct RelativeTables;
 struct Slab;
 class RelativeSums;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
 #include "posenc/kernels/dot_products.h"
 
 namespace posenc {
@@ -20,7 +21,7 @@ std::vector<double> Columns(const float* rows, int64_t count, int64_t depth) {
 }
 
 // A product of rows [n, d] with columns [d, width].
-std::vector<double> Product(const std::vector<float>& rows, int64_t depth, const std::vector<double>& columns,
+std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const std::vector<double>& columns,
                             int64_t width) {
   const int64_t count = static_cast<int64_t>(rows.size()) / depth;
   std::vector<double> products(count * width);
@@ -147,7 +148,9 @@ void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
 
 std::vector<double> RelativeSums::QueryProducts(const Slab& slab) const {
   const HeadTable& table = *tables_.of_query;
-  return Product(table.values, table.dim, QueryColumns(slab, std::nullopt), slab.count);
+  const int64_t rows = std::min(table.rows, keys_ + 1);
+  return Product(absl::MakeConstSpan(table.values.data(), rows * table.dim), table.dim,
+                 QueryColumns(slab, std::nullopt), slab.count);
 }
 
 void RelativeSums::AddByPosition(const Slab& slab, double* sums) const {
@@ -167,7 +170,7 @@ void RelativeSums::AddByPosition(const Slab& slab, double* sums) const {
   const auto theta = [&](int64_t row) {
     if (!tables_.cls) return 0.0;
     const float* key = of_keys.row(head, row);
-    return Product({key, key + q_.dim}, q_.dim, Columns(of_queries.row(head, row), 1, q_.dim), 1)[0];
+    return Product(absl::MakeConstSpan(key, q_.dim), q_.dim, Columns(of_queries.row(head, row), 1, q_.dim), 1)[0];
   };
   const double of_cls = theta(0), to_cls = theta(1);
   const std::vector<double> queries =

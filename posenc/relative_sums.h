@@ -41,7 +41,7 @@ class RelativeSums {
   // The rows of both positions.
   void AddByPosition(const Slab& slab, double* sums) const;
 
-  // q_i with every row of a table that goes by no distance: [rows, count].
+  // q_i with the rows of a table that goes by no distance, as far as so many keys can be counted: [rows, count].
   std::vector<double> QueryProducts(const Slab& slab) const;
   // The row that a query of the slab and a key take.
   int32_t RowOf(const Slab& slab, int64_t i, int64_t j) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "posenc/bias_geometry.h"
@@ -14,7 +15,9 @@
 namespace posenc {
 namespace {
 
+// Of a slab: queries, and less where each has many sums.
 constexpr int64_t kQueries = 32;
+constexpr int64_t kSums = int64_t{1} << 19;
 
 }  // namespace
 
@@ -25,14 +28,17 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
                           HeadRows::Of("probabilities", call.probabilities, Layout::kBHSD, limits));
   values.probabilities_ = alpha;
   BiasGeometry& g = call.geometry;
-  if (!g.query_length) g.query_length = alpha.tokens;
-  if (!g.key_length) g.key_length = alpha.dim;
-  if (*g.query_length != alpha.tokens || *g.key_length != alpha.dim) {
-    return InvalidArgument("MISMATCH", "geometry", fmt::format("lengths {} and {}", *g.query_length, *g.key_length),
-                           fmt::format("probabilities are {}", ToString(call.probabilities.shape)));
+  for (const auto& [field, length, size] : {std::tuple{"geometry.query_length", &g.query_length, alpha.tokens},
+                                            {"geometry.key_length", &g.key_length, alpha.dim}}) {
+    if (length->value_or(size) != size) {
+      return InvalidArgument("MISMATCH", field, fmt::format("{}", **length),
+                             fmt::format("probabilities are {}", ToString(call.probabilities.shape)));
+    }
+    *length = size;
   }
   if (g.head_start || g.head_count) {
-    return InvalidArgument("NOT_READ", "geometry.head_start", "", "the table is the same for every head");
+    return InvalidArgument("NOT_READ", g.head_start ? "geometry.head_start" : "geometry.head_count", "",
+                           "the table is the same for every head");
   }
   POSENC_RETURN_IF_ERROR(CheckLengths(g));
   BatchSize batch;
@@ -75,24 +81,33 @@ absl::Status RelativeValues::Run(const std::byte* probabilities, const std::byte
                                  WorkPool& pool, const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   const HeadRows& alpha = probabilities_;
-  const int64_t keys = alpha.dim, d = out_.dim, rows = call_.shaw.table.rows;
-  const std::vector<int32_t> row_of_distance = keys == 0 ? std::vector<int32_t>() : ShawRows(call_.shaw, distances_);
-  const std::vector<double> table(call_.shaw.table.values.begin(), call_.shaw.table.values.end());
+  const int64_t keys = alpha.dim, d = out_.dim;
+  std::vector<int32_t> row_of_distance;
+  int64_t first_row = 0, rows = 0;  // of a table that may be far larger, those that distances take
+  if (keys > 0) {
+    row_of_distance = ShawRows(call_.shaw, distances_);
+    const auto [least, most] = std::minmax_element(row_of_distance.begin(), row_of_distance.end());
+    first_row = *least;
+    rows = *most - first_row + 1;
+  }
+  const float* taken = call_.shaw.table.values.data() + first_row * d;
+  const std::vector<double> table(taken, taken + rows * d);
   const bool term_in_dtype =
       call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
-  const int64_t slabs = (alpha.tokens + kQueries - 1) / kQueries;
+  const int64_t queries = std::clamp(kSums / std::max<int64_t>(rows, 1), int64_t{1}, kQueries);
+  const int64_t slabs = (alpha.tokens + queries - 1) / queries;
   return pool.ParallelFor(alpha.batch * alpha.heads * slabs, 1, cancelled, [&](size_t begin, size_t end) {
-    std::vector<float> row(keys), sums(kQueries * rows), term(d), own(d);
-    std::vector<double> bins(rows), products(kQueries * d);
+    std::vector<float> row(keys), sums(queries * rows), term(d), own(d);
+    std::vector<double> bins(rows), products(queries * d);
     for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
       const int64_t matrix = n / slabs, b = matrix / alpha.heads, h = matrix % alpha.heads;
-      const int64_t first = n % slabs * kQueries, count = std::min(kQueries, alpha.tokens - first);
+      const int64_t first = n % slabs * queries, count = std::min(queries, alpha.tokens - first);
       for (int64_t i = 0; i < count; ++i) {
         alpha.Load(probabilities, b, h, first + i, 1, row.data());
         std::fill(bins.begin(), bins.end(), 0.0);
         for (int64_t j = 0; j < keys; ++j) {
           const double distance = key_positions_.row(b)[j] - query_positions_.row(b)[first + i];
-          bins[row_of_distance[static_cast<size_t>(distance - distances_.first)]] += row[j];
+          bins[row_of_distance[static_cast<size_t>(distance - distances_.first)] - first_row] += row[j];
         }
         std::copy(bins.begin(), bins.end(), sums.begin() + i * rows);
       }

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "posenc/bias_geometry.h"
 #include "posenc/head_rows.h"
 #include "posenc/limits.h"
-#include "posenc/methods/relative_tables.h"
 #include "posenc/relative_spec.h"
 #include "posenc/spec.h"
 #include "posenc/tensor.h"

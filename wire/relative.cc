@@ -14,6 +14,9 @@ namespace posenc::wire {
 namespace {
 
 absl::StatusOr<Layout> ReadLayout(v1::Layout layout) {
+  if (layout == v1::LAYOUT_THD) {
+    return InvalidArgument("UNSUPPORTED", "layout", v1::Layout_Name(layout), "must be LAYOUT_BSHD or LAYOUT_BHSD");
+  }
   return Choose<v1::Layout, Layout>("layout", layout,
                                     {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}});
 }

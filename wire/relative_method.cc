@@ -93,6 +93,8 @@ absl::StatusOr<TupeSettings> Read(const Reader& reader, const v1::Tupe& message)
     POSENC_ASSIGN_OR_RETURN(settings.relative_bias_table,
                             ReadBiasTable(reader, "relative_bias_table", message.relative_bias_table(),
                                           "relative_bias_table_layout", message.relative_bias_table_layout()));
+  } else if (message.relative_bias_table_layout() != v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) {
+    return InvalidArgument("NOT_READ", "relative_bias_table_layout", "", "is read with a table only");
   }
   POSENC_ASSIGN_OR_RETURN(settings.cls, Choose("cls", message.cls(), kTupeCls));
   return settings;
@@ -225,7 +227,7 @@ absl::StatusOr<ShawSettings> ReadShaw(const Reader& reader, const v1::Shaw& mess
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message) {
   switch (message.method_case()) {
     case v1::RelativeMethod::METHOD_NOT_SET:
-      return InvalidArgument("MISSING", "method", "", "give shaw, transformer_xl, tupe, deberta, wpr or cope");
+      return InvalidArgument("MISSING", "", "", "give shaw, transformer_xl, tupe, deberta, wpr or cope");
     case v1::RelativeMethod::kShaw: return Method("shaw", ReadShaw(reader, message.shaw()));
     case v1::RelativeMethod::kTransformerXl: return Method("transformer_xl", Read(reader, message.transformer_xl()));
     case v1::RelativeMethod::kTupe: return Method("tupe", Read(reader, message.tupe()));

@@ -1,6 +1,7 @@
 #include <memory>
 #include <string>
 
+#include "client/command/attention_flags.h"
 #include "client/command/bias_flags.h"
 #include "client/command/deliver.h"
 #include "client/command/field_flags.h"
@@ -66,6 +67,7 @@ Subcommand AddBias(CLI::App& parent) {
                  {"dtype", "The elements' type; int32 for an index", nullptr, "fp32|fp16|bf16|int32"}});
   flags->bias.Add(*app);
   AddGeometryFlags(*app, &flags->geometry);
+  AddHeadFlags(*app, &flags->geometry);
   AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) -> absl::Status {

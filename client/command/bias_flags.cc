@@ -1,17 +1,16 @@
 #include "client/command/bias_flags.h"
 
+#include <set>
+
 #include <google/protobuf/descriptor.h>
 
+#include "absl/strings/str_join.h"
 #include "client/command/field_flags.h"
 #include "client/command/session.h"
-#include "client/command/values.h"
 #include "posenc/status.h"
 
 namespace posenc::command {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 
 constexpr struct {
   const char* flag;
@@ -49,34 +48,6 @@ constexpr struct {
     {"--nope-num-heads", "Default 1; with --scores they say it"},
 };
 
-const FieldDescriptor& MethodOf(const v1::BiasMethod& method) {
-  const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
-  return *method.GetReflection()->GetOneofFieldDescriptor(method, oneof);
-}
-
-const Message& SettingsOf(const v1::BiasMethod& method) {
-  return method.GetReflection()->GetMessage(method, &MethodOf(method));
-}
-
-void AddFillFlag(CLI::App& app, v1::Mask* mask) {
-  app.add_option_function<std::string>(
-         "--fill",
-         [mask](const std::string& text) {
-           if (text == "-inf") {
-             mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
-           } else if (text == "lowest") {
-             mask->set_fill_kind(v1::MASK_FILL_LOWEST_FINITE);
-           } else if (const auto number = ParseDouble(text); number.ok()) {
-             mask->set_fill_value(*number);
-           } else {
-             throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
-           }
-         },
-         "What hidden cells hold; lowest: the type's lowest finite value")
-      ->type_name("-inf|lowest|N")
-      ->group("Mask");
-}
-
 }  // namespace
 
 void BiasMethodFlags::Add(CLI::App& app) {
@@ -91,18 +62,7 @@ void BiasMethodFlags::Add(CLI::App& app) {
                  {"position_mask", "BOOL [B, Sk], with --form bloom: moves positions as left padding does"},
                  {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon", nullptr,
                   "fp32|fp16|bf16"}});
-  const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
-  for (int n = 0; n < oneof->field_count(); ++n) {
-    const FieldDescriptor& field = *oneof->field(n);
-    if (field.name() == "alibi" || field.name() == "model") continue;
-    v1::BiasMethod& method = others_.emplace_back();
-    method.GetReflection()->MutableMessage(&method, &field);
-  }
-  for (v1::BiasMethod& method : others_) {  // now that they stay where they are
-    const FieldDescriptor& field = MethodOf(method);
-    AddPrefixedFieldFlags(app, field.name() + ", in place of --model", FlagName(field.name()),
-                          method.GetReflection()->MutableMessage(&method, &field));
-  }
+  AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
   for (const auto& [flag, help] : kHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
 }
@@ -115,25 +75,21 @@ void BiasMethodFlags::AddTable(CLI::App& app) {
 
 std::string BiasMethodFlags::First() const {
   if (IsSet(alibi_)) return FirstFlagOf(alibi_);
-  for (const v1::BiasMethod& method : others_) {
-    if (IsSet(SettingsOf(method))) return FlagName(MethodOf(method).name()) + FirstFlagOf(SettingsOf(method)).substr(1);
-  }
-  return nope_ ? "--nope" : "";
+  return IsSet(others_) ? FirstFlagOf(others_) : nope_ ? "--nope" : "";
 }
 
 absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
-  std::vector<v1::BiasMethod> given;
-  if (IsSet(alibi_)) *given.emplace_back().mutable_alibi() = alibi_;
-  for (const v1::BiasMethod& method : others_) {
-    const bool chosen = IsSet(SettingsOf(method)) || (nope_ && method.has_nope());
-    if (chosen) given.push_back(method);
-  }
+  std::set<std::string> given;
+  if (IsSet(alibi_)) given.insert("alibi");
+  if (nope_) given.insert("nope");
+  if (IsSet(others_)) given.insert(v1::BiasMethod::descriptor()->FindFieldByNumber(others_.method_case())->name());
   if (given.size() > 1) {
-    return UsageError("flags of " + MethodOf(given[0]).name() + " and of " + MethodOf(given[1]).name() +
-                      ": a bias has one method");
+    return UsageError("flags of " + absl::StrJoin(given, " and of ") + ": a bias has one method");
   }
   v1::BiasMethod method = table_;
-  if (!given.empty()) method.MergeFrom(given[0]);
+  method.MergeFrom(others_);
+  if (IsSet(alibi_)) *method.mutable_alibi() = alibi_;
+  if (nope_) method.mutable_nope();
   return method;
 }
 
@@ -157,31 +113,6 @@ absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
         "give --model config.json, or a method: --num-heads, --slopes and --form; --t5-bidirectional; ...");
   }
   return method;
-}
-
-void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry) {
-  AddFieldFlags(app, "Geometry", geometry,
-                {{"query_length", "Sq; with --scores they say it"},
-                 {"key_length", "Sk; with --scores they say it"},
-                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
-                 {"query_offsets", "The same, one a batch row"},
-                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
-                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"},
-                 {"head_start", "First of the model's heads that is wanted"},
-                 {"head_count", "How many are wanted; default all from there"}});
-}
-
-void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
-  AddFieldFlags(app, "Mask", mask,
-                {{"causal", "Hides keys after the query"},
-                 {"window_left", "Hides keys more than N before the query"},
-                 {"window_right", "Hides keys more than N after the query"},
-                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
-                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
-                 {"key_documents", "The same, [Sk] or [B, Sk]"},
-                 {"key_valid", "BOOL [B, Sk]: padding"},
-                 {"fully_masked_row", "What a query that sees no key gets"}});
-  AddFillFlag(app, mask);
 }
 
 }  // namespace posenc::command

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -25,7 +24,7 @@ class BiasMethodFlags {
 
  private:
   v1::Alibi alibi_;
-  std::vector<v1::BiasMethod> others_;  // one for each other method, with that one set
+  v1::BiasMethod others_;
   bool nope_ = false;
   v1::BiasMethod table_;
 };
@@ -40,8 +39,5 @@ class BiasFlags {
   ModelFlags model_;
   BiasMethodFlags method_;
 };
-
-void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
-void AddMaskFlags(CLI::App& app, v1::Mask* mask);
 
 }  // namespace posenc::command

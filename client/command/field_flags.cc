@@ -18,6 +18,7 @@
 namespace posenc::command {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
@@ -47,6 +48,14 @@ absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type,
     }
   }
   return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", absl::StrJoin(choices, ", ")));
+}
+
+// Whether it is a message with flags for its fields, and not one that a single flag gives.
+bool IsOfFlags(const FieldDescriptor& field) {
+  const Descriptor* type = field.message_type();
+  return type != nullptr && !field.is_repeated() && type != v1::Tensor::descriptor() &&
+         type != v1::PositionSegments::descriptor() && type != v1::AxialRope::descriptor() &&
+         type != v1::PositionOffsets::descriptor();
 }
 
 absl::Status SetMessage(const std::string& text, Message* value) {
@@ -131,15 +140,39 @@ std::string TypeName(const FieldDescriptor& field, const std::vector<std::string
   }
 }
 
-void AddFieldFlag(CLI::App& app, const std::string& group, Message* message, const FieldDescriptor& field,
+// Where a flag writes: a message within messages, which come to be with the first flag that is given.
+struct Place {
+  Message* root;
+  std::vector<const FieldDescriptor*> path;
+
+  Place Within(const FieldDescriptor& field) const {
+    Place inner = *this;
+    inner.path.push_back(&field);
+    return inner;
+  }
+};
+
+// The message there, for a flag that sets its `field`; an error for one that contradicts an earlier flag.
+Message* Enter(const Place& place, const FieldDescriptor& field, const std::string& flag) {
+  Message* message = place.root;
+  for (const FieldDescriptor* next : place.path) {
+    if (const auto* rival = Rival(*next, *message)) {
+      throw CLI::ValidationError(flag, "not together with flags of " + rival->name() + "; give those of one");
+    }
+    message = message->GetReflection()->MutableMessage(message, next);
+  }
+  if (const auto* rival = Rival(field, *message)) {
+    throw CLI::ValidationError(flag, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
+  }
+  return message;
+}
+
+void AddFieldFlag(CLI::App& app, const std::string& group, const Place& place, const FieldDescriptor& field,
                   const FieldFlag& flag) {
   const std::string name = flag.flag ? flag.flag : FlagName(field.name());
   const std::vector<std::string> choices = Choices(field, flag);
-  const auto set = [&field, choices, message, name](const std::string& text) {
-    if (const auto* rival = Rival(field, *message)) {
-      throw CLI::ValidationError(name, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
-    }
-    const absl::Status status = SetField(field, choices, text, message);
+  const auto set = [&field, choices, place, name](const std::string& text) {
+    const absl::Status status = SetField(field, choices, text, Enter(place, field, name));
     if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
   };
   CLI::Option* option =
@@ -148,6 +181,22 @@ void AddFieldFlag(CLI::App& app, const std::string& group, Message* message, con
                 name, [set] { set("true"); }, flag.help)
           : app.add_option_function<std::string>(name, set, flag.help)->type_name(TypeName(field, choices));
   option->group(group);
+}
+
+void AddPrefixedFlags(CLI::App& app, const std::string& group, const std::string& prefix, const Place& place,
+                      const Descriptor& type) {
+  for (const bool within : {false, true}) {
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      const std::string flag = prefix + FlagName(field.name()).substr(1);
+      if (within != IsOfFlags(field) || app.get_option_no_throw(flag) != nullptr) continue;
+      if (within) {
+        AddPrefixedFlags(app, group, flag, place.Within(field), *field.message_type());
+      } else {
+        AddFieldFlag(app, group, place, field, {field.name().c_str(), "", flag.c_str()});
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -166,7 +215,10 @@ bool IsSet(const Message& message) { return !FirstFlagOf(message).empty(); }
 std::string FirstFlagOf(const Message& message) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
-  return set.empty() ? "" : FlagName(set[0]->name());
+  if (set.empty()) return "";
+  const FieldDescriptor& first = *set[0];
+  const std::string inner = IsOfFlags(first) ? FirstFlagOf(message.GetReflection()->GetMessage(message, &first)) : "";
+  return FlagName(first.name()) + (inner.empty() ? "" : inner.substr(1));
 }
 
 void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, std::initializer_list<FieldFlag> flags) {
@@ -176,7 +228,7 @@ void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, st
       std::fprintf(stderr, "posenc: %s has no field %s\n", message->GetDescriptor()->name().c_str(), flag.field);
       std::abort();
     }
-    AddFieldFlag(app, group, message, *field, flag);
+    AddFieldFlag(app, group, {message, {}}, *field, flag);
   }
 }
 
@@ -185,16 +237,22 @@ void AddOtherFieldFlags(CLI::App& app, const std::string& group, Message* messag
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     if (app.get_option_no_throw(FlagName(field.name())) == nullptr) {
-      AddFieldFlag(app, group, message, field, {field.name().c_str(), ""});
+      AddFieldFlag(app, group, {message, {}}, field, {field.name().c_str(), ""});
     }
   }
 }
 
 void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix, Message* message) {
-  const google::protobuf::Descriptor& type = *message->GetDescriptor();
-  for (int i = 0; i < type.field_count(); ++i) {
-    const std::string flag = prefix + FlagName(type.field(i)->name()).substr(1);
-    AddFieldFlag(app, group, message, *type.field(i), {type.field(i)->name().c_str(), "", flag.c_str()});
+  AddPrefixedFlags(app, group, prefix, {message, {}}, *message->GetDescriptor());
+}
+
+void AddMethodFlags(CLI::App& app, const std::string& note, Message* message,
+                    std::initializer_list<std::string_view> except) {
+  const auto* oneof = message->GetDescriptor()->FindOneofByName("method");
+  for (int n = 0; n < oneof->field_count(); ++n) {
+    const FieldDescriptor& field = *oneof->field(n);
+    if (std::find(except.begin(), except.end(), field.name()) != except.end()) continue;
+    AddPrefixedFlags(app, field.name() + note, FlagName(field.name()), {message, {&field}}, *field.message_type());
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include <google/protobuf/message.h>
 #include <CLI/CLI.hpp>
@@ -34,9 +35,16 @@ void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Me
 // forgotten here.
 void AddOtherFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message);
 
-// All of the message's fields, without help, under a prefix: "--t5" makes "--t5-num-buckets".
+// All of the message's fields, without help, under a prefix: "--t5" makes "--t5-num-buckets". Those of a message within
+// it likewise, "--deberta-key-weight"; it is there once one of them is given. Where names meet, the outer field's
+// counts.
 void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix,
                            google::protobuf::Message* message);
+
+// The same for the members of the message's `oneof method`, but those named, each under its own name: flags of two of
+// them are an error. A group is called by the method's name and the note.
+void AddMethodFlags(CLI::App& app, const std::string& note, google::protobuf::Message* message,
+                    std::initializer_list<std::string_view> except);
 
 // Whether a flag wrote anything into it.
 bool IsSet(const google::protobuf::Message& message);

@@ -44,6 +44,8 @@ Subcommand AddRope(CLI::App& parent);
 Subcommand AddBias(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddPlot(CLI::App& parent);
+Subcommand AddScores(CLI::App& parent);
+Subcommand AddValues(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 
 // The command line is wrong, rather than what it asked for failed: another exit code, and a pointer to the help.

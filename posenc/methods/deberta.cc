@@ -73,7 +73,7 @@ absl::Status Complete(DebertaSettings& s, const RelativeShape& shape, const Limi
   for (const auto& [field, projection] : {std::pair{"key", &s.key}, {"query", &s.query}}) {
     if (!*projection) continue;
     POSENC_RETURN_IF_ERROR(Within(field, CheckProjection(**projection, table.columns, shape.heads, shape.head_dim)));
-    POSENC_RETURN_IF_ERROR(CheckTableSize(2.0 * static_cast<double>(Span(s)),
+    POSENC_RETURN_IF_ERROR(CheckTableSize("relative_embeddings", 2.0 * static_cast<double>(Span(s)),
                                           (*projection)->weight ? (*projection)->weight->rows : table.columns, limits));
   }
   return absl::OkStatus();

@@ -48,10 +48,10 @@ absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTableSize(double rows, int64_t stride, const Limits& limits) {
+absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride, const Limits& limits) {
   const double bytes = rows * static_cast<double>(stride) * sizeof(float);
   if (bytes <= static_cast<double>(limits.max_output_bytes)) return absl::OkStatus();
-  return TooLarge("geometry", fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
+  return TooLarge(field, fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
                   fmt::format("the method's table may take {} (max_output_bytes)", limits.max_output_bytes));
 }
 

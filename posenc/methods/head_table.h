@@ -27,8 +27,9 @@ struct HeadTable {
 // All heads' d channels of a model that has at least `heads`. Errors name the field within the message.
 absl::Status CheckProjection(const Projection& projection, int64_t width, int64_t heads, int64_t head_dim);
 absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width);
-// RESOURCE_EXHAUSTED for tables beyond max_output_bytes, which a request makes by its lengths.
-absl::Status CheckTableSize(double rows, int64_t stride, const Limits& limits);
+// RESOURCE_EXHAUSTED for tables beyond max_output_bytes, which distances or weights of many outputs make of a small
+// request.
+absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride, const Limits& limits);
 
 // Each row of `table`, normalised.
 Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table);

@@ -14,21 +14,11 @@
 #include <optional>
 #include <vector>
 
-#include "posenc/bias_geometry.h"
 #include "posenc/methods/head_table.h"
+#include "posenc/methods/relative_shape.h"
 #include "posenc/spec.h"
 
 namespace posenc {
-
-// What a method is asked for.
-struct RelativeShape {
-  int64_t heads = 0;  // the first that are not needed: head_start + H
-  int64_t head_dim = 0;
-  bool content = false;
-  Distances distances{0, 0};  // key - query, whole numbers, at most max_bias_values
-  double least_position = 0;  // of all queries and keys
-  double largest_position = 0;
-};
 
 struct RelativeTables {
   std::vector<int32_t> row_of_distance;           // for distances.first on; empty: no table by distance

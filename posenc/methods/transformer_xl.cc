@@ -35,13 +35,13 @@ absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>
 
 }  // namespace
 
-absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits&) {
+absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
   if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "is required: W_kR");
   if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has none");
   const int64_t d_model = s.position.weight->columns;
-  if (d_model < 2 || d_model % 2 != 0) {
+  if (d_model < 2 || d_model > limits.max_rotary_dim || d_model % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),
-                           "must be d_model, even and at least 2");
+                           fmt::format("must be d_model, even and 2 .. {}", limits.max_rotary_dim));
   }
   POSENC_RETURN_IF_ERROR(Within("position", CheckProjection(s.position, d_model, shape.heads, shape.head_dim)));
   POSENC_RETURN_IF_ERROR(CheckBias("position_bias", s.position_bias, shape));
@@ -57,7 +57,8 @@ absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, cons
 
 absl::Status CheckPositions(const TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
   const Encodings encodings(s, shape.distances);
-  return CheckTableSize(encodings.count(), s.position.weight->rows + s.position.weight->columns, limits);
+  return CheckTableSize("position.weight", encodings.count(), s.position.weight->rows + s.position.weight->columns,
+                        limits);
 }
 
 absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const RelativeShape& shape,
@@ -65,9 +66,10 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
   const Encodings encodings(s, shape.distances);
   const int64_t d_model = s.position.weight->columns;
   const auto rows = static_cast<int64_t>(encodings.count());
+  const Limits checked{.max_rotary_dim = d_model};
   POSENC_ASSIGN_OR_RETURN(
       const std::unique_ptr<const Encoding> sinusoidal,
-      Encode(SinusoidalSettings{.convention = SinusoidalConvention::kHalves, .dim = d_model}, arithmetic, Limits()));
+      Encode(SinusoidalSettings{.convention = SinusoidalConvention::kHalves, .dim = d_model}, arithmetic, checked));
   std::vector<double> at(rows);
   for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
   Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};

@@ -13,7 +13,7 @@ absl::Status Complete(TupeSettings& s, const RelativeShape& shape, const Limits&
   if (s.layer_norm) POSENC_RETURN_IF_ERROR(Within("layer_norm", CheckLayerNorm(*s.layer_norm, table.columns)));
   for (const auto& [field, projection] : {std::pair{"query", &s.query}, {"key", &s.key}}) {
     POSENC_RETURN_IF_ERROR(Within(field, CheckProjection(*projection, table.columns, shape.heads, shape.head_dim)));
-    POSENC_RETURN_IF_ERROR(CheckTableSize(static_cast<double>(table.rows),
+    POSENC_RETURN_IF_ERROR(CheckTableSize("position_embeddings", static_cast<double>(table.rows),
                                           projection->weight ? projection->weight->rows : table.columns, limits));
   }
   if (s.relative_bias.has_value() != s.relative_bias_table.has_value()) {

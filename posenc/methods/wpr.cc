@@ -61,7 +61,7 @@ absl::Status Complete(WprSettings& s, const RelativeShape& shape, const Limits&)
   }
   constexpr int64_t kMost = 32;
   if (!s.first_exponent) s.first_exponent = 0;
-  if (std::abs(*s.first_exponent) > kMost || *s.first_exponent + *s.scales > 2 * kMost) {
+  if (*s.first_exponent < -kMost || *s.first_exponent > kMost || *s.first_exponent + *s.scales > 2 * kMost) {
     return InvalidArgument("OUT_OF_RANGE", "first_exponent", fmt::format("{}", *s.first_exponent),
                            fmt::format("must be -{} .. {}, the last exponent below {}", kMost, kMost, 2 * kMost));
   }
@@ -87,7 +87,7 @@ absl::Status CheckPositions(const WprSettings& s, const RelativeShape& shape, co
     return TooLarge("scales", fmt::format("{} distances: {} values", rows, values),
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
   }
-  return CheckTableSize(rows, shape.head_dim, limits);
+  return CheckTableSize("scales", rows, shape.head_dim, limits);
 }
 
 absl::StatusOr<RelativeTables> MakeTables(const WprSettings& s, const RelativeShape& shape, Frequencies arithmetic,

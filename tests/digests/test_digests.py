@@ -13,9 +13,11 @@ from distance_values import distance_values
 from fourier import fourier
 from kernels import convert, distance_bias, rotate_pairs, sincos_rows
 from plans import plans
+from relative_scores import relative_scores
 from table_rows import table_rows
 
-PRIMITIVES = (convert, sincos_rows, fourier, rotate_pairs, distance_bias, plans, distance_values, table_rows)
+PRIMITIVES = (convert, sincos_rows, fourier, rotate_pairs, distance_bias, plans, distance_values, table_rows,
+              relative_scores)
 
 
 def parse(text):

@@ -1,7 +1,7 @@
 """Requests that are legal: small ones, and for each method one in which as much as possible is set."""
 
 import numpy
-from posenc.v1 import bias_pb2, embedding_pb2, rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
 from tensors import BF16, BOOL, FP32, FP64, INT32, INT64, tensor
 
 
@@ -87,6 +87,52 @@ def bias(heads=4, queries=3, keys=3, dtype=FP32, form=bias_pb2.BIAS_FORM_DENSE, 
 def causal_mask():
     return bias_pb2.Mask(causal=True, fill_kind=bias_pb2.MASK_FILL_NEGATIVE_INFINITY,
                          fully_masked_row=bias_pb2.FULLY_MASKED_ROW_FILL)
+
+
+def weights(*shape, dtype=FP32):
+    return tensor(numpy.random.default_rng(20261121).standard_normal(shape), dtype)
+
+
+def projection(outputs, inputs, bias=False):
+    return relative_pb2.Projection(weight=weights(outputs, inputs), layout=relative_pb2.WEIGHT_LAYOUT_OUTPUT_BY_INPUT,
+                                   bias=weights(outputs) if bias else None)
+
+
+def shaw(rows, dim, order=relative_pb2.SHAW_ORDER_KEY_MINUS_QUERY, clip=True, **settings):
+    return relative_pb2.Shaw(table=weights(rows, dim), order=order, clip=clip, **settings)
+
+
+def relative_methods(heads=2, dim=4, width=6, positions=16):
+    """A RelativeMethod of each kind, with as much as possible set."""
+    norm = relative_pb2.LayerNorm(weight=weights(width), bias=weights(width), epsilon=1e-5)
+    outputs = heads * dim
+    return [
+        relative_pb2.RelativeMethod(shaw=shaw(5, dim, key_term=True)),
+        relative_pb2.RelativeMethod(transformer_xl=relative_pb2.TransformerXl(
+            position=projection(outputs, width), position_bias=weights(heads, dim), content_bias=weights(heads, dim),
+            clamp_len=9)),
+        relative_pb2.RelativeMethod(tupe=relative_pb2.Tupe(
+            position_embeddings=weights(positions + 1, width), layer_norm=norm, query=projection(outputs, width, True),
+            key=projection(outputs, width), relative_bias=bias_pb2.T5Bias(bidirectional=True),
+            relative_bias_table=weights(32, heads), cls=relative_pb2.TUPE_CLS_UNTIED,
+            relative_bias_table_layout=bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS)),
+        relative_pb2.RelativeMethod(deberta=relative_pb2.Deberta(
+            relative_embeddings=weights(16, width), layer_norm=norm, key=projection(outputs, width, True),
+            query=projection(outputs, width), position_buckets=8, max_relative_positions=16,
+            distance=relative_pb2.DEBERTA_DISTANCE_CLAMPED)),
+        relative_pb2.RelativeMethod(wpr=relative_pb2.Wpr(
+            wavelet=relative_pb2.WAVELET_MORLET, scales=2, first_exponent=1, morlet_frequency=1.5,
+            channels=relative_pb2.WPR_CHANNELS_SCALE_FASTEST, distance=relative_pb2.WPR_DISTANCE_KEY_MINUS_QUERY)),
+        relative_pb2.RelativeMethod(cope=relative_pb2.Cope(position_embeddings=weights(3, dim))),
+    ]
+
+
+def relative(method, heads=2, queries=3, dim=4, dtype=FP32, content=True):
+    """Scores of so many queries and keys; keys have half of the heads."""
+    return service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=content, dtype=dtype,
+        q=weights(1, heads, queries, dim, dtype=dtype),
+        k=weights(1, heads // 2, queries, dim, dtype=dtype) if content else None)
 
 
 def rich_requests():
@@ -196,6 +242,19 @@ def rich_requests():
     curves.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=256, centre=2))
     dots = service_pb2.AnalyzeRequest(sinusoidal=embedding_pb2.Sinusoidal(
         convention=embedding_pb2.SINUSOIDAL_CONVENTION_HALVES, dim=8), distances=by_segments.positions, count=2)
+    scores = [relative(method) for method in relative_methods()]
+    for request in scores:
+        request.mask.CopyFrom(causal_mask())
+        request.geometry.query_offset = 1
+        request.precision.preset = rotary_pb2.PRECISION_PRESET_HF_EAGER
+        request.hints.return_plan = True
+        request.scale = 0.25
+        request.add_to.CopyFrom(weights(1, 2, 3, 3))
+    values = service_pb2.RelativeValuesRequest(
+        shaw=shaw(5, 4), layout=rotary_pb2.LAYOUT_BSHD, probabilities=weights(1, 2, 3, 5, dtype=BF16),
+        add_to=weights(1, 3, 2, 4), precision=axes)
+    values.geometry.query_offset = 2
+    values.hints.return_plan = True
 
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
@@ -205,5 +264,7 @@ def rich_requests():
         ("StreamTable", tiled), ("GenerateEmbedding", padded),
         ("GenerateEmbedding", looked_up), ("GenerateEmbedding", in_time), ("GenerateEmbedding", video),
         ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
-        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed), ("Analyze", curves), ("Analyze", dots), *others,
+        ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed),
+        ("Analyze", curves), ("Analyze", dots), *others,
+        *(("RelativeScores", request) for request in scores), ("RelativeValues", values),
     ]

@@ -29,7 +29,8 @@ def test_rope_by_a_server_and_in_process_write_the_same_files(posenc, address, t
 
 @pytest.mark.parametrize("kind", ("npy", "safetensors"))
 def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posenc, address, tmp_path, kind):
-    for name, shape in {"rows": (5, 4), "x": (2, 3, 4), "points": (6, 4)}.items():
+    for name, shape in {"rows": (5, 4), "x": (2, 3, 4), "points": (6, 4), "heads": (1, 3, 3, 4),
+                        "probabilities": (1, 3, 3, 3)}.items():
         numpy.save(tmp_path / f"{name}.npy", numpy.random.default_rng(1).standard_normal(shape).astype("<f4"))
     commands = {
         "table": ("table", *SETTINGS, "--offset", "7", "--count", "1000", "--dtype", "fp32", "--form", "half-width"),
@@ -50,6 +51,16 @@ def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posen
                     "--count", "3", "--add-to", tmp_path / "x.npy"),
         "fourier": ("embedding", "--fourier-frequencies", tmp_path / "rows.npy", "--fourier-points",
                     tmp_path / "points.npy", "--dtype", "fp32"),
+        "scores": ("scores", "--wpr-wavelet", "ricker", "--wpr-scales", "4", "--wpr-channels", "shift-fastest",
+                   "--wpr-distance", "query-minus-key", "--q", tmp_path / "heads.npy", "--k", tmp_path / "heads.npy",
+                   "--content", "true", "--layout", "bshd", "--dtype", "fp16", "--causal", "--fill", "-inf",
+                   "--fully-masked-row", "fill"),
+        "added scores": ("scores", "--shaw-table", tmp_path / "rows.npy", "--shaw-order", "key-minus-query", "--shaw-clip",
+                         "true", "--shaw-key-term", "--q", tmp_path / "heads.npy", "--k", tmp_path / "heads.npy",
+                         "--content", "false", "--layout", "bhsd", "--scale", "0.5", "--head-start", "3",
+                         "--add-to", tmp_path / "probabilities.npy"),
+        "values": ("values", "--shaw-table", tmp_path / "rows.npy", "--shaw-order", "query-minus-key", "--shaw-clip",
+                   "true", "--probabilities", tmp_path / "probabilities.npy", "--layout", "bshd", "--dtype", "fp32"),
         "bias": ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
                  "--key-length", "9", "--bias-form", "dense", "--dtype", "fp16"),
     }
@@ -128,6 +139,10 @@ def test_the_server_may_come_from_the_environment(posenc, address):
     (("bias", "--num-heads", "4", "--nope", "-o", "b.npy"), "a bias has one method"),
     (("bias", "--swin-window-height", "4", "--model", "m.json", "-o", "b.npy"), "--swin-window-height"),
     (("bias", "--num-heads", "4", "--model", "m.json", "-o", "b.npy"), "--num-heads"),
+    (("scores", "--wpr-scales", "4", "-o", "s.npy"), "--q"),
+    (("scores", "--q", "q.npy", "-o", "s.npy"), "--shaw-table"),
+    (("scores", "--wpr-scales", "4", "--shaw-clip", "true", "--q", "q.npy", "-o", "s.npy"), "flags of shaw"),
+    (("values", "--probabilities", "p.npy"), "--json"),
 ])
 def test_a_wrong_command_line_is_named_with_the_way_to_help(posenc, arguments, said):
     ended = posenc(*arguments, exit_code=2)

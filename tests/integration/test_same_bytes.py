@@ -54,6 +54,11 @@ def wide_requests():
         added.mask.CopyFrom(samples.causal_mask())
         added.mask.key_valid.CopyFrom(tensor(random_values((2, 67)) > 0, BOOL))
         yield "AddBias", added
+        for method in samples.relative_methods(heads=4, dim=22, width=26, positions=150):
+            yield "RelativeScores", samples.relative(method, heads=4, queries=150, dim=22, dtype=dtype)
+        yield "RelativeValues", service_pb2.RelativeValuesRequest(
+            shaw=samples.shaw(33, 22), layout=rotary_pb2.LAYOUT_BHSD, dtype=dtype,
+            probabilities=samples.weights(1, 3, 70, 70, dtype=dtype))
 
 
 REQUESTS = [*samples.rich_requests(), *wide_requests()]
@@ -71,7 +76,8 @@ def test_answers_are_the_same(client, portable, n):
 def test_every_instruction_set_gives_the_same_answers(client, portable, start_server):
     some = [("ApplyRotary", samples.rotary(numpy.ones((1, 9, 3, 24)), rotary_dim=24, offset=100_001)),
             ("GenerateTable", samples.table(count=33, offset=99_999, rotary_dim=66)),
-            ("GenerateBias", samples.bias(heads=3, queries=7, keys=7))]
+            ("GenerateBias", samples.bias(heads=3, queries=7, keys=7)),
+            *(("RelativeScores", samples.relative(method)) for method in samples.relative_methods())]
     expected = [portable.call(*request) for request in some]
     for target in client.info().cpu_targets:
         with Client(start_server(POSENC_TARGET=target).port) as other:

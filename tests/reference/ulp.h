@@ -1,6 +1,7 @@
 // Distances in units of the last place.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +26,10 @@ inline double Ulps(double a, double b) {
     const auto magnitude = static_cast<int64_t>(std::bit_cast<uint64_t>(x) & ~(uint64_t{1} << 63));
     return std::signbit(x) ? -magnitude : magnitude;
   };
-  return std::abs(static_cast<double>(order(a)) - static_cast<double>(order(b)));
+  // In whole numbers: a double would not hold these.
+  const int64_t first = order(a), second = order(b);
+  return static_cast<double>(static_cast<uint64_t>(std::max(first, second)) -
+                             static_cast<uint64_t>(std::min(first, second)));
 }
 
 inline double Float32Ulps(double a, double b) { return Ulps(static_cast<float>(a), static_cast<float>(b)); }

@@ -59,6 +59,18 @@ std::vector<Operation> Operations() {
   bias.set_form(v1::BIAS_FORM_DENSE);
   bias.set_dtype(v1::DATA_TYPE_FP32);
   operations.push_back(Answer(bias));
+
+  v1::RelativeScoresRequest scores;
+  auto& xl = *scores.mutable_method()->mutable_transformer_xl();
+  *xl.mutable_position()->mutable_weight() =
+      MakeTensor(DType::kFP32, {2 * 16, 24}, std::vector<double>(2 * 16 * 24, 0.5));
+  xl.mutable_position()->set_layout(v1::WEIGHT_LAYOUT_OUTPUT_BY_INPUT);
+  scores.set_layout(v1::LAYOUT_BHSD);
+  scores.set_content(true);
+  scores.set_dtype(v1::DATA_TYPE_BF16);
+  *scores.mutable_q() = MakeTensor(DType::kFP32, {1, 2, 100, 16}, std::vector<double>(2 * 100 * 16, 0.25));
+  *scores.mutable_k() = scores.q();
+  operations.push_back(Answer(scores));
   return operations;
 }
 

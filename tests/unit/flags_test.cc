@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "client/command/bias_flags.h"
+#include "client/command/relative_flags.h"
 #include "client/command/request_flags.h"
 #include "client/command/session.h"
 #include "client/command/values.h"
@@ -195,6 +196,64 @@ TEST(FieldFlags, TakeWhatTheyList) {
   EXPECT_EQ(Parse(app, {"--dtype", "FP64"}), "");
   EXPECT_EQ(request.dtype(), v1::DATA_TYPE_FP64);
   EXPECT_THAT(Parse(app, {"--dtype", "int64"}), HasSubstr("\"int64\" is not one of fp32, fp64"));
+}
+
+TEST(BiasMethodFlags, OneMethod) {
+  const auto bias = [](std::vector<std::string> words) -> absl::StatusOr<v1::BiasMethod> {
+    CLI::App app;
+    BiasMethodFlags flags;
+    flags.Add(app);
+    flags.AddTable(app);
+    const std::string error = Parse(app, std::move(words));
+    return error.empty() ? flags.Get() : absl::UnknownError(error);
+  };
+  EXPECT_EQ(bias({"--t5-num-buckets", "8", "--table-layout", "heads-by-buckets"})->t5().num_buckets(), 8);
+  EXPECT_TRUE(bias({"--nope"})->has_nope());
+  EXPECT_EQ(bias({"--nope", "--nope-num-heads", "3"})->nope().num_heads(), 3);
+  EXPECT_EQ(bias({"--num-heads", "3"})->alibi().num_heads(), 3);
+  EXPECT_EQ(bias({})->method_case(), v1::BiasMethod::METHOD_NOT_SET);
+  EXPECT_TRUE(IsUsageError(bias({"--nope", "--num-heads", "3"}).status()));
+  EXPECT_TRUE(IsUsageError(bias({"--nope", "--t5-num-buckets", "8"}).status()));
+  EXPECT_THAT(std::string(bias({"--t5-num-buckets", "8", "--kerple-a", "1"}).status().message()),
+              HasSubstr("--kerple-a: not together with flags of t5"));
+}
+
+// A flag for each field, through the messages within, and one for either projection without a weight.
+TEST(RelativeMethodFlags, AllHaveHelp) {
+  CLI::App app;
+  v1::RelativeMethod method;
+  AddRelativeMethodFlags(app, &method);
+  for (const CLI::Option* option : app.get_options()) EXPECT_NE(option->get_description(), "") << option->get_name();
+  for (const char* flag : {"--tupe-relative-bias-num-buckets", "--deberta-layer-norm-epsilon", "--deberta-key"}) {
+    EXPECT_NE(app.get_option_no_throw(flag), nullptr) << flag;
+  }
+  EXPECT_FALSE(IsSet(method));
+}
+
+TEST(RelativeMethodFlags, FieldsOfMessagesWithin) {
+  CLI::App app;
+  v1::RelativeMethod method;
+  AddRelativeMethodFlags(app, &method);
+  EXPECT_EQ(Parse(app, {"--deberta-key-weight", "1,2", "--deberta-key-layout", "input-by-output",
+                        "--deberta-layer-norm-epsilon", "1e-7", "--deberta-query"}),
+            "");
+  const v1::Deberta& deberta = method.deberta();
+  EXPECT_THAT(deberta.key().weight().shape(), ElementsAre(2));
+  EXPECT_EQ(deberta.key().layout(), v1::WEIGHT_LAYOUT_INPUT_BY_OUTPUT);
+  EXPECT_EQ(deberta.layer_norm().epsilon(), 1e-7);
+  EXPECT_TRUE(deberta.has_query());
+  EXPECT_EQ(FirstFlagOf(method), "--deberta-layer-norm-epsilon");
+}
+
+TEST(RelativeMethodFlags, OneMethod) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--shaw-clip", "true", "--wpr-scales", "2"},
+                                                {"--wpr-scales", "2", "--deberta-key"},
+                                                {"--deberta-key", "--tupe-key-bias", "1"}}) {
+    CLI::App app;
+    v1::RelativeMethod method;
+    AddRelativeMethodFlags(app, &method);
+    EXPECT_THAT(Parse(app, words), HasSubstr("not together with flags of ")) << testing::PrintToString(words);
+  }
 }
 
 TEST(BiasMethodFlags, AllHaveHelp) {

@@ -1,12 +1,15 @@
 // The ends of arrays: every kernel over every small size, in memory that ends where the array does. Valgrind sees an
 // access beyond it (tests/CMakeLists.txt), and AddressSanitizer on the targets that valgrind does not know. Of the
 // values only that every target has the same.
+#include <cstring>
 #include <optional>
 #include <string>
 
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
+#include "posenc/kernels/dot_products.h"
 #include "posenc/kernels/rotate_pairs.h"
+#include "posenc/kernels/sigmoid.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "tests/unit/elements.h"
 #include "tests/unit/every_target.h"
@@ -129,6 +132,35 @@ TEST(Tails, OfBiases) {
         });
       }
     }
+  }
+}
+
+TEST(Tails, OfProducts) {
+  for (size_t width = 1; width <= kSizes; ++width) {
+    for (const size_t depth : {0, 1, 2, 7}) {
+      const std::vector<double> columns = Doubles(depth * width);
+      for (size_t rows = 0; rows <= 3; ++rows) {
+        const std::vector<float> x(rows * depth, 1.5f);
+        ExpectTheSameOnEveryTarget([&] {
+          Block out(rows * width * sizeof(double));
+          posenc::Run(
+              DotProducts{x.data(), depth, rows, depth, columns.data(), width, reinterpret_cast<double*>(out.data())});
+          return out;
+        });
+      }
+    }
+  }
+}
+
+TEST(Tails, OfSigmoids) {
+  for (size_t count = 0; count <= kSizes; ++count) {
+    ExpectTheSameOnEveryTarget([&] {
+      std::vector<double> values = Doubles(count);
+      Sigmoid(values.data(), count);
+      Block out(count * sizeof(double));
+      std::memcpy(out.data(), values.data(), out.size());
+      return out;
+    });
   }
 }
 

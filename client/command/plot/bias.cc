@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
+#include "client/command/attention_flags.h"
 #include "client/command/bias_flags.h"
 #include "client/command/field_flags.h"
 #include "client/command/plot/plot.h"
@@ -94,6 +95,7 @@ Subcommand AddBiasPlot(CLI::App& plot) {
   app->add_flag("--index", flags->index, "T5, Swin, BEiT: which row of the table each cell takes");
   flags->bias.Add(*app);
   AddGeometryFlags(*app, &flags->geometry);
+  AddHeadFlags(*app, &flags->geometry);
   AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};

@@ -1,0 +1,116 @@
+"""Terms of q, k and probabilities by distance, over gRPC against numpy in float64."""
+
+import numpy
+import pytest
+import samples
+from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
+from tensors import BF16, FP16, FP32, array, rounded, tensor
+
+BATCH, HEADS, QUERIES, KEYS, DIM = 2, 4, 9, 40, 8
+OFFSET = 31  # of the first query
+
+
+def random_values(*shape, dtype=FP32, seed=20261121):
+    return rounded(numpy.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def distances():
+    """key - query"""
+    return numpy.arange(KEYS) - (numpy.arange(QUERIES)[:, None] + OFFSET)
+
+
+def request(method, q, k=None, dtype=FP32, content=False):
+    made = service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=content, dtype=FP32, q=tensor(q, dtype))
+    made.geometry.query_offset = OFFSET
+    if k is None:
+        made.geometry.key_length = KEYS
+    else:
+        made.k.CopyFrom(tensor(k, dtype))
+    return made
+
+
+def nearly(answer, expected):
+    """float64 sums in another order: nearly all are the nearest float32, and no other is far from it."""
+    got = array(answer)
+    assert got.shape == expected.shape
+    assert (got == expected.astype("<f4")).mean() > 0.999
+    assert numpy.allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("key_term", (False, True))
+@pytest.mark.parametrize("content", (False, True))
+@pytest.mark.parametrize("dtype", (FP32, FP16, BF16))
+def test_shaw(client, dtype, content, key_term):
+    q, k = random_values(BATCH, HEADS, QUERIES, DIM, dtype=dtype), random_values(BATCH, 2, KEYS, DIM, dtype=dtype, seed=1)
+    method = relative_pb2.RelativeMethod(shaw=samples.shaw(21, DIM, key_term=key_term))
+    rows = array(method.shaw.table).astype("<f8")[numpy.clip(distances(), -10, 10) + 10]
+    keys = numpy.repeat(k, HEADS // 2, 1).astype("<f8")
+    expected = numpy.einsum("bhid,ijd->bhij", q.astype("<f8"), rows)
+    if key_term:
+        expected += numpy.einsum("bhjd,ijd->bhij", keys, rows)
+    if content:
+        expected += numpy.einsum("bhid,bhjd->bhij", q.astype("<f8"), keys)
+    answer = client.call("RelativeScores", request(method, q, k if content or key_term else None, dtype, content))
+    nearly(answer.scores, expected / DIM ** 0.5)
+    assert answer.scale == 1 / DIM ** 0.5
+
+
+def test_the_order_and_the_edge_of_transformers_table(client):
+    q = random_values(BATCH, HEADS, QUERIES, DIM)
+    order = relative_pb2.SHAW_ORDER_QUERY_MINUS_KEY
+    method = relative_pb2.RelativeMethod(shaw=samples.shaw(79, DIM, order, clip=False))
+    rows = array(method.shaw.table).astype("<f8")[39 - distances()]
+    expected = numpy.einsum("bhid,ijd->bhij", q.astype("<f8"), rows) / DIM ** 0.5
+    nearly(client.call("RelativeScores", request(method, q)).scores, expected)
+    method.shaw.CopyFrom(samples.shaw(77, DIM, order, clip=False))  # one row too few: 39 keys before the last query
+    refusal = client.refusal("RelativeScores", request(method, q))
+    assert (refusal.reason, refusal.field) == ("OUT_OF_RANGE", "method.shaw.table")
+
+
+@pytest.mark.parametrize("layout", (rotary_pb2.LAYOUT_BHSD, rotary_pb2.LAYOUT_BSHD))
+def test_shaw_values(client, layout):
+    alpha = random_values(BATCH, HEADS, QUERIES, KEYS)
+    shaw = samples.shaw(21, DIM)
+    made = service_pb2.RelativeValuesRequest(shaw=shaw, layout=layout, dtype=FP32, probabilities=tensor(alpha, FP32))
+    made.geometry.query_offset = OFFSET
+    rows = array(shaw.table).astype("<f8")[numpy.clip(distances(), -10, 10) + 10]
+    by_head = layout == rotary_pb2.LAYOUT_BHSD
+    expected = numpy.einsum("bhij,ijd->bhid" if by_head else "bhij,ijd->bihd", alpha.astype("<f8"), rows)
+    got = array(client.call("RelativeValues", made).values)
+    # What meets one row is summed and rounded first.
+    assert got.shape == expected.shape and numpy.allclose(got, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("wavelet", ("ricker", "gaussian", "morlet", "haar"))
+@pytest.mark.parametrize("shifts_fastest", (True, False))
+def test_wpr(client, wavelet, shifts_fastest):
+    q = random_values(BATCH, HEADS, QUERIES, DIM)
+    wpr = relative_pb2.Wpr(
+        wavelet=relative_pb2.Wavelet.Value(f"WAVELET_{wavelet.upper()}"), scales=4, first_exponent=1,
+        channels=relative_pb2.WPR_CHANNELS_SHIFT_FASTEST if shifts_fastest else relative_pb2.WPR_CHANNELS_SCALE_FASTEST,
+        distance=relative_pb2.WPR_DISTANCE_QUERY_MINUS_KEY)
+    if wavelet == "morlet":
+        wpr.morlet_frequency = 1.5
+    channel = numpy.arange(DIM)
+    scale, shift = (channel // 2, channel % 2) if shifts_fastest else (channel % 4, channel // 4)
+    u = (-distances()[..., None] - shift) / 2.0 ** (1 + scale)
+    psi = {"ricker": lambda: (1 - u * u) * numpy.exp(-u * u / 2),
+           "gaussian": lambda: numpy.exp(-u * u),
+           "morlet": lambda: numpy.exp(-u * u) * numpy.cos(1.5 * u),
+           "haar": lambda: numpy.where((u < 0) | (u >= 1), 0, numpy.where(u < 0.5, 1.0, -1.0))}[wavelet]()
+    expected = numpy.einsum("bhid,ijd->bhij", q.astype("<f8"), psi.astype("<f4").astype("<f8")) / DIM ** 0.5
+    nearly(client.call("RelativeScores", request(relative_pb2.RelativeMethod(wpr=wpr), q)).scores, expected)
+
+
+def test_added_to_scores_under_a_mask(client):
+    q, scores = random_values(1, 2, 5, DIM), random_values(1, 2, 5, 5, seed=1)
+    method = relative_pb2.RelativeMethod(shaw=samples.shaw(7, DIM))
+    made = request(method, q)
+    made.geometry.Clear()
+    made.scale = 0.5
+    term = array(client.call("RelativeScores", made).scores)
+    made.add_to.CopyFrom(tensor(scores, FP32))
+    made.mask.CopyFrom(samples.causal_mask())
+    expected = numpy.where(numpy.tri(5, dtype=bool), scores + term, numpy.float32(-numpy.inf))
+    assert (array(client.call("RelativeScores", made).scores) == expected).all()
