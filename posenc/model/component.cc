@@ -30,6 +30,7 @@ std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type)
     const bool known = model_type != value.end() && model_type->is_string() &&
                        FindModelType(model_type->get_ref<const std::string&>()) != nullptr;
     if (known || field == "text_config") parts.push_back({field, ""});
+    if (parts.size() >= kMaxParts) break;
   }
   return parts;
 }

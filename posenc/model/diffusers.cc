@@ -125,6 +125,7 @@ absl::StatusOr<std::vector<AxialAxis>> Divided(const ConfigObject& config, const
 
 absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config) {
   POSENC_ASSIGN_OR_RETURN(const auto name, config.String(kClassName));
+  if (!name) return InvalidArgument("MISSING", kClassName, "", "and model_type: one of them says what the file is of");
   const DiffusersType* type = nullptr;
   for (const DiffusersType& known : Types()) {
     if (known.class_name == *name) type = &known;

@@ -7,7 +7,7 @@ namespace posenc {
 absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
   const ConfigObject& config = part.config;
   const ModelType& type = part.type;
-  if (part.layer_head_dim != 0) return part.layer_head_dim;
+  if (part.layer_head_dim) return *part.layer_head_dim;
   const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
   if (width) return *width;

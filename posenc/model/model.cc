@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "posenc/model/component.h"
@@ -99,7 +100,17 @@ absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_
   return types;
 }
 
-std::string ThetaName(double theta) { return theta == 0 ? std::string(kNoRope) : fmt::format("rope_theta {}", theta); }
+// The type of a layer whose theta is its own, and the theta of such a type.
+constexpr std::string_view kThetaPrefix = "rope_theta ";
+double ThetaOf(std::string_view type) {
+  double theta = 0;
+  type.remove_prefix(kThetaPrefix.size());
+  std::from_chars(type.data(), type.data() + type.size(), theta);
+  return theta;
+}
+std::string ThetaName(double theta) {
+  return theta == 0 ? std::string(kNoRope) : fmt::format("{}{}", kThetaPrefix, theta);
+}
 
 // kThetaList: layers of equal theta are of one type.
 absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t layers) {
@@ -117,8 +128,14 @@ absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t
 // The type of each layer; empty where all are the same or their number is not known.
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
   if (part.type.layers == Layers::kNoRopeList) return FromNoRopeList(part, layers);
-  if (part.type.layers == Layers::kThetaList && part.config.Find("layer_rope_theta") != nullptr) {
-    return FromThetaList(part, layers);
+  if (part.type.layers == Layers::kThetaList) {
+    if (part.config.Find("layer_rope_theta") != nullptr) return FromThetaList(part, layers);
+    std::vector<std::string> types;  // counted from the last layer
+    if (part.type.pattern.every == 0) return types;
+    for (int64_t left = layers - 1; left >= 0; --left) {
+      types.emplace_back(left % part.type.pattern.every == 0 ? kNoRope : kRope);
+    }
+    return types;
   }
   for (std::string_view field : {"layer_types", "layers_block_type"}) {
     POSENC_ASSIGN_OR_RETURN(auto listed, part.config.Strings(field));
@@ -369,8 +386,8 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     }
     POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type));
     if (block.block) {
-      if (part.type.layers == Layers::kThetaList && layer_type.starts_with("rope_theta ")) {
-        block.block->parameters.rope_theta = std::stod(layer_type.substr(sizeof("rope_theta")));
+      if (part.type.layers == Layers::kThetaList && layer_type.starts_with(kThetaPrefix)) {
+        block.block->parameters.rope_theta = ThetaOf(layer_type);
       }
       POSENC_RETURN_IF_ERROR(ReadHeadDim(own, layer_type, entry.layer_index));
       auto settings = RotaryOf(own, *std::move(block.block), {block.class_theta, block.theta_field, block.flat});

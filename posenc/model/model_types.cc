@@ -242,8 +242,8 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "granitemoe_swa", .layers = kThetaList},
       {.name = "kolibri1", .head_dim = 128, .layers = kSlidingOnlyIfWindow, .pattern = {5, ""}},
       {.name = "llama4_text", .pairing = kInter, .precision = kF32, .theta = 500000, .head_dim = 128, .layers = kNoRopeList},
-      {.name = "muse_glimmer_text", .head_dim = 128, .layers = kThetaList},
-      {.name = "muse_spark_text", .block = muse_spark, .head_dim = 64, .layers = kThetaList},
+      {.name = "muse_glimmer_text", .head_dim = 128, .layers = kThetaList, .pattern = {4}},
+      {.name = "muse_spark_text", .block = muse_spark, .head_dim = 64, .layers = kThetaList, .pattern = {4}},
       {.name = "smollm3", .theta = 2e6, .layers = kNoRopeList},
 
       // A block for each type of layers.

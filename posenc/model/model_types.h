@@ -43,7 +43,7 @@ enum class Layers {
   kSlidingOnly,          // full_attention layers have no rotary embedding
   kSlidingOnlyIfWindow,  // the same, unless sliding_window is null: then all have
   kNoRopeList,           // no_rope_layers: 1 means rope
-  kThetaList,            // layer_rope_theta: one a layer, 0 means none
+  kThetaList,            // layer_rope_theta: one a layer, 0 means none; else, by the pattern, every n-th from the last
 };
 
 // The types of layers where the file does not list them: every n-th is full_attention.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ struct Part {
   bool known;
   std::string name;  // of the component
   std::vector<Note> notes;
-  int64_t layer_head_dim = 0;  // of the layers being read, where they have one of their own
+  std::optional<int64_t> layer_head_dim;  // of the layers being read, where they have one of their own
 
   void Say(std::string code, std::string field, std::string message) {
     notes.push_back({std::move(code), std::move(field), std::move(message)});

@@ -192,8 +192,9 @@ def compare_scaled(posenc, config, part):
     config.rope_parameters = block | {"rope_type": "linear", "factor": 4.0, "rope_theta": 54321.0}
     try:
         turned = original.Original(part.rotary, config)
+        turned.tables([[0]] * turned.axes, torch.float32)
     except (KeyError, ValueError):
-        return  # this class knows no scaling
+        return  # this class knows no such scaling
     if turned.fixed_positions():
         return  # nor does one for images
     for layer in posenc.explain(in_short(config), component=part.component):

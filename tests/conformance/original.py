@@ -1,7 +1,7 @@
 """Runs the rotation of transformers' own modules, with a config and without weights."""
 
-import inspect
 import importlib
+import inspect
 import math
 
 import torch

@@ -168,6 +168,29 @@ TEST(Rules, LayersMayEachHaveATheta) {
               IsInvalid("MISMATCH", "layer_rope_theta"));
 }
 
+// Muse leaves out every fourth layer, counted from the last.
+TEST(Rules, ThetasLeftOutAreTheClasssOwn) {
+  const auto muse = Read(R"({"model_type": "muse_glimmer_text", "num_hidden_layers": 6})");
+  ASSERT_THAT(muse, IsOk());
+  ASSERT_EQ(muse->size(), 2u);
+  EXPECT_FALSE((*muse)[1].rotary.has_value());
+  EXPECT_THAT((*muse)[1].layer_index, testing::ElementsAre(1, 5));
+  const auto granite = Read(R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4})");
+  ASSERT_THAT(granite, IsOk());
+  EXPECT_EQ(granite->size(), 1u);
+  EXPECT_THAT(Read(R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 1,
+                       "layer_rope_theta": [1e-320]})"),
+              IsOk());
+}
+
+TEST(Components, ManyPartsAreReadInBoundedTime) {
+  std::string file = R"({"model_type": "llama", "head_dim": 64)";
+  for (int n = 0; n < 20000; ++n) file += ", \"p" + std::to_string(n) + R"(_config": {"model_type": "llama"})";
+  const auto read = Read(file + "}");
+  EXPECT_THAT(read, IsInvalid("MISSING", "component"));
+  EXPECT_LE(read.status().message().size(), 1024u);
+}
+
 TEST(Rules, SectionsAreForClassesThatHaveThem) {
   EXPECT_THAT(Read(R"({"model_type": "llama", "head_dim": 128,
                        "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]}})"),
@@ -179,6 +202,7 @@ TEST(Rules, SectionsAreForClassesThatHaveThem) {
 
 TEST(Diffusers, UnknownAndInexpressibleClassesAreNamed) {
   EXPECT_THAT(Read(R"({"_class_name": "UNet2DConditionModel"})"), IsInvalid("UNSUPPORTED", "_class_name"));
+  EXPECT_THAT(Read(R"({"_class_name": null})"), IsInvalid("MISSING", "_class_name"));
   const auto ltx = Read(R"({"_class_name": "LTXVideoTransformer3DModel"})");
   EXPECT_THAT(ltx, IsInvalid("UNSUPPORTED", "_class_name"));
   EXPECT_THAT(LimitOf(ltx.status()), HasSubstr("given_frequencies"));
