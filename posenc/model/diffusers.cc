@@ -156,4 +156,12 @@ absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config) {
   return layers;
 }
 
+std::vector<std::string_view> DiffusersClasses(bool selected) {
+  std::vector<std::string_view> names;
+  for (const DiffusersType& type : Types()) {
+    if ((type.split != Split::kNone) == selected) names.push_back(type.class_name);
+  }
+  return names;
+}
+
 }  // namespace posenc

@@ -96,6 +96,8 @@ def check(posenc, name, config_class):
         return "not compared", str(error)
     except (Mismatch, ours.Refused) as error:
         return "failed", str(error)
+    except OSError:  # there is no posenc to ask
+        raise
     except Exception as error:  # whatever a release's own code raises
         return "not compared", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
 

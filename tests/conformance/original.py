@@ -1,8 +1,8 @@
 """Runs the rotation of transformers' own modules, with a config and without weights."""
 
 import inspect
+import importlib
 import math
-import re
 
 import torch
 
@@ -22,7 +22,7 @@ class Original:
 
     def __init__(self, rotary, config, layer_type=None):
         self.embedding, self.function = release.load(rotary)
-        module = __import__(rotary.module, fromlist=["_"])
+        module = importlib.import_module(rotary.module)
         if self.function is None:
             names = ["apply_rotary_pos_emb", "apply_rotary_emb"]
             names.insert(0 if "Vision" in (rotary.embedding or "") else 2, "apply_rotary_pos_emb_vision")
@@ -35,8 +35,13 @@ class Original:
             raise CannotRun("no embedding class, or no function that applies it, was found in the source")
         self.config, self.layer_type = config, layer_type
         self.module = self.embedding(config).eval()
-        source = inspect.getsource(self.embedding)
+        source = self.source()
         self.axes = next((axes for mark, axes in AXES if mark in source), 1)
+
+    def source(self):
+        """The text of the embedding's class, and of those that it extends."""
+        own = [item for item in self.embedding.__mro__ if item.__module__.startswith("transformers.models")]
+        return "\n".join(map(inspect.getsource, own))
 
     def fixed_positions(self):
         """Positions [axes][tokens] in posenc's terms, of a module that makes its own; else None."""
@@ -49,14 +54,6 @@ class Original:
             return [[x for _ in size for x in size] + [0], [y for y in size for _ in size] + [0]]
         return None
 
-    def inv_freq(self):
-        prefix = f"{self.layer_type}_" if self.layer_type else ""
-        return getattr(self.module, f"{prefix}inv_freq")
-
-    def attention_scaling(self):
-        prefix = f"{self.layer_type}_" if self.layer_type else ""
-        return getattr(self.module, f"{prefix}attention_scaling", 1.0)
-
     def tables(self, positions, dtype):
         """What the module returns for positions [axes][tokens]: (cos, sin), or one complex tensor."""
         names = release.parameters_of(self.module.forward)
@@ -68,7 +65,7 @@ class Original:
         ids = torch.tensor(positions)
         if self.axes == 1:
             ids = ids[0][None]
-        elif re.search(r"expand\(", inspect.getsource(self.embedding)):
+        elif "expand(" in self.source():
             ids = ids[:, None]
         else:
             ids = ids[None] if "unsqueeze_dim" in release.parameters_of(self.function) else ids.T

@@ -59,6 +59,8 @@ def test_each_kind_draws_a_picture(posenc, address, tmp_path, name):
     assert f"picture.png: {width} x {height}\n" in said and min(width, height) > 200
     posenc("plot", *arguments, "-o", "picture.svg", "--server", address)
     shown = words_of(tmp_path / "picture.svg")
+    svg = (tmp_path / "picture.svg").read_text()
+    assert svg.count("<image ") == svg.count("image-rendering:pixelated")  # no blurred cells
     for word in words:
         assert word in shown, shown
     posenc("plot", *arguments, "-o", "there.png", "--server", address)

@@ -29,6 +29,13 @@ inline std::string ReadText(const std::string& path) {
 
 inline json Read(const std::string& path) { return json::parse(ReadText(path)); }
 
+// The component to ask a config.json for: its text, where it has several, or a T5's encoder.
+inline std::string ComponentOf(const std::string& config_json) {
+  const json file = json::parse(config_json);
+  if (file.contains("text_config")) return "text";
+  return file["model_type"] == "t5" ? "encoder" : "";
+}
+
 // Names of the files in a directory of tests/golden, in order.
 inline std::vector<std::string> List(const std::string& directory) {
   std::vector<std::string> names;

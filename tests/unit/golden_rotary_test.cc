@@ -21,7 +21,7 @@ using reference::Float32Ulps;
 
 ModelSource SourceOf(const json& file, const json& layer_type = nullptr) {
   ModelSource source{.config_json = golden::ReadText("configs/" + file["config"].get<std::string>())};
-  if (json::parse(source.config_json).contains("text_config")) source.component = "text";
+  source.component = golden::ComponentOf(source.config_json);
   if (!layer_type.is_null()) source.layer = layer_type.get<std::string>();
   return source;
 }

@@ -113,9 +113,12 @@ TEST(Components, TextThatIsNotTheClasssOwnSaysSo) {
 
 // Not "unknown": the error says what there is instead.
 TEST(OtherTypes, AreNamed) {
-  for (const auto& [model_type, what] : {std::pair{"bert", "learned"}, {"whisper", "sinusoidal"},
-                                         {"deberta-v2", "relative terms"}, {"swin", "windows"},
-                                         {"mamba", "no positional encoding"}, {"gemma4_vision", "rotary_offset"}}) {
+  for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
+                                         {"whisper", "sinusoidal"},
+                                         {"deberta-v2", "relative terms"},
+                                         {"swin", "windows"},
+                                         {"mamba", "no positional encoding"},
+                                         {"gemma4_vision", "rotary_offset"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
     EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "model_type"));
     EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;

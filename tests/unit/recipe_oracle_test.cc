@@ -62,7 +62,7 @@ class RecipeOfModel : public testing::TestWithParam<std::string> {};
 TEST_P(RecipeOfModel, Equal) {
   ModelSource source{.config_json = golden::ReadText("configs/" + GetParam())};
   if (GetParam() == "internlm2_5-7b-chat.json") source.input_pairing = Pairing::kHalfSplit;
-  if (GetParam() == "t5-small.json") source.component = "encoder";
+  source.component = golden::ComponentOf(source.config_json);
   const auto all = ReadModel(source, {});
   ASSERT_THAT(all, IsOk());
   for (const ModelLayers& layers : *all) {

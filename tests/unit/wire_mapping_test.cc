@@ -331,7 +331,7 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
   for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_HF_EAGER}) {
     v1::ExplainRequest request;
     request.mutable_model()->set_config_json(golden::ReadText("configs/" + GetParam()));
-    if (GetParam() == "t5-small.json") request.mutable_model()->set_component("encoder");
+    request.mutable_model()->set_component(golden::ComponentOf(request.model().config_json()));
     if (GetParam() == "internlm2_5-7b-chat.json") request.mutable_model()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
     for (int64_t length : {1, 4096, 4097, 300000}) request.add_seq_len(length);
     request.mutable_precision()->set_preset(preset);

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "client/command/session.h"
 #include "client/file_io.h"
 #include "posenc/status.h"
@@ -102,7 +103,11 @@ absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureForm
   const std::string script = absl::StrFormat(
       "set encoding utf8\nset terminal %s noenhanced size %d,%d font 'sans,11' background '#FFFFFF'\n%s", terminal,
       canvas.width, canvas.height, commands);
-  POSENC_ASSIGN_OR_RETURN(const std::string picture, Run(script));
+  POSENC_ASSIGN_OR_RETURN(std::string picture, Run(script));
+  // Else browsers blur the cells of a heat map into each other.
+  if (format == PictureFormat::kSvg) {
+    absl::StrReplaceAll({{"<image ", "<image style='image-rendering:pixelated' "}}, &picture);
+  }
   POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   POSENC_RETURN_IF_ERROR(file.Write(0, picture));
   return file.Commit();
