@@ -7,6 +7,7 @@ from check_rotary import LARGEST_ANGLE, WHY, WITHIN, Measuring
 from table import Row
 
 TRAINED = 64  # positions go up to 90
+NO_SCALING = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # what a class's block keeps
 SCALINGS = {
     "linear": {"factor": 4.0},
     "dynamic": {"factor": 4.0},
@@ -45,7 +46,8 @@ def scaled(posenc, config_class, parameters):
     if parameters["rope_type"] == "longrope":
         parameters |= {"short_factor": [1.0 + n / pairs for n in range(pairs)],
                        "long_factor": [2.0 + n / pairs for n in range(pairs)]}
-    config.rope_parameters = config.rope_parameters | parameters
+    kept = {name: value for name, value in config.rope_parameters.items() if name in NO_SCALING}
+    config.rope_parameters = kept | parameters
     config.max_position_embeddings = TRAINED if parameters["rope_type"] == "dynamic" else 4 * TRAINED
     try:
         config, part = with_part(config_class.from_dict(config.to_dict()))  # which may rewrite or refuse the block
