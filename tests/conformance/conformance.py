@@ -42,8 +42,8 @@ def main():
     options = arguments.parse_args()
     quiet()
     print(f"torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), transformers"
-          f" {transformers.__version__}, diffusers {diffusers.__version__}.\nulp: a unit in the last place of a float32, if nothing else is said; of 1 + the largest angle: 2^-24"
-          " times that")
+          f" {transformers.__version__}, diffusers {diffusers.__version__}.\n"
+          "ulp: a float32's unit in the last place; of 1 + the largest angle: 2^-24 times that")
     passed = failed = 0
     with (tempfile.TemporaryDirectory() as directory,
           ServerProcess([options.programs / "posenc-server"], pathlib.Path(directory)) as server,
