@@ -15,47 +15,63 @@ WHY = (f"float32; of bfloat16 at least {check_model_types.BFLOAT16_EQUAL:.0%} ar
 
 
 class Remembering(ours.Posenc):
-    """Keeps the last answer."""
+    """Keeps its last rotation."""
+
+    by_length = False  # whether the frequencies depend on the sequence's length
 
     def rotate(self, *arguments, **choice):
+        if self.by_length:
+            choice["scaling_length_rule"] = "whole-batch"
         self.last = super().rotate(*arguments, **choice)
         return self.last
 
 
+class Measuring:
+    """While it is entered, what check_model_types compares is added to `row`."""
+
+    def __init__(self, program):
+        self.posenc, self.row = Remembering(program), None
+
+    def __enter__(self):
+        self.plain, measuring = original.Original, self
+
+        class Measured(original.Original):
+            """The original, which check_model_types asks after posenc."""
+
+            def rotate(self, x, positions):
+                theirs = super().rotate(x, positions)
+                if theirs.shape == measuring.posenc.last.shape:
+                    measuring.add(theirs)
+                return theirs
+
+        original.Original = Measured
+        return self
+
+    def __exit__(self, *_):
+        original.Original = self.plain
+
+    def add(self, theirs):
+        mine, row = self.posenc.last, self.row
+        row.elements += mine.numel()
+        row.equal += int((mine == theirs).sum())
+        if theirs.dtype == torch.float32:
+            row.worst = max(row.worst, float((mine - theirs).abs().max()) * 2**24 / LARGEST_ANGLE)
+
+
 def rows(program):
     """`program`: the posenc command."""
-    posenc, row = Remembering(program), None
-
-    class Measured(original.Original):
-        """The original, which check_model_types asks after posenc."""
-
-        def rotate(self, x, positions):
-            theirs = super().rotate(x, positions)
-            if theirs.shape == posenc.last.shape:
-                measure(row, posenc.last, theirs)
-            return theirs
-
-    plain, original.Original = original.Original, Measured
     others = {"not compared": [], "without settings": [], "unknown": []}
-    try:
+    with Measuring(program) as measuring:
         for name, config_class in release.config_classes().items():
-            row = Row(name, "transformers", within=WITHIN, of="1 + the largest angle", why=WHY)
-            kind, text = check_model_types.check(posenc, name, config_class)
+            measuring.row = row = Row(name, "transformers", within=WITHIN, of="1 + the largest angle", why=WHY)
+            kind, text = check_model_types.check(measuring.posenc, name, config_class)
             if kind in others:
                 others[kind].append(name)
                 continue
             row.check(kind == "passed", text)
             yield row
-    finally:
-        original.Original = plain
     for kind, names in others.items():
         if names:
-            yield Row(f"({len(names)} types {kind})", "transformers", see="docs/model-types.md" if kind == "without settings"
-                      else "", why="" if kind == "without settings" else " ".join(names))
-
-
-def measure(row, mine, theirs):
-    row.elements += mine.numel()
-    row.equal += int((mine == theirs).sum())
-    if theirs.dtype == torch.float32:
-        row.worst = max(row.worst, float((mine - theirs).abs().max()) * 2**24 / LARGEST_ANGLE)
+            known = kind == "without settings"
+            yield Row(f"({len(names)} types {kind})", "transformers", why="" if known else " ".join(names),
+                      see="docs/model-types.md" if known else "")

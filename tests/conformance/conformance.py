@@ -19,17 +19,20 @@ import check_diffusion_rotary
 import check_embeddings
 import check_relative_scores
 import check_rotary
+import check_scalings
 import table
 from service import Service
 
-# What is compared over gRPC; "rotary" asks the posenc command instead.
+# What is compared over gRPC; those in COMMAND ask the posenc command instead.
 SECTIONS = {
     "biases": ("Biases", check_biases.rows),
     "embeddings": ("Absolute encodings", check_embeddings.rows),
     "diffusion": ("Rotary tables of diffusion models", check_diffusion_rotary.rows),
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
+    "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
 }
+COMMAND = ("rotary", "scalings")
 
 
 def main():
@@ -39,7 +42,8 @@ def main():
     options = arguments.parse_args()
     quiet()
     print(f"torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), transformers"
-          f" {transformers.__version__}, diffusers {diffusers.__version__}; ulp: a float32's unit in the last place")
+          f" {transformers.__version__}, diffusers {diffusers.__version__}.\n"
+          "ulp: a float32's unit in the last place; of 1 + the largest angle: 2^-24 times that")
     passed = failed = 0
     with (tempfile.TemporaryDirectory() as directory,
           ServerProcess([options.programs / "posenc-server"], pathlib.Path(directory)) as server,
@@ -58,7 +62,7 @@ def run(name, programs, client):
     start, rows = time.monotonic(), []
     torch.manual_seed(0)
     try:
-        for row in SECTIONS[name][1](programs / "posenc" if name == "rotary" else Service(client)):
+        for row in SECTIONS[name][1](programs / "posenc" if name in COMMAND else Service(client)):
             rows.append(row)
     except Exception:  # an original or a server that fails is a failure, and no reason to skip the other sections
         rows.append(table.Row(f"({name} ended early)", ""))

@@ -96,7 +96,7 @@ def note_of(row):
 def cells_of(row, notes):
     equal = f"{100 * row.equal / row.elements:.4g} %" if row.elements else ""
     worst = f"{row.worst:.3g}" if row.elements else ""
-    expected = f"within {row.within:g} ulp{row.of and ' of ' + row.of}" if row.within else "equal"
+    expected = f"within {row.within:.3g} ulp{row.of and ' of ' + row.of}" if row.within else "equal"
     note = note_of(row)
     number = f"[{notes.index(note) + 1}]" if note else ""
     return row.method, row.original, str(row.passed + row.failed), equal, worst, expected if row.elements else "", number
