@@ -73,7 +73,8 @@ absl::Status Complete(BiasMethod& method, const Limits& limits) {
 }
 
 std::string_view NameOf(const BiasMethod& method) {
-  constexpr std::string_view kNames[] = {"", "alibi", "t5", "kerple", "sandwich", "swin", "beit", "swin_v2", "nope", "fire"};
+  constexpr std::string_view kNames[] = {"",     "alibi", "t5",      "kerple", "sandwich",
+                                         "swin", "beit",  "swin_v2", "nope",   "fire"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(method.settings)>);
   return kNames[method.settings.index()];
 }
