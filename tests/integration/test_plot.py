@@ -24,6 +24,8 @@ PLOTS = {
     "dot-products": (("similarity", "--convention", "interleaved", "--dim", "8"), ("dot product of the encodings",)),
     "patches": (("similarity", "--axial", "8,8", "--input-pairing", "interleaved", "--grid", "5x7"),
                 ("stand at (row, column)", "axes[1] dim 8")),
+    "wavelets": (("wavelets", "--wavelet", "morlet", "--morlet-frequency", "3", "--scales", "2", "--max-distance", "9"),
+                 ("wavelet morlet", "a = 1", "a = 2")),
     "flattened": (("similarity", *ROPE, "--grid", "5x7"), ("numbered row by row",)),
 }
 
