@@ -15,6 +15,7 @@
 #include "posenc/model/part_axial.h"
 #include "posenc/model/part_rotary.h"
 #include "posenc/model/part_t5.h"
+#include "posenc/model/part_window.h"
 #include "posenc/model/rope_block.h"
 #include "posenc/status.h"
 
@@ -314,11 +315,17 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   common.precision = part.type.precision;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   POSENC_ASSIGN_OR_RETURN(const bool has_alibi, HasAlibi(part));
-  if (has_alibi || part.type.scheme == Scheme::kT5 || part.type.scheme == Scheme::kAxial) {
+  const Scheme scheme = part.type.scheme;
+  const bool is_window = scheme == Scheme::kSwin || scheme == Scheme::kBeit;
+  if (has_alibi || is_window || scheme == Scheme::kT5 || scheme == Scheme::kAxial) {
     if (has_alibi) {
       POSENC_ASSIGN_OR_RETURN(common.bias, AlibiOf(part));
-    } else if (part.type.scheme == Scheme::kT5) {
+    } else if (scheme == Scheme::kT5) {
       POSENC_ASSIGN_OR_RETURN(common.bias, T5Of(part));
+    } else if (scheme == Scheme::kSwin) {
+      POSENC_ASSIGN_OR_RETURN(common.bias, SwinOf(part));
+    } else if (scheme == Scheme::kBeit) {
+      POSENC_ASSIGN_OR_RETURN(common.bias, BeitOf(part));
     } else {
       POSENC_ASSIGN_OR_RETURN(common.rotary, AxialOf(part));
     }

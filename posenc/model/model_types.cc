@@ -353,6 +353,14 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "gptj", .pairing = kInter, .head_dim_field = "rotary_dim", .head_dim = 64},
       {.name = "roformer", .pairing = kInter, .precision = kNumpyTables},
 
+      // Biases in windows.
+      {.name = "beit", .scheme = kBeit},
+      {.name = "clap_audio_model", .scheme = kSwin, .window = 8},
+      {.name = "data2vec-vision", .scheme = kBeit},
+      {.name = "donut-swin", .scheme = kSwin},
+      {.name = "maskformer-swin", .scheme = kSwin},
+      {.name = "swin", .scheme = kSwin},
+
       // ALiBi, buckets, and ALiBi or rotary.
       {.name = "bloom", .scheme = kBloomAlibi},
       {.name = "falcon", .scheme = kFalcon},

@@ -18,6 +18,8 @@ enum class Scheme {
   kMptAlibi,
   kFalcon,  // ALiBi where the file says alibi, else rotary
   kT5,      // buckets
+  kSwin,    // a bias in windows
+  kBeit,    // the same, with a cls token
   kParts,   // nothing of its own: parts have
   // What is not selected by a config.json; SchemeName says where else it is, if anywhere.
   kLearned,
@@ -117,6 +119,7 @@ struct ModelType {
   MropeOrder mrope = MropeOrder::kNone;
   std::vector<int64_t> sections;  // the class's own mrope_section
   int64_t axes = 2;               // kAxial
+  int64_t window = 7;             // kSwin: the class's own window_size
   double second_start = 0;        // kAxial: frequency_start of the second axis
   // A field of the scaling block that the class reads for something else: it multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)).

@@ -54,7 +54,7 @@ unlimited_ocr_sam_vision_model vitdet vits wavlm xlnet)",
       &types);
   Add(Scheme::kBuckets, "layoutlmv2 layoutlmv3 mpnet pix2struct_text_model udop", &types);
   Add(Scheme::kWindowBias, R"(
-beit clap_audio_model data2vec-vision donut-swin levit maskformer-swin swin swin2sr swinv2)",
+levit swin2sr swinv2)",
       &types);
   Add(Scheme::kRotatedHalves, "gemma4_vision", &types);
   Add(Scheme::kOwnRotary, R"(
@@ -81,14 +81,16 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kAxial: return "a rotary embedding: ApplyRotary";
     case Scheme::kBloomAlibi:
     case Scheme::kMptAlibi:
-    case Scheme::kT5: return "a bias of the distance: GenerateBias, AddBias";
+    case Scheme::kT5:
+    case Scheme::kSwin:
+    case Scheme::kBeit: return "a bias of the distance: GenerateBias, AddBias";
     case Scheme::kFalcon: return "ALiBi or a rotary embedding";
     case Scheme::kParts: return "parts that have";
     case Scheme::kLearned: return "learned absolute positions: GenerateEmbedding.learned with the model's table";
     case Scheme::kSinusoidal: return "sinusoidal positions: GenerateEmbedding.sinusoidal or .grid";
     case Scheme::kRelativeTerms: return "relative terms of its queries and keys";
     case Scheme::kBuckets: return "a learned bias in T5's buckets: GenerateBias.t5 with its table";
-    case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin, swin_v2 or beit and its table";
+    case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";
     case Scheme::kRotatedHalves:
       return "a rotary embedding for each half of a head: ApplyRotary twice, with settings and rotary_offset";
     case Scheme::kOwnRotary:
@@ -105,7 +107,9 @@ bool IsSelected(Scheme scheme) {
     case Scheme::kBloomAlibi:
     case Scheme::kMptAlibi:
     case Scheme::kFalcon:
-    case Scheme::kT5: return true;
+    case Scheme::kT5:
+    case Scheme::kSwin:
+    case Scheme::kBeit: return true;
     default: return false;
   }
 }

@@ -73,6 +73,43 @@ TEST(GoldenBias, T5sBiasFromItsConfig) {
   }
 }
 
+// What a config.json says is what its settings say: the recorded tables and biases once more.
+TEST(GoldenBias, WindowsFromTheirConfig) {
+  for (const char* family : {"swin", "beit"}) {
+    for (const json& record : Recorded()[family]) {
+      const int64_t height = record["window"][0], width = record["window"][1];
+      json config;
+      if (family == std::string("swin")) {
+        config = {{"model_type", "swin"}, {"window_size", record["window"]}, {"depths", {2, 2}}};
+      } else {
+        config = {{"model_type", "beit"},
+                  {"use_relative_position_bias", true},
+                  {"image_size", {16 * height, 16 * width}},
+                  {"patch_size", 16}};
+      }
+      v1::BiasMethod method;
+      method.mutable_model()->set_config_json(config.dump());
+      const auto response = Call(RequestFor(record, method));
+      ASSERT_THAT(response, IsOk());
+      const std::vector<double> ours = ValuesOf(response->bias()), recorded = golden::Numbers(record["bias"]);
+      ASSERT_EQ(ours.size(), recorded.size());
+      for (size_t n = 0; n < ours.size(); ++n) EXPECT_NEAR(ours[n], recorded[n], 1e-6);
+      EXPECT_EQ(response->info().notes(0).code(), "TABLE_BY_LAYER");
+    }
+  }
+}
+
+TEST(GoldenBias, WindowsThatTheConfigDoesNotHave) {
+  v1::GenerateBiasRequest request = RequestFor(Recorded()["beit"][0], {});
+  v1::ModelConfig& model = *request.mutable_method()->mutable_model();
+  model.set_config_json(R"({"model_type": "beit"})");
+  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", "method.model.use_relative_position_bias"));
+  model.set_config_json(R"({"model_type": "swin", "window_size": 0})");
+  EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size"));
+  model.set_config_json(R"({"model_type": "swin", "window_size": [7, 7, 7]})");
+  EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "method.model.window_size"));
+}
+
 TEST(GoldenBias, T5sConfigNeedsItsComponent) {
   v1::GenerateBiasRequest request = RequestFor(Recorded()["t5_bias"][0], {});
   v1::ModelConfig& model = *request.mutable_method()->mutable_model();

@@ -57,6 +57,8 @@ std::string Lists() {
                 return t.scheme == Scheme::kBloomAlibi || t.scheme == Scheme::kMptAlibi || t.scheme == Scheme::kFalcon;
               }));
   text += Section("T5's buckets, of `encoder` or `decoder`", of(Scheme::kT5));
+  text += Section("Biases in windows, with the request's table",
+                  Names([](const ModelType& t) { return t.scheme == Scheme::kSwin || t.scheme == Scheme::kBeit; }));
   text += Section("Files of several parts", of(Scheme::kParts));
   text += Section("diffusers, by `_class_name`", DiffusersClasses(true));
   text += "\n## What is named, and not selected\n";
