@@ -116,7 +116,7 @@ TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
                                          {"whisper", "sinusoidal"},
                                          {"deberta-v2", "relative terms"},
-                                         {"swin", "windows"},
+                                         {"swinv2", "windows"},
                                          {"mamba", "no positional encoding"},
                                          {"gemma4_vision", "rotary_offset"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
