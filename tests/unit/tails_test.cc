@@ -2,7 +2,6 @@
 // access beyond it (tests/CMakeLists.txt), and AddressSanitizer on the targets that valgrind does not know. Of the
 // values only that every target has the same.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 
