@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/status.h"
@@ -42,10 +43,7 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
 absl::StatusOr<Axes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
                                   int64_t rotary_dim, const Limits& limits) {
   const DType dtype = operand.tensor.dtype;
-  if (dtype != DType::kFP32 && dtype != DType::kFP16 && dtype != DType::kBF16) {
-    return InvalidArgument("UNSUPPORTED", fmt::format("{}.tensor.dtype", name), Name(dtype),
-                           "must be FP32, FP16 or BF16");
-  }
+  POSENC_RETURN_IF_ERROR(CheckDataType(fmt::format("{}.tensor.dtype", name), dtype));
   POSENC_ASSIGN_OR_RETURN(const Axes axes, ReadAxes(name, operand.tensor, layout));
   POSENC_RETURN_IF_ERROR(ByteSize(fmt::format("{}.tensor", name), operand.tensor, limits).status());
   if (axes.head_dim < rotary_dim) {

@@ -26,4 +26,9 @@ absl::Status CheckPositive(std::string_view name, double value) {
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite and above 0");
 }
 
+absl::Status CheckDataType(std::string_view name, DType dtype) {
+  if (dtype == DType::kFP32 || dtype == DType::kFP16 || dtype == DType::kBF16) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", name, Name(dtype), "must be FP32, FP16 or BF16");
+}
+
 }  // namespace posenc

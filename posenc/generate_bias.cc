@@ -9,6 +9,7 @@
 
 #include "posenc/bias_geometry.h"
 #include "posenc/bias_mask.h"
+#include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/alibi.h"
@@ -92,10 +93,7 @@ absl::Status BiasGeneration::CheckForm() const {
       return InvalidArgument("NOT_READ", "geometry.head_start", "", "an index is the same for every head");
     }
   } else {
-    if (call_.dtype != DType::kFP32 && call_.dtype != DType::kFP16 && call_.dtype != DType::kBF16) {
-      return InvalidArgument("UNSUPPORTED", call_.scores ? "scores.dtype" : "dtype", Name(call_.dtype),
-                             "must be FP32, FP16 or BF16");
-    }
+    POSENC_RETURN_IF_ERROR(CheckDataType(call_.scores ? "scores.dtype" : "dtype", call_.dtype));
     if (ReadsTable(method) && !method.table) {
       return InvalidArgument("MISSING", "table", "", "this method looks its values up: give the model's table");
     }

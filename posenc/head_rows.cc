@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/status.h"
 
@@ -9,10 +10,7 @@ namespace posenc {
 
 absl::StatusOr<HeadRows> HeadRows::Of(std::string_view field, const TensorShape& tensor, Layout layout,
                                       const Limits& limits) {
-  if (tensor.dtype != DType::kFP32 && tensor.dtype != DType::kFP16 && tensor.dtype != DType::kBF16) {
-    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), Name(tensor.dtype),
-                           "must be FP32, FP16 or BF16");
-  }
+  POSENC_RETURN_IF_ERROR(CheckDataType(fmt::format("{}.dtype", field), tensor.dtype));
   const bool by_token = layout == Layout::kBSHD;
   if (tensor.rank() != 4) {
     return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), ToString(tensor.shape),

@@ -8,6 +8,7 @@
 
 #include "posenc/bias_geometry.h"
 #include "posenc/bias_mask.h"
+#include "posenc/checks.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/cope.h"
 #include "posenc/methods/relative.h"
@@ -79,10 +80,7 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
   batch.See("q", q_.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, call_.mask, batch));
 
-  if (call_.dtype != DType::kFP32 && call_.dtype != DType::kFP16 && call_.dtype != DType::kBF16) {
-    return InvalidArgument("UNSUPPORTED", call_.add_to ? "add_to.dtype" : "dtype", Name(call_.dtype),
-                           "must be FP32, FP16 or BF16");
-  }
+  POSENC_RETURN_IF_ERROR(CheckDataType(call_.add_to ? "add_to.dtype" : "dtype", call_.dtype));
   keys_ = *g.key_length;
   shape_ = {call_.dtype, {q_.batch, q_.heads, q_.tokens, keys_}};
   if (call_.add_to && call_.add_to->shape != shape_.shape) {

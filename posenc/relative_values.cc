@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "posenc/bias_geometry.h"
+#include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/dot_products.h"
 #include "posenc/methods/shaw.h"
@@ -48,10 +49,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
 
   RelativeShape relative{.heads = alpha.heads, .head_dim = call.shaw.table.columns};
   POSENC_RETURN_IF_ERROR(Within("shaw", Complete(call.shaw, relative, limits)));
-  if (call.dtype != DType::kFP32 && call.dtype != DType::kFP16 && call.dtype != DType::kBF16) {
-    return InvalidArgument("UNSUPPORTED", call.add_to ? "add_to.dtype" : "dtype", Name(call.dtype),
-                           "must be FP32, FP16 or BF16");
-  }
+  POSENC_RETURN_IF_ERROR(CheckDataType(call.add_to ? "add_to.dtype" : "dtype", call.dtype));
   const int64_t d = relative.head_dim;
   values.shape_ = {call.dtype, call.layout == Layout::kBSHD ? std::vector{alpha.batch, alpha.tokens, alpha.heads, d}
                                                             : std::vector{alpha.batch, alpha.heads, alpha.tokens, d}};

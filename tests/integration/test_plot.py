@@ -26,6 +26,7 @@ PLOTS = {
                 ("stand at (row, column)", "axes[1] dim 8")),
     "wavelets": (("wavelets", "--wavelet", "morlet", "--morlet-frequency", "3", "--scales", "2", "--max-distance", "9"),
                  ("wavelet morlet", "a = 1", "a = 2")),
+    "wavelets-by-default": (("wavelets", "--wavelet", "ricker"), ("wavelet ricker", "a = 1", "a = 8")),
     "flattened": (("similarity", *ROPE, "--grid", "5x7"), ("numbered row by row",)),
 }
 

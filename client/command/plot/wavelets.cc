@@ -12,6 +12,9 @@
 namespace posenc::command {
 namespace {
 
+constexpr const char* kColours[] = {kBlue, kOrange, kGreen, kGrey};
+constexpr auto kMostLines = static_cast<int64_t>(std::size(kColours));
+
 struct Flags {
   PictureFlags picture;
   v1::Wpr wpr;
@@ -32,6 +35,7 @@ v1::RelativeScoresRequest Request(const Flags& flags) {
   v1::RelativeScoresRequest request;
   *request.mutable_method()->mutable_wpr() = flags.wpr;
   request.mutable_method()->mutable_wpr()->set_distance(v1::WPR_DISTANCE_KEY_MINUS_QUERY);
+  if (!flags.wpr.has_scales()) request.mutable_method()->mutable_wpr()->set_scales(kMostLines);
   if (flags.wpr.channels() == v1::WPR_CHANNELS_UNSPECIFIED) {
     request.mutable_method()->mutable_wpr()->set_channels(v1::WPR_CHANNELS_SHIFT_FASTEST);
   }
@@ -56,9 +60,8 @@ absl::Status Run(const Flags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
   const v1::Wpr& wpr = response.info().plan().relative().wpr();
   const int64_t shifts = flags.head_dim / wpr.scales(), keys = 2 * flags.max_distance + 1;
-  constexpr const char* kColours[] = {kBlue, kOrange, kGreen, kGrey};
-  if (wpr.scales() > static_cast<int64_t>(std::size(kColours))) {
-    return UsageError(absl::StrFormat("--scales %d: a picture shows up to %d", wpr.scales(), std::size(kColours)));
+  if (wpr.scales() > kMostLines) {
+    return UsageError(absl::StrFormat("--scales %d: a picture shows up to %d", wpr.scales(), kMostLines));
   }
   LineChart chart;
   chart.title = "Wavelets over distance";
@@ -88,7 +91,7 @@ Subcommand AddWaveletsPlot(CLI::App& plot) {
   flags->picture.Add(*app);
   AddFieldFlags(*app, "Wavelets", &flags->wpr,
                 {{"wavelet", "Which"},
-                 {"scales", "How many, up to 4 in a picture; default 8"},
+                 {"scales", "How many, up to 4; default 4"},
                  {"first_exponent", "a is 2 to this, and its doubles; default 0"},
                  {"morlet_frequency", "c, with --wavelet morlet"}});
   app->add_option("--head-dim", flags->head_dim, "d, which scales divide; default 8")
