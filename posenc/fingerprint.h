@@ -19,6 +19,8 @@ class Fingerprint {
 
   // 16 bytes: XXH3-128 of the parts, big-endian (xxHash's canonical form), the same on every machine.
   std::string Digest() const;
+  // All of them, for those whom a digest does not satisfy.
+  const std::string& parts() const { return parts_; }
 
  private:
   std::string parts_;

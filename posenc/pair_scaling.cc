@@ -28,11 +28,11 @@ absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary
   settings.rotary_dim = rotary.rotary_dim();
   settings.input_pairing = rotary.input_pairing();
   POSENC_ASSIGN_OR_RETURN(const Rotary unscaled, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
-  POSENC_ASSIGN_OR_RETURN(const RotaryPlan reference, unscaled.Plan(0));
+  POSENC_ASSIGN_OR_RETURN(const auto reference, unscaled.Plan(0));
   std::vector<ScaledPair> pairs;
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
-    const double ratio = plan.inv_freq[i] / reference.inv_freq[i];
-    pairs.push_back({reference.inv_freq[i], ratio, Classify(ratio, scaled->factor)});
+    const double ratio = plan.inv_freq[i] / reference->inv_freq[i];
+    pairs.push_back({reference->inv_freq[i], ratio, Classify(ratio, scaled->factor)});
   }
   return pairs;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/checks.h"
+#include "posenc/fingerprint.h"
 #include "posenc/methods/axial.h"
 #include "posenc/methods/given_table.h"
 #include "posenc/methods/methods.h"
@@ -54,6 +55,23 @@ struct FieldCheck {
     status = InvalidArgument("NOT_READ", name, "", fmt::format("is not read by rope_type \"{}\"", method.rope_type));
   }
 };
+
+constexpr size_t kPlanCacheBytes = size_t{16} << 20;
+
+// A field of a cache's key, of whatever type: its name where it is set, and its value.
+void AddField(std::string_view name, const std::vector<double>& field, Fingerprint* key) {
+  if (!field.empty()) key->Add(name).Add(field);
+}
+void AddField(std::string_view name, const std::vector<int64_t>& field, Fingerprint* key) {
+  AddField(name, std::vector<double>(field.begin(), field.end()), key);
+}
+template <class T>
+void AddField(std::string_view name, const std::optional<T>& field, Fingerprint* key) {
+  if (field) key->Add(name).Add(static_cast<double>(*field));
+}
+template <class Enum>
+requires std::is_enum_v<Enum>
+void AddField(std::string_view name, Enum field, Fingerprint* key) { key->Add(name).Add(static_cast<int64_t>(field)); }
 
 absl::Status CompleteGiven(GivenFrequencies& given) {
   const size_t pairs = given.inv_freq.size();
@@ -167,7 +185,44 @@ bool Rotary::NeedsSeqLen() const {
   return method_ != nullptr && method_->needs_seq_len(std::get<RopeParameters>(settings_.frequencies));
 }
 
-absl::StatusOr<RotaryPlan> Rotary::Plan(int64_t seq_len) const {
+SharedCache<RotaryPlan>& PlanCache() {
+  static SharedCache<RotaryPlan> cache(kPlanCacheBytes, [](const RotaryPlan& plan) {
+    size_t values = plan.inv_freq.capacity() + plan.axis.capacity();
+    if (plan.xpos) values += plan.xpos->zeta.capacity() + plan.xpos->log_zeta.capacity();
+    return sizeof(plan) + plan.branch.capacity() + values * sizeof(double);
+  });
+  return cache;
+}
+
+std::string Rotary::CacheKey(int64_t seq_len) const {
+  Fingerprint key;
+  key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim()).Add(NeedsSeqLen() ? seq_len : 0);
+  const auto add = [&key](std::string_view name, const auto& field) { AddField(name, field, &key); };
+  add("max_position_embeddings", settings_.max_position_embeddings);
+  if (const auto* parameters = std::get_if<RopeParameters>(&settings_.frequencies)) {
+    key.Add(parameters->rope_type);
+    VisitFields(*parameters, add);
+  } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
+    for (const AxialAxis& axis : axial->axes) {
+      key.Add(axis.dim).Add(axis.frequency_start);
+      add("rope_theta", axis.rope_theta);
+    }
+  }
+  if (settings_.xpos) {
+    add("scale_base", settings_.xpos->scale_base);
+    add("centre", settings_.xpos->centre);
+  }
+  return key.parts();
+}
+
+absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
+  const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
+  if (computes) return PlanCache().Get(CacheKey(seq_len), [&] { return MakePlan(seq_len); });
+  POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, MakePlan(seq_len));
+  return std::make_shared<const RotaryPlan>(std::move(plan));
+}
+
+absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
   RotaryPlan plan;
   plan.axis = axis_;
   if (const auto* given = std::get_if<GivenFrequencies>(&settings_.frequencies)) {

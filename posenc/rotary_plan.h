@@ -1,6 +1,7 @@
 // From rotary settings to frequencies.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
 #include "posenc/methods/xpos.h"
+#include "posenc/shared_cache.h"
 #include "posenc/spec.h"
 
 namespace posenc {
@@ -26,6 +28,9 @@ struct RotaryPlan {
   double position_divisor = 1;  // never under kExact, where the frequencies are divided
   std::optional<XposPlan> xpos;
 };
+
+// The plans of this process, by all that determines them.
+SharedCache<RotaryPlan>& PlanCache();
 
 // Settings that have been checked and completed, from which plans are made. Immutable.
 class Rotary {
@@ -48,12 +53,14 @@ class Rotary {
   bool NeedsSeqLen() const;
 
   // seq_len >= 1 where NeedsSeqLen(), else it is not read. INVALID_ARGUMENT if a frequency is not finite (a huge
-  // rope_theta in float32).
-  absl::StatusOr<RotaryPlan> Plan(int64_t seq_len) const;
+  // rope_theta in float32). From PlanCache(), where computing takes long.
+  absl::StatusOr<std::shared_ptr<const RotaryPlan>> Plan(int64_t seq_len) const;
 
  private:
   Rotary(RotarySettings settings, Frequencies arithmetic) : settings_(std::move(settings)), arithmetic_(arithmetic) {}
   RopeInput Input(int64_t seq_len) const;
+  absl::StatusOr<RotaryPlan> MakePlan(int64_t seq_len) const;
+  std::string CacheKey(int64_t seq_len) const;
   absl::Status CompleteParameters(RopeParameters& parameters);
   absl::Status CompleteXpos();
 

@@ -74,8 +74,8 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
           "sequences", fmt::format("more than {} different lengths", planned.size() - 1),
           fmt::format("times {} frequencies: at most {} (max_plan_values)", rows.pairs_, limits.max_plan_values));
     }
-    POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, rotary.Plan(length));
-    if (direction == Direction::kInverse && plan.attention_scaling == 0) {
+    POSENC_ASSIGN_OR_RETURN(auto plan, rotary.Plan(length));
+    if (direction == Direction::kInverse && plan->attention_scaling == 0) {
       return InvalidArgument("OUT_OF_RANGE", "direction", "DIRECTION_INVERSE",
                              "the attention scaling is 0: such a rotation cannot be undone");
     }
@@ -88,7 +88,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
 TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
   TableRows rows(std::move(positions));
   rows.pairs_ = plan.inv_freq.size();
-  rows.plans_ = {std::move(plan)};
+  rows.plans_ = {std::make_shared<const RotaryPlan>(std::move(plan))};
   rows.plan_of_ = {0};
   rows.SetColumns();
   return rows;
@@ -96,7 +96,7 @@ TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
 
 void TableRows::SetColumns() {
   columns_of_.resize(positions_.axes());
-  const std::vector<int64_t>& axis = plans_[0].axis;
+  const std::vector<int64_t>& axis = plans_[0]->axis;
   for (size_t i = 0; i < axis.size(); ++i) columns_of_[axis[i]].push_back(i);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,14 +25,14 @@ class TableRows {
   // One entry for all sequences, or one a sequence; entries of equal length are the same plan.
   size_t entries() const { return plan_of_.size(); }
   const RotaryPlan& plan(int64_t sequence) const {
-    return plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
+    return *plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
   }
 
   // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
   // Whether q and k have rows of their own.
-  bool differ_by_operand() const { return plans_[0].xpos.has_value(); }
+  bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
 
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
   // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
@@ -45,8 +46,8 @@ class TableRows {
   std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
 
   TokenPositions positions_;
-  std::vector<RotaryPlan> plans_;  // distinct
-  std::vector<size_t> plan_of_;    // index into plans_, for all sequences or for each
+  std::vector<std::shared_ptr<const RotaryPlan>> plans_;  // distinct
+  std::vector<size_t> plan_of_;                           // index into plans_, for all sequences or for each
   Frequencies arithmetic_ = Frequencies::kExact;
   Direction direction_ = Direction::kForward;
   size_t pairs_ = 0;

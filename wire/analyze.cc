@@ -69,7 +69,8 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
   POSENC_ASSIGN_OR_RETURN(const int64_t seq_len, SeqLen(request, rotary));
   Subject subject;
   subject.axes = rotary.axes();
-  POSENC_ASSIGN_OR_RETURN(subject.plan, rotary.Plan(seq_len));
+  POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(seq_len));
+  subject.plan = *plan;
   POSENC_ASSIGN_OR_RETURN(const auto scaled, CompareWithUnscaled(rotary, subject.plan, reader.limits));
   WriteRotaryInfo(resolved, {&subject.plan}, request.hints().return_plan(), response->mutable_info());
   WritePairs(subject.plan, scaled, response);

@@ -37,17 +37,17 @@ absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, 
 
 absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
                            int64_t* values_left, v1::AnswerInfo* info) {
-  std::vector<RotaryPlan> plans;
+  std::vector<std::shared_ptr<const RotaryPlan>> plans;
   if (resolved.rotary) {
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
                             Lengths(request, *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
-      POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, resolved.rotary->Plan(length));
+      POSENC_ASSIGN_OR_RETURN(auto plan, resolved.rotary->Plan(length));
       plans.push_back(std::move(plan));
     }
   }
   std::vector<const RotaryPlan*> pointers;
-  for (const RotaryPlan& plan : plans) pointers.push_back(&plan);
+  for (const auto& plan : plans) pointers.push_back(plan.get());
   WriteRotaryInfo(resolved, pointers, true, info);
   return absl::OkStatus();
 }

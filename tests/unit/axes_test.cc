@@ -275,14 +275,14 @@ std::vector<double> AxialPlan(const std::vector<AxialAxis>& axes, Frequencies ar
   const auto rotary =
       Rotary::Create({.frequencies = AxialRope{axes}, .input_pairing = Pairing::kHalfSplit}, arithmetic, {});
   EXPECT_THAT(rotary, IsOk());
-  return rotary->Plan(0)->inv_freq;
+  return (*rotary->Plan(0))->inv_freq;
 }
 std::vector<double> DefaultPlan(int64_t width, double theta, Frequencies arithmetic) {
   const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default", .rope_theta = theta},
                                       .rotary_dim = width,
                                       .input_pairing = Pairing::kHalfSplit},
                                      arithmetic, {});
-  return rotary->Plan(0)->inv_freq;
+  return (*rotary->Plan(0))->inv_freq;
 }
 
 constexpr Frequencies kArithmetics[] = {Frequencies::kExact, Frequencies::kFloat64, Frequencies::kFloat32};

@@ -21,8 +21,8 @@ Block RunPlan(const RopeParameters& parameters, int64_t rotary_dim, Frequencies 
   const auto plan = rotary->Plan(seq_len);
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok()) return Block(0);
-  std::vector<double> numbers = plan->inv_freq;
-  numbers.push_back(plan->attention_scaling);
+  std::vector<double> numbers = (*plan)->inv_freq;
+  numbers.push_back((*plan)->attention_scaling);
   Block bytes(numbers.size() * sizeof(double));
   std::memcpy(bytes.data(), numbers.data(), bytes.size());
   return bytes;

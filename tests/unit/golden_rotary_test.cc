@@ -43,7 +43,7 @@ class GoldenRotary : public testing::TestWithParam<std::string> {
       ASSERT_THAT(rotary, IsOk());
       auto plan = rotary->Plan(record["seq_len"]);
       ASSERT_THAT(plan, IsOk());
-      body(record, *rotary, *plan);
+      body(record, *rotary, **plan);
     }
   }
 };

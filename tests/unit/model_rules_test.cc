@@ -71,7 +71,7 @@ TEST(ModelRules, BetasOfZeroMeanTheirDefaults) {
 TEST(ModelRules, AttentionFactorOfZeroIsVerbatim) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "rope_scaling": {"type": "yarn", "factor": 4,
       "original_max_position_embeddings": 4096, "attention_factor": 0.0}})");
-  EXPECT_EQ(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->Plan(1)->attention_scaling, 0);
+  EXPECT_EQ((*Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->Plan(1))->attention_scaling, 0);
 }
 
 TEST(ModelRules, TruncateOfALayerTypesBlockIsNotRead) {

@@ -50,9 +50,9 @@ void ExpectEqualInAllArithmetics(const RotarySettings& settings, int64_t seq_len
     const auto plan = rotary->Plan(seq_len);
     ASSERT_THAT(plan, IsOk());
     switch (arithmetic) {
-      case Frequencies::kExact: ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, *plan); break;
-      case Frequencies::kFloat64: ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, *plan); break;
-      case Frequencies::kFloat32: ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, *plan); break;
+      case Frequencies::kExact: ExpectEqualTo<300, 300, 53>(settings, WidthOf(settings), seq_len, **plan); break;
+      case Frequencies::kFloat64: ExpectEqualTo<53, 53, 53>(settings, WidthOf(settings), seq_len, **plan); break;
+      case Frequencies::kFloat32: ExpectEqualTo<24, 53, 24>(settings, WidthOf(settings), seq_len, **plan); break;
     }
   }
 }

@@ -20,7 +20,7 @@ RotaryPlan PlanOf(RopeParameters parameters, int64_t rotary_dim, int64_t seq_len
   const auto rotary = Rotary::Create(
       {.frequencies = std::move(parameters), .rotary_dim = rotary_dim, .input_pairing = Pairing::kHalfSplit},
       Frequencies::kExact, {});
-  return *rotary->Plan(seq_len);
+  return **rotary->Plan(seq_len);
 }
 
 ModelLayers LayerOf(const std::string& config) {
@@ -66,7 +66,7 @@ TEST(WorkedNumbers, DeepseekMagnitudes) {
 // gpt-oss turns off the rounding of yarn's ramp: up to 76 % of a frequency.
 TEST(WorkedNumbers, GptOssWithoutTruncation) {
   RotarySettings settings = *LayerOf("gpt-oss-20b.json").rotary;
-  const auto plan = [&settings] { return *Rotary::Create(settings, Frequencies::kExact, {})->Plan(1); };
+  const auto plan = [&settings] { return **Rotary::Create(settings, Frequencies::kExact, {})->Plan(1); };
   const RotaryPlan smooth = plan();
   std::get<RopeParameters>(settings.frequencies).truncate = true;
   const RotaryPlan truncated = plan();
@@ -81,14 +81,14 @@ TEST(WorkedNumbers, GptOssWithoutTruncation) {
 TEST(WorkedNumbers, LongropeSwitchesAboveTheOriginalLength) {
   const auto rotary = Rotary::Create(*LayerOf("phi-3-mini-128k-instruct.json").rotary, Frequencies::kExact, {});
   ASSERT_THAT(rotary, IsOk());
-  EXPECT_EQ(rotary->Plan(4096)->branch, "short");
-  EXPECT_EQ(rotary->Plan(4097)->branch, "long");
-  EXPECT_NEAR(rotary->Plan(1)->attention_scaling, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-15);
+  EXPECT_EQ((*rotary->Plan(4096))->branch, "short");
+  EXPECT_EQ((*rotary->Plan(4097))->branch, "long");
+  EXPECT_NEAR((*rotary->Plan(1))->attention_scaling, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-15);
 }
 
 // Llama 3.1: a wavelength below 8192/4 keeps its frequency, above 8192 it is divided by 8.
 TEST(WorkedNumbers, Llama3KeepsShortWavesAndDividesLongOnes) {
-  const RotaryPlan scaled = *Rotary::Create(*LayerOf("llama-3.1-8b.json").rotary, Frequencies::kExact, {})->Plan(1);
+  const RotaryPlan scaled = **Rotary::Create(*LayerOf("llama-3.1-8b.json").rotary, Frequencies::kExact, {})->Plan(1);
   const RotaryPlan plain = PlanOf({.rope_type = "default", .rope_theta = 5e5}, 128);
   size_t kept = 0, divided = 0;
   for (size_t i = 0; i < 64; ++i) {
@@ -170,7 +170,7 @@ TEST(WorkedNumbers, OlmosAttentionFactor) {
   ModelSource source{.config_json = golden::ReadText("configs/olmo-3.1-32b-instruct.json"), .layer = "full_attention"};
   const auto layers = SelectLayer(source, {});
   ASSERT_THAT(layers, IsOk());
-  EXPECT_NEAR(Rotary::Create(*layers->rotary, Frequencies::kExact, {})->Plan(1)->attention_scaling, 1.2079, 5e-5);
+  EXPECT_NEAR((*Rotary::Create(*layers->rotary, Frequencies::kExact, {})->Plan(1))->attention_scaling, 1.2079, 5e-5);
 }
 
 }  // namespace

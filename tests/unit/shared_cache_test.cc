@@ -1,0 +1,127 @@
+#include "posenc/shared_cache.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace posenc {
+namespace {
+
+using Cache = SharedCache<std::string>;
+
+size_t SizeOfText(const std::string& text) { return text.size(); }
+
+// A cache whose values say how often they were computed.
+class SharedCacheTest : public testing::Test {
+ protected:
+  std::string Get(const std::string& key, size_t size = 1000) {
+    return **cache_.Get(key, [&]() -> absl::StatusOr<std::string> {
+      ++computed_;
+      return key + std::string(size - key.size(), '.');
+    });
+  }
+
+  Cache cache_{10000, SizeOfText};
+  int computed_ = 0;
+};
+
+TEST_F(SharedCacheTest, ComputesOnce) {
+  EXPECT_EQ(Get("a"), Get("a"));
+  EXPECT_NE(Get("a"), Get("b"));
+  EXPECT_EQ(computed_, 2);
+  EXPECT_EQ(cache_.counters().hits, 2);
+  EXPECT_EQ(cache_.counters().misses, 2);
+}
+
+TEST_F(SharedCacheTest, DropsTheLeastRecentlyUsed) {
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "g"}) Get(key);
+  Get("a");
+  Get("h");  // eight of about 1260 bytes are too many: "b" goes
+  EXPECT_LE(cache_.counters().bytes, 10000);
+  EXPECT_EQ(computed_, 8);
+  Get("a");
+  EXPECT_EQ(computed_, 8);
+  Get("b");
+  EXPECT_EQ(computed_, 9);
+}
+
+TEST_F(SharedCacheTest, DoesNotKeepWhatIsLargerThanItself) {
+  Get("small");
+  EXPECT_EQ(Get("large", 20000).size(), 20000U);
+  EXPECT_LE(cache_.counters().bytes, 10000);
+  Get("large", 20000);
+  EXPECT_EQ(computed_, 3);
+}
+
+TEST_F(SharedCacheTest, KeepsNothingWithoutBytes) {
+  Get("a");
+  cache_.SetMaxBytes(0);
+  EXPECT_EQ(cache_.counters().bytes, 0);
+  Get("a");
+  Get("a");
+  EXPECT_EQ(computed_, 3);
+  EXPECT_EQ(cache_.counters().bytes, 0);
+}
+
+TEST_F(SharedCacheTest, DoesNotKeepErrors) {
+  int tries = 0;
+  const auto fail = [&]() -> absl::StatusOr<std::string> {
+    ++tries;
+    return absl::InvalidArgumentError("no");
+  };
+  EXPECT_EQ(cache_.Get("a", fail).status().message(), "no");
+  EXPECT_EQ(cache_.Get("a", fail).status().message(), "no");
+  EXPECT_EQ(tries, 2);
+  EXPECT_EQ(Get("a").front(), 'a');
+}
+
+TEST_F(SharedCacheTest, DoesNotKeepExceptions) {
+  const auto fail = []() -> absl::StatusOr<std::string> { throw std::runtime_error("no"); };
+  EXPECT_THROW((void)cache_.Get("a", fail), std::runtime_error);
+  EXPECT_EQ(Get("a").front(), 'a');
+}
+
+TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
+  Cache cache(1 << 20, SizeOfText);
+  std::atomic<int> computed = 0, wanted = 0;
+  constexpr int kThreads = 8;
+  std::vector<std::shared_ptr<const std::string>> results(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      ++wanted;
+      results[i] = *cache.Get("key", [&]() -> absl::StatusOr<std::string> {
+        while (wanted < kThreads) std::this_thread::yield();
+        ++computed;
+        return "value";
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(computed, 1);
+  EXPECT_EQ(cache.counters().hits, kThreads - 1);
+  for (const auto& result : results) EXPECT_EQ(result, results[0]);
+}
+
+// Many keys, few of which fit: entries come, wait and go at once.
+TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
+  Cache cache(5000, SizeOfText);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&cache, i] {
+      for (uint32_t n = 0; n < 2000; ++n) {
+        const std::string key = std::to_string((n * 7919 + i) % 16);
+        const auto value = cache.Get(key, [&]() -> absl::StatusOr<std::string> { return key + std::string(900, '.'); });
+        ASSERT_EQ((*value)->substr(0, key.size()), key);
+        ASSERT_LE(cache.counters().bytes, 5000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace posenc
