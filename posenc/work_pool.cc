@@ -23,10 +23,11 @@ WorkPool::~WorkPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkPool::Submit(std::function<void()> task) {
+void WorkPool::Submit(std::function<void()> task, Lane lane) {
   {
     std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    (lane == Lane::kSmall ? small_ : bulk_).push_back(std::move(task));
+    small_waiting_ = small_.size();
   }
   ready_.notify_one();
 }
@@ -36,12 +37,32 @@ void WorkPool::Work() {
     std::function<void()> task;
     {
       std::unique_lock lock(mutex_);
-      ready_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
+      auto& lane = small_.empty() ? bulk_ : small_;
+      if (lane.empty()) return;
+      task = std::move(lane.front());
+      lane.pop_front();
+      small_waiting_ = small_.size();
     }
     task();
+  }
+}
+
+void WorkPool::RunSmallTasks() {
+  // Not within one another: the stack would grow with the queue.
+  thread_local bool running = false;
+  while (small_waiting_ > 0 && !running) {
+    std::function<void()> task;
+    {
+      std::lock_guard lock(mutex_);
+      if (small_.empty()) return;
+      task = std::move(small_.front());
+      small_.pop_front();
+      small_waiting_ = small_.size();
+    }
+    running = true;
+    task();
+    running = false;
   }
 }
 
@@ -84,8 +105,9 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
 
-  auto take_slabs = [&cancelled, body, count, grain](Loop& state) {
+  auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
+      RunSmallTasks();
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
         body(slab * grain, std::min(count, (slab + 1) * grain));

@@ -1,6 +1,7 @@
 // The threads that compute. gRPC's own threads only hand work over.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -19,6 +20,9 @@ using Cancellation = std::function<absl::Status()>;
 
 inline absl::Status NeverCancelled() { return absl::OkStatus(); }
 
+// Small tasks go before bulk ones, and also run between a bulk task's slabs: they need not wait until it ends.
+enum class Lane { kSmall, kBulk };
+
 class WorkPool {
  public:
   // threads >= 1.
@@ -30,8 +34,8 @@ class WorkPool {
 
   size_t threads() const { return threads_.size(); }
 
-  // Runs the task on a thread of the pool, first come, first served.
-  void Submit(std::function<void()> task);
+  // Runs the task on a thread of the pool; of each lane first come, first served.
+  void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread
   // and on idle threads of the pool, and returns when all have ended. The caller always takes part, so that a call
@@ -41,10 +45,12 @@ class WorkPool {
 
  private:
   void Work();
+  void RunSmallTasks();
 
   std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<std::function<void()>> tasks_;
+  std::deque<std::function<void()>> small_, bulk_;
+  std::atomic<size_t> small_waiting_{0};  // to look without the mutex
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

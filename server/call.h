@@ -46,6 +46,8 @@ class Call {
   // and drain.
   absl::Status Admit();
 
+  size_t bytes_in() const { return bytes_in_; }
+
   // The time until the first work is the queue's; the rest of `compute` is the sum of the work's.
   void BeginWork();
   void EndWork();

@@ -92,6 +92,33 @@ TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
   });
 }
 
+// One thread, in a loop that does not end until the small tasks have run: they run between its slabs, in their order,
+// and before bulk tasks that came earlier.
+TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
+  std::vector<int> order;  // one thread alone writes it
+  {
+    WorkPool pool(1);
+    pool.Submit([&] {
+      const auto body = [&](size_t begin, size_t) {
+        order.push_back(static_cast<int>(begin));
+        if (begin != 1) return;
+        pool.Submit([&] { order.push_back(100); }, Lane::kBulk);
+        for (int n = 0; n < 3; ++n) {
+          pool.Submit(
+              [&, n] {
+                // Loops of small tasks do not run others in turn.
+                EXPECT_TRUE(
+                    pool.ParallelFor(2, 1, NeverCancelled, [&](size_t, size_t) { order.push_back(10 + n); }).ok());
+              },
+              Lane::kSmall);
+        }
+      };
+      EXPECT_TRUE(pool.ParallelFor(4, 1, NeverCancelled, body).ok());
+    });
+  }
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 10, 10, 11, 11, 12, 12, 2, 3, 100}));
+}
+
 TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
   WorkPool pool(3);
   OnThreads(3, [&](int thread) {
