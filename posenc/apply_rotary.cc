@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "posenc/caches.h"
 #include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
@@ -134,8 +135,17 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   const bool share = rows_.same_for_all();
   const int64_t items = share ? q_axes.length : tokens;
   const int64_t repeats = share ? q_axes.sequences : 1;
-  // A slab's table stays in the second-level cache.
-  const int64_t slab = std::clamp<int64_t>(8192 / static_cast<int64_t>(pairs), 1, 1024);
+  // Enough bytes to be worth a thread's while, and a table that stays in the second-level cache.
+  int64_t token_bytes = 0;
+  for (const RotaryOperand* operand : {&call_.q, call_.k ? &*call_.k : nullptr}) {
+    if (operand == nullptr || operand->tensor.empty()) continue;
+    const Axes axes = *ReadAxes("", operand->tensor, call_.layout);
+    token_bytes += axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(operand->tensor.dtype)) * repeats;
+  }
+  constexpr int64_t kSlabBytes = int64_t{256} << 10;
+  const int64_t most = std::clamp<int64_t>(8192 / static_cast<int64_t>(pairs), 1, 1024);
+  const int64_t slab = std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
+  const bool large = ExceedsCaches(2 * items * token_bytes);
 
   const auto rotate = [&](const RotaryOperand& operand, Operand which, Buffers buffers, int64_t token, int64_t count,
                           SlabTable& table) {
@@ -153,6 +163,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
         .input_pairing = input_pairing_,
         .output_pairing = output_pairing_,
         .rounding = call_.precision.rounding,
+        .large = large,
         .table_dtype = table.widened(),
         .cos = table.cos(),
         .sin = table.sin(),

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "posenc/bias_geometry.h"
 #include "posenc/bias_mask.h"
+#include "posenc/caches.h"
 #include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
@@ -69,10 +71,12 @@ absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const L
   POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", bias.shape_, limits));
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
   if (bias.shape_.empty()) return bias;
+  bias.large_ = ExceedsCaches(bytes);
 
   // Only now, with the sizes bounded by the answer's, are positions laid out.
   POSENC_RETURN_IF_ERROR(bias.LayPositions());
   if (IsOfWholeDistances(bias.call_.method)) POSENC_RETURN_IF_ERROR(bias.LayDistances(limits));
+  if (bias.alibi() != nullptr && !bias.IsCompact()) bias.LayAlibi();
   if (bias.window_ && !bias.IsIndex()) bias.values_ = WindowTable(arithmetic, bias.call_.method);
   return bias;
 }
@@ -202,6 +206,10 @@ absl::Status BiasGeneration::LayPositions() {
   mask_key_positions_ = KeyPositions(g);
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
+  for (int64_t b = 0; call_.mask && b < (mask_key_positions_.shared ? 1 : mask_key_positions_.rows); ++b) {
+    const double* row = mask_key_positions_.row(b);
+    mask_keys_ascend_ = mask_keys_ascend_ && std::is_sorted(row, row + mask_key_positions_.columns);
+  }
   // The mask's own copy is needed only where there is one.
   const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
   if (KeyOnly(alibi())) {
@@ -257,6 +265,46 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
   return absl::OkStatus();
 }
 
+void BiasGeneration::SetSlopes(int64_t b, int64_t head, DistanceBias* work) const {
+  const AlibiSettings& settings = *alibi();
+  work->bias_dtype = settings.bias_dtype.value_or(DType::kFP32);
+  work->past_slope = work->future_slope = static_cast<float>(slopes_.row(b)[head]);
+  switch (settings.form) {
+    case AlibiForm::kBloom:
+    case AlibiForm::kMpt: break;
+    case AlibiForm::kSymmetric: work->future_slope = -work->past_slope; break;
+    case AlibiForm::kCausal: work->future_slope = 0; break;
+    case AlibiForm::kAsymmetric: work->future_slope = -static_cast<float>(settings.future_slopes->row(b)[head]); break;
+  }
+}
+
+// Where ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value a distance.
+void BiasGeneration::LayAlibi() {
+  const bool one_row = KeyOnly(alibi());
+  const bool by_distance = consecutive_ && alibi()->bias_dtype.value_or(DType::kFP32) == DType::kFP32;
+  const bool shared = slopes_.shared && key_positions_.shared && query_positions_.shared &&
+                      (!alibi()->future_slopes || alibi()->future_slopes->shared);
+  constexpr int64_t kWorthwhile = 8;  // queries that share them
+  if (!shared || !(one_row || by_distance) || queries_ < kWorthwhile) return;
+  std::vector<double> keys = key_positions_.values;
+  if (!one_row) {
+    keys.resize(queries_ + keys_ - 1);
+    std::iota(keys.begin(), keys.end(), key_positions_.values.front());
+    first_distance_ = static_cast<int64_t>(key_positions_.values.front() - query_positions_.values.back());
+  }
+  row_shift_ = one_row ? 0 : -1;
+  const auto columns = static_cast<int64_t>(keys.size());
+  values_ = {std::vector<float>((head_start_ + heads_) * columns), head_start_ + heads_, columns, false};
+  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = keys.size()};
+  work.query_positions = one_row ? &query_positions_.values.front() : &query_positions_.values.back();
+  work.key_positions = keys.data();
+  for (int64_t head = head_start_; head < head_start_ + heads_; ++head) {
+    SetSlopes(0, head, &work);
+    work.out = reinterpret_cast<std::byte*>(values_.values.data() + head * columns);
+    posenc::Run(work, 0, 1);
+  }
+}
+
 // For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
 void BiasGeneration::IndexRow(int64_t b, size_t query, int32_t* row) const {
   if (window_) return WindowRow(window_->window, window_->cls, static_cast<int64_t>(query), row);
@@ -287,24 +335,18 @@ void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const s
       .keys = static_cast<size_t>(keys_),
       .scores = scores,
       .out = out,
+      .large = large_,
   };
   if (call_.mask) {
     SetMask(*call_.mask, b, &work);
+    work.mask_keys_ascend = mask_keys_ascend_;
     work.mask_query_positions = mask_query_positions_.row(b);
     work.mask_key_positions = mask_key_positions_.row(b);
   }
-  if (const AlibiSettings* alibi = this->alibi()) {
+  if (alibi() != nullptr && values_.values.empty()) {
     work.query_positions = query_positions_.row(b);
     work.key_positions = key_positions_.row(b);
-    work.bias_dtype = alibi->bias_dtype.value_or(DType::kFP32);
-    work.past_slope = work.future_slope = static_cast<float>(slopes_.row(b)[head]);
-    switch (alibi->form) {
-      case AlibiForm::kBloom:
-      case AlibiForm::kMpt: break;
-      case AlibiForm::kSymmetric: work.future_slope = -work.past_slope; break;
-      case AlibiForm::kCausal: work.future_slope = 0; break;
-      case AlibiForm::kAsymmetric: work.future_slope = -static_cast<float>(alibi->future_slopes->row(b)[head]); break;
-    }
+    SetSlopes(b, head, &work);
   }
   if (fire_ != nullptr) {
     std::vector<float> row(keys_);
@@ -320,9 +362,12 @@ void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const s
   if (values_.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
 
   const float* values = values_.row(head);
-  if (consecutive_ && !window_) {
-    work.bias = values + static_cast<int64_t>(key_positions_.row(b)[0] - query_positions_.row(b)[0]) - first_distance_;
-    work.bias_stride = -1;
+  if (row_shift_ == 0 || (consecutive_ && !window_)) {
+    work.bias = values;
+    if (row_shift_ != 0) {
+      work.bias += static_cast<int64_t>(key_positions_.row(b)[0] - query_positions_.row(b)[0]) - first_distance_;
+    }
+    work.bias_stride = row_shift_;
     return posenc::Run(work, begin, end);
   }
   std::vector<int32_t> index(keys_);

@@ -17,6 +17,8 @@
 
 namespace posenc {
 
+struct DistanceBias;  // posenc/kernels/distance_bias.h
+
 struct GenerateBias {
   BiasMethod method;
   BiasGeometry geometry;
@@ -51,6 +53,8 @@ class BiasGeneration {
   absl::Status LayShape();
   absl::Status LayPositions();
   absl::Status LayDistances(const Limits& limits);
+  void LayAlibi();
+  void SetSlopes(int64_t b, int64_t head, DistanceBias* work) const;
   void RunMatrix(int64_t matrix, size_t begin, size_t end, const std::byte* scores, std::byte* out) const;
   void RunIndex(int64_t b, size_t begin, size_t end, std::byte* out) const;
   void IndexRow(int64_t b, size_t query, int32_t* row) const;
@@ -69,10 +73,13 @@ class BiasGeneration {
   TensorShape shape_;
 
   Matrix<double> slopes_;         // ALiBi
-  BiasTable values_;              // else: [H, n] by distance from first_distance_ on, or by the table's row
+  BiasTable values_;              // [H, n]: by distance from first_distance_ on, by the table's row, or one row
+  ptrdiff_t row_shift_ = -1;      // from a query's slice of values_ to the next one's: 0 where all have one row
   int64_t first_distance_ = 0;    // of values_ and buckets_
   std::vector<int32_t> buckets_;  // T5 in the index forms
   std::shared_ptr<const FireRows> fire_;
+  bool mask_keys_ascend_ = true;
+  bool large_ = false;        // the result exceeds the caches
   bool consecutive_ = false;  // whether queries and keys stand one after another: no gathering
 };
 

@@ -118,20 +118,22 @@ HWY_INLINE hn::Vec<D32> WidenLow(Float16, D32 d, VU32 lanes) {
 }
 
 // BFloat16 values in the upper half of each lane, rounded; the lower half is junk where the input is no NaN.
-template <class D32>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(D32, hn::Vec<D32> v) {
+template <class Format, class D32>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(Format, D32, hn::Vec<D32> v) {
   const hn::RebindToUnsigned<D32> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  if constexpr (std::is_same_v<Format, BFloat16Arithmetic>) return rounded;
   const auto quiet_nan = hn::Or(bits, hn::Set(du, 0x00400000u));
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded);
 }
 
 // Each float as an element in the low 16 bits of its lane, rounded; the upper bits are zero.
-template <class D32>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(BFloat16, D32 d, hn::Vec<D32> v) {
-  return hn::ShiftRight<16>(RoundUpperHalf(d, v));
+template <class Format, class D32>
+requires kIsBFloat16<Format> HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(Format format, D32 d,
+                                                                                     hn::Vec<D32> v) {
+  return hn::ShiftRight<16>(RoundUpperHalf(format, d, v));
 }
 
 template <class D32>
@@ -194,8 +196,8 @@ HWY_INLINE hn::Vec<D> RoundLanes(Format format, D d, hn::Vec<D> v) {
     return hn::PromoteTo(d, NarrowToFloat(d, v));
   } else if constexpr (std::is_same_v<Format, Float32>) {
     return v;
-  } else if constexpr (std::is_same_v<Format, BFloat16> && !kDoubleLanes<D>) {
-    return hn::BitCast(d, hn::And(RoundUpperHalf(d, v), hn::Set(hn::RebindToUnsigned<D>(), 0xffff0000u)));
+  } else if constexpr (kIsBFloat16<Format> && !kDoubleLanes<D>) {
+    return hn::BitCast(d, hn::And(RoundUpperHalf(format, d, v), hn::Set(hn::RebindToUnsigned<D>(), 0xffff0000u)));
   } else {
     return RoundToGrid(format, d, v);
   }
@@ -245,6 +247,40 @@ HWY_INLINE void StoreLanes(Format format, hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
+// A whole register, past the caches if kStream: then it has to be aligned to its size.
+template <bool kStream, class D>
+HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
+  if constexpr (kStream) {
+    hn::Stream(v, d, reinterpret_cast<hn::TFromD<D>*>(to));
+  } else {
+    StoreBytes(v, d, to);
+  }
+}
+
+// Two whole registers of float lanes -> consecutive elements, rounded once.
+template <bool kStream, class Format, class D32>
+HWY_INLINE void StoreTwo(Format format, hn::Vec<D32> lower, hn::Vec<D32> upper, D32 d, std::byte* to) {
+  if constexpr (sizeof(typename Format::Bits) == sizeof(float)) {
+    StoreRegister<kStream>(lower, d, to);
+    StoreRegister<kStream>(upper, d, to + hn::Lanes(d) * sizeof(float));
+  } else {
+#if HWY_TARGET == HWY_SCALAR
+    StoreLanes(format, lower, d, to);
+    StoreLanes(format, upper, d, to + sizeof(typename Format::Bits));
+#else
+    const hn::Repartition<uint16_t, D32> d16;
+    if constexpr (kIsBFloat16<Format>) {
+      const auto low = hn::BitCast(d16, RoundUpperHalf(format, d, lower));
+      const auto high = hn::BitCast(d16, RoundUpperHalf(format, d, upper));
+      StoreRegister<kStream>(hn::ConcatOdd(d16, high, low), d16, to);
+    } else {
+      StoreRegister<kStream>(hn::Combine(d16, NarrowElements(format, d, upper), NarrowElements(format, d, lower)), d16,
+                             to);
+    }
+#endif
+  }
+}
+
 // Two vectors of one or two lanes: (a0 a1) (b0 b1) -> (a0 b0) (a1 b1), which is its own inverse.
 template <class D>
 HWY_INLINE void Zip([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D>& lower, hn::Vec<D>& upper) {
@@ -290,8 +326,9 @@ HWY_INLINE void LoadPairs(Format format, D d, const std::byte* from, hn::Vec<D>&
   }
 }
 
-template <class Format, class D>
+template <bool kStream = false, class Format, class D>
 HWY_INLINE void StorePairs(Format format, hn::Vec<D> even, hn::Vec<D> odd, D d, std::byte* to) {
+  static_assert(!kStream || (kIsBFloat16<Format> && !kDoubleLanes<D>), "only there a lane is a pair");
   if constexpr (kDoubleLanes<D>) {
     const hn::Rebind<float, D> d32;
     StorePairs(format, NarrowDoubles(format, d, even), NarrowDoubles(format, d, odd), d32, to);
@@ -300,6 +337,10 @@ HWY_INLINE void StorePairs(Format format, hn::Vec<D> even, hn::Vec<D> odd, D d, 
     const auto low = hn::PromoteTo(du, NarrowElements(format, d, even));
     const auto high = hn::PromoteTo(du, NarrowElements(format, d, odd));
     StoreBytes(hn::Or(low, hn::ShiftLeft<16>(high)), du, to);
+  } else if constexpr (kIsBFloat16<Format>) {
+    const hn::RebindToUnsigned<D> du;
+    const auto pairs = hn::OrAnd(NarrowLow(format, d, even), RoundUpperHalf(format, d, odd), hn::Set(du, 0xffff0000u));
+    StoreRegister<kStream>(pairs, du, to);
   } else if constexpr (sizeof(typename Format::Bits) == 2) {
     const auto high = hn::ShiftLeft<16>(NarrowLow(format, d, odd));
     StoreBytes(hn::Or(NarrowLow(format, d, even), high), hn::RebindToUnsigned<D>(), to);

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "posenc/dtype.h"
 
@@ -31,6 +32,11 @@ struct BFloat16 {
   using Bits = uint16_t;
   static constexpr int kMantissaBits = 7, kMinExponent = -126, kMaxExponent = 127;
 };
+// BFloat16 for float lanes whose NaNs, if any, have zeros in their lower halves, as those of products and sums of
+// widened elements have: rounding need not look for NaNs.
+struct BFloat16Arithmetic : BFloat16 {};
+template <class Format>
+inline constexpr bool kIsBFloat16 = std::is_base_of_v<BFloat16, Format>;
 
 // 2^exponent, for exponents of normal float64 numbers.
 constexpr double PowerOfTwo(int exponent) {

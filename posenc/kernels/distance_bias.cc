@@ -1,10 +1,12 @@
 #include "posenc/kernels/distance_bias.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/distance_bias.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "posenc/kernels/convert-inl.h"
@@ -20,7 +22,6 @@ enum class Source { kLinear, kRows, kNone };
 struct BiasRow {
   double query_position;
   const float* bias;
-  bool masked;
   double lowest_visible;  // bounds on the keys' mask positions
   double highest_visible;
   double document;
@@ -72,21 +73,26 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
   return hn::And(in_window, hn::RebindMask(d, hn::Ne(hn::PromoteTo(du, valid), hn::Zero(du))));
 }
 
-// Computes keys from `begin` on while they fill a vector of D64; returns the first key left.
+// The bias, or the score with it.
+template <Source kSource, class Format, class D>
+HWY_INLINE hn::Vec<D> AddScores(Format format, D d, Rounding rounding, const std::byte* scores, size_t key,
+                                hn::Vec<D> bias) {
+  if (scores == nullptr) return bias;
+  const auto score = LoadLanes(format, d, scores + key * sizeof(typename Format::Bits));
+  if (kSource == Source::kNone) return score;
+  return hn::Add(score, rounding == Rounding::kEachOperation ? RoundLanes(format, d, bias) : bias);
+}
+
+// Computes keys from `key` on while they fill a vector of D64; returns the first key left.
 template <Source kSource, class Format, class D64>
-HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, size_t begin, bool& any_visible) {
+HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, bool masked, size_t key, size_t end,
+                            bool& any_visible) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   const hn::Rebind<float, D64> d;
-  size_t key = begin;
-  for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
-    auto value = BiasLanes<kSource>(work, d64, row, key);
-    if (row.scores != nullptr) {
-      const auto scores = LoadLanes(format, d, row.scores + key * kElement);
-      if (work.rounding == Rounding::kEachOperation) value = RoundLanes(format, d, value);
-      value = kSource == Source::kNone ? scores : hn::Add(scores, value);
-    }
-    if (row.masked) {
+  for (; key + hn::Lanes(d) <= end; key += hn::Lanes(d)) {
+    auto value = AddScores<kSource>(format, d, work.rounding, row.scores, key, BiasLanes<kSource>(work, d64, row, key));
+    if (masked) {
       const auto visible = VisibleLanes(work, d64, row, key);
       any_visible |= !hn::AllFalse(d, visible);
       value = hn::IfThenElse(visible, value, hn::Set(d, work.fill));
@@ -96,13 +102,67 @@ HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& ro
   return key;
 }
 
-// Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
 template <Source kSource, class Format>
+void BiasKeys(const DistanceBias& work, const BiasRow& row, bool masked, size_t begin, size_t end, bool& any_visible) {
+  const size_t key = BiasWhole<kSource, Format>(work, hn::ScalableTag<double>(), row, masked, begin, end, any_visible);
+  BiasWhole<kSource, Format>(work, hn::CappedTag<double, 1>(), row, masked, key, end, any_visible);
+}
+
+// Visible keys alone. Where the bias is given or none, two whole registers at once.
+template <Source kSource, bool kStream, class Format>
+void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t end) {
+  const Format format;
+  size_t key = begin;
+  if constexpr (kSource != Source::kLinear) {
+    const hn::ScalableTag<float> d;
+    const size_t lanes = hn::Lanes(d);
+    const Rounding rounding = work.rounding;
+    for (; key + 2 * lanes <= end; key += 2 * lanes) {
+      auto a = hn::Zero(d), b = hn::Zero(d);
+      if constexpr (kSource == Source::kRows) {
+        a = hn::LoadU(d, row.bias + key);
+        b = hn::LoadU(d, row.bias + key + lanes);
+      }
+      a = AddScores<kSource>(format, d, rounding, row.scores, key, a);
+      b = AddScores<kSource>(format, d, rounding, row.scores, key + lanes, b);
+      StoreTwo<kStream>(format, a, b, d, row.out + key * sizeof(typename Format::Bits));
+    }
+  }
+  bool any_visible;
+  BiasKeys<kSource, Format>(work, row, false, key, end, any_visible);
+}
+
+template <class Format>
+void FillKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t end) {
+  using Bits = typename Format::Bits;
+  const hn::CappedTag<float, 1> one;
+  std::byte bytes[sizeof(Bits)];
+  StoreLanes(Format(), hn::Set(one, work.fill), one, bytes);
+  Bits bits;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  const hn::ScalableTag<Bits> d;
+  for (; begin + hn::Lanes(d) <= end; begin += hn::Lanes(d)) {
+    StoreBytes(hn::Set(d, bits), d, row.out + begin * sizeof(bits));
+  }
+  for (; begin < end; ++begin) std::memcpy(row.out + begin * sizeof(bits), &bits, sizeof(bits));
+}
+
+// The keys within the row's bounds, where positions ascend: [first, last).
+void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, size_t& last) {
+  const double *begin = work.mask_key_positions, *end = begin + work.keys;
+  first = std::lower_bound(begin, end, row.lowest_visible) - begin;
+  last = std::max<size_t>(std::upper_bound(begin, end, row.highest_visible) - begin, first);
+}
+
+// Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
+template <Source kSource, bool kStream, class Format>
 void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
+  const bool scattered = work.key_documents != nullptr || work.key_valid != nullptr;
+  // Masked key by key, or a run of visible keys between two runs of hidden ones.
+  const bool by_key = scattered || (bounded && !work.mask_keys_ascend);
   BiasRow row{};
-  row.masked = bounded || work.key_documents != nullptr || work.key_valid != nullptr;
   for (size_t query = begin; query < end; ++query) {
     if (kSource == Source::kLinear) row.query_position = work.query_positions[query];
     if (kSource == Source::kRows) row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
@@ -116,24 +176,41 @@ void BiasRows(const DistanceBias work, size_t begin, size_t end) {
     if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
     row.out = work.out + query * row_bytes;
     bool any_visible = false;
-    const size_t key = BiasWhole<kSource, Format>(work, hn::ScalableTag<double>(), row, 0, any_visible);
-    BiasWhole<kSource, Format>(work, hn::CappedTag<double, 1>(), row, key, any_visible);
-    if (row.masked && !any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
+    if (by_key) {
+      BiasKeys<kSource, Format>(work, row, true, 0, work.keys, any_visible);
+    } else {
+      size_t first = 0, last = work.keys;
+      if (bounded) FindVisible(work, row, first, last);
+      any_visible = first < last;
+      FillKeys<Format>(work, row, 0, first);
+      VisibleKeys<kSource, kStream, Format>(work, row, first, last);
+      FillKeys<Format>(work, row, last, work.keys);
+    }
+    if (!any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
   }
+}
+
+// Whether stores may bypass the caches: whole registers at their own alignment, and nothing else.
+bool CanStream(const DistanceBias& work) {
+  const size_t registers = 2 * hn::Lanes(hn::ScalableTag<float>()), alignment = registers / 2 * sizeof(float);
+  return work.large && work.scores != work.out && work.mask_key_positions == nullptr && work.keys % registers == 0 &&
+         reinterpret_cast<uintptr_t>(work.out) % alignment == 0;
 }
 
 template <class Format>
 void BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
-  if (work.key_positions != nullptr) return BiasRows<Source::kLinear, Format>(work, begin, end);
-  if (work.bias != nullptr) return BiasRows<Source::kRows, Format>(work, begin, end);
-  return BiasRows<Source::kNone, Format>(work, begin, end);
+  if (work.key_positions != nullptr) return BiasRows<Source::kLinear, false, Format>(work, begin, end);
+  if (work.bias == nullptr) return BiasRows<Source::kNone, false, Format>(work, begin, end);
+  if (!CanStream(work)) return BiasRows<Source::kRows, false, Format>(work, begin, end);
+  BiasRows<Source::kRows, true, Format>(work, begin, end);
+  hwy::FlushStream();
 }
 
 void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
   switch (work.dtype) {
     case DType::kFP32: return BiasFrom<Float32>(work, begin, end);
     case DType::kFP16: return BiasFrom<Float16>(work, begin, end);
-    case DType::kBF16: return BiasFrom<BFloat16>(work, begin, end);
+    case DType::kBF16: return BiasFrom<BFloat16Arithmetic>(work, begin, end);
     default: HWY_ABORT("DistanceBias: elements are neither FP32, FP16 nor BF16");
   }
 }

@@ -46,6 +46,7 @@ struct DistanceBias {
   // in float64. Both null: causal and windows unused.
   const double* mask_query_positions = nullptr;  // [Sq]
   const double* mask_key_positions = nullptr;    // [Sk]
+  bool mask_keys_ascend = false;                 // none is below the one before it: saves looking at each
   bool causal = false;                           // hides keys above both the query and prefix_end
   double prefix_end = -kUnlimited;               // of a prefix that every query sees
   double window_left = kUnlimited;               // hides keys below query - window_left; at least 0
@@ -58,6 +59,7 @@ struct DistanceBias {
 
   const std::byte* scores = nullptr;  // [Sq, Sk] contiguous or null; may equal out
   std::byte* out;                     // [Sq, Sk] contiguous
+  bool large = false;                 // out exceeds the caches: write past them where alignment allows
 };
 
 // Computes query rows [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab. Scores and out need

@@ -32,9 +32,12 @@ struct RotatePairs {
   Pairing output_pairing;
   Rounding rounding;
 
+  bool large = false;  // x and y exceed the caches: load ahead, and write past them where alignment allows
+
   DType table_dtype;  // of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
   const void* cos;    // [tokens, pairs], row-major
   const void* sin;    // [tokens, pairs]; negated by the caller for the reverse direction
+                      // A NaN in them has a payload of zeros, as arithmetic makes it.
 
   const std::byte* x;  // may be equal to y (in place), else must not overlap it
   std::byte* y;
@@ -43,6 +46,9 @@ struct RotatePairs {
   size_t token_stride;  // bytes from one token's first head row to the next token's
   size_t head_stride;   // bytes from one head row to the next of the same token
 };
+
+// Of the scratch in which Run holds a tile of the table: a third of the smallest first-level cache.
+inline constexpr size_t kSpreadFloats = 2560;
 
 // Rotates the head rows of tokens [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab.
 // No access outside the head rows, no alignment needed. The same bytes on every CPU target (NaN payloads excepted);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "posenc/kernels/convert.h"
 #include "posenc/status.h"
@@ -33,6 +35,17 @@ absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, Bytes& 
   return absl::OkStatus();
 }
 
+// Rotating wants NaNs as arithmetic makes them.
+template <class Float>
+void ClearNanPayloads(std::byte* floats, size_t count) {
+  for (size_t i = 0; i < count; ++i, floats += sizeof(Float)) {
+    Float value;
+    std::memcpy(&value, floats, sizeof(value));
+    if (std::isnan(value)) value = std::numeric_limits<Float>::quiet_NaN();
+    std::memcpy(floats, &value, sizeof(value));
+  }
+}
+
 }  // namespace
 
 absl::Status Complete(GivenTable& table) {
@@ -50,8 +63,11 @@ absl::Status Complete(GivenTable& table) {
 
 void CopyRow(const GivenTable& table, int64_t row, DType dtype, std::byte* cos, std::byte* sin) {
   const size_t begin = row * table.width * SizeOf(table.dtype);
-  Convert(table.dtype, dtype, table.cos->data() + begin, cos, table.width);
-  Convert(table.dtype, dtype, table.sin->data() + begin, sin, table.width);
+  for (const auto& [from, to] : {std::pair{table.cos->data() + begin, cos}, {table.sin->data() + begin, sin}}) {
+    Convert(table.dtype, dtype, from, to, table.width);
+    if (dtype == DType::kFP32) ClearNanPayloads<float>(to, table.width);
+    if (dtype == DType::kFP64) ClearNanPayloads<double>(to, table.width);
+  }
 }
 
 }  // namespace posenc

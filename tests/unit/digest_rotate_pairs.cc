@@ -34,6 +34,8 @@ Block RunRotate(const RotateCase& c) {
   Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos, x(head_rows * step, 1);
   FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
   FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
+  MakeNansEqual(c.table, cos.data(), kTokens * c.pairs);
+  MakeNansEqual(c.table, sin.data(), kTokens * c.pairs);
   std::memset(x.data(), 0x5a, x.size());
   for (size_t row = 0; row < head_rows; ++row) {
     FillWithElements(c.dtype, 3, row * head_dim, head_dim, x.data() + row * step);

@@ -30,7 +30,8 @@ DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
   work.dtype = OneOf(random, kDTypes);
   work.rounding = random() % 2 == 0 ? Rounding::kOnce : Rounding::kEachOperation;
   work.queries = 1 + random() % 6;
-  work.keys = 1 + random() % 80;
+  work.keys = random() % 4 == 0 ? 32 * (1 + random() % 6) : 1 + random() % 80;
+  work.large = random() % 2 == 0;
   const double scale = OneOf(random, {1.0, 0.25, 1000.0, 1e9});
   const double offset = static_cast<double>(random() % 100) - 20;
   const bool in_order = random() % 2 == 0;
@@ -68,6 +69,7 @@ DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
   if (random() % 4 != 0) {
     work.mask_query_positions = matrix.mask_query_positions.data();
     work.mask_key_positions = matrix.mask_key_positions.data();
+    work.mask_keys_ascend = in_order && random() % 2 == 0;
     work.causal = random() % 3 == 0;
     const double windows[] = {kUnlimited, kUnlimited, 0, 0.5, 1, 5, 30, 1e300};
     work.window_left = OneOf(random, windows);

@@ -20,7 +20,7 @@ struct Layout {
 };
 constexpr Layout kLayouts[] = {
     {1, 0, 0, 0, 0, false}, {3, 2, 5, 7, 1, false},  {2, 0, 3, 0, 2, true},
-    {3, 1, 0, 13, 3, true}, {4, 0, 0, 64, 0, false},
+    {3, 1, 0, 13, 3, true}, {4, 0, 0, 64, 0, false}, {5, 2, 1, 0, 1, true},
 };
 constexpr size_t kTokens = 3;
 
@@ -81,6 +81,9 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
   Block cos(kTokens * pairs * SizeOf(c.table)), sin(cos.size());
   FillWithElements(c.table, random, cos.data(), kTokens * pairs);
   FillWithElements(c.table, random, sin.data(), kTokens * pairs);
+  MakeNansEqual(c.table, cos.data(), kTokens * pairs);
+  MakeNansEqual(c.table, sin.data(), kTokens * pairs);
+  work.large = random() % 2 == 0;
   work.cos = cos.data();
   work.sin = sin.data();
   Block x(size, layout.misalignment);
