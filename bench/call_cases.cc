@@ -1,0 +1,59 @@
+// Whole calls in process, table included: what two threads make of one.
+#include "bench/case.h"
+#include "bench/memory.h"
+#include "posenc/apply_rotary.h"
+
+namespace posenc::bench {
+namespace {
+
+constexpr int64_t kHeads = 32, kHeadDim = 128;
+
+RotaryApplication Application(DType dtype, size_t bytes) {
+  const auto tokens = static_cast<int64_t>(bytes / (kHeads * kHeadDim * SizeOf(dtype)));
+  const Rotary rotary = *Rotary::Create(
+      {.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = kHeadDim, .input_pairing = Pairing::kHalfSplit},
+      Frequencies::kExact, {});
+  ApplyRotary call;
+  call.q.tensor = {dtype, {1, tokens, kHeads, kHeadDim}};
+  call.layout = Layout::kBSHD;
+  return *RotaryApplication::Create(rotary, std::move(call), {});
+}
+
+Contest Prepare(DType dtype, size_t bytes, Team& team) {
+  const auto application = std::make_shared<RotaryApplication>(Application(dtype, bytes));
+  const Memory data = Allocate(bytes);
+  const auto on = [application, data](size_t threads) -> Pass {
+    const auto pool = std::make_shared<WorkPool>(threads);
+    return [application, data, pool] {
+      (void)application->Run({data.get(), data.get()}, {}, *pool, NeverCancelled);
+    };
+  };
+  Contest contest;
+  contest.subject = on(team.threads());
+  contest.copy = contest.memory.emplace_back(on(1));
+  contest.against = "one thread";
+  return contest;
+}
+
+}  // namespace
+
+std::vector<Case> CallCases() {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::kFP32, DType::kBF16}) {
+    for (const size_t bytes : {size_t{1} << 20, size_t{4} << 20, size_t{16} << 20}) {
+      cases.push_back({.work = "call",
+                       .dtype = ShortName(dtype),
+                       .pairing = "half_split",
+                       .head_dim = kHeadDim,
+                       .heads = kHeads,
+                       .bytes = bytes,
+                       .variant = "in place",
+                       .goal = 1.8,
+                       .threads = {2},
+                       .prepare = [=](Team& team) { return Prepare(dtype, bytes, team); }});
+    }
+  }
+  return cases;
+}
+
+}  // namespace posenc::bench

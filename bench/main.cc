@@ -1,0 +1,87 @@
+// posenc-bench: measures posenc's loops beside the physical limits, one JSON object a line (bench/README.md).
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "bench/case.h"
+#include "posenc/kernels/target.h"
+
+namespace posenc::bench {
+namespace {
+
+nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effort) {
+  Team team(threads);
+  const Contest contest = c.prepare(team);
+  std::vector<Pass> passes = {contest.subject, contest.copy};
+  if (contest.small) passes.push_back(contest.small);
+  const size_t first_memory = passes.size();
+  passes.insert(passes.end(), contest.memory.begin(), contest.memory.end());
+  const auto seconds = Measure(passes, effort);
+
+  // The higher roof of the two kinds of memory access, then the lower of memory and arithmetic.
+  size_t memory = first_memory;
+  for (size_t i = first_memory + 1; i < passes.size(); ++i) {
+    if (Median(seconds[i]) < Median(seconds[memory])) memory = i;
+  }
+  const double of_memory = MedianRatio(seconds[memory], seconds[0]);
+  double of_arithmetic = 0;
+  if (contest.small) of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
+  const double subject = Median(seconds[0]);
+  return {{"case", c.Name(threads)},
+          {"work", c.work},
+          {"dtype", c.dtype},
+          {"pairing", c.pairing},
+          {"head_dim", c.head_dim},
+          {"heads", c.heads},
+          {"variant", c.variant},
+          {"bytes", c.bytes},
+          {"threads", threads},
+          {"target", CpuTarget()},
+          {"seconds", subject},
+          {"gb_s", static_cast<double>(c.bytes) / subject / 1e9},
+          {"copy_seconds", Median(seconds[1])},
+          {"of_memory", of_memory},
+          {"of_arithmetic", of_arithmetic},
+          {"ratio", std::max(of_memory, of_arithmetic)},
+          {"against", of_memory >= of_arithmetic ? contest.against : "arithmetic"},
+          {"goal", c.goal}};
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Measures posenc's loops beside the physical limits: one JSON object a line.");
+  bool quick = false, list = false;
+  std::string filter;
+  std::vector<size_t> threads = {1, 2};
+  app.add_flag("--quick", quick, "a few cases, a few rounds");
+  app.add_flag("--list", list, "the cases' names alone");
+  app.add_option("--filter", filter, "regular expression: the cases whose name has a match");
+  app.add_option("--threads", threads, "only cases on so many threads")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+  if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
+    fmt::print(stderr, "posenc-bench: {}\n", std::string(status.message()));
+    return 2;
+  }
+
+  const std::regex wanted(filter);
+  const Effort effort = quick ? Effort{5, 0.002} : Effort{11, 0.004};
+  for (const auto& cases : {RotateCases(), TableCases(), BiasCases(), CallCases()}) {
+    for (const Case& c : cases) {
+      for (const size_t n : c.threads) {
+        if (std::find(threads.begin(), threads.end(), n) == threads.end()) continue;
+        if ((quick && (!c.quick || n > 1)) || !std::regex_search(c.Name(n), wanted)) continue;
+        fmt::print("{}\n", list ? c.Name(n) : Compare(c, n, effort).dump());
+        std::fflush(stdout);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace posenc::bench
+
+int main(int argc, char** argv) { return posenc::bench::Main(argc, argv); }
