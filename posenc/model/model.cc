@@ -301,17 +301,6 @@ absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
   return part.type.learned ? Wanted::kLearned : Wanted::kRotaryOrBias;
 }
 
-absl::Status ReadWeighted(Wanted wanted, Part& part, ModelLayers* layers) {
-  if (wanted == Wanted::kTerms) {
-    POSENC_RETURN_IF_ERROR(CheckTerms(part));
-    POSENC_ASSIGN_OR_RETURN(layers->terms, TermsOf(part));
-  } else {
-    POSENC_ASSIGN_OR_RETURN(layers->table, LearnedOf(part));
-  }
-  layers->notes = std::move(part.notes);
-  return absl::OkStatus();
-}
-
 // Without any of these, a file of unknown type has no positional encoding that we know of.
 bool MentionsRope(const Part& part) {
   for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct"}) {
@@ -331,6 +320,14 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     return ReadDiffusers(source, ConfigObject("", file));
   }
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));
+  POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(source, part));
+  if (wanted == Wanted::kLearned) {  // of no layer
+    ModelLayers input;
+    input.precision = part.type.precision;
+    POSENC_ASSIGN_OR_RETURN(input.table, LearnedOf(part));
+    input.notes = std::move(part.notes);
+    return std::vector<ModelLayers>{std::move(input)};
+  }
   POSENC_ASSIGN_OR_RETURN(const auto counted,
                           part.config.Integer({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}));
   const int64_t layers = counted.value_or(0);
@@ -342,9 +339,10 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   ModelLayers common;
   common.precision = part.type.precision;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
-  POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(source, part));
-  if (wanted == Wanted::kTerms || wanted == Wanted::kLearned) {
-    POSENC_RETURN_IF_ERROR(ReadWeighted(wanted, part, &common));
+  if (wanted == Wanted::kTerms) {
+    POSENC_RETURN_IF_ERROR(CheckTerms(part));
+    POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
+    common.notes = std::move(part.notes);
     return std::vector<ModelLayers>{std::move(common)};
   }
   if (part.type.scheme == Scheme::kSwinV2) return SwinV2Of(part, common);

@@ -1,4 +1,5 @@
-// Model types of which a config.json selects nothing: what they have instead, as far as transformers 5.23's source says.
+// Model types of which a config.json selects nothing: what they have instead, as far as transformers 5.23's source
+// says.
 #include <algorithm>
 
 #include "posenc/model/model_types.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/model/part_window.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -27,15 +28,14 @@ absl::Status CheckCondition(const Part& part) {
   return absl::OkStatus();
 }
 
-// The patches of a square image.
 absl::StatusOr<int64_t> Patches(const Part& part, const LearnedTable& table) {
-  POSENC_ASSIGN_OR_RETURN(const auto image, part.config.Length("image_size"));
-  POSENC_ASSIGN_OR_RETURN(const auto patch, part.config.Length("patch_size"));
-  const int64_t side = image.value_or(table.image_size) / patch.value_or(table.patch_size);
+  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", table.image_size));
+  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", table.patch_size));
+  const int64_t rows = image.height / patch.height, columns = image.width / patch.width;
   constexpr int64_t kMost = 65536;
-  if (side <= kMost) return side * side;
-  return InvalidArgument("OUT_OF_RANGE", part.config.Path("image_size"), fmt::format("{} patches a side", side),
-                         fmt::format("must be at most {}", kMost));
+  if (rows <= kMost && columns <= kMost) return rows * columns;
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path("image_size"), fmt::format("{} x {} patches", rows, columns),
+                         fmt::format("must be at most {} a side", kMost));
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "posenc/status.h"
 
 namespace posenc {
-namespace {
 
-// A size that the file gives as one number or as [height, width]; the class's own is one for both.
 absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise) {
   const nlohmann::json* value = config.Find(field);
   Window size{otherwise, otherwise};
@@ -28,14 +27,14 @@ absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field
   return InvalidArgument("OUT_OF_RANGE", config.Path(field), value->dump(), "must be at least 1");
 }
 
-}  // namespace
-
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
   part.Say("TABLE_BY_LAYER", "window_size",
            "every layer has a table of its own; in a stage of fewer tokens than the window's, the window is the stage");
   return SwinSettings{window};
 }
+
+namespace {
 
 // One whole number a stage.
 absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::string_view field, size_t stages,
@@ -48,11 +47,14 @@ absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::st
   }
   constexpr double kMost = 100000;
   for (double number : numbers) {
-    if (number >= 0 && number <= kMost) continue;
-    return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number), "must be 0 .. 100000");
+    if (number >= 0 && number <= kMost && number == std::floor(number)) continue;
+    return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number),
+                           "must be a whole number, 0 .. 100000");
   }
   return std::vector<int64_t>(numbers.begin(), numbers.end());
 }
+
+}  // namespace
 
 absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelLayers& common) {
   const ConfigObject& config = part.config;

@@ -1,6 +1,7 @@
 // The window of a Swin's or BEiT's bias, whose table comes with the request.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -8,6 +9,9 @@
 #include "posenc/model/part.h"
 
 namespace posenc {
+
+// A size that the file gives as one number or as [height, width]; the class's own is one for both.
+absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise);
 
 // window_size, in every stage whose tokens are at least as many.
 absl::StatusOr<SwinSettings> SwinOf(Part& part);

@@ -77,7 +77,8 @@ READ = (
     "encoder_max_relative_position", "hidden_size", "layer_norm_eps", "left_max_position_embeddings",
     "max_position_embeddings", "max_relative_position", "max_relative_positions", "n_head", "norm_rel_ebd",
     "num_attention_heads", "pos_att_type", "position_buckets", "position_embedding_type", "position_embeddings_type",
-    "relative_attention", "right_max_position_embeddings", "share_att_key")
+    "relative_attention", "right_max_position_embeddings", "share_att_key",
+    "speech_encoder_attention_heads")
 
 
 def config_json(config):
@@ -88,13 +89,17 @@ def config_json(config):
 @contextlib.contextmanager
 def softmax_arguments():
     """The list of what torch's softmax is given meanwhile."""
-    seen, softmax = [], torch.nn.functional.softmax
+    seen = []
 
-    def note(scores, *arguments, **named):
-        seen.append(scores.detach().clone())
-        return softmax(scores, *arguments, **named)
+    def noting(softmax):
+        def note(scores, *arguments, **named):
+            seen.append(scores.detach().clone())
+            return softmax(scores, *arguments, **named)
+        return note
 
-    with unittest.mock.patch.object(torch.nn.functional, "softmax", note):
+    with contextlib.ExitStack() as patches:
+        for owner in (torch, torch.nn.functional):
+            patches.enter_context(unittest.mock.patch.object(owner, "softmax", noting(owner.softmax)))
         yield seen
 
 
