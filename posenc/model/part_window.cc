@@ -18,6 +18,11 @@ absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field
       return InvalidArgument("MISMATCH", config.Path(field), fmt::format("{} numbers", numbers->size()),
                              "must be one number, or height and width");
     }
+    constexpr double kMost = 1 << 30;
+    for (double number : *numbers) {
+      if (number >= 1 && number <= kMost && number == std::floor(number)) continue;
+      return InvalidArgument("OUT_OF_RANGE", config.Path(field), value->dump(), "must be whole numbers, 1 .. 2^30");
+    }
     size = {static_cast<int64_t>((*numbers)[0]), static_cast<int64_t>((*numbers)[1])};
   } else if (value != nullptr) {
     POSENC_ASSIGN_OR_RETURN(const auto number, config.Integer({field}));

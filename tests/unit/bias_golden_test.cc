@@ -108,6 +108,10 @@ TEST(GoldenBias, WindowsThatTheConfigDoesNotHave) {
   EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size"));
   model.set_config_json(R"({"model_type": "swin", "window_size": [7, 7, 7]})");
   EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "method.model.window_size"));
+  for (const char* window : {"[7.5, 7]", "[7, 1e300]", "[7, -7]"}) {
+    model.set_config_json(std::string(R"({"model_type": "swin", "window_size": )") + window + "}");
+    EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size")) << window;
+  }
 }
 
 TEST(GoldenBias, T5sConfigNeedsItsComponent) {
