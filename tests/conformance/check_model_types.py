@@ -4,8 +4,8 @@ For every model type of the release: does posenc know it? And for every one whos
 embedding: the class's default configuration is written as transformers writes it, in full and as the difference from the
 defaults; posenc and the release's own modules rotate the same queries, once in float32, once in bfloat16 with the
 model's own roundings; the results are compared. Composite types are compared part by part. Of types whose weights come
-with the request the rows of a learned table are compared, which must be of the model's size, and the scores of its attention
-with random weights. No weights of a real model are needed.
+with the request the rows of a learned table, which must be of the model's size, and the scores of its attention with random
+weights are compared. No weights of a real model are needed.
 
 Run by scripts/check-model-types, which see.
 """

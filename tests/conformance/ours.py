@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 def weight_flags(prefix, method, tensors):
-    """The flags of a method's weights, and of none of its settings; each tensor goes into `tensors` by its flag's name."""
+    """The flags of a method's weights, not of its settings; each tensor goes into `tensors` by its flag's name."""
     flags = []
     for name, value in method.items():
         flag = f"{prefix}-{name.replace('_', '-')}"
@@ -59,15 +59,16 @@ class Posenc:
         save_file(tensors, given)
         flags = [f"{given}:{flag}" if flag in tensors else flag for flag in flags]
         self._run("scores", *flags, "--q", f"{given}:q", "--k", f"{given}:k", "--layout", "bhsd", "--content", "true",
-                  "--dtype", "fp32", "--query-offset", record["past"], "-o", out, *self._model(json.dumps(record["config"]), {}))
+                  "--dtype", "fp32", "--query-offset", record["past"], "-o", out,
+                  *self._model(json.dumps(record["config"]), {}))
         return load_file(out)["scores"]
 
     def learned_rows(self, config, table, count):
         """The first tokens' rows of a table [N, D]."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
         save_file({"table": table.contiguous()}, given)
-        self._run("embedding", "--learned-table", f"{given}:table", "--offset", 0, "--count", count, "--dtype", "fp32", "-o",
-                  out, *self._model(config, {}))
+        self._run("embedding", "--learned-table", f"{given}:table", "--offset", 0, "--count", count, "--dtype", "fp32",
+                  "-o", out, *self._model(config, {}))
         return load_file(out)["embedding"]
 
     def _model(self, config, choice):

@@ -1,4 +1,4 @@
-"""Model types whose weights come with the request: what posenc makes of config.json and weights, against the release's modules."""
+"""Model types whose weights come with the request: posenc's answers to config.json and weights, and the release's modules'."""
 
 import contextlib
 import importlib
@@ -19,7 +19,8 @@ import original
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
 import transformers_relative_scores as recorders  # noqa: E402
-from relative_scores import config_json, heads_first, projection, random_weights, randomize, softmax_arguments  # noqa: E402
+from relative_scores import (  # noqa: E402
+    config_json, heads_first, projection, random_weights, randomize, softmax_arguments)
 
 
 @torch.no_grad()
@@ -53,7 +54,8 @@ def seamless_v2(tokens, left, right):
 SCORES = {
     "deberta": lambda: recorders.deberta(tokens=6, span=4),
     "deberta-v2": lambda: recorders.deberta_v2(tokens=12, buckets=6, largest=8, share=True),
-    "nemotron_asr_streaming_encoder": lambda: parakeet(6, modeling_nemotron_asr_streaming, "NemotronAsrStreamingEncoder"),
+    "nemotron_asr_streaming_encoder": lambda: parakeet(
+        6, modeling_nemotron_asr_streaming, "NemotronAsrStreamingEncoder"),
     "parakeet_encoder": lambda: parakeet(6, modeling_parakeet, "ParakeetEncoder"),
     "seamless_m4t": lambda: seamless(tokens=6),
     "seamless_m4t_v2": lambda: seamless_v2(tokens=7, left=4, right=1),
@@ -115,7 +117,7 @@ def small_model(config):
 
 @torch.no_grad()
 def rows_looked_up(model, table):
-    """Of the first tokens of a text, which torch looks up; of an image, which has the table as it is, the first rows."""
+    """Of the first tokens of a text, which torch looks up; of an image, which has the whole table, the first rows."""
     if table.ndim == 3 or "input_ids" not in inspect.signature(model.forward).parameters:
         return list(range(len(TOKENS)))
     seen, embedding = [], torch.nn.functional.embedding

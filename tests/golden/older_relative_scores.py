@@ -15,7 +15,8 @@ with contextlib.redirect_stdout(sys.stderr):  # this release greets
     from transformers.models.bert.modeling_bert import BertSelfAttention
     from transformers.models.deprecated.transfo_xl import configuration_transfo_xl, modeling_transfo_xl
 
-from relative_scores import config_json, heads_first, nested_lists, projection, random_weights, randomize, softmax_arguments
+from relative_scores import (
+    config_json, heads_first, nested_lists, projection, random_weights, randomize, softmax_arguments)
 
 BATCH, HEAD_DIM = 2, 8
 CAUSAL = {"causal": True, "fill_kind": "MASK_FILL_LOWEST_FINITE", "fully_masked_row": "FULLY_MASKED_ROW_FILL"}
@@ -40,7 +41,8 @@ def bert(kind, tokens, rows, heads=2):
     method = {"table": module.distance_embedding.weight, "order": "SHAW_ORDER_QUERY_MINUS_KEY", "clip": False,
               "key_term": kind == "relative_key_query"}
     return {"model": f"bert {kind}", "config": config_json(config), "method": {"shaw": method}, "past": 0,
-            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads), "scores": scores[0]}
+            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads),
+            "scores": scores[0]}
 
 
 @torch.no_grad()
@@ -57,23 +59,26 @@ def transformer_xl(tokens, past, heads=2, clamp=0):
     method = {"position": projection(module.r_net), "position_bias": module.r_r_bias, "content_bias": module.r_w_bias}
     if clamp:
         method["clamp_len"] = clamp
-    config = configuration_transfo_xl.TransfoXLConfig(d_model=width, n_head=heads, d_head=HEAD_DIM, clamp_len=clamp or -1)
-    return {"model": "transfo-xl", "config": config_json(config), "method": {"transformer_xl": method}, "mask": CAUSAL, "past": past,
-            "q": q[:, :, past:], "k": k, "scores": scores[0].permute(2, 3, 0, 1)}
+    config = configuration_transfo_xl.TransfoXLConfig(d_model=width, n_head=heads, d_head=HEAD_DIM,
+                                                      clamp_len=clamp or -1)
+    return {"model": "transfo-xl", "config": config_json(config), "method": {"transformer_xl": method}, "mask": CAUSAL,
+            "past": past, "q": q[:, :, past:], "k": k, "scores": scores[0].permute(2, 3, 0, 1)}
 
 
 @torch.no_grad()
 def nezha(tokens, farthest, heads=2):
     config = configuration_nezha.NezhaConfig(hidden_size=heads * HEAD_DIM, num_attention_heads=heads,
                                              max_position_embeddings=2 * tokens, max_relative_position=farthest)
-    module, hidden = randomize(modeling_nezha.NezhaSelfAttention(config)), random_weights(BATCH, tokens, heads * HEAD_DIM)
+    module = randomize(modeling_nezha.NezhaSelfAttention(config))
+    hidden = random_weights(BATCH, tokens, heads * HEAD_DIM)
     with softmax_arguments() as scores:
         module(hidden)
     rows = module.relative_positions_encoding.positions_encoding  # [query][key][channel], of all distances
     table = torch.stack([rows[max(-n, 0), max(n, 0)] for n in range(-farthest, farthest + 1)])
     method = {"table": table, "order": "SHAW_ORDER_KEY_MINUS_QUERY", "clip": True}
     return {"model": "nezha", "config": config_json(config), "method": {"shaw": method}, "past": 0,
-            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads), "scores": scores[0]}
+            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads),
+            "scores": scores[0]}
 
 
 if __name__ == "__main__":

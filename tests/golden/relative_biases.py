@@ -27,7 +27,8 @@ NOTE = (
     " beit: index, and the module's bias [heads][tokens][tokens] from its table [rows][heads]. beit on rectangular"
     " windows takes the table's height for its width and resizes it by bilinear interpolation. swin_v2: the coordinate"
     " table, [2Wh-1][2Ww-1][2], and 16 sigmoid of the network's output, gathered, [heads][tokens][tokens], float32;"
-    " pretrained_window 0 means none; swin_v2_stage: the same of a model's stages. Tables and weights are random, multiples of 2^-10."
+    " pretrained_window 0 means none; swin_v2_stage: the same of a model's stages."
+    " Tables and weights are random, multiples of 2^-10."
 )
 
 

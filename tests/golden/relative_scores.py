@@ -1,8 +1,8 @@
 """Attention scores before softmax, of modules whose positions meet q and k, with random weights that are recorded with them.
 
 Records are the same for every module: `config` is what its config.json says of positions; `method` is RelativeMethod in
-posenc's own terms, as JSON of its API with a tensor as nested lists (and so is `mask`); q [B][H][Sq][d], k [B][H][Sk][d];
-`past` keys before the first query; `scores` [B][H][Sq][Sk] with content.
+posenc's own terms, as JSON of its API with a tensor as nested lists (and so is `mask`); q [B][H][Sq][d], k
+[B][H][Sk][d]; `past` keys before the first query; `scores` [B][H][Sq][Sk] with content.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ import torch
 from golden_json import numbers, origin
 
 NOTE = (
-    "config is the model's config.json, with what a position encoding reads. method is RelativeMethod, and mask is Mask, as JSON of posenc's API, tensors as nested lists. scores are what the"
-    " module hands to softmax, content included, float32. Weights, tables and hidden states are random, short numbers;"
-    " q and k are what the module's own projections make of them. DeBERTa v2's layer_norm is the encoder's. XLNet's and"
-    " Transformer-XL's `past` keys are its memory. BERT's relative keys and Transformer-XL are no longer in transformers 5:"
-    " they are 4.57.6's."
+    "config is the model's config.json, with what a position encoding reads. method is RelativeMethod, and mask is Mask,"
+    " as JSON of posenc's API, tensors as nested lists. scores are what the module hands to softmax, content included,"
+    " float32. Weights, tables and hidden states are random, short numbers; q and k are what the module's own projections"
+    " make of them. DeBERTa v2's layer_norm is the encoder's. XLNet's and Transformer-XL's `past` keys are its memory."
+    " BERT's relative keys, Transformer-XL and NEZHA are no longer in transformers 5: they are 4.57.6's."
 )
 OLDER = "OLDER_TRANSFORMERS"  # the environment variable that says where transformers 4.57.6 is
 OUTPUT_BY_INPUT, INPUT_BY_OUTPUT = "WEIGHT_LAYOUT_OUTPUT_BY_INPUT", "WEIGHT_LAYOUT_INPUT_BY_OUTPUT"

@@ -33,7 +33,8 @@ def deberta(tokens, span, heads=2, kind=BOTH):
         method["key"] = projection(module.pos_proj)
     if "p2c" in kind:
         method["query"] = projection(module.pos_q_proj)
-    return {"model": "deberta", "config": config_json(config), "method": {"deberta": method}, "past": 0, "q": q, "k": k, "scores": scores[0]}
+    return {"model": "deberta", "config": config_json(config), "method": {"deberta": method}, "past": 0, "q": q, "k": k,
+            "scores": scores[0]}
 
 
 @torch.no_grad()
@@ -118,8 +119,8 @@ def wav2vec2_conformer(tokens, heads=2, model="wav2vec2-conformer", heads_field=
     method = {"position": projection(module.linear_pos), "position_bias": module.pos_bias_v,
               "content_bias": module.pos_bias_u, "encoding": "TRANSFORMER_XL_ENCODING_INTERLEAVED"}
     return {"model": model.replace("-", "_"), "config": config_json(config), "method": {"transformer_xl": method},
-            "past": 0, "q": heads_first(module.linear_q(hidden), heads), "k": heads_first(module.linear_k(hidden), heads),
-            "scores": scores[0]}
+            "past": 0, "q": heads_first(module.linear_q(hidden), heads),
+            "k": heads_first(module.linear_k(hidden), heads), "scores": scores[0]}
 
 
 @torch.no_grad()

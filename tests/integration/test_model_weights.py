@@ -1,4 +1,4 @@
-"""A model's config.json beside its weights, by a server and in the command's own process, against what the model computed."""
+"""A model's config.json beside its weights, by a server and in the command's own process, and what the model computed."""
 
 import json
 import pathlib
@@ -46,8 +46,8 @@ def test_scores(posenc, address, tmp_path, record):
     (method,) = record["method"]
     weights = weight_flags(f"--{method.replace('_', '-')}", record["method"][method], tmp_path)
     mask = ("--causal", "--fill", "lowest", "--fully-masked-row", "fill") if "mask" in record else ()
-    got = run_twice(posenc, address, tmp_path, record["config"], "scores", *weights, *mask, "--layout", "bhsd", "--content",
-                    "true", "--dtype", "fp32", "--query-offset", record["past"],
+    got = run_twice(posenc, address, tmp_path, record["config"], "scores", *weights, *mask, "--layout", "bhsd",
+                    "--content", "true", "--dtype", "fp32", "--query-offset", record["past"],
                     "--q", save(tmp_path / "q.npy", record["q"]), "--k", save(tmp_path / "k.npy", record["k"]))
     expected = numpy.array(record["scores"], "<f4")
     assert got.shape == expected.shape

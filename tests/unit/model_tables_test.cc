@@ -38,6 +38,8 @@ TEST(ModelTables, ByTheirClass) {
   ExpectTable(R"({"model_type": "opt", "max_position_embeddings": 2048, "hidden_size": 768})", 2, 2050, 768);
   ExpectTable(R"({"model_type": "bart", "max_position_embeddings": 1024, "d_model": 1024})", 2, 1026, 1024);
   ExpectTable(R"({"model_type": "vit", "image_size": 224, "patch_size": 16, "hidden_size": 768})", 0, 197, 768);
+  ExpectTable(R"({"model_type": "internvl_vision", "image_size": [448, 224], "patch_size": [14, 14]})", 0, 513, 1024);
+  ExpectTable(R"({"model_type": "lxmert", "num_hidden_layers": {"vision": 5}, "hidden_size": 768})", 0, 512, 768);
   ExpectTable(R"({"model_type": "deberta", "max_position_embeddings": 512, "hidden_size": 768})", 0, 512, 768);
 }
 
