@@ -24,6 +24,7 @@ absl::Status Complete(ShawSettings& s, const RelativeShape& shape, const Limits&
     return InvalidArgument("OUT_OF_RANGE", "before", fmt::format("{}", *s.before),
                            fmt::format("must be a row of the table, 0 .. {}", s.table.rows - 1));
   }
+  if (s.table.rows % 2 != 0 && s.before == (s.table.rows - 1) / 2) s.before.reset();  // one canonical form
   if (s.table.columns != shape.head_dim) {
     return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} channels", s.table.columns),
                            fmt::format("must be head_dim = {}", shape.head_dim));

@@ -112,11 +112,7 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
     return parts;
   };
   std::vector<const Component*> selected = with(wanted);
-  if (wanted == Wanted::kAny) {
-    for (Wanted what : {Wanted::kLearned, Wanted::kTerms, Wanted::kRotaryOrBias}) {
-      if (const auto parts = with(what); !parts.empty()) selected = parts;
-    }
-  }
+  if (const auto first = with(Wanted::kRotaryOrBias); wanted == Wanted::kAny && !first.empty()) selected = first;
   std::string names, all;
   for (const Component& part : search.all()) all += fmt::format("{}{}", all.empty() ? "" : "; ", Describe(part));
   for (const Component* part : selected) {

@@ -16,7 +16,7 @@ namespace posenc {
 
 // What a config.json is asked for. A file of several parts is asked for the part that has it.
 enum class Wanted {
-  kAny,  // the first of the others that a part has
+  kAny,  // a rotary embedding or a bias; where no part has one, a term, or else a learned table
   kRotaryOrBias,
   kTerms,
   kLearned,

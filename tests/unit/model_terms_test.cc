@@ -123,6 +123,8 @@ TEST(ModelTerms, ThePartThatHasThem) {
   const auto terms = Read(blip);
   ASSERT_THAT(terms, IsOk());
   EXPECT_EQ(terms->rows, 1023);
+  // For whatever the file has, the text's table counts as much.
+  EXPECT_THAT(SelectLayer({.config_json = blip, .wanted = Wanted::kAny}, {}), IsInvalid("MISSING", "component"));
 }
 
 struct Case {
