@@ -54,13 +54,13 @@ std::vector<ModelType> MakeWeightedTypes() {
   return {
       // Terms of the scores; DeBERTa's input may have positions of its own, too.
       {.name = "deberta", .scheme = kTerms, .terms = Terms::kDeberta, .learned = LearnedTable{512, 768}},
-      {.name = "deberta-v2", .scheme = kTerms, .terms = Terms::kDebertaV2, .learned = LearnedTable{512, 1536}},
+      {.name = "deberta-v2", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kDebertaV2, .learned = LearnedTable{512, 1536}},
       {.name = "nemotron_asr_streaming_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
       {.name = "nezha", .scheme = kTerms, .terms = Terms::kNezha},
       {.name = "parakeet_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
       {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative"},
       {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative_key"},
-      {.name = "sew-d", .scheme = kTerms, .terms = Terms::kDebertaV2},
+      {.name = "sew-d", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kDebertaV2},
       {.name = "speecht5", .scheme = kTerms, .terms = Terms::kSpeechT5},
       {.name = "transfo-xl", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kTransformerXl},
       {.name = "xlnet", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kXlnet},

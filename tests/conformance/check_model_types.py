@@ -4,8 +4,8 @@ For every model type of the release: does posenc know it? And for every one whos
 embedding: the class's default configuration is written as transformers writes it, in full and as the difference from the
 defaults; posenc and the release's own modules rotate the same queries, once in float32, once in bfloat16 with the
 model's own roundings; the results are compared. Composite types are compared part by part. Of types whose weights come
-with the request the rows of a learned table, which must be of the model's size, and the scores of its attention with random
-weights are compared. No weights of a real model are needed.
+with the request the rows of a learned table, which must be of the model's size, the scores of its attention with random
+weights, and Swin v2's windows are compared. No weights of a real model are needed.
 
 Run by scripts/check-model-types, which see.
 """
@@ -182,7 +182,10 @@ def compare(posenc, config, part):
 
 def compare_weighted(posenc, name, config):
     """Of a type whose weights come with the request, how posenc and the original differ; None of any other type."""
-    plan = posenc.explain(in_short(config))[0]["info"].get("plan", {})
+    layers = posenc.explain(in_short(config))
+    plan = layers[0]["info"].get("plan", {})
+    if "swin_v2" in plan.get("bias", {}):
+        return weighted.compare_windows(config, layers)
     if "relative" in plan:
         return weighted.compare_scores(posenc, name)
     # deberta's own default is not to have the term.

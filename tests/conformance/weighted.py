@@ -100,6 +100,19 @@ def compare_table(posenc, config, text):
     return "" if torch.equal(mine, table[rows]) else f"the model takes the rows {rows}"
 
 
+def compare_windows(config, layers):
+    """How Swin v2's windows, by layer, differ from those of its attention."""
+    attention = [module for module in small_model(config).modules() if hasattr(module, "pretrained_window_size")]
+    for layer in layers:
+        said = layer["info"]["plan"]["bias"]["swin_v2"]
+        for name, field in (("window_size", "window"), ("pretrained_window_size", "pretrained_window")):
+            mine = tuple(int(said.get(f"{field}_{side}", 0)) for side in ("height", "width"))
+            for n in layer["layer_index"]:
+                if mine != tuple(getattr(attention[n], name)):
+                    return f"layer {n}: {name} is {getattr(attention[n], name)}, not {mine}"
+    return "" if sum(len(layer["layer_index"]) for layer in layers) == len(attention) else "another number of layers"
+
+
 def small_model(config):
     for name in LAYERS:
         if isinstance(getattr(config, name, None), int):

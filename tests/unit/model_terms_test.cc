@@ -49,6 +49,11 @@ TEST(ModelTerms, DebertaByItsFields) {
   EXPECT_FALSE(first.position_buckets || first.layer_norm || first.query);
   EXPECT_TRUE(first.key);
 
+  const auto narrow = Read(File("deberta-v2", R"("relative_attention": true, "pos_att_type": "p2c",
+      "attention_head_size": 3)"));
+  ASSERT_THAT(narrow, IsOk());
+  EXPECT_EQ(narrow->head_dim, 3);
+
   const auto sew = Read(File("sew-d", ""));
   ASSERT_THAT(sew, IsOk());
   const auto& defaults = std::get<DebertaSettings>(sew->settings);
