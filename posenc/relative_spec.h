@@ -24,16 +24,20 @@ struct LayerNorm {
 enum class ShawOrder { kKeyMinusQuery, kQueryMinusKey };
 
 struct ShawSettings {
-  Matrix<float> table;  // [2k+1, d]
+  Matrix<float> table;  // [rows, d]
   ShawOrder order = ShawOrder::kKeyMinusQuery;
   std::optional<bool> clip;
   bool key_term = false;
+  std::optional<int64_t> before;
 };
+
+enum class TransformerXlEncoding { kHalves, kInterleaved };
 
 struct TransformerXlSettings {
   Projection position;
   std::optional<Matrix<float>> position_bias, content_bias;  // [H, d]
   std::optional<int64_t> clamp_len;
+  TransformerXlEncoding encoding = TransformerXlEncoding::kHalves;
 };
 
 enum class TupeCls { kTied, kUntied, kUntiedWithoutBias };

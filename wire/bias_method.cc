@@ -136,6 +136,7 @@ void Write(const SwinV2Settings& settings, v1::BiasMethod* message) {
     swin.set_pretrained_window_height(settings.pretrained_window->height);
     swin.set_pretrained_window_width(settings.pretrained_window->width);
   }
+  if (settings.hidden_weight.values.empty()) return;  // only a config.json has described it
   WriteMatrix(settings.hidden_weight, swin.mutable_hidden_weight());
   WriteVector(settings.hidden_bias, swin.mutable_hidden_bias());
   WriteMatrix(settings.output_weight, swin.mutable_output_weight());

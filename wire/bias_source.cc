@@ -1,13 +1,48 @@
 #include "wire/bias_source.h"
 
+#include <fmt/format.h>
+
 #include "posenc/fingerprint.h"
 #include "wire/bias_method.h"
 #include "wire/rotary_source.h"
+#include "wire/weighted_model.h"
 
 namespace posenc::wire {
 
+namespace {
+
+// Swin v2's network, whose windows its config.json says. Errors name the field from "swin_v2" on.
+absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasMethod& method,
+                                           const v1::Precision& precision) {
+  auto layers = SelectWeighted(reader, method.swin_v2().model(), Wanted::kRotaryOrBias);
+  if (!layers.ok()) return Within("swin_v2", layers.status());
+  if (!layers->bias || !std::holds_alternative<SwinV2Settings>(*layers->bias)) {
+    return InvalidArgument("CONFLICT", "swin_v2.model.config_json", "swin_v2", "this model has no such bias");
+  }
+  v1::BiasMethod said, filled = method;
+  BiasMethod of_model;
+  of_model.settings = *layers->bias;
+  WriteBiasMethod(of_model, &said);
+  POSENC_RETURN_IF_ERROR(Within("swin_v2", FillFrom(said.swin_v2(), filled.mutable_swin_v2())));
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
+  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadBiasMethod(reader, filled));
+  resolved.notes = std::move(layers->notes);
+  const int64_t heads = std::get<SwinV2Settings>(resolved.method.settings).output_weight.rows;
+  if (heads == layers->bias_heads) return resolved;
+  return InvalidArgument("MISMATCH", "swin_v2.output_weight.shape", fmt::format("{} heads", heads),
+                         fmt::format("config.json says {}", layers->bias_heads));
+}
+
+}  // namespace
+
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
                                          const v1::Precision& precision) {
+  if (method.swin_v2().has_model()) {
+    auto resolved = ResolveSwinV2(reader, method, precision);
+    if (!resolved.ok()) return Within("method", resolved.status());
+    return resolved;
+  }
   auto given = ReadBiasMethod(reader, method);
   if (!given.ok()) return Within("method", given.status());
   if (method.has_model()) {
@@ -17,6 +52,10 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     if (!layers->bias) {
       return InvalidArgument("UNSUPPORTED", "method.model.config_json", "",
                              "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
+    }
+    if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
+      return InvalidArgument("MISSING", "method.swin_v2.hidden_weight", "",
+                             "this model's bias is a network's: give its weights in swin_v2, with the model there");
     }
     POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
     resolved.method.table = std::move(given->table);

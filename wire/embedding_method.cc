@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "wire/weighted_model.h"
+
 namespace posenc::wire {
 namespace {
 
@@ -77,6 +79,33 @@ absl::StatusOr<EmbeddingMethod> ReadWithin(std::string_view field, const Reader&
   return settings;
 }
 
+absl::StatusOr<EmbeddingMethod> ReadMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request) {
+  switch (request.method_case()) {
+    case v1::GenerateEmbeddingRequest::METHOD_NOT_SET: break;
+    case v1::GenerateEmbeddingRequest::kSinusoidal: return ReadWithin("sinusoidal", reader, request.sinusoidal());
+    case v1::GenerateEmbeddingRequest::kLearned: return ReadWithin("learned", reader, request.learned());
+    case v1::GenerateEmbeddingRequest::kTimestep: return ReadWithin("timestep", reader, request.timestep());
+    case v1::GenerateEmbeddingRequest::kGrid: return ReadWithin("grid", reader, request.grid());
+    case v1::GenerateEmbeddingRequest::kFourier: return ReadWithin("fourier", reader, request.fourier());
+  }
+  return InvalidArgument("MISSING", "method", "", "give sinusoidal, learned, timestep, grid or fourier");
+}
+
+// A table whose offset and shape its model's config.json says. Errors name the field within the message.
+absl::StatusOr<ResolvedEmbedding> ReadOfModel(const Reader& reader, const v1::Learned& message) {
+  POSENC_ASSIGN_OR_RETURN(const ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kLearned));
+  v1::Learned said, filled = message;
+  said.set_offset(layers.table->offset);
+  POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
+  POSENC_ASSIGN_OR_RETURN(EmbeddingMethod method, Read(reader, filled));
+  const std::vector<int64_t>& shape = std::get<LearnedSettings>(method).table_shape.shape;
+  if (shape != std::vector{layers.table->rows, layers.table->width}) {
+    return InvalidArgument("MISMATCH", "table.shape", ToString(shape),
+                           "config.json says " + ToString({layers.table->rows, layers.table->width}));
+  }
+  return ResolvedEmbedding{std::move(method), layers.precision, layers.notes};
+}
+
 }  // namespace
 
 absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
@@ -100,16 +129,15 @@ absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1
   return settings;
 }
 
-absl::StatusOr<EmbeddingMethod> ReadEmbeddingMethod(const Reader& reader, const v1::GenerateEmbeddingRequest& request) {
-  switch (request.method_case()) {
-    case v1::GenerateEmbeddingRequest::METHOD_NOT_SET: break;
-    case v1::GenerateEmbeddingRequest::kSinusoidal: return ReadWithin("sinusoidal", reader, request.sinusoidal());
-    case v1::GenerateEmbeddingRequest::kLearned: return ReadWithin("learned", reader, request.learned());
-    case v1::GenerateEmbeddingRequest::kTimestep: return ReadWithin("timestep", reader, request.timestep());
-    case v1::GenerateEmbeddingRequest::kGrid: return ReadWithin("grid", reader, request.grid());
-    case v1::GenerateEmbeddingRequest::kFourier: return ReadWithin("fourier", reader, request.fourier());
+absl::StatusOr<ResolvedEmbedding> ReadEmbeddingMethod(const Reader& reader,
+                                                      const v1::GenerateEmbeddingRequest& request) {
+  if (request.learned().has_model()) {
+    auto resolved = ReadOfModel(reader, request.learned());
+    if (!resolved.ok()) return Within("learned", resolved.status());
+    return resolved;
   }
-  return InvalidArgument("MISSING", "method", "", "give sinusoidal, learned, timestep, grid or fourier");
+  POSENC_ASSIGN_OR_RETURN(EmbeddingMethod method, ReadMethod(reader, request));
+  return ResolvedEmbedding{std::move(method)};
 }
 
 }  // namespace posenc::wire

@@ -5,6 +5,7 @@
 #include "wire/bias_source.h"
 #include "wire/operations.h"
 #include "wire/read.h"
+#include "wire/relative_method.h"
 #include "wire/rotary_source.h"
 
 namespace posenc::wire {
@@ -53,7 +54,9 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
 }
 
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
-  POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
+  const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
+  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // as a config.json does
+  if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
   WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
   Matrix<double> slopes;
   if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
@@ -63,8 +66,22 @@ absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::Answer
   return absl::OkStatus();
 }
 
+// What only the file says: the weights are not here.
+void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
+  WriteCommonInfo(precision, layers.notes, info);
+  WriteRelativeMethod(layers.terms->settings, info->mutable_plan()->mutable_relative());
+  info->mutable_plan()->set_softmax_scale_factor(1);
+}
+
+void ExplainTable(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
+  WriteCommonInfo(precision, layers.notes, info);
+  info->mutable_plan()->mutable_learned()->set_offset(layers.table->offset);
+  info->mutable_plan()->set_softmax_scale_factor(1);
+}
+
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(const ModelSource source, ReadModelSource(request.model()));
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model()));
+  source.wanted = Wanted::kAny;
   std::vector<ModelLayers> all;
   if (std::holds_alternative<std::monostate>(source.layer)) {
     POSENC_ASSIGN_OR_RETURN(all, ReadModel(source, limits));
@@ -78,7 +95,10 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    if (layers.bias) {
+    if (layers.terms || layers.table) {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+      layers.terms ? ExplainTerms(layers, precision, info) : ExplainTable(layers, precision, info);
+    } else if (layers.bias) {
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
       POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
     } else {

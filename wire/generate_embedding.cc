@@ -13,7 +13,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
                             v1::GenerateEmbeddingResponse* response) {
   const Reader reader{payloads, limits};
   GenerateEmbedding call;
-  POSENC_ASSIGN_OR_RETURN(call.method, ReadEmbeddingMethod(reader, request));
+  POSENC_ASSIGN_OR_RETURN(ResolvedEmbedding resolved, ReadEmbeddingMethod(reader, request));
+  call.method = std::move(resolved.method);
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   if (request.has_count()) call.count = request.count();
   const v1::Tensor* add_to = request.has_add_to() ? &request.add_to() : nullptr;
@@ -26,14 +27,21 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   } else {
     POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   }
-  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), std::nullopt));
+  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), resolved.of_model));
   const Precision precision = call.precision;
+  v1::Plan plan;
+  if (const auto* learned = std::get_if<LearnedSettings>(&call.method)) {
+    plan.mutable_learned()->set_offset(learned->offset);
+    if (learned->scale) plan.mutable_learned()->set_scale(*learned->scale);
+    plan.set_softmax_scale_factor(1);
+  }
   auto created = EmbeddingGeneration::Create(std::move(call), limits);
   POSENC_RETURN_IF_ERROR(created.status());
   const auto generation = std::make_shared<const EmbeddingGeneration>(*std::move(created));
 
-  WriteCommonInfo(precision, {}, response->mutable_info());
+  WriteCommonInfo(precision, resolved.notes, response->mutable_info());
   response->mutable_info()->set_plan_fingerprint(generation->Fingerprint());
+  if (request.hints().return_plan() && plan.has_learned()) response->mutable_info()->mutable_plan()->Swap(&plan);
   WriteShape(generation->shape(), response->mutable_embedding());
   Job job;
   job.outputs = {

@@ -8,6 +8,7 @@
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/relative_method.h"
+#include "wire/relative_source.h"
 #include "wire/rotary_source.h"
 
 namespace posenc::wire {
@@ -38,9 +39,9 @@ std::vector<std::byte> Read(const Payloads& payloads, const v1::Tensor& tensor) 
   return bytes;
 }
 
-void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const Precision& precision, bool return_plan,
-               v1::AnswerInfo* info) {
-  WriteCommonInfo(precision, {}, info);
+void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const ResolvedTerms& resolved,
+               bool return_plan, v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
   Fingerprint fingerprint;
   fingerprint.Add(name).Add(canonical.SerializeAsString()).Add(info->precision().SerializeAsString());
   info->set_plan_fingerprint(fingerprint.Digest());
@@ -55,9 +56,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
                             v1::RelativeScoresResponse* response) {
   const Reader reader{payloads, limits};
   RelativeScoresCall call;
-  auto method = ReadRelativeMethod(reader, request.method());
-  if (!method.ok()) return Within("method", method.status());
-  call.method = *std::move(method);
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, ResolveTerms(reader, request.method(), request.precision()));
+  call.method = std::move(resolved.method);
+  call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
   POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
   if (request.has_mask()) {
@@ -68,7 +69,6 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   }
   call.content = request.content();
   if (request.has_scale()) call.scale = request.scale();
-  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), std::nullopt));
   if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required");
   POSENC_ASSIGN_OR_RETURN(call.q, reader.Shape("q", request.q()));
   if (request.has_k()) {
@@ -78,14 +78,14 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
     POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
   }
   POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
-  const Precision precision = call.precision;
+  if (resolved.model) POSENC_RETURN_IF_ERROR(CheckCall(*resolved.model, call));
   auto created = RelativeScores::Create(std::move(call), limits);
   if (!created.ok()) return created.status();
   const auto scores = std::make_shared<const RelativeScores>(*std::move(created));
 
   v1::RelativeMethod canonical;
   WriteRelativeMethod(scores->method(), &canonical);
-  WriteInfo("relative scores", canonical, precision, request.hints().return_plan(), response->mutable_info());
+  WriteInfo("relative scores", canonical, resolved, request.hints().return_plan(), response->mutable_info());
   response->set_scale(scores->scale());
   WriteShape(scores->shape(), response->mutable_scores());
   Job job;
@@ -106,26 +106,24 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   const Reader reader{payloads, limits};
   RelativeValuesCall call;
   if (!request.has_shaw()) return InvalidArgument("MISSING", "shaw", "", "is required");
-  auto shaw = ReadShaw(reader, request.shaw());
-  if (!shaw.ok()) return Within("shaw", shaw.status());
-  call.shaw = *std::move(shaw);
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, ResolveValues(reader, request.shaw(), request.precision()));
+  call.shaw = std::get<ShawSettings>(std::move(resolved.method));
+  call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
   POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
-  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), std::nullopt));
   if (!request.has_probabilities()) return InvalidArgument("MISSING", "probabilities", "", "is required");
   POSENC_ASSIGN_OR_RETURN(call.probabilities, reader.Shape("probabilities", request.probabilities()));
   if (request.has_add_to()) {
     POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
   }
   POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
-  const Precision precision = call.precision;
   auto created = RelativeValues::Create(std::move(call), limits);
   if (!created.ok()) return created.status();
   const auto values = std::make_shared<const RelativeValues>(*std::move(created));
 
   v1::RelativeMethod canonical;
   WriteRelativeMethod(values->shaw(), &canonical);
-  WriteInfo("relative values", canonical, precision, request.hints().return_plan(), response->mutable_info());
+  WriteInfo("relative values", canonical, resolved, request.hints().return_plan(), response->mutable_info());
   WriteShape(values->shape(), response->mutable_values());
   Job job;
   job.outputs = {{response->mutable_values(), static_cast<size_t>(*ByteSize("values", values->shape(), limits))}};

@@ -9,6 +9,11 @@ constexpr EnumPairs<v1::ShawOrder, ShawOrder> kShawOrders = {
     {v1::SHAW_ORDER_KEY_MINUS_QUERY, ShawOrder::kKeyMinusQuery},
     {v1::SHAW_ORDER_QUERY_MINUS_KEY, ShawOrder::kQueryMinusKey},
 };
+constexpr EnumPairs<v1::TransformerXlEncoding, TransformerXlEncoding> kTransformerXlEncodings = {
+    {v1::TRANSFORMER_XL_ENCODING_UNSPECIFIED, TransformerXlEncoding::kHalves},
+    {v1::TRANSFORMER_XL_ENCODING_HALVES, TransformerXlEncoding::kHalves},
+    {v1::TRANSFORMER_XL_ENCODING_INTERLEAVED, TransformerXlEncoding::kInterleaved},
+};
 constexpr EnumPairs<v1::TupeCls, TupeCls> kTupeCls = {
     {v1::TUPE_CLS_TIED, TupeCls::kTied},
     {v1::TUPE_CLS_UNTIED, TupeCls::kUntied},
@@ -66,6 +71,16 @@ absl::StatusOr<T> In(std::string_view field, absl::StatusOr<T> read) {
   return read;
 }
 
+absl::StatusOr<ShawSettings> Read(const Reader& reader, const v1::Shaw& message) {
+  ShawSettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.table, reader.Weight("table", message.table()));
+  POSENC_ASSIGN_OR_RETURN(settings.order, Choose("order", message.order(), kShawOrders));
+  if (message.has_clip()) settings.clip = message.clip();
+  settings.key_term = message.key_term();
+  if (message.has_before()) settings.before = message.before();
+  return settings;
+}
+
 absl::StatusOr<TransformerXlSettings> Read(const Reader& reader, const v1::TransformerXl& message) {
   TransformerXlSettings settings;
   POSENC_ASSIGN_OR_RETURN(settings.position, In("position", ReadProjection(reader, message.position())));
@@ -76,6 +91,7 @@ absl::StatusOr<TransformerXlSettings> Read(const Reader& reader, const v1::Trans
     POSENC_ASSIGN_OR_RETURN(settings.content_bias, reader.Weight("content_bias", message.content_bias()));
   }
   if (message.has_clamp_len()) settings.clamp_len = message.clamp_len();
+  POSENC_ASSIGN_OR_RETURN(settings.encoding, Choose("encoding", message.encoding(), kTransformerXlEncodings));
   return settings;
 }
 
@@ -144,6 +160,12 @@ absl::StatusOr<RelativeMethod> Method(std::string_view name, absl::StatusOr<Sett
   return RelativeMethod(*std::move(settings));
 }
 
+// Not those of a model that only its config.json has described.
+template <class Message>
+void WriteWeight(const Matrix<float>& weight, Message* message, v1::Tensor* (Message::*field)()) {
+  if (!weight.values.empty()) WriteMatrix(weight, (message->*field)());
+}
+
 void Write(const Projection& projection, v1::Projection* message) {
   if (projection.weight) {
     WriteMatrix(*projection.weight, message->mutable_weight());
@@ -153,17 +175,18 @@ void Write(const Projection& projection, v1::Projection* message) {
 }
 
 void Write(const LayerNorm& norm, v1::LayerNorm* message) {
-  WriteVector(norm.weight, message->mutable_weight());
-  WriteVector(norm.bias, message->mutable_bias());
+  if (!norm.weight.empty()) WriteVector(norm.weight, message->mutable_weight());
+  if (!norm.bias.empty()) WriteVector(norm.bias, message->mutable_bias());
   if (norm.epsilon) message->set_epsilon(*norm.epsilon);
 }
 
 void Write(const ShawSettings& settings, v1::RelativeMethod* method) {
   v1::Shaw& shaw = *method->mutable_shaw();
-  WriteMatrix(settings.table, shaw.mutable_table());
+  WriteWeight(settings.table, &shaw, &v1::Shaw::mutable_table);
   shaw.set_order(Name(settings.order, kShawOrders));
   if (settings.clip) shaw.set_clip(*settings.clip);
   shaw.set_key_term(settings.key_term);
+  if (settings.before) shaw.set_before(*settings.before);
 }
 
 void Write(const TransformerXlSettings& settings, v1::RelativeMethod* method) {
@@ -172,6 +195,9 @@ void Write(const TransformerXlSettings& settings, v1::RelativeMethod* method) {
   if (settings.position_bias) WriteMatrix(*settings.position_bias, message.mutable_position_bias());
   if (settings.content_bias) WriteMatrix(*settings.content_bias, message.mutable_content_bias());
   if (settings.clamp_len) message.set_clamp_len(*settings.clamp_len);
+  if (settings.encoding != TransformerXlEncoding::kHalves) {  // their fingerprints are older than the field
+    message.set_encoding(v1::TRANSFORMER_XL_ENCODING_INTERLEAVED);
+  }
 }
 
 void Write(const TupeSettings& settings, v1::RelativeMethod* method) {
@@ -190,7 +216,7 @@ void Write(const TupeSettings& settings, v1::RelativeMethod* method) {
 
 void Write(const DebertaSettings& settings, v1::RelativeMethod* method) {
   v1::Deberta& message = *method->mutable_deberta();
-  WriteMatrix(settings.relative_embeddings, message.mutable_relative_embeddings());
+  WriteWeight(settings.relative_embeddings, &message, &v1::Deberta::mutable_relative_embeddings);
   if (settings.layer_norm) Write(*settings.layer_norm, message.mutable_layer_norm());
   if (settings.key) Write(*settings.key, message.mutable_key());
   if (settings.query) Write(*settings.query, message.mutable_query());
@@ -215,20 +241,11 @@ void Write(const CopeSettings& settings, v1::RelativeMethod* method) {
 
 }  // namespace
 
-absl::StatusOr<ShawSettings> ReadShaw(const Reader& reader, const v1::Shaw& message) {
-  ShawSettings settings;
-  POSENC_ASSIGN_OR_RETURN(settings.table, reader.Weight("table", message.table()));
-  POSENC_ASSIGN_OR_RETURN(settings.order, Choose("order", message.order(), kShawOrders));
-  if (message.has_clip()) settings.clip = message.clip();
-  settings.key_term = message.key_term();
-  return settings;
-}
-
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message) {
   switch (message.method_case()) {
     case v1::RelativeMethod::METHOD_NOT_SET:
       return InvalidArgument("MISSING", "", "", "give shaw, transformer_xl, tupe, deberta, wpr or cope");
-    case v1::RelativeMethod::kShaw: return Method("shaw", ReadShaw(reader, message.shaw()));
+    case v1::RelativeMethod::kShaw: return Method("shaw", Read(reader, message.shaw()));
     case v1::RelativeMethod::kTransformerXl: return Method("transformer_xl", Read(reader, message.transformer_xl()));
     case v1::RelativeMethod::kTupe: return Method("tupe", Read(reader, message.tupe()));
     case v1::RelativeMethod::kDeberta: return Method("deberta", Read(reader, message.deberta()));

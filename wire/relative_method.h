@@ -10,7 +10,6 @@ namespace posenc::wire {
 
 // Errors name the field within the message.
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message);
-absl::StatusOr<ShawSettings> ReadShaw(const Reader& reader, const v1::Shaw& message);
 
 // Canonical settings: sent back, they give the same bytes.
 void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* message);

@@ -101,8 +101,14 @@ void BiasFlags::Add(CLI::App& app) {
 
 absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   const std::string first = method_.First();
-  if (model_.given() && !first.empty()) return UsageError(first + ": not together with --model, which says it");
+  if (model_.given() && !first.empty() && !method_.TakesModel()) {
+    return UsageError(first + ": not together with --model, which says it");
+  }
   POSENC_ASSIGN_OR_RETURN(v1::BiasMethod method, method_.Get());
+  if (method.has_swin_v2()) {
+    POSENC_RETURN_IF_ERROR(model_.PutBeside(method.mutable_swin_v2()));
+    return method;
+  }
   if (model_.given()) {
     POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), model_.Get());
     return method;

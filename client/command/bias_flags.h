@@ -21,6 +21,8 @@ class BiasMethodFlags {
   std::string First() const;
   // Without a method where only a table was given.
   absl::StatusOr<v1::BiasMethod> Get() const;
+  // Whether the method takes a config.json beside its weights.
+  bool TakesModel() const { return others_.has_swin_v2(); }
 
  private:
   v1::Alibi alibi_;
@@ -29,7 +31,7 @@ class BiasMethodFlags {
   v1::BiasMethod table_;
 };
 
-// A bias: by --model, or by a method and its settings; either with a table.
+// A bias: by --model, or by a method and its settings; either with a table. Swin v2 by both.
 class BiasFlags {
  public:
   void Add(CLI::App& app);

@@ -16,6 +16,7 @@ struct Flags {
   PrecisionFlags precision;
   v1::GenerateEmbeddingRequest request;
   EmbeddingMethodFlags method;
+  ModelFlags model;
   v1::Positions positions;
   std::string add_to, out;
 };
@@ -24,6 +25,8 @@ absl::Status Run(const Flags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateEmbeddingRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(
+      request.has_learned() ? request.mutable_learned() : static_cast<google::protobuf::Message*>(nullptr)));
   if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (!flags.add_to.empty()) {
@@ -49,6 +52,7 @@ Subcommand AddEmbedding(CLI::App& parent) {
                 {{"count", "Rows, with --offset"},
                  {"dtype", "The elements' type; with --add-to it says it", nullptr, "fp32|fp16|bf16|fp64"}});
   flags->method.Add(*app);
+  flags->model.Add(*app);
   AddFieldFlags(*app, "Positions", &flags->positions,
                 {{"offset", "Tokens stand at N, N+1, ..."},
                  {"ids", "One position a token", "--positions"},

@@ -189,6 +189,7 @@ void AddPrefixedFlags(CLI::App& app, const std::string& group, const std::string
     for (int i = 0; i < type.field_count(); ++i) {
       const FieldDescriptor& field = *type.field(i);
       const std::string flag = prefix + FlagName(field.name()).substr(1);
+      if (field.message_type() == v1::ModelConfig::descriptor()) continue;  // --model and its kin: ModelFlags
       if (within != IsOfFlags(field) || app.get_option_no_throw(flag) != nullptr) continue;
       if (within) {
         AddPrefixedFlags(app, group, flag, place.Within(field), *field.message_type());

@@ -37,7 +37,7 @@ void AddOtherFieldFlags(CLI::App& app, const std::string& group, google::protobu
 
 // All of the message's fields, without help, under a prefix: "--t5" makes "--t5-num-buckets". Those of a message within
 // it likewise, "--deberta-key-weight"; it is there once one of them is given. Where names meet, the outer field's
-// counts.
+// counts. A config.json within it has no flags of its own: ModelFlags has them.
 void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix,
                            google::protobuf::Message* message);
 

@@ -19,6 +19,7 @@ constexpr char kFloats[] = "fp32|fp16|bf16";
 
 struct ScoresFlags {
   v1::RelativeMethod method;
+  ModelFlags model;
   PrecisionFlags precision;
   v1::BiasGeometry geometry;
   v1::Mask mask;
@@ -28,6 +29,7 @@ struct ScoresFlags {
 
 struct ValuesFlags {
   v1::Shaw shaw;
+  ModelFlags model;
   PrecisionFlags precision;
   v1::BiasGeometry geometry;
   v1::RelativeValuesRequest request;
@@ -54,13 +56,20 @@ absl::Status Finish(const Session& session, const std::string& out, const Respon
   return Deliver(session, response, response.info(), files);
 }
 
+// The message of the one method that is there.
+google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
+  const auto* field = method->GetDescriptor()->FindFieldByNumber(method->method_case());
+  return method->GetReflection()->MutableMessage(method, field);
+}
+
 absl::Status RunScores(const ScoresFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   if (!IsSet(flags.method)) {
-    return UsageError("give a method's flags, as --shaw-table, --shaw-order and --shaw-clip");
+    return UsageError("give a method's flags, as --shaw-table, --shaw-order and --shaw-clip; with --model its weights");
   }
   v1::RelativeScoresRequest request = flags.request;
   *request.mutable_method() = flags.method;
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(MethodOf(request.mutable_method())));
   if (IsSet(flags.mask)) *request.mutable_mask() = flags.mask;
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   POSENC_ASSIGN_OR_RETURN(*request.mutable_q(), ReadTensor(flags.q));
@@ -75,6 +84,7 @@ absl::Status RunValues(const ValuesFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::RelativeValuesRequest request = flags.request;
   if (IsSet(flags.shaw)) *request.mutable_shaw() = flags.shaw;
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.has_shaw() ? request.mutable_shaw() : nullptr));
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   POSENC_ASSIGN_OR_RETURN(*request.mutable_probabilities(), ReadTensor(flags.probabilities));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeValuesResponse response, session.backend().RelativeValues(request));
@@ -102,6 +112,7 @@ Subcommand AddScores(CLI::App& parent) {
                  {"content", "Whether the answer has q . k, too"},
                  {"scale", "Of all products; default the method's own"},
                  {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+  flags->model.Add(*app);
   AddRelativeMethodFlags(*app, &flags->method);
   AddGeometryFlags(*app, &flags->geometry);
   AddHeadFlags(*app, &flags->geometry);
@@ -121,6 +132,7 @@ Subcommand AddValues(CLI::App& parent) {
   AddFieldFlags(*app, kTensors, &flags->request,
                 {{"layout", "The answer's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
                  {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+  flags->model.Add(*app);
   AddShawValueFlags(*app, &flags->shaw);
   AddGeometryFlags(*app, &flags->geometry);
   flags->precision.Add(*app);

@@ -13,11 +13,13 @@ constexpr struct {
     {"--shaw-order", "Whether row k + (j - i), as in the paper, or k + (i - j), as in transformers"},
     {"--shaw-clip", "true: farther distances take the last row; false: they are an error"},
     {"--shaw-key-term", "Adds k times the row, as BERT's relative_key_query"},
+    {"--shaw-before", "Which row is distance 0; default the middle one"},
     {"--transformer-xl-position-weight", "W_kR, [H*d, d_model] or turned"},
     {"--transformer-xl-position-layout", "Which of the weight's axes is which"},
     {"--transformer-xl-position-bias", "v (r_r_bias), [H, d]; default 0"},
     {"--transformer-xl-content-bias", "u (r_w_bias), [H, d]; default 0; only with --content true"},
     {"--transformer-xl-clamp-len", "Farther distances count as N; default all as they are"},
+    {"--transformer-xl-encoding", "Sines then cosines (the default), or by turns, as conformers have it"},
     {"--tupe-position-embeddings", "Before layer norm, [positions, width]"},
     {"--tupe-layer-norm-weight", "[width]"},
     {"--tupe-layer-norm-bias", "[width]"},
@@ -78,6 +80,7 @@ void AddRelativeMethodFlags(CLI::App& app, v1::RelativeMethod* method) {
 void AddShawValueFlags(CLI::App& app, v1::Shaw* shaw) {
   AddFieldFlags(app, "shaw", shaw,
                 {{"table", "a^V, [2k+1, d], for all heads", "--shaw-table"},
+                 {"before", "Which row is distance 0; default the middle one", "--shaw-before"},
                  {"order", "Whether row k + (j - i), as in the paper, or k + (i - j)", "--shaw-order"},
                  {"clip", "true: farther distances take the last row; false: they are an error", "--shaw-clip"}});
 }

@@ -90,10 +90,20 @@ void AppendFields(const Message& message, Rows* rows) {
       const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
       rows->emplace_back(field->name(),
                          TensorReport({"", tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}}));
+    } else if (const Message& inner = message.GetReflection()->GetMessage(message, field); inner.ByteSizeLong() > 0) {
+      AppendFields(inner, rows);
     } else {
-      AppendFields(message.GetReflection()->GetMessage(message, field), rows);
+      rows->emplace_back(field->name(), "there, with weights of the request");
     }
   }
+}
+
+// The one that a `oneof method` has, and its settings.
+void AppendMethod(const Message& message, Rows* rows) {
+  const auto* oneof = message.GetDescriptor()->FindOneofByName("method");
+  const FieldDescriptor* method = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+  rows->emplace_back("method", method->name());
+  AppendFields(message.GetReflection()->GetMessage(message, method), rows);
 }
 
 std::string PairingText(const v1::AnswerInfo& info) {
@@ -192,9 +202,15 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   Rows rows;
   if (plan.has_rotary()) AppendFields(plan.rotary(), &rows);
   if (plan.has_bias()) {
-    const auto* method = v1::BiasMethod::descriptor()->FindFieldByNumber(plan.bias().method_case());
-    rows.emplace_back("method", method->name());
-    AppendFields(plan.bias(), &rows);
+    AppendMethod(plan.bias(), &rows);
+    v1::BiasMethod table = plan.bias();
+    table.clear_method();
+    AppendFields(table, &rows);
+  }
+  if (plan.has_relative()) AppendMethod(plan.relative(), &rows);
+  if (plan.has_learned()) {
+    rows.emplace_back("method", "learned");
+    rows.emplace_back("offset", Decimal(plan.learned().offset()));
   }
   // The answer's own rotary_dim and pairing are among the settings.
   Rows info;

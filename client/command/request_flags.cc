@@ -36,6 +36,17 @@ absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
   return config;
 }
 
+absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
+  if (!given()) return CheckUnused();
+  if (weights == nullptr) return UsageError("--model: beside it give the model's weights, in the flags of its method");
+  const auto* field = weights->GetDescriptor()->FindFieldByName("model");
+  if (field == nullptr)
+    return UsageError("--model: no config.json says anything of " + weights->GetDescriptor()->name());
+  auto& model = static_cast<v1::ModelConfig&>(*weights->GetReflection()->MutableMessage(weights, field));
+  POSENC_ASSIGN_OR_RETURN(model, Get());
+  return absl::OkStatus();
+}
+
 void RotaryFlags::Add(CLI::App& app) {
   model_.Add(app);
   AddFieldFlags(app, "Pairing", &pairings_,

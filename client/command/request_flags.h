@@ -26,6 +26,9 @@ class ModelFlags {
   absl::Status CheckUnused() const;
   // Reads the file.
   absl::StatusOr<v1::ModelConfig> Get() const;
+  // Reads the file, if one is given, into the field `model` of the message in which a method has its weights; null:
+  // none has been given.
+  absl::Status PutBeside(google::protobuf::Message* weights) const;
 
  private:
   std::string path_;

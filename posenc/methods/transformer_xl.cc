@@ -67,9 +67,10 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
   const int64_t d_model = s.position.weight->columns;
   const auto rows = static_cast<int64_t>(encodings.count());
   const Limits checked{.max_rotary_dim = d_model};
-  POSENC_ASSIGN_OR_RETURN(
-      const std::unique_ptr<const Encoding> sinusoidal,
-      Encode(SinusoidalSettings{.convention = SinusoidalConvention::kHalves, .dim = d_model}, arithmetic, checked));
+  const auto convention = s.encoding == TransformerXlEncoding::kInterleaved ? SinusoidalConvention::kInterleaved
+                                                                            : SinusoidalConvention::kHalves;
+  POSENC_ASSIGN_OR_RETURN(const std::unique_ptr<const Encoding> sinusoidal,
+                          Encode(SinusoidalSettings{.convention = convention, .dim = d_model}, arithmetic, checked));
   std::vector<double> at(rows);
   for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
   Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};

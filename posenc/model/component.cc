@@ -77,6 +77,17 @@ class Search {
   std::vector<Component> all_;
 };
 
+// Null: of unknown type.
+bool MayHave(const ModelType* type, Wanted wanted) {
+  switch (wanted) {
+    case Wanted::kRotaryOrBias: return type == nullptr || IsSelected(type->scheme);
+    case Wanted::kTerms: return type != nullptr && type->terms != Terms::kNone;
+    case Wanted::kLearned: return type != nullptr && type->learned.has_value();
+    case Wanted::kAny: break;
+  }
+  return MayHave(type, Wanted::kRotaryOrBias) || MayHave(type, Wanted::kTerms) || MayHave(type, Wanted::kLearned);
+}
+
 std::string Describe(const Component& part) {
   if (part.type == nullptr) return fmt::format("\"{}\" is of unknown type", Quote(part.name));
   return fmt::format("\"{}\" ({}) has {}", Quote(part.name), part.type->name, SchemeName(part.type->scheme));
@@ -84,25 +95,32 @@ std::string Describe(const Component& part) {
 
 }  // namespace
 
-absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name) {
+absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted) {
   const ConfigObject whole("", file);
   POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
   const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
-  if (type != nullptr && type->scheme == Scheme::kT5) return Component{name, whole, *model_type, type, false};
+  const bool has_stacks = type != nullptr && type->scheme == Scheme::kT5;
+  if (has_stacks && MayHave(type, wanted)) return Component{name, whole, *model_type, type, false};
 
   Search search;
   POSENC_RETURN_IF_ERROR(search.Add("", whole, "", 0));
-  std::vector<const Component*> selected;
+  const auto with = [&search](Wanted what) {
+    std::vector<const Component*> parts;
+    for (const Component& part : search.all()) {
+      if (MayHave(part.type, what)) parts.push_back(&part);
+    }
+    return parts;
+  };
+  std::vector<const Component*> selected = with(wanted);
+  if (const auto first = with(Wanted::kRotaryOrBias); wanted == Wanted::kAny && !first.empty()) selected = first;
   std::string names, all;
-  for (const Component& part : search.all()) {
-    all += fmt::format("{}{}", all.empty() ? "" : "; ", Describe(part));
-    if (part.type != nullptr && !IsSelected(part.type->scheme)) continue;
-    selected.push_back(&part);
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", Quote(part.name));
+  for (const Component& part : search.all()) all += fmt::format("{}{}", all.empty() ? "" : "; ", Describe(part));
+  for (const Component* part : selected) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", Quote(part->name));
   }
   for (const Component& part : search.all()) {
     if (part.name != name) continue;
-    if (part.type != nullptr && !IsSelected(part.type->scheme)) {
+    if (!MayHave(part.type, wanted)) {
       return InvalidArgument("UNSUPPORTED", "component", name, Describe(part));
     }
     return part;
@@ -113,7 +131,7 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
   }
   if (selected.empty()) {
     return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), Quote(model_type.value_or("")),
-                           all.empty() ? "has no part with a rotary embedding or a bias" : all);
+                           all.empty() ? "has no part with positions of its own" : all);
   }
   if (selected.size() > 1) {
     return InvalidArgument("MISSING", "component", "",

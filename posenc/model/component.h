@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/model/config_json.h"
+#include "posenc/model/model.h"
 #include "posenc/model/model_types.h"
 
 namespace posenc {
@@ -17,7 +18,8 @@ struct Component {
   bool nested;             // an object of the file, not the whole
 };
 
-// The part of that name; where none is named, the only one that has something to select.
-absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name);
+// The part of that name; where none is named, the only one that may have what is wanted. Of an unknown type it may be a
+// rotary embedding.
+absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted);
 
 }  // namespace posenc

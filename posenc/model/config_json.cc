@@ -117,6 +117,12 @@ absl::StatusOr<std::optional<int64_t>> ConfigObject::Integer(std::initializer_li
   return std::nullopt;
 }
 
+absl::StatusOr<std::optional<int64_t>> ConfigObject::Length(std::string_view name) const {
+  const json* value = Find(name);
+  if (value != nullptr && value->is_number_integer() && *value < 1) return std::nullopt;
+  return Integer({name});
+}
+
 absl::StatusOr<std::optional<bool>> ConfigObject::Bool(std::string_view name) const {
   const json* value = Find(name);
   if (value == nullptr) return std::nullopt;

@@ -32,6 +32,8 @@ class ConfigObject {
   // The first of the names that is there.
   absl::StatusOr<std::optional<double>> Number(std::initializer_list<std::string_view> names) const;
   absl::StatusOr<std::optional<int64_t>> Integer(std::initializer_list<std::string_view> names) const;
+  // A whole number of at least 1; one below it, as -1, stands for none.
+  absl::StatusOr<std::optional<int64_t>> Length(std::string_view name) const;
   absl::StatusOr<std::optional<bool>> Bool(std::string_view name) const;
   absl::StatusOr<std::optional<std::string>> String(std::string_view name) const;
   absl::StatusOr<std::optional<std::vector<double>>> Numbers(std::string_view name) const;

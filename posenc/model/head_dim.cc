@@ -4,6 +4,15 @@
 
 namespace posenc {
 
+absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto heads,
+                          part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
+                                               "speech_encoder_attention_heads", "encoder_attention_heads",
+                                               "decoder_num_attention_heads"}));
+  if (heads || part.type.width.num_attention_heads == 0) return heads;
+  return part.type.width.num_attention_heads;
+}
+
 absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
   const ConfigObject& config = part.config;
   const ModelType& type = part.type;
@@ -15,10 +24,8 @@ absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
   const bool given_null = config.tree().contains(std::string(field));
   if (type.head_dim != 0 && !given_null) return type.head_dim;
   POSENC_ASSIGN_OR_RETURN(auto hidden, config.Integer({type.hidden_size_field, "n_embd", "d_model", "width"}));
-  POSENC_ASSIGN_OR_RETURN(auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
-                                                      "encoder_attention_heads", "decoder_num_attention_heads"}));
+  POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   if (!hidden && type.width.hidden_size != 0) hidden = type.width.hidden_size;
-  if (!heads && type.width.num_attention_heads != 0) heads = type.width.num_attention_heads;
   if (!hidden || !heads || *heads == 0) {
     return InvalidArgument("MISSING", config.Path("head_dim"), "",
                            "the file must hold head_dim, or hidden_size and num_attention_heads above 0");

@@ -13,8 +13,10 @@
 #include "posenc/model/part.h"
 #include "posenc/model/part_alibi.h"
 #include "posenc/model/part_axial.h"
+#include "posenc/model/part_learned.h"
 #include "posenc/model/part_rotary.h"
 #include "posenc/model/part_t5.h"
+#include "posenc/model/part_terms.h"
 #include "posenc/model/part_window.h"
 #include "posenc/model/rope_block.h"
 #include "posenc/status.h"
@@ -26,7 +28,7 @@ constexpr int64_t kMaxLayers = 100000;
 constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 
 absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& file) {
-  POSENC_ASSIGN_OR_RETURN(Component component, SelectComponent(file, source.component));
+  POSENC_ASSIGN_OR_RETURN(Component component, SelectComponent(file, source.component, source.wanted));
   Part part{component.config, {}, component.type != nullptr, component.name, {}};
   if (part.known) {
     part.type = *component.type;
@@ -289,6 +291,16 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
   return std::vector<ModelLayers>{std::move(layers)};
 }
 
+// What a term or a learned table is asked for, or, by kAny, what the part has that is neither rotary embedding nor
+// bias.
+absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
+  if (source.wanted != Wanted::kAny) return source.wanted;
+  const absl::Status terms = CheckTerms(part);
+  if (terms.ok()) return Wanted::kTerms;
+  if (DetailsOf(terms).reason != "UNSUPPORTED") return terms;
+  return part.type.learned ? Wanted::kLearned : Wanted::kRotaryOrBias;
+}
+
 // Without any of these, a file of unknown type has no positional encoding that we know of.
 bool MentionsRope(const Part& part) {
   for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct"}) {
@@ -301,8 +313,21 @@ bool MentionsRope(const Part& part) {
 
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
-  if (file.contains(kClassName) && !file.contains("model_type")) return ReadDiffusers(source, ConfigObject("", file));
+  if (file.contains(kClassName) && !file.contains("model_type")) {
+    if (source.wanted == Wanted::kTerms || source.wanted == Wanted::kLearned) {
+      return InvalidArgument("UNSUPPORTED", kClassName, "", "diffusers' classes have rotary embeddings");
+    }
+    return ReadDiffusers(source, ConfigObject("", file));
+  }
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));
+  POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(source, part));
+  if (wanted == Wanted::kLearned) {  // of no layer
+    ModelLayers input;
+    input.precision = part.type.precision;
+    POSENC_ASSIGN_OR_RETURN(input.table, LearnedOf(part));
+    input.notes = std::move(part.notes);
+    return std::vector<ModelLayers>{std::move(input)};
+  }
   POSENC_ASSIGN_OR_RETURN(const auto counted,
                           part.config.Integer({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}));
   const int64_t layers = counted.value_or(0);
@@ -314,6 +339,13 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   ModelLayers common;
   common.precision = part.type.precision;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
+  if (wanted == Wanted::kTerms) {
+    POSENC_RETURN_IF_ERROR(CheckTerms(part));
+    POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
+    common.notes = std::move(part.notes);
+    return std::vector<ModelLayers>{std::move(common)};
+  }
+  if (part.type.scheme == Scheme::kSwinV2) return SwinV2Of(part, common);
   POSENC_ASSIGN_OR_RETURN(const bool has_alibi, HasAlibi(part));
   const Scheme scheme = part.type.scheme;
   const bool is_window = scheme == Scheme::kSwin || scheme == Scheme::kBeit;

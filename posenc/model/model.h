@@ -9,9 +9,18 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/limits.h"
+#include "posenc/relative_spec.h"
 #include "posenc/spec.h"
 
 namespace posenc {
+
+// What a config.json is asked for. A file of several parts is asked for the part that has it.
+enum class Wanted {
+  kAny,  // a rotary embedding or a bias; where no part has one, a term, or else a learned table
+  kRotaryOrBias,
+  kTerms,
+  kLearned,
+};
 
 // What a caller says of a config.json.
 struct ModelSource {
@@ -20,14 +29,37 @@ struct ModelSource {
   std::variant<std::monostate, std::string, uint32_t> layer;  // layer_type or layer_index
   std::optional<Pairing> input_pairing;
   std::optional<Pairing> output_pairing;
+  Wanted wanted = Wanted::kRotaryOrBias;
 };
 
-// Layers that share their settings. At most one of rotary and bias is there; neither: no positional encoding.
+// A term of the scores whose weights come with the request: their tensors are empty in the settings, but projections
+// and norms that the model has are there. Sizes are the file's; 0: there is none to check.
+struct ModelTerms {
+  RelativeMethod settings;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t rows = 0;         // of Shaw's and DeBERTa's table
+  int64_t width = 0;        // of DeBERTa's table, and Transformer-XL's d_model
+  bool has_values = false;  // a term of the values, too
+};
+
+// A learned table, which comes with the request.
+struct ModelTable {
+  int64_t offset = 0;
+  int64_t rows = 0;
+  int64_t width = 0;
+};
+
+// Layers that share their settings. At most one of rotary, bias, terms and table is there; none: no positional
+// encoding.
 struct ModelLayers {
   std::vector<uint32_t> layer_index;  // empty where the file does not say how many layers there are
   std::string layer_type;             // empty where all layers are the same
   std::optional<RotarySettings> rotary;
-  std::optional<decltype(BiasMethod::settings)> bias;
+  std::optional<decltype(BiasMethod::settings)> bias;  // Swin v2's without weights
+  int64_t bias_heads = 0;                              // Swin v2's; 0: as the weights say
+  std::optional<ModelTerms> terms;
+  std::optional<ModelTable> table;
   Precision precision;          // the model class's own
   bool scales_softmax = false;  // see ModelType
   std::vector<Note> notes;

@@ -344,8 +344,8 @@ std::vector<ModelType> MakeModelTypes() {
       // Only where a field says so.
       {.name = "esm", .precision = kVllm, .only_if = {"position_embedding_type", "rotary"}},
       {.name = "granitemoehybrid", .only_if = {"position_embedding_type", "rope"}},
-      {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}},
-      {.name = "wav2vec2-bert", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}},
+      {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}, .terms = Terms::kConformerByType, .position_type = "relative"},
+      {.name = "wav2vec2-bert", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}, .terms = Terms::kConformerByType, .position_type = "relative_key"},
       {.name = "zamba2", .head_dim_field = "attention_head_dim", .only_if = {"use_mem_rope", "true"}},
 
       // Elements of a head row, where not by a share of head_dim.
@@ -360,6 +360,8 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "donut-swin", .scheme = kSwin},
       {.name = "maskformer-swin", .scheme = kSwin},
       {.name = "swin", .scheme = kSwin},
+      {.name = "swin2sr", .scheme = kSwinV2, .window = 8},
+      {.name = "swinv2", .scheme = kSwinV2},
 
       // ALiBi, buckets, and ALiBi or rotary.
       {.name = "bloom", .scheme = kBloomAlibi},
@@ -510,7 +512,7 @@ const std::vector<ModelType>& ModelTypes() {
 const ModelType* FindModelType(std::string_view model_type) {
   static const auto& by_name = *new std::map<std::string_view, const ModelType*>([] {
     std::map<std::string_view, const ModelType*> names;
-    for (const std::vector<ModelType>* list : {&ModelTypes(), &OtherTypes()}) {
+    for (const std::vector<ModelType>* list : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
       for (const ModelType& type : *list) names.emplace(type.name, &type);
     }
     return names;

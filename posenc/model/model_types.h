@@ -19,9 +19,12 @@ enum class Scheme {
   kFalcon,  // ALiBi where the file says alibi, else rotary
   kT5,      // buckets
   kSwin,    // a bias in windows
+  kSwinV2,  // the same, of a network
   kBeit,    // the same, with a cls token
   kParts,   // nothing of its own: parts have
-  // What is not selected by a config.json; SchemeName says where else it is, if anywhere.
+  // What is no rotary embedding or bias that a config.json selects. Of those with terms or a learned table it selects
+  // these (ModelType); of the others SchemeName says where else they are, if anywhere.
+  kTerms,
   kLearned,
   kSinusoidal,
   kRelativeTerms,
@@ -34,8 +37,42 @@ enum class Scheme {
 
 // The scheme in words, for errors.
 std::string_view SchemeName(Scheme scheme);
-// Whether settings of ours can say it.
+// Whether settings of ours for a rotary embedding or a bias can say it.
 bool IsSelected(Scheme scheme);
+
+// Whose term of the scores a model type has, besides or in place of its scheme: the settings of RelativeScores.
+enum class Terms {
+  kNone,
+  kDeberta,
+  kDebertaV2,
+  kXlnet,
+  kTransformerXl,
+  kConformer,        // wav2vec2-conformer's
+  kConformerByType,  // the same, or Shaw's, where position_embeddings_type says so
+  kBert,             // Shaw's, where position_embedding_type says so
+  kNezha,
+  kSpeechT5,
+};
+
+// Where the rows of a learned table begin.
+enum class TableStart {
+  kZero,
+  kAfterPadding,  // the token at position p has row p + pad_token_id + 1 (RoBERTa)
+  kTwo,           // row p + 2, of two rows more than there are positions (OPT)
+};
+
+// A learned table of absolute positions: the class's own numbers, where a file leaves them out, and the fields that say
+// them.
+struct LearnedTable {
+  int64_t positions = 0;
+  int64_t width = 0;
+  TableStart start = TableStart::kZero;
+  std::string_view width_field = "hidden_size";
+  std::string_view positions_field = "max_position_embeddings";
+  int64_t padding = 1;  // kAfterPadding: pad_token_id
+  // Of an image: positions are patches, of image_size and patch_size, after so many rows for tokens that are none.
+  int64_t image_size = 0, patch_size = 0, tokens_before = 0;
+};
 
 // How the layers differ. Layers without attention (layer_types linear_attention, conv, mamba) never have any.
 enum class Layers {
@@ -127,12 +164,18 @@ struct ModelType {
   Condition only_if;           // else there is no rotary embedding
   std::string_view note = "";  // what a caller must know of the positions or the tensors
 
+  Terms terms = Terms::kNone;
+  std::string_view position_type = "";  // kConformerByType: the class's own position_embeddings_type
+  std::optional<LearnedTable> learned;
+
   std::vector<PartType> parts;
   bool flat_text = false;  // a file without text_config is itself the text part
 };
 
-// Those that a config.json selects, and those that none does (other_types.cc).
+// Those that a config.json selects; those of which it selects a term or a table alone (weighted_types.cc), as their
+// weights come with the request; and those that none does (other_types.cc).
 const std::vector<ModelType>& ModelTypes();
+const std::vector<ModelType>& WeightedTypes();
 const std::vector<ModelType>& OtherTypes();
 
 // The row of that name, or null.

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "posenc/status.h"
 
 namespace posenc {
-namespace {
 
-// A size that the file gives as one number or as [height, width]; the class's own is one for both.
 absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise) {
   const nlohmann::json* value = config.Find(field);
   Window size{otherwise, otherwise};
@@ -16,6 +17,11 @@ absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field
     if (numbers->size() != 2) {
       return InvalidArgument("MISMATCH", config.Path(field), fmt::format("{} numbers", numbers->size()),
                              "must be one number, or height and width");
+    }
+    constexpr double kMost = 1 << 30;
+    for (double number : *numbers) {
+      if (number >= 1 && number <= kMost && number == std::floor(number)) continue;
+      return InvalidArgument("OUT_OF_RANGE", config.Path(field), value->dump(), "must be whole numbers, 1 .. 2^30");
     }
     size = {static_cast<int64_t>((*numbers)[0]), static_cast<int64_t>((*numbers)[1])};
   } else if (value != nullptr) {
@@ -26,13 +32,82 @@ absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field
   return InvalidArgument("OUT_OF_RANGE", config.Path(field), value->dump(), "must be at least 1");
 }
 
-}  // namespace
-
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
   part.Say("TABLE_BY_LAYER", "window_size",
            "every layer has a table of its own; in a stage of fewer tokens than the window's, the window is the stage");
   return SwinSettings{window};
+}
+
+namespace {
+
+// One whole number a stage.
+absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::string_view field, size_t stages,
+                                             std::vector<double> otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, config.Numbers(field));
+  const std::vector<double>& numbers = given ? *given : otherwise;
+  if (numbers.size() != stages) {
+    return InvalidArgument("MISMATCH", config.Path(field), fmt::format("{} numbers", numbers.size()),
+                           fmt::format("must be one a stage, as depths has: {}", stages));
+  }
+  constexpr double kMost = 100000;
+  for (double number : numbers) {
+    if (number >= 0 && number <= kMost && number == std::floor(number)) continue;
+    return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number),
+                           "must be a whole number, 0 .. 100000");
+  }
+  return std::vector<int64_t>(numbers.begin(), numbers.end());
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelLayers& common) {
+  const ConfigObject& config = part.config;
+  constexpr size_t kMostStages = 16;
+  const bool swin2sr = part.type.name == "swin2sr";  // all stages have the image's own resolution
+  POSENC_ASSIGN_OR_RETURN(const auto depths, config.Numbers("depths"));
+  if (!depths || depths->empty() || depths->size() > kMostStages) {
+    return InvalidArgument(depths ? "OUT_OF_RANGE" : "MISSING", config.Path("depths"),
+                           depths ? fmt::format("{} stages", depths->size()) : "",
+                           fmt::format("must be the layers of each stage, 1 .. {} stages", kMostStages));
+  }
+  const size_t stages = depths->size();
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, ByStage(config, "depths", stages, {}));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, ByStage(config, "num_heads", stages, {}));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> pretrained,
+                          ByStage(config, "pretrained_window_sizes", stages, std::vector<double>(stages)));
+  POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(config, "window_size", part.type.window));
+  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, "image_size", swin2sr ? 64 : 224));
+  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", swin2sr ? 1 : 4));
+
+  std::vector<ModelLayers> result;
+  bool alike = true;
+  uint32_t first = 0;
+  for (size_t n = 0; n < stages; ++n) {
+    const int64_t tokens = (image.height / patch.height) >> (swin2sr ? 0 : n);
+    const int64_t size = std::min(window.height, tokens);
+    SwinV2Settings settings{.window = {size, size}};
+    if (pretrained[n] > 0 && !swin2sr) settings.pretrained_window = {pretrained[n], pretrained[n]};
+    ModelLayers entry = common;
+    entry.layer_type = fmt::format("stage{}", n + 1);
+    entry.layer_index.clear();
+    for (int64_t layer = 0; layer < layers[n]; ++layer) entry.layer_index.push_back(first++);
+    entry.bias = settings;
+    entry.bias_heads = heads[n];
+    if (size < window.height) {
+      entry.notes.push_back({"WINDOW_OF_STAGE", "window_size",
+                             fmt::format("this stage is of {} tokens a side: so is its window", tokens)});
+    }
+    alike &= size == window.height && pretrained[n] == pretrained[0] && heads[n] == heads[0];
+    result.push_back(std::move(entry));
+  }
+  if (!alike) return result;
+  ModelLayers all = result[0];
+  all.layer_type.clear();
+  for (size_t n = 1; n < stages; ++n) {
+    all.layer_index.insert(all.layer_index.end(), result[n].layer_index.begin(), result[n].layer_index.end());
+  }
+  return std::vector<ModelLayers>{all};
 }
 
 absl::StatusOr<BeitSettings> BeitOf(Part& part) {

@@ -3,7 +3,9 @@
 For every model type of the release: does posenc know it? And for every one whose configuration class carries a rotary
 embedding: the class's default configuration is written as transformers writes it, in full and as the difference from the
 defaults; posenc and the release's own modules rotate the same queries, once in float32, once in bfloat16 with the
-model's own roundings; the results are compared. Composite types are compared part by part. No weights are needed.
+model's own roundings; the results are compared. Composite types are compared part by part. Of types whose weights come
+with the request the rows of a learned table, which must be of the model's size, the scores of its attention with random
+weights, and Swin v2's windows are compared. No weights of a real model are needed.
 
 Run by scripts/check-model-types, which see.
 """
@@ -19,6 +21,7 @@ import transformers
 import original
 import ours
 import release
+import weighted
 
 HEADS = 4
 POSITIONS = [[0, 1, 2, 5, 17, 40, 41, 90], [0, 3, 2, 9, 11, 23, 1, 60], [0, 7, 1, 4, 12, 31, 8, 77]]
@@ -87,6 +90,9 @@ def check(posenc, name, config_class):
             return outcome, ""
         if outcome not in ("selected", "choose"):
             return "failed", outcome
+        differs = compare_weighted(posenc, name, config) if outcome == "selected" else None
+        if differs is not None:
+            return ("failed", differs) if differs else ("passed", "")
         compared = [compare(posenc, config, part) for part in parts]
         if not any(compared):
             return "not compared", "no rotary module of its own was found in the source"
@@ -172,6 +178,20 @@ def compare(posenc, config, part):
         if layer["info"].get("rotated"):
             compare_layer(posenc, in_short(config), part, layer, of_layer(part, layer["layer_type"]))
     return True
+
+
+def compare_weighted(posenc, name, config):
+    """Of a type whose weights come with the request, how posenc and the original differ; None of any other type."""
+    layers = posenc.explain(in_short(config))
+    plan = layers[0]["info"].get("plan", {})
+    if "swin_v2" in plan.get("bias", {}):
+        return weighted.compare_windows(config, layers)
+    if "relative" in plan:
+        return weighted.compare_scores(posenc, name)
+    # deberta's own default is not to have the term.
+    if "learned" in plan:
+        return (weighted.compare_scores(posenc, name) or "") + weighted.compare_table(posenc, config, in_short(config))
+    return None
 
 
 def of_layer(part, layer_type):

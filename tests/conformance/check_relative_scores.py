@@ -11,6 +11,8 @@ METHODS = {
     "xlnet": ("Transformer-XL", "transformers xlnet"),
     "transfo-xl": ("Transformer-XL", "transformers 4.57 transfo_xl"),
     "wav2vec2_bert": ("Shaw", "transformers wav2vec2_bert"),
+    "wav2vec2_conformer": ("Transformer-XL", "transformers wav2vec2_conformer"),
+    "speecht5": ("Shaw", "transformers speecht5"),
     "bert relative_key": ("BERT relative_key", "transformers 4.57 bert"),
     "bert relative_key_query": ("BERT relative_key_query", "transformers 4.57 bert"),
 }

@@ -13,6 +13,21 @@ class Refused(Exception):
     """posenc's own message."""
 
 
+def weight_flags(prefix, method, tensors):
+    """The flags of a method's weights, not of its settings; each tensor goes into `tensors` by its flag's name."""
+    flags = []
+    for name, value in method.items():
+        flag = f"{prefix}-{name.replace('_', '-')}"
+        if isinstance(value, dict):
+            flags += weight_flags(flag, value, tensors)
+        elif torch.is_tensor(value):
+            tensors[flag[2:]] = value.detach().contiguous()
+            flags += [flag, flag[2:]]
+        elif name == "layout":
+            flags += [flag, value.removeprefix("WEIGHT_LAYOUT_").lower().replace("_", "-")]
+    return flags
+
+
 class Posenc:
     """Runs one build's command, in its own process: no server."""
 
@@ -34,6 +49,27 @@ class Posenc:
         self._run("rope", "--q", f"{given}:q", "--q-out", out, "--layout", "bhsd", "--positions", f"{given}:positions",
                   *axes, "--precision", precision, *self._model(config, choice))
         return load_file(out)["q"]
+
+    def scores(self, record):
+        """Of q and k, with content, as a record of tests/golden has them: by its config and its weights."""
+        given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
+        ((method, weights),) = record["method"].items()
+        tensors = {"q": record["q"].contiguous(), "k": record["k"].contiguous()}
+        flags = weight_flags(f"--{method.replace('_', '-')}", weights, tensors)
+        save_file(tensors, given)
+        flags = [f"{given}:{flag}" if flag in tensors else flag for flag in flags]
+        self._run("scores", *flags, "--q", f"{given}:q", "--k", f"{given}:k", "--layout", "bhsd", "--content", "true",
+                  "--dtype", "fp32", "--query-offset", record["past"], "-o", out,
+                  *self._model(json.dumps(record["config"]), {}))
+        return load_file(out)["scores"]
+
+    def learned_rows(self, config, table, count):
+        """The first tokens' rows of a table [N, D]."""
+        given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
+        save_file({"table": table.contiguous()}, given)
+        self._run("embedding", "--learned-table", f"{given}:table", "--offset", 0, "--count", count, "--dtype", "fp32",
+                  "-o", out, *self._model(config, {}))
+        return load_file(out)["embedding"]
 
     def _model(self, config, choice):
         path = self.directory / "config.json"

@@ -90,22 +90,24 @@ def big_vision_record(dim, height, width, temperature=10000):
 
 
 def opt_record():
-    module = OPTLearnedPositionalEmbedding(8, 4)
+    config = {"model_type": "opt", "max_position_embeddings": 8, "hidden_size": 4}
+    module = OPTLearnedPositionalEmbedding(config["max_position_embeddings"], config["hidden_size"])
     valid = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    return learned_record(module.weight, 2, valid, module(valid))
+    return learned_record(config, module.weight, 2, valid, module(valid))
 
 
 def roberta_record():
-    table = torch.randn(9, 4, dtype=torch.bfloat16)
     padding_idx = 1
+    config = {"model_type": "roberta", "max_position_embeddings": 9, "hidden_size": 4, "pad_token_id": padding_idx}
+    table = torch.randn(9, 4, dtype=torch.bfloat16)
     tokens = torch.tensor([[5, 6, 7, 1, 1, 1], [5, 6, 7, 8, 9, 10]])
     positions = RobertaEmbeddings.create_position_ids_from_input_ids(tokens, padding_idx)
     values = torch.nn.functional.embedding(positions, table, padding_idx)
-    return learned_record(table, padding_idx + 1, tokens.ne(padding_idx), values)
+    return learned_record(config, table, padding_idx + 1, tokens.ne(padding_idx), values)
 
 
-def learned_record(table, offset, valid, values):
-    return {"table": numbers(table), "offset": offset, "token_valid": numbers(valid)} | valued(values)
+def learned_record(config, table, offset, valid, values):
+    return {"config": config, "table": numbers(table), "offset": offset, "token_valid": numbers(valid)} | valued(values)
 
 
 def added_record(dtype):

@@ -1,4 +1,4 @@
-"""BERT's relative keys and Transformer-XL, which transformers 5 no longer has, as records of relative_scores.py.
+"""BERT's relative keys, NEZHA and Transformer-XL, which transformers 5 no longer has, as records of relative_scores.py.
 
 Run by relative_scores.py with transformers 4.57.6 in PYTHONPATH; writes JSON. With --large other, larger records.
 """
@@ -11,10 +11,12 @@ import torch
 
 with contextlib.redirect_stdout(sys.stderr):  # this release greets
     from transformers import BertConfig
+    from transformers.models.deprecated.nezha import configuration_nezha, modeling_nezha
     from transformers.models.bert.modeling_bert import BertSelfAttention
-    from transformers.models.deprecated.transfo_xl import modeling_transfo_xl
+    from transformers.models.deprecated.transfo_xl import configuration_transfo_xl, modeling_transfo_xl
 
-from relative_scores import heads_first, nested_lists, projection, random_weights, randomize, softmax_arguments
+from relative_scores import (
+    config_json, heads_first, nested_lists, projection, random_weights, randomize, softmax_arguments)
 
 BATCH, HEAD_DIM = 2, 8
 CAUSAL = {"causal": True, "fill_kind": "MASK_FILL_LOWEST_FINITE", "fully_masked_row": "FULLY_MASKED_ROW_FILL"}
@@ -22,7 +24,7 @@ CAUSAL = {"causal": True, "fill_kind": "MASK_FILL_LOWEST_FINITE", "fully_masked_
 
 def main():
     torch.manual_seed(20261122)
-    records = [bert("relative_key", 6, 8), bert("relative_key_query", 6, 8), transformer_xl(4, 3)]
+    records = [bert("relative_key", 6, 8), bert("relative_key_query", 6, 8), transformer_xl(4, 3), nezha(7, 4)]
     if sys.argv[1:] == ["--large"]:
         records = [bert(kind, 32, rows, heads=4) for kind in ("relative_key", "relative_key_query") for rows in (32, 512)]
         records += [transformer_xl(16, past, heads=4, clamp=clamp) for past in (0, 9) for clamp in (0, 5)]
@@ -38,8 +40,9 @@ def bert(kind, tokens, rows, heads=2):
         module(hidden)
     method = {"table": module.distance_embedding.weight, "order": "SHAW_ORDER_QUERY_MINUS_KEY", "clip": False,
               "key_term": kind == "relative_key_query"}
-    return {"model": f"bert {kind}", "method": {"shaw": method}, "past": 0, "q": heads_first(module.query(hidden), heads),
-            "k": heads_first(module.key(hidden), heads), "scores": scores[0]}
+    return {"model": f"bert {kind}", "config": config_json(config), "method": {"shaw": method}, "past": 0,
+            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads),
+            "scores": scores[0]}
 
 
 @torch.no_grad()
@@ -56,8 +59,26 @@ def transformer_xl(tokens, past, heads=2, clamp=0):
     method = {"position": projection(module.r_net), "position_bias": module.r_r_bias, "content_bias": module.r_w_bias}
     if clamp:
         method["clamp_len"] = clamp
-    return {"model": "transfo-xl", "method": {"transformer_xl": method}, "mask": CAUSAL, "past": past,
-            "q": q[:, :, past:], "k": k, "scores": scores[0].permute(2, 3, 0, 1)}
+    config = configuration_transfo_xl.TransfoXLConfig(d_model=width, n_head=heads, d_head=HEAD_DIM,
+                                                      clamp_len=clamp or -1)
+    return {"model": "transfo-xl", "config": config_json(config), "method": {"transformer_xl": method}, "mask": CAUSAL,
+            "past": past, "q": q[:, :, past:], "k": k, "scores": scores[0].permute(2, 3, 0, 1)}
+
+
+@torch.no_grad()
+def nezha(tokens, farthest, heads=2):
+    config = configuration_nezha.NezhaConfig(hidden_size=heads * HEAD_DIM, num_attention_heads=heads,
+                                             max_position_embeddings=2 * tokens, max_relative_position=farthest)
+    module = randomize(modeling_nezha.NezhaSelfAttention(config))
+    hidden = random_weights(BATCH, tokens, heads * HEAD_DIM)
+    with softmax_arguments() as scores:
+        module(hidden)
+    rows = module.relative_positions_encoding.positions_encoding  # [query][key][channel], of all distances
+    table = torch.stack([rows[max(-n, 0), max(n, 0)] for n in range(-farthest, farthest + 1)])
+    method = {"table": table, "order": "SHAW_ORDER_KEY_MINUS_QUERY", "clip": True}
+    return {"model": "nezha", "config": config_json(config), "method": {"shaw": method}, "past": 0,
+            "q": heads_first(module.query(hidden), heads), "k": heads_first(module.key(hidden), heads),
+            "scores": scores[0]}
 
 
 if __name__ == "__main__":

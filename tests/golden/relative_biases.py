@@ -27,7 +27,8 @@ NOTE = (
     " beit: index, and the module's bias [heads][tokens][tokens] from its table [rows][heads]. beit on rectangular"
     " windows takes the table's height for its width and resizes it by bilinear interpolation. swin_v2: the coordinate"
     " table, [2Wh-1][2Ww-1][2], and 16 sigmoid of the network's output, gathered, [heads][tokens][tokens], float32;"
-    " pretrained_window 0 means none. Tables and weights are random, multiples of 2^-10."
+    " pretrained_window 0 means none; swin_v2_stage: the same of a model's stages."
+    " Tables and weights are random, multiples of 2^-10."
 )
 
 
@@ -46,6 +47,7 @@ def relative_biases_file():
         "beit": [beit_record(window) for window in WINDOWS],
         "swin_v2": [swin_v2_record(window, pretrained) for window, pretrained in
                     (((2, 2), (0, 0)), ((4, 4), (0, 0)), ((3, 3), (6, 6)), ((2, 4), (0, 0)))],
+        "swin_v2_stage": swin_v2_stages(),
     }
 
 
@@ -93,14 +95,29 @@ def swin_v2_record(window, pretrained):
     config = AutoConfig.for_model("swinv2")
     module = modeling_swinv2.Swinv2SelfAttention(config, dim=HEADS * 4, num_heads=HEADS, window_size=window,
                                                  pretrained_window_size=pretrained)
+    return {"window": list(window), "pretrained_window": list(pretrained),
+            "coordinates": numbers(module.relative_coords_table[0])} | swin_v2_network(module)
+
+
+def swin_v2_network(module):
+    """Its weights, which become random, and its bias."""
     first, _, second = module.continuous_position_bias_mlp
     for weight in (first.weight, first.bias, second.weight):
         weight.data = random_weights(*weight.shape)
     second.weight.data /= 16  # else the sigmoid saturates
-    tokens = window[0] * window[1]
-    table = module.continuous_position_bias_mlp(module.relative_coords_table).view(-1, HEADS)
+    tokens = module.window_size[0] * module.window_size[1]
+    table = module.continuous_position_bias_mlp(module.relative_coords_table).view(-1, module.num_attention_heads)
     bias = table[module.relative_position_index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)
-    return {"window": list(window), "pretrained_window": list(pretrained),
-            "coordinates": numbers(module.relative_coords_table[0]), "hidden_weight": numbers(first.weight),
-            "hidden_bias": numbers(first.bias), "output_weight": numbers(second.weight),
-            "bias": numbers(16 * torch.sigmoid(bias))}
+    return {"hidden_weight": numbers(first.weight), "hidden_bias": numbers(first.bias),
+            "output_weight": numbers(second.weight), "bias": numbers(16 * torch.sigmoid(bias))}
+
+
+def swin_v2_stages():
+    """The first layer of each stage of a model; the last stage is smaller than the window."""
+    config = AutoConfig.for_model("swinv2", image_size=16, patch_size=2, embed_dim=8, depths=[1, 2, 1],
+                                  num_heads=[1, 2, 4], window_size=4, pretrained_window_sizes=[6, 0, 3])
+    text = {name: value for name, value in json.loads(config.to_json_string(use_diff=True)).items() if name in (
+        "model_type", "image_size", "patch_size", "depths", "num_heads", "window_size", "pretrained_window_sizes")}
+    model = modeling_swinv2.Swinv2Model(config)
+    return [{"config": text, "layer_type": f"stage{n + 1}"} | swin_v2_network(stage.blocks[0].attention.self)
+            for n, stage in enumerate(model.encoder.layers)]

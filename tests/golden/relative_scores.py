@@ -1,8 +1,8 @@
 """Attention scores before softmax, of modules whose positions meet q and k, with random weights that are recorded with them.
 
-Records are the same for every module: `method` is RelativeMethod in posenc's own terms, as JSON of its API with a tensor
-as nested lists (and so is `mask`); q [B][H][Sq][d], k [B][H][Sk][d]; `past` keys before the first query; `scores`
-[B][H][Sq][Sk] with content.
+Records are the same for every module: `config` is what its config.json says of positions; `method` is RelativeMethod in
+posenc's own terms, as JSON of its API with a tensor as nested lists (and so is `mask`); q [B][H][Sq][d], k
+[B][H][Sk][d]; `past` keys before the first query; `scores` [B][H][Sq][Sk] with content.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ import torch
 from golden_json import numbers, origin
 
 NOTE = (
-    "method is RelativeMethod, and mask is Mask, as JSON of posenc's API, tensors as nested lists. scores are what the"
-    " module hands to softmax, content included, float32. Weights, tables and hidden states are random, short numbers;"
-    " q and k are what the module's own projections make of them. DeBERTa v2's layer_norm is the encoder's. XLNet's and"
-    " Transformer-XL's `past` keys are its memory. BERT's relative keys and Transformer-XL are no longer in transformers 5:"
-    " they are 4.57.6's."
+    "config is the model's config.json, with what a position encoding reads. method is RelativeMethod, and mask is Mask,"
+    " as JSON of posenc's API, tensors as nested lists. scores are what the module hands to softmax, content included,"
+    " float32. Weights, tables and hidden states are random, short numbers; q and k are what the module's own projections"
+    " make of them. DeBERTa v2's layer_norm is the encoder's. XLNet's and Transformer-XL's `past` keys are its memory."
+    " BERT's relative keys, Transformer-XL and NEZHA are no longer in transformers 5: they are 4.57.6's."
 )
 OLDER = "OLDER_TRANSFORMERS"  # the environment variable that says where transformers 4.57.6 is
 OUTPUT_BY_INPUT, INPUT_BY_OUTPUT = "WEIGHT_LAYOUT_OUTPUT_BY_INPUT", "WEIGHT_LAYOUT_INPUT_BY_OUTPUT"
@@ -36,12 +36,15 @@ def relative_scores_file():
 
 def relative_scores(small):
     """The records of today's modules."""
-    from transformers_relative_scores import deberta, deberta_v2, wav2vec2_bert, xlnet
+    from transformers_relative_scores import deberta, deberta_v2, speecht5, wav2vec2_bert, wav2vec2_conformer, xlnet
     yield deberta(tokens=6, span=4)
     yield deberta_v2(tokens=12, buckets=6, largest=8, share=True)
     yield deberta_v2(tokens=9, buckets=4, largest=16, share=False)
     yield xlnet(tokens=4, past=3)
-    yield wav2vec2_bert(tokens=7, largest=3)
+    yield wav2vec2_bert(tokens=7, left=3, right=3)
+    yield wav2vec2_bert(tokens=7, left=4, right=1)
+    yield wav2vec2_conformer(tokens=6)
+    yield speecht5(tokens=7, length=3)
     if small:
         return
     for kind in (["c2p"], ["p2c"], ["c2p", "p2c"]):
@@ -54,8 +57,10 @@ def relative_scores(small):
     for clamp in (0, 5):
         for past in (0, 7):
             yield xlnet(tokens=16, past=past, heads=4, clamp=clamp)
-    for largest in (2, 64):
-        yield wav2vec2_bert(tokens=32, largest=largest, heads=4)
+    for left, right in ((2, 2), (64, 8)):
+        yield wav2vec2_bert(tokens=32, left=left, right=right, heads=4)
+    yield wav2vec2_conformer(tokens=32, heads=4)
+    yield speecht5(tokens=32, length=8, heads=4)
 
 
 def older_relative_scores(*arguments):
@@ -67,16 +72,34 @@ def older_relative_scores(*arguments):
     return json.loads(done.stdout)
 
 
+READ = (
+    "model_type", "attn_type", "bi_data", "clamp_len", "d_head", "d_model", "encoder_attention_heads",
+    "encoder_max_relative_position", "hidden_size", "layer_norm_eps", "left_max_position_embeddings",
+    "max_position_embeddings", "max_relative_position", "max_relative_positions", "n_head", "norm_rel_ebd",
+    "num_attention_heads", "pos_att_type", "position_buckets", "position_embedding_type", "position_embeddings_type",
+    "relative_attention", "right_max_position_embeddings", "share_att_key",
+    "speech_encoder_attention_heads")
+
+
+def config_json(config):
+    """What save_pretrained writes, as far as positions are concerned."""
+    return {name: value for name, value in json.loads(config.to_json_string(use_diff=True)).items() if name in READ}
+
+
 @contextlib.contextmanager
 def softmax_arguments():
     """The list of what torch's softmax is given meanwhile."""
-    seen, softmax = [], torch.nn.functional.softmax
+    seen = []
 
-    def note(scores, *arguments, **named):
-        seen.append(scores.detach().clone())
-        return softmax(scores, *arguments, **named)
+    def noting(softmax):
+        def note(scores, *arguments, **named):
+            seen.append(scores.detach().clone())
+            return softmax(scores, *arguments, **named)
+        return note
 
-    with unittest.mock.patch.object(torch.nn.functional, "softmax", note):
+    with contextlib.ExitStack() as patches:
+        for owner in (torch, torch.nn.functional):
+            patches.enter_context(unittest.mock.patch.object(owner, "softmax", noting(owner.softmax)))
         yield seen
 
 

@@ -310,6 +310,24 @@ const Case<R> kOfQueries[] = {
        *Shaw(r).mutable_table() = WithLast({5, 4}, NAN);
      },
      "OUT_OF_RANGE", SHAW "table[19]"},
+    {"before the table", OfShaw, [](R& r) { Shaw(r).set_before(-1); }, "OUT_OF_RANGE", SHAW "before"},
+    {"after the table", OfShaw, [](R& r) { Shaw(r).set_before(5); }, "OUT_OF_RANGE", SHAW "before"},
+    {"far before the table", OfShaw, [](R& r) { Shaw(r).set_before(kLeast); }, "OUT_OF_RANGE", SHAW "before"},
+    {"too few rows after the query", OfShaw,
+     [](R& r) {
+       Shaw(r).set_clip(false);
+       Shaw(r).set_before(3);
+     },
+     "OUT_OF_RANGE", SHAW "table"},
+    {"too few rows before it", OfShaw,
+     [](R& r) {
+       Shaw(r).set_clip(false);
+       Shaw(r).set_before(3);
+       Shaw(r).set_order(v1::SHAW_ORDER_QUERY_MINUS_KEY);
+     },
+     "OUT_OF_RANGE", SHAW "table"},
+    {"an encoding of another release", OfTransformerXl,
+     [](R& r) { Xl(r).set_encoding(static_cast<v1::TransformerXlEncoding>(7)); }, "UNKNOWN_VALUE", XL "encoding"},
     {"no order", OfShaw, [](R& r) { Shaw(r).clear_order(); }, "MISSING", SHAW "order"},
     {"no clip", OfShaw, [](R& r) { Shaw(r).clear_clip(); }, "MISSING", SHAW "clip"},
     {"beyond the table", OfShaw,

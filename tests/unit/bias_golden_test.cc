@@ -108,6 +108,10 @@ TEST(GoldenBias, WindowsThatTheConfigDoesNotHave) {
   EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size"));
   model.set_config_json(R"({"model_type": "swin", "window_size": [7, 7, 7]})");
   EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "method.model.window_size"));
+  for (const char* window : {"[7.5, 7]", "[7, 1e300]", "[7, -7]"}) {
+    model.set_config_json(std::string(R"({"model_type": "swin", "window_size": )") + window + "}");
+    EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size")) << window;
+  }
 }
 
 TEST(GoldenBias, T5sConfigNeedsItsComponent) {
@@ -172,7 +176,28 @@ TEST(GoldenBias, Beits) {
   }
 }
 
+void FillNetwork(const json& record, v1::SwinV2Bias* swin) {
+  *swin->mutable_hidden_weight() = TensorOf(record["hidden_weight"]);
+  *swin->mutable_hidden_bias() = TensorOf(record["hidden_bias"]);
+  *swin->mutable_output_weight() = TensorOf(record["output_weight"]);
+}
+
 // torch adds 512 products in an order of its own, in float32.
+void ExpectNetworksBias(const json& record, const v1::BiasMethod& method) {
+  for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32}) {
+    v1::GenerateBiasRequest request = RequestFor(record, method);
+    request.mutable_precision()->set_preset(preset);
+    const auto response = Call(request);
+    ASSERT_THAT(response, IsOk());
+    const std::vector<double> ours = ValuesOf(response->bias()), recorded = golden::Numbers(record["bias"]);
+    ASSERT_EQ(ours.size(), recorded.size());
+    double worst = 0;
+    for (size_t n = 0; n < ours.size(); ++n) worst = std::max(worst, std::abs(ours[n] - recorded[n]));
+    EXPECT_LE(worst, 2e-5);
+    std::printf("swin_v2 %s: at most %g from the recorded\n", v1::PrecisionPreset_Name(preset).c_str(), worst);
+  }
+}
+
 TEST(GoldenBias, SwinV2s) {
   for (const json& record : Recorded()["swin_v2"]) {
     v1::BiasMethod method;
@@ -183,21 +208,21 @@ TEST(GoldenBias, SwinV2s) {
       swin.set_pretrained_window_height(record["pretrained_window"][0]);
       swin.set_pretrained_window_width(record["pretrained_window"][1]);
     }
-    *swin.mutable_hidden_weight() = TensorOf(record["hidden_weight"]);
-    *swin.mutable_hidden_bias() = TensorOf(record["hidden_bias"]);
-    *swin.mutable_output_weight() = TensorOf(record["output_weight"]);
-    for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32}) {
-      v1::GenerateBiasRequest request = RequestFor(record, method);
-      request.mutable_precision()->set_preset(preset);
-      const auto response = Call(request);
-      ASSERT_THAT(response, IsOk());
-      const std::vector<double> ours = ValuesOf(response->bias()), recorded = golden::Numbers(record["bias"]);
-      ASSERT_EQ(ours.size(), recorded.size());
-      double worst = 0;
-      for (size_t n = 0; n < ours.size(); ++n) worst = std::max(worst, std::abs(ours[n] - recorded[n]));
-      EXPECT_LE(worst, 2e-5);
-      std::printf("swin_v2 %s: at most %g from the recorded\n", v1::PrecisionPreset_Name(preset).c_str(), worst);
-    }
+    FillNetwork(record, &swin);
+    ExpectNetworksBias(record, method);
+  }
+}
+
+// The windows are config.json's.
+TEST(GoldenBias, SwinV2sStages) {
+  ASSERT_EQ(Recorded()["swin_v2_stage"].size(), 3u);
+  for (const json& record : Recorded()["swin_v2_stage"]) {
+    v1::BiasMethod method;
+    v1::SwinV2Bias& swin = *method.mutable_swin_v2();
+    swin.mutable_model()->set_config_json(record["config"].dump());
+    swin.mutable_model()->set_layer_type(record["layer_type"]);
+    FillNetwork(record, &swin);
+    ExpectNetworksBias(record, method);
   }
 }
 

@@ -164,6 +164,12 @@ TEST(EmbeddingGolden, Learned) {
     const auto response = Call(request);
     ASSERT_THAT(response, IsOk());
     EXPECT_EQ(response->embedding().data(), Pack(dtype, golden::Numbers(record["values"])));
+    request.mutable_learned()->clear_offset();
+    request.mutable_learned()->mutable_model()->set_config_json(record["config"].dump());
+    const auto by_model = Call(request);
+    ASSERT_THAT(by_model, IsOk());
+    EXPECT_EQ(by_model->embedding().data(), response->embedding().data());
+    EXPECT_EQ(by_model->info().plan_fingerprint(), response->info().plan_fingerprint());
   }
 }
 

@@ -115,8 +115,9 @@ TEST(Components, TextThatIsNotTheClasssOwnSaysSo) {
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
                                          {"whisper", "sinusoidal"},
-                                         {"deberta-v2", "relative terms"},
-                                         {"swinv2", "windows"},
+                                         {"deberta-v2", "RelativeScores"},
+                                         {"funnel", "relative terms"},
+                                         {"levit", "windows"},
                                          {"mamba", "no positional encoding"},
                                          {"gemma4_vision", "rotary_offset"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
@@ -127,7 +128,7 @@ TEST(OtherTypes, AreNamed) {
 
 TEST(OtherTypes, NoNameHasTwoRows) {
   std::vector<std::string_view> names;
-  for (const auto* types : {&ModelTypes(), &OtherTypes()}) {
+  for (const auto* types : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
     for (const ModelType& type : *types) names.push_back(type.name);
   }
   std::sort(names.begin(), names.end());

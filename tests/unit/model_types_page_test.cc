@@ -32,7 +32,7 @@ std::string Section(const std::string& heading, std::vector<std::string_view> na
 
 std::vector<std::string_view> Names(const std::function<bool(const ModelType&)>& wanted) {
   std::vector<std::string_view> names;
-  for (const auto* types : {&ModelTypes(), &OtherTypes()}) {
+  for (const auto* types : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
     for (const ModelType& type : *types) {
       if (wanted(type)) names.push_back(type.name);
     }
@@ -59,6 +59,11 @@ std::string Lists() {
   text += Section("T5's buckets, of `encoder` or `decoder`", of(Scheme::kT5));
   text += Section("Biases in windows, with the request's table",
                   Names([](const ModelType& t) { return t.scheme == Scheme::kSwin || t.scheme == Scheme::kBeit; }));
+  text += Section("Biases in windows, of a network with the request's weights, by stage", of(Scheme::kSwinV2));
+  text += Section("Terms with content, with the request's weights, where the file says so",
+                  Names([](const ModelType& t) { return t.terms != Terms::kNone; }));
+  text += Section("Learned tables of positions, which come with the request",
+                  Names([](const ModelType& t) { return t.learned.has_value(); }));
   text += Section("Files of several parts", of(Scheme::kParts));
   text += Section("diffusers, by `_class_name`", DiffusersClasses(true));
   text += "\n## What is named, and not selected\n";
@@ -66,7 +71,9 @@ std::string Lists() {
                         Scheme::kWindowBias, Scheme::kRotatedHalves, Scheme::kOwnRotary, Scheme::kNone}) {
     std::string heading(SchemeName(scheme));
     heading[0] = static_cast<char>(std::toupper(heading[0]));
-    text += Section(heading, of(scheme));
+    text += Section(heading, Names([scheme](const ModelType& t) {
+                      return t.scheme == scheme && t.terms == Terms::kNone && !t.learned;
+                    }));
   }
   return text + Section("diffusers' classes of their own kind", DiffusersClasses(false));
 }

@@ -54,25 +54,44 @@ void Fill(const json& values, Message* message) {
   }
 }
 
+v1::RelativeScoresRequest RequestOf(const json& record) {
+  v1::RelativeScoresRequest request;
+  Fill(record["method"], request.mutable_method());
+  if (record.contains("mask")) Fill(record["mask"], request.mutable_mask());
+  request.mutable_geometry()->set_query_offset(record["past"]);
+  request.set_layout(v1::LAYOUT_BHSD);
+  request.set_content(true);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  request.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+  *request.mutable_q() = TensorOf(record["q"]);
+  *request.mutable_k() = TensorOf(record["k"]);
+  request.mutable_hints()->set_return_plan(true);
+  return request;
+}
+
+// Leaves the weights alone: no setting.
+void KeepWeights(Message* message) {
+  const auto& reflection = *message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (field->name() != "layout") reflection.ClearField(message, field);
+    } else if (field->message_type() != v1::Tensor::descriptor()) {
+      KeepWeights(reflection.MutableMessage(message, field));
+    }
+  }
+}
+
 // torch adds float32 products of up to 16 channels in an order of its own: `within` units in the last place of the
 // largest score. Hidden cells are equal.
 TEST(RelativeGolden, ScoresBeforeSoftmax) {
   constexpr double kWithin = 4;
   const json file = golden::Read("recorded/relative_scores.json");
-  ASSERT_EQ(file["records"].size(), 8u);
+  ASSERT_EQ(file["records"].size(), 12u);
   for (const json& record : file["records"]) {
     SCOPED_TRACE(record["model"]);
-    v1::RelativeScoresRequest request;
-    Fill(record["method"], request.mutable_method());
-    if (record.contains("mask")) Fill(record["mask"], request.mutable_mask());
-    request.mutable_geometry()->set_query_offset(record["past"]);
-    request.set_layout(v1::LAYOUT_BHSD);
-    request.set_content(true);
-    request.set_dtype(v1::DATA_TYPE_FP32);
-    request.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
-    *request.mutable_q() = TensorOf(record["q"]);
-    *request.mutable_k() = TensorOf(record["k"]);
-    const auto response = Call(request);
+    const auto response = Call(RequestOf(record));
     ASSERT_THAT(response, IsOk());
     const std::vector<double> ours = ValuesOf(response->scores()), recorded = golden::Numbers(record["scores"]);
     ASSERT_EQ(ours.size(), recorded.size());
@@ -88,6 +107,28 @@ TEST(RelativeGolden, ScoresBeforeSoftmax) {
     EXPECT_LE(worst, kWithin * place);
     std::printf("%-24s at most %.2f ulp of the largest score, %g\n", record["model"].get<std::string>().c_str(),
                 worst / place, largest);
+  }
+}
+
+// The same bytes with the weights alone and the model's config.json: it says every setting.
+TEST(RelativeGolden, SettingsFromConfigJson) {
+  for (const json& record : golden::Read("recorded/relative_scores.json")["records"]) {
+    SCOPED_TRACE(record["model"]);
+    v1::RelativeScoresRequest request = RequestOf(record);
+    const auto expected = Call(request);
+    ASSERT_THAT(expected, IsOk());
+    v1::RelativeMethod& method = *request.mutable_method();
+    const auto* field = method.GetDescriptor()->FindFieldByNumber(method.method_case());
+    Message* weights = method.GetReflection()->MutableMessage(&method, field);
+    KeepWeights(weights);
+    const auto* model = weights->GetDescriptor()->FindFieldByName("model");
+    static_cast<v1::ModelConfig*>(weights->GetReflection()->MutableMessage(weights, model))
+        ->set_config_json(record["config"].dump());
+    const auto response = Call(request);
+    ASSERT_THAT(response, IsOk());
+    EXPECT_EQ(response->scores().data(), expected->scores().data());
+    EXPECT_EQ(response->info().plan().SerializeAsString(), expected->info().plan().SerializeAsString());
+    EXPECT_EQ(response->scale(), expected->scale());
   }
 }
 
