@@ -239,7 +239,7 @@ std::vector<RunBlock> SampleRuns() {
                                                                                {0x1p31, 1},
                                                                                {-0x1p40, -1},
                                                                                {7, 0x1p-10},
-                                                                               {-kBlock * last, 1},
+                                                                               {-last * kBlock, 1},
                                                                                {-1e6, 1024}}) {
       for (const double block : {0.0, 1.0, last}) {
         RunBlock run{scale, position, step, static_cast<size_t>(block), {}, {}, {}, {}, {}};
