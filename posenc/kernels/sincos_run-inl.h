@@ -93,65 +93,66 @@ HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases
   hn::Store(error, d, product.sin_lo + i);
 }
 
-// Cosines and sines of position * inv_freq in the columns from i on, with the turns taken off; false if an angle is out
-// of range.
+// The phases position * inv_freq, times `scale`, in the columns from i on, with the turns taken off; false if an angle
+// is out of range.
 template <class D>
-HWY_INLINE bool PhasesOf(D d, double position, hn::Vec<D> inv_freq, size_t i, Phases& phases, hn::Vec<D>& turns) {
+HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const DoubleDouble& scale, size_t i,
+                             Phases& phases, hn::Vec<D>& turns) {
   using V = hn::Vec<D>;
   V x_lo, cos, cos_lo, sin, sin_lo;
   const V x = TwoProduct(d, hn::Set(d, position), inv_freq, x_lo);
   WideSinCos(d, x, x_lo, cos, cos_lo, sin, sin_lo, turns);
+  const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
+  cos = Multiply(d, cos, cos_lo, scale_hi, scale_lo, cos_lo);
+  sin = Multiply(d, sin, sin_lo, scale_hi, scale_lo, sin_lo);
   hn::Store(FastTwoSum(cos, cos_lo, cos_lo), d, phases.cos + i);
   hn::Store(cos_lo, d, phases.cos_lo + i);
-  hn::Store(FastTwoSum(sin, sin_lo, sin_lo), d, phases.sin + i);
+  // The sine of angle zero is +0, times whatever scale.
+  hn::Store(hn::Add(FastTwoSum(sin, sin_lo, sin_lo), hn::Zero(d)), d, phases.sin + i);
   hn::Store(sin_lo, d, phases.sin_lo + i);
   return position == 0 || hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(inv_freq, hn::Zero(d))));
 }
 
-// The first block of a run whose first two positions these are, for `count` frequencies, padded with zeros to whole
-// vectors. False if an angle is out of range.
-inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, double next_position, const double* inv_freq,
-                           size_t count, RunTile& run) {
+// All that the first block takes of a run that begins with these two positions, for `count` frequencies, padded with
+// zeros to whole vectors. False if an angle is out of range.
+inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, double next_position,
+                                  const double* inv_freq, size_t count, RunTile& run) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
+  const size_t lanes = hn::Lanes(d);
   const double step = next_position - position;
   const double middle = position + (kHalf - 0.5) * step;
   if (!OrdinaryPosition(middle) || !OrdinaryPosition(step / 2)) return false;
-  run.width = hwy::RoundUpTo(count, hn::Lanes(d));
+  run.width = hwy::RoundUpTo(count, lanes);
   run.cos_error = std::abs(scale.hi) * kRunRelative;
-  const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
+
   Phases offset, one_step;
-  for (size_t i = 0; i < run.width; i += hn::Lanes(d)) {
+  for (size_t i = 0; i < run.width; i += lanes) {
     const V f = hn::Load(d, inv_freq + i);
-    V middle_turns, step_turns, lo;
-    if (!PhasesOf(d, middle, f, i, run.middle, middle_turns) || !PhasesOf(d, step / 2, f, i, offset, step_turns)) {
+    V middle_turns, step_turns;
+    if (!ScaledPhases(d, middle, f, scale, i, run.middle, middle_turns) ||
+        !ScaledPhases(d, step / 2, f, {1, 0}, i, offset, step_turns)) {
       return false;
     }
-    const V cos =
-        Multiply(d, hn::Load(d, run.middle.cos + i), hn::Load(d, run.middle.cos_lo + i), scale_hi, scale_lo, lo);
-    hn::Store(FastTwoSum(cos, lo, lo), d, run.middle.cos + i);
-    hn::Store(lo, d, run.middle.cos_lo + i);
-    const V sin =
-        Multiply(d, hn::Load(d, run.middle.sin + i), hn::Load(d, run.middle.sin_lo + i), scale_hi, scale_lo, lo);
-    // The sine of angle zero is +0, times whatever scale.
-    hn::Store(hn::Add(FastTwoSum(sin, lo, lo), hn::Zero(d)), d, run.middle.sin + i);
-    hn::Store(lo, d, run.middle.sin_lo + i);
-
-    Multiply(d, offset, offset, i, one_step);
-    V largest = hn::Zero(d);
-    for (size_t k = 0; k < kHalf; ++k) {
-      const V sine = hn::Load(d, offset.sin + i);
-      largest = hn::Max(largest, hn::Abs(sine));
-      hn::Store(hn::Load(d, offset.cos + i), d, run.cos + k * run.width + i);
-      hn::Store(sine, d, run.sin + k * run.width + i);
-      Multiply(d, offset, one_step, i, offset);
-    }
-    Multiply(d, one_step, one_step, i, run.next);
-    for (size_t steps = 2; steps < kBlock; steps *= 2) Multiply(d, run.next, run.next, i, run.next);
-
     const V turns = hn::MulAdd(step_turns, hn::Set(d, kRunTurns), middle_turns);
-    const V error = hn::MulAdd(turns, hn::Set(d, kWidePerTurn), hn::Mul(largest, hn::Set(d, kRunRelative)));
-    hn::Store(hn::Mul(hn::Abs(scale_hi), error), d, run.least_sin_error + i);
+    hn::Store(hn::Mul(turns, hn::Set(d, kWidePerTurn)), d, run.least_sin_error + i);
+    Multiply(d, offset, offset, i, one_step);
+  }
+  // The columns are in the inner loop because the products of one column wait for each other.
+  for (size_t k = 0; k < kHalf; ++k) {
+    for (size_t i = 0; i < run.width; i += lanes) {
+      if (k > 0) Multiply(d, offset, one_step, i, offset);
+      hn::Store(hn::Load(d, offset.cos + i), d, run.cos + k * run.width + i);
+      hn::Store(hn::Load(d, offset.sin + i), d, run.sin + k * run.width + i);
+    }
+  }
+  for (size_t i = 0; i < run.width; i += lanes) {
+    Multiply(d, offset, offset, i, run.next);  // of kBlock - 1 steps
+    Multiply(d, run.next, one_step, i, run.next);
+    V largest = hn::Zero(d);
+    for (size_t k = 0; k < kHalf; ++k) largest = hn::Max(largest, hn::Abs(hn::Load(d, run.sin + k * run.width + i)));
+    const V error = hn::MulAdd(largest, hn::Set(d, kRunRelative), hn::Load(d, run.least_sin_error + i));
+    hn::Store(hn::Mul(hn::Set(d, std::abs(scale.hi)), error), d, run.least_sin_error + i);
   }
   return true;
 }
@@ -170,20 +171,14 @@ HWY_INLINE void NextBlock(RunTile& run) {
   for (size_t i = 0; i < run.width; i += hn::Lanes(d)) Multiply(d, run.middle, run.next, i, run.middle);
 }
 
-// Numbers below and above the entries of the k-th row before or after the middle, in the columns from i on.
-template <bool kAfter, class D, class V>
-HWY_INLINE void Bounds(D d, const RunTile& run, size_t k, size_t i, V cos_error, V& cos_low, V& cos_high, V& sin_low,
-                       V& sin_high) {
-  const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
-  const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
-  const V sin_error = hn::Load(d, run.sin_error + i);
-  // What the two rows share comes first.
-  const V ac_low = hn::MulSub(a, c, cos_error), ac_high = hn::MulAdd(a, c, cos_error);
-  const V bc_low = hn::MulSub(b, c, sin_error), bc_high = hn::MulAdd(b, c, sin_error);
-  cos_low = kAfter ? hn::NegMulAdd(b, s, ac_low) : hn::MulAdd(b, s, ac_low);
-  cos_high = kAfter ? hn::NegMulAdd(b, s, ac_high) : hn::MulAdd(b, s, ac_high);
-  sin_low = kAfter ? hn::MulAdd(a, s, bc_low) : hn::NegMulAdd(a, s, bc_low);
-  sin_high = kAfter ? hn::MulAdd(a, s, bc_high) : hn::NegMulAdd(a, s, bc_high);
+// Numbers below and above the two entries whose errors are at most `error`: x * c + y * s and x * c - y * s.
+template <class V>
+HWY_INLINE void Bounds(V x, V c, V y, V s, V error, V& sum_low, V& sum_high, V& difference_low, V& difference_high) {
+  const V low = hn::MulSub(x, c, error), high = hn::MulAdd(x, c, error);
+  sum_low = hn::MulAdd(y, s, low);
+  sum_high = hn::MulAdd(y, s, high);
+  difference_low = hn::NegMulAdd(y, s, low);
+  difference_high = hn::NegMulAdd(y, s, high);
 }
 
 // The lanes in which Ziv's test is made: floats where that is the format, else doubles.
@@ -217,38 +212,43 @@ struct RowOut {
   uint8_t* sin;
 };
 
+// The k-th rows before and after the middle, in the columns from i on.
+template <DType kDType, class D, class V>
+HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
+                            Doubt<kDType>& doubt_before, Doubt<kDType>& doubt_after) {
+  const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
+  const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
+  const V sin_error = hn::Load(d, run.sin_error + i);
+  V sum_low, sum_high, difference_low, difference_high;
+  Bounds(a, c, b, s, cos_error, sum_low, sum_high, difference_low, difference_high);
+  StoreRounded<kDType>(d, sum_low, sum_high, doubt_before, before.cos);
+  StoreRounded<kDType>(d, difference_low, difference_high, doubt_after, after.cos);
+  Bounds(b, c, a, s, sin_error, sum_low, sum_high, difference_low, difference_high);
+  StoreRounded<kDType>(d, difference_low, difference_high, doubt_before, before.sin);
+  StoreRounded<kDType>(d, sum_low, sum_high, doubt_after, after.sin);
+}
+
 struct PairProven {
   bool before, after;
 };
 
-// The first `count` columns of the k-th rows before and after the middle.
 template <DType kDType>
 HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
   const Doubles d;
-  using V = hn::Vec<Doubles>;
   const hn::RebindToUnsigned<TestedLanes<kDType>> du;
   const size_t lanes = hn::Lanes(d);
-  const V cos_error = hn::Set(d, run.cos_error);
+  const auto cos_error = hn::Set(d, run.cos_error);
   auto doubt_before = hn::Zero(du), doubt_after = hn::Zero(du);
-  const auto fill = [&](size_t i, RowOut to_before, RowOut to_after) HWY_ATTR {
-    V cos_low, cos_high, sin_low, sin_high;
-    Bounds<false>(d, run, k, i, cos_error, cos_low, cos_high, sin_low, sin_high);
-    V cos_low2, cos_high2, sin_low2, sin_high2;
-    Bounds<true>(d, run, k, i, cos_error, cos_low2, cos_high2, sin_low2, sin_high2);
-    StoreRounded<kDType>(d, cos_low, cos_high, doubt_before, to_before.cos);
-    StoreRounded<kDType>(d, sin_low, sin_high, doubt_before, to_before.sin);
-    StoreRounded<kDType>(d, cos_low2, cos_high2, doubt_after, to_after.cos);
-    StoreRounded<kDType>(d, sin_low2, sin_high2, doubt_after, to_after.sin);
-  };
   constexpr size_t kSize = SizeOf(kDType);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const size_t at = i * kSize;
-    fill(i, {before.cos + at, before.sin + at}, {after.cos + at, after.sin + at});
+    FillVectors<kDType>(d, run, k, i, cos_error, {before.cos + at, before.sin + at}, {after.cos + at, after.sin + at},
+                        doubt_before, doubt_after);
   }
   if (i < count) {  // the rest of the last vector is beyond the row
     uint8_t last[4][hn::MaxLanes(Doubles()) * kSize];
-    fill(i, {last[0], last[1]}, {last[2], last[3]});
+    FillVectors<kDType>(d, run, k, i, cos_error, {last[0], last[1]}, {last[2], last[3]}, doubt_before, doubt_after);
     const size_t at = i * kSize, bytes = (count - i) * kSize;
     std::memcpy(before.cos + at, last[0], bytes);
     std::memcpy(before.sin + at, last[1], bytes);

@@ -63,27 +63,33 @@ bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t
   for (size_t i = 0; i < block; ++i) NextBlock(run);
   SetSinErrors(run);
   const V cos_error = hn::Set(d, run.cos_error);
-  HWY_ALIGN double values[4][hn::MaxLanes(Doubles())];
-  for (size_t row = 0; row < kBlock; ++row) {
+  HWY_ALIGN double values[8][hn::MaxLanes(Doubles())];
+  for (size_t k = 0; k < kHalf; ++k) {
     for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-      V cos_low, cos_high, sin_low, sin_high;
-      if (row < kHalf) {
-        Bounds<false>(d, run, kHalf - 1 - row, i, cos_error, cos_low, cos_high, sin_low, sin_high);
-      } else {
-        Bounds<true>(d, run, row - kHalf, i, cos_error, cos_low, cos_high, sin_low, sin_high);
-      }
-      hn::Store(cos_low, d, values[0]);
-      hn::Store(cos_high, d, values[1]);
-      hn::Store(sin_low, d, values[2]);
-      hn::Store(sin_high, d, values[3]);
+      const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
+      const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
+      const auto store = [&](V x, V y, V error, size_t sum, size_t difference) HWY_ATTR {
+        V sum_low, sum_high, difference_low, difference_high;
+        Bounds(x, c, y, s, error, sum_low, sum_high, difference_low, difference_high);
+        hn::Store(sum_low, d, values[sum]);
+        hn::Store(sum_high, d, values[sum + 1]);
+        hn::Store(difference_low, d, values[difference]);
+        hn::Store(difference_high, d, values[difference + 1]);
+      };
+      store(a, b, cos_error, 0, 4);
+      store(b, a, hn::Load(d, run.sin_error + i), 6, 2);
       for (size_t lane = 0; lane < std::min(hn::Lanes(d), count - i); ++lane) {
-        double* to = out + (row * count + i + lane) * kRunOutputs;
-        to[0] = values[0][lane];
-        to[1] = values[1][lane];
-        to[2] = run.cos_error;
-        to[3] = values[2][lane];
-        to[4] = values[3][lane];
-        to[5] = run.sin_error[i + lane];
+        for (const bool after : {false, true}) {
+          const size_t row = after ? kHalf + k : kHalf - 1 - k;
+          double* to = out + (row * count + i + lane) * kRunOutputs;
+          const size_t from = after ? 4 : 0;
+          to[0] = values[from][lane];
+          to[1] = values[from + 1][lane];
+          to[2] = run.cos_error;
+          to[3] = values[from + 2][lane];
+          to[4] = values[from + 3][lane];
+          to[5] = run.sin_error[i + lane];
+        }
       }
     }
   }
