@@ -36,7 +36,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::ScalableTag<double>;
 
 constexpr size_t kTile = 256;  // columns, at most
-constexpr size_t kHalf = 16;   // rows of a block on each side of its middle, a power of two
+constexpr size_t kHalf = 16;   // rows of a block on each side of its middle
 constexpr size_t kBlock = 2 * kHalf;
 static_assert(kTile % hn::MaxLanes(Doubles()) == 0);
 static_assert(kBlock <= kShortestRun);  // the middle of the first block is a double
@@ -100,7 +100,8 @@ HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const Do
                              Phases& phases, hn::Vec<D>& turns) {
   using V = hn::Vec<D>;
   V x_lo, cos, cos_lo, sin, sin_lo;
-  const V x = TwoProduct(d, hn::Set(d, position), inv_freq, x_lo);
+  const V f = position == 0 ? hn::Zero(d) : inv_freq;  // whose parts may overflow
+  const V x = TwoProduct(d, hn::Set(d, position), f, x_lo);
   WideSinCos(d, x, x_lo, cos, cos_lo, sin, sin_lo, turns);
   const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
   cos = Multiply(d, cos, cos_lo, scale_hi, scale_lo, cos_lo);
@@ -110,7 +111,7 @@ HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const Do
   // The sine of angle zero is +0, times whatever scale.
   hn::Store(hn::Add(FastTwoSum(sin, sin_lo, sin_lo), hn::Zero(d)), d, phases.sin + i);
   hn::Store(sin_lo, d, phases.sin_lo + i);
-  return position == 0 || hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(inv_freq, hn::Zero(d))));
+  return hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(f, hn::Zero(d))));
 }
 
 // All that the first block takes of a run that begins with these two positions, for `count` frequencies, padded with
@@ -157,7 +158,7 @@ inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, do
   return true;
 }
 
-// Before the rows of a block.
+// To be called before a block's rows are filled.
 HWY_INLINE void SetSinErrors(RunTile& run) {
   const Doubles d;
   for (size_t i = 0; i < run.width; i += hn::Lanes(d)) {
@@ -232,6 +233,7 @@ struct PairProven {
   bool before, after;
 };
 
+// The first `count` columns of those two rows.
 template <DType kDType>
 HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
   const Doubles d;

@@ -154,13 +154,13 @@ TEST(SinCosRows, RunsAreCorrectlyRounded) {
   slow_calls = 0;
   size_t entries = 0;
   for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
-    for (size_t n = 0; n < 96 / OneIn(); ++n) {
+    for (size_t n = 0; n < 48 / std::min<size_t>(OneIn(), 8); ++n) {
       Table table;
       table.dtype = dtype;
-      table.scale = std::vector<double>{1, 1.1386294361119891, -3.75, 0.1, 1e5, 1e-40, 1e300}[n % 7];
+      table.scale = std::vector<double>{1, 1.1386294361119891, -3.75, 0.1, 1e5, 1e-40, 1e60}[n % 7];
       table.divide = n % 5 == 3;
-      // Up to 2^45, and through zero.
-      const auto size = static_cast<double>(random() >> (19 + n % 45));
+      // Up to 2^44, and through zero.
+      const auto size = static_cast<double>(random() >> (20 + n % 44));
       const double step = std::vector<double>{1, -1, 0.125, 1, 7, 64}[n % 6];
       table.positions = EquallySpaced(n % 3 == 0 ? -step * static_cast<double>(n / 3) : size, step, 32 + n % 67);
       table.inv_freq = ThetaFrequencies(std::vector<double>{1e4, 5e5, 1e12}[n % 3], 1 + n % 29);
@@ -172,7 +172,7 @@ TEST(SinCosRows, RunsAreCorrectlyRounded) {
   std::cout << "slow path: " << slow_calls << " of " << entries << " pairs\n";
 }
 
-// A run of more than one tile and many blocks, all of whose values the tile's columns and the rows in between have.
+// A run of two tiles of columns and many blocks.
 TEST(SinCosRows, LongRunsHaveTheValuesOfSingleRows) {
   for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
     Table run, rows;
@@ -400,8 +400,11 @@ TEST(SinCosRows, AngleZeroInARunGivesTheScaleAndPositiveZero) {
         table.divide = divide;
         table.positions = EquallySpaced(-20, 1, 40);
         table.inv_freq = {1e-3, 0.0, -0.0};
+        ExpectSameBytesOnEveryTarget(table, 0, 40);
         EXPECT_EQ(WrongEntries(table), 0u);
         table.positions = EquallySpaced(0, 0, 40);
+        table.inv_freq = {1e-3, 0.0, -0.0, 1e300, 1e-310};
+        ExpectSameBytesOnEveryTarget(table, 0, 40);
         EXPECT_EQ(WrongEntries(table), 0u);
       }
     }

@@ -167,7 +167,9 @@ TEST(Tails, OfSigmoids) {
 TEST(Tails, OfTables) {
   for (const size_t rows : {2, 33}) {  // 33 are a run
     for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
-      const std::vector<double> positions = Doubles(rows), inv_freq = Doubles(pairs);
+      const std::vector<double> positions = Doubles(rows);
+      std::vector<double> inv_freq = Doubles(pairs);
+      inv_freq[0] = 3;  // for 0, 0 - 1 * 0 decides a sign, which valgrind's fused operation has wrong
       for (const DType dtype : kFloats) {
         for (const Frequencies frequencies : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
           if (rows > 2 && frequencies != Frequencies::kExact) continue;
