@@ -76,10 +76,14 @@ HWY_INLINE void StoreAsBF16(D d, V v, uint16_t* out) {
   hn::StoreU(hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(di, bits)), hn::Rebind<uint16_t, D>(), out);
 }
 
-// By integers: Highway's float16 conversion is wrong for infinities and NaN on some targets.
+// By integers where the processor has no conversion of its own: there Highway's is wrong for infinities and NaN.
 template <class D, class V>
 HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
   const hn::Rebind<float, D> df;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  const hn::Rebind<hwy::float16_t, D> dh;
+  hn::StoreU(hn::DemoteTo(dh, ToFloat(d, v)), dh, reinterpret_cast<hwy::float16_t*>(out));
+#else
   const hn::RebindToSigned<decltype(df)> di;
   const auto constant = [di](int32_t bits) HWY_ATTR { return hn::Set(di, bits); };
   const auto value = ToFloat(d, v);
@@ -94,6 +98,7 @@ HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
   half = hn::IfThenElse(hn::Gt(bits, constant(0x7F800000)), constant(0x7E00), half);       // NaN
   const auto sign = hn::And(hn::ShiftRight<16>(hn::BitCast(di, value)), constant(0x8000));
   hn::StoreU(hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::Or(half, sign)), hn::Rebind<uint16_t, D>(), out);
+#endif
 }
 
 // Writes Lanes(d) elements of dtype from `out` on; v is rounded to dtype already.

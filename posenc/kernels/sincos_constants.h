@@ -19,6 +19,11 @@ constexpr double kNarrowPerTurn = 0x1p-101;
 constexpr double kWideRelative = 0x1p-96;
 constexpr double kWidePerTurn = 0x1p-150;
 
+// Of a run's entries (sincos_run-inl.h), relative to the scale or to the sines that an entry's sine is made of; and
+// what the turns of half a step count, in turns of the middle.
+constexpr double kRunRelative = 0x1p-50;
+constexpr double kRunTurns = 0x1p20;
+
 // pi/2 = kHalfPi1 + kHalfPi2 + kHalfPi3 + 2^-163.6
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0;
 constexpr double kHalfPi2 = 0x1.1a62633145c07p-54;

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
+#include "posenc/kernels/position_runs.h"
 #include "posenc/kernels/sincos_slow.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,19 +17,15 @@
 
 #include "posenc/kernels/narrow_format-inl.h"
 #include "posenc/kernels/sincos_fast-inl.h"
+#include "posenc/kernels/sincos_run-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Doubles = hn::ScalableTag<double>;
-
 // A piece of a row, in double: first the frequencies, padded to whole vectors with 0 (an angle that cannot fail), then
 // its cosines and sines, already rounded.
-constexpr size_t kTile = 256;
-static_assert(kTile % hn::MaxLanes(Doubles()) == 0);
-
 struct Tile {
   HWY_ALIGN double inv_freq[kTile];
   HWY_ALIGN double cos[kTile];
@@ -125,17 +123,14 @@ HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t c
   using V = hn::Vec<Doubles>;
   const size_t lanes = hn::Lanes(d);
   // Far from these bounds nothing in the fast path can overflow or underflow; a NaN fails every comparison below.
-  const double size = std::abs(position);
-  const bool usable = constants.scale_in_range && (size == 0 || (size >= 0x1p-800 && size <= 0x1p900));
+  const bool usable = constants.scale_in_range && OrdinaryPosition(position);
   const V p = hn::Set(d, usable ? position : std::numeric_limits<double>::quiet_NaN());
   tile.unproven_count = 0;
   for (size_t i = 0; i < count; i += lanes) {
     V x_hi, x_lo, cos, sin;
     const auto zero = Angle<kFrequencies>(d, p, hn::Load(d, tile.inv_freq + i), x_hi, x_lo);
     auto proven = RoundedSinCos<kWide>(d, x_hi, x_lo, constants, cos, sin);
-    const V x_size = hn::Abs(x_hi);
-    proven = hn::And(proven, hn::And(hn::Ge(x_size, hn::Set(d, kFastMin)), hn::Le(x_size, hn::Set(d, kFastMax))));
-    proven = hn::Or(proven, zero);
+    proven = hn::Or(hn::And(proven, OrdinaryAngle(d, x_hi)), zero);
     hn::Store(hn::IfThenElse(zero, hn::Set(d, constants.zero_cos), cos), d, tile.cos + i);
     hn::Store(hn::IfThenZeroElse(zero, sin), d, tile.sin + i);
     if (HWY_LIKELY(hn::AllTrue(d, proven))) continue;
@@ -205,18 +200,34 @@ StoreFunction StoreFunctionFor(DType dtype) {
   }
 }
 
+using RunFunction = void (*)(const SinCosRows&, size_t, size_t, size_t, size_t, RunTile&, std::vector<size_t>&);
+
+// None where an entry takes more than one rounding, or more than doubles.
+RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
+  if (work.frequencies != Frequencies::kExact || !constants.scale_in_range) return nullptr;
+  switch (work.dtype) {
+    case DType::kFP32: return FillRun<DType::kFP32>;
+    case DType::kFP16: return FillRun<DType::kFP16>;
+    case DType::kBF16: return FillRun<DType::kBF16>;
+    default: return nullptr;
+  }
+}
+
 void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path) {
   const Constants constants = ConstantsOf(work);
   const FillFunction fill = FillFunctionFor(work);
   const StoreFunction store = StoreFunctionFor(work.dtype);
+  const RunFunction fill_run = RunFunctionFor(work, constants);
   const size_t element = SizeOf(work.dtype);
   const bool rounded_again =
       work.frequencies != Frequencies::kExact && (work.scale != 1.0 || work.dtype != FirstRounding(work));
   Tile tile;
+  RunTile run_tile;
+  std::vector<size_t> alone;  // rows that are computed one by one
   for (size_t first = 0; first < work.pairs; first += kTile) {
     const size_t count = std::min(kTile, work.pairs - first);
     std::fill_n(std::copy_n(work.inv_freq + first, count, tile.inv_freq), kTile - count, 0.0);
-    for (size_t row = begin; row < end; ++row) {
+    const auto fill_row = [&](size_t row) {
       // float32(p) of a float32 recipe is taken here, once a row.
       const double position =
           work.frequencies == Frequencies::kFloat32 ? static_cast<float>(work.positions[row]) : work.positions[row];
@@ -234,6 +245,18 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
       const size_t offset = (row * work.pairs + first) * element;
       store(tile.cos, count, static_cast<uint8_t*>(work.cos) + offset);
       store(tile.sin, count, static_cast<uint8_t*>(work.sin) + offset);
+    };
+    for (size_t row = begin; row < end;) {
+      const double* positions = work.positions + row;
+      const PositionRun run = fill_run != nullptr ? FirstRun(positions, end - row) : PositionRun{end - row, false};
+      if (run.equally_spaced && StartRun(constants.scale, positions[0], positions[1], tile.inv_freq, count, run_tile)) {
+        alone.clear();
+        fill_run(work, row, run.rows, first, count, run_tile, alone);
+        for (const size_t unproven : alone) fill_row(unproven);
+      } else {
+        for (size_t i = 0; i < run.rows; ++i) fill_row(row + i);
+      }
+      row += run.rows;
     }
   }
 }

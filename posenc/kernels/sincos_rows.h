@@ -12,7 +12,8 @@
 // gives NaN.
 //
 // Vector code with a proven error bound, and MPFR for the entries that it cannot decide (docs/exact-tables.md): about
-// one pair in four million, and all with angles beyond 2^44 or below 2^-500, at some microseconds each.
+// one pair in four million, and all with angles beyond 2^44 or below 2^-500, at some microseconds each. kExact but to
+// FP64 is two to six times as fast where at least 32 positions in a row are equally spaced.
 #pragma once
 
 #include <cstddef>

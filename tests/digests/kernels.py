@@ -30,6 +30,9 @@ def positions_of(case, form):
         return 2.0 ** min(form.mantissa + 1, 52) + 1 + 2 * rows
     if kind == "extremes":
         return numpy.array(EXTREME_POSITIONS)
+    if "+n*" in kind:
+        first, step = map(float, kind.split("+n*"))
+        return first + rows * step
     return random_reals(1, rows, -40, 86)
 
 

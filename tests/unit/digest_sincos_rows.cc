@@ -20,6 +20,7 @@ struct SinCosCase {
   size_t pairs;
   double scale;
   bool divide;
+  double first, step;  // of the positions that are "first+n*step"
 };
 
 int SignificantBits(DType dtype) {
@@ -36,6 +37,7 @@ double Position(const SinCosCase& c, size_t row) {
   // Odd, and one bit too long for the type: with a power of two the angle is the middle between two of its values.
   if (c.positions == "middles") return std::ldexp(1, std::min(SignificantBits(c.dtype), 52)) + 1 + 2.0 * row;
   if (c.positions == "extremes") return kExtremes[row];
+  if (c.step != 0) return c.first + static_cast<double>(row) * c.step;
   return RandomReal(1, row, -40, 86);
 }
 
@@ -70,6 +72,30 @@ Block RunSinCos(const SinCosCase& c) {
   return out;
 }
 
+void Add(const SinCosCase& c, std::vector<Case>& cases) {
+  cases.push_back({fmt::format("frequencies={} dtype={} positions={} rows={} pairs={} scale={} divide={:d}",
+                               Name(c.frequencies), Name(c.dtype), c.positions, c.rows, c.pairs, c.scale, c.divide),
+                   [c] { return RunSinCos(c); }});
+}
+
+// Rows that are taken as one run, and some whose spacing is not as equal as it looks.
+void AddRuns(std::vector<Case>& cases) {
+  static constexpr double kRuns[][2] = {{0, 1},   {-40, 1},  {1048576, 1}, {2147483648, 1},      {-7.5, 0.25},
+                                        {60, -1}, {1e15, 1}, {123456, 64}, {35184372088832, 32}, {0, 0.1}};
+  for (const auto& [first, step] : kRuns) {
+    for (const DType dtype : kTensorTypes) {
+      const size_t n = cases.size();
+      SinCosCase c = {.frequencies = Frequencies::kExact, .dtype = dtype, .first = first, .step = step};
+      c.positions = fmt::format("{}+n*{}", first, step);
+      c.rows = Turn<size_t>(n, {32, 45, 77, 64});
+      c.pairs = Turn<size_t>(n, {1, 3, 8, 17, 33});
+      c.scale = Turn<double>(n, {1, 1.1386294361119891, 1, -3.75, 0.1, 3e38, 1e-40});
+      c.divide = n % 5 == 4;
+      Add(c, cases);
+    }
+  }
+}
+
 std::vector<Case> SinCosCases() {
   std::vector<Case> cases;
   for (const char* positions : {"count", "31-bits", "53-bits", "reals", "middles", "extremes"}) {
@@ -90,13 +116,12 @@ std::vector<Case> SinCosCases() {
           }
           c.scale = Turn<double>(n, {1, 1.1386294361119891, 1, -3.75, 0.1, 3e38, 1e-40});
           c.divide = n % 5 == 4;
-          cases.push_back({fmt::format("frequencies={} dtype={} positions={} rows={} pairs={} scale={} divide={:d}",
-                                       Name(frequencies), Name(dtype), positions, c.rows, c.pairs, c.scale, c.divide),
-                           [c] { return RunSinCos(c); }});
+          Add(c, cases);
         }
       }
     }
   }
+  AddRuns(cases);
   return cases;
 }
 

@@ -1,4 +1,4 @@
-// The error bounds of sincos_fast-inl.h, on every target, against MPFR.
+// The error bounds of sincos_fast-inl.h and sincos_run-inl.h, on every target, against MPFR.
 
 #include <gtest/gtest.h>
 #include <mpfr.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iostream>
 #include <random>
+#include <utility>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -17,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "posenc/kernels/sincos_fast-inl.h"
+#include "posenc/kernels/sincos_run-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
@@ -48,6 +50,52 @@ void Evaluate(const double* x_hi, const double* x_lo, size_t count, double* out)
   }
 }
 
+// For each row and frequency of one block of a run: the numbers below and above the cosine and their distance to it,
+// and the same of the sine.
+constexpr size_t kRunOutputs = 6;
+
+bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
+                 size_t count, double* out) {
+  const Doubles d;
+  using V = hn::Vec<Doubles>;
+  static RunTile run;
+  if (!StartRun(scale, position, position + step, inv_freq, count, run)) return false;
+  for (size_t i = 0; i < block; ++i) NextBlock(run);
+  SetSinErrors(run);
+  const V cos_error = hn::Set(d, run.cos_error);
+  HWY_ALIGN double values[8][hn::MaxLanes(Doubles())];
+  for (size_t k = 0; k < kHalf; ++k) {
+    for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+      const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
+      const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
+      const auto store = [&](V x, V y, V error, size_t sum, size_t difference) HWY_ATTR {
+        V sum_low, sum_high, difference_low, difference_high;
+        Bounds(x, c, y, s, error, sum_low, sum_high, difference_low, difference_high);
+        hn::Store(sum_low, d, values[sum]);
+        hn::Store(sum_high, d, values[sum + 1]);
+        hn::Store(difference_low, d, values[difference]);
+        hn::Store(difference_high, d, values[difference + 1]);
+      };
+      store(a, b, cos_error, 0, 4);
+      store(b, a, hn::Load(d, run.sin_error + i), 6, 2);
+      for (size_t lane = 0; lane < std::min(hn::Lanes(d), count - i); ++lane) {
+        for (const bool after : {false, true}) {
+          const size_t row = after ? kHalf + k : kHalf - 1 - k;
+          double* to = out + (row * count + i + lane) * kRunOutputs;
+          const size_t from = after ? 4 : 0;
+          to[0] = values[from][lane];
+          to[1] = values[from + 1][lane];
+          to[2] = run.cos_error;
+          to[3] = values[from + 2][lane];
+          to[4] = values[from + 3][lane];
+          to[5] = run.sin_error[i + lane];
+        }
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc
 HWY_AFTER_NAMESPACE();
@@ -57,7 +105,10 @@ namespace posenc {
 namespace {
 
 HWY_EXPORT(Evaluate);
+HWY_EXPORT(EvaluateRun);
 constexpr size_t kOutputs = HWY_NAMESPACE::kOutputs;
+constexpr size_t kRunOutputs = HWY_NAMESPACE::kRunOutputs;
+constexpr size_t kBlock = HWY_NAMESPACE::kBlock;
 
 constexpr uint64_t kSeed = 20240518;
 
@@ -145,6 +196,98 @@ TEST(SinCosBound, HoldsOnEveryTarget) {
     // The scaling and Ziv's test use up to a quarter of the bounds (docs/exact-tables.md).
     EXPECT_LT(narrow, 0.75) << "seed " << kSeed;
     EXPECT_LT(wide, 0.75) << "seed " << kSeed;
+  }
+}
+
+// One block of a run, and its exact entries as unevaluated sums of two doubles.
+struct RunBlock {
+  DoubleDouble scale;
+  double position, step;
+  size_t block;
+  std::vector<double> inv_freq;
+  std::vector<double> cos_hi, cos_lo, sin_hi, sin_lo;
+};
+
+void AddEntries(RunBlock& run) {
+  mpfr_t angle, scale, cos, sin;
+  mpfr_inits2(300, angle, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_set_d(scale, run.scale.hi, MPFR_RNDN);
+  mpfr_add_d(scale, scale, run.scale.lo, MPFR_RNDN);
+  for (size_t row = 0; row < kBlock; ++row) {
+    for (const double f : run.inv_freq) {
+      mpfr_set_d(angle, run.step, MPFR_RNDN);
+      mpfr_mul_ui(angle, angle, run.block * kBlock + row, MPFR_RNDN);
+      mpfr_add_d(angle, angle, run.position, MPFR_RNDN);
+      mpfr_mul_d(angle, angle, f, MPFR_RNDN);
+      mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
+      mpfr_mul(cos, cos, scale, MPFR_RNDN);
+      mpfr_mul(sin, sin, scale, MPFR_RNDN);
+      SplitInTwo(cos, run.cos_hi, run.cos_lo);
+      SplitInTwo(sin, run.sin_hi, run.sin_lo);
+    }
+  }
+  mpfr_clears(angle, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+}
+
+// First and last blocks; far from zero, through it, by fractions and by large steps; frequencies of all sizes and of
+// whole turns, whose sines are small.
+std::vector<RunBlock> SampleRuns() {
+  std::mt19937_64 random(kSeed);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  const double last = kLongestRun / kBlock - 1;
+  std::vector<RunBlock> runs;
+  for (const DoubleDouble& scale : {DoubleDouble{1, 0}, DoubleDouble{-1.0 / 3, -0x1p-54 / 3}}) {
+    for (const auto& [position, step] : std::vector<std::pair<double, double>>{{0, 1},
+                                                                               {-131000, 1},
+                                                                               {0x1p20, 1},
+                                                                               {0x1p31, 1},
+                                                                               {-0x1p40, -1},
+                                                                               {7, 0x1p-10},
+                                                                               {-last * kBlock, 1},
+                                                                               {-1e6, 1024}}) {
+      for (const double block : {0.0, 1.0, last}) {
+        RunBlock run{scale, position, step, static_cast<size_t>(block), {}, {}, {}, {}, {}};
+        for (int i = 0; i < 24; ++i) run.inv_freq.push_back(std::exp2(between(i % 8 == 0 ? -300 : -50, 2)));
+        for (int turns = 1; turns < 8; ++turns) run.inv_freq.push_back(turns * 0x1.921fb54442d18p+0);
+        run.inv_freq.push_back(0);
+        AddEntries(run);
+        runs.push_back(run);
+      }
+    }
+  }
+  return runs;
+}
+
+TEST(SinCosBound, OfRunsHoldsOnEveryTarget) {
+  const std::vector<RunBlock> runs = SampleRuns();
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    double worst = 0;
+    for (const RunBlock& run : runs) {
+      const size_t count = run.inv_freq.size();
+      HWY_ALIGN_MAX double inv_freq[32];
+      ASSERT_EQ(count, 32u);
+      std::copy_n(run.inv_freq.data(), count, inv_freq);
+      std::vector<double> out(kBlock * count * kRunOutputs);
+      ASSERT_TRUE(
+          HWY_DYNAMIC_DISPATCH(EvaluateRun)(run.scale, run.position, run.step, run.block, inv_freq, count, out.data()));
+      for (size_t i = 0; i < kBlock * count; ++i) {
+        for (const bool cosine : {true, false}) {
+          const double* value = out.data() + i * kRunOutputs + (cosine ? 0 : 3);
+          const double want_hi = cosine ? run.cos_hi[i] : run.sin_hi[i],
+                       want_lo = cosine ? run.cos_lo[i] : run.sin_lo[i];
+          const double low = ((value[0] - want_hi) - want_lo) + value[2];
+          const double high = ((value[1] - want_hi) - want_lo) - value[2];
+          const double error = std::max(std::abs(low), std::abs(high));
+          if (error > 0) worst = std::max(worst, error / value[2]);  // all is exact where the angle is always zero
+        }
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    std::cout << hwy::TargetName(target) << ": errors up to " << worst << " of the bound for runs\n";
+    EXPECT_LT(worst, 0.75) << "seed " << kSeed;
   }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "posenc/kernels/position_runs.h"
 #include "posenc/kernels/sincos_slow.h"
 #include "tests/reference/sincos_oracle.h"
 #include "tests/unit/one_in.h"
@@ -141,6 +142,77 @@ TEST(SinCosRows, EveryRecipeTypeAndScaleIsCorrectlyRounded) {
   }
 }
 
+std::vector<double> EquallySpaced(double first, double step, size_t rows) {
+  std::vector<double> positions(rows);
+  for (size_t row = 0; row < rows; ++row) positions[row] = first + static_cast<double>(row) * step;
+  EXPECT_TRUE(FirstRun(positions.data(), rows).equally_spaced) << first << " " << step;
+  return positions;
+}
+
+TEST(SinCosRows, RunsAreCorrectlyRounded) {
+  std::mt19937_64 random(kSeed + 3);
+  slow_calls = 0;
+  size_t entries = 0;
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    for (size_t n = 0; n < 48 / std::min<size_t>(OneIn(), 8); ++n) {
+      Table table;
+      table.dtype = dtype;
+      table.scale = std::vector<double>{1, 1.1386294361119891, -3.75, 0.1, 1e5, 1e-40, 1e60}[n % 7];
+      table.divide = n % 5 == 3;
+      // Up to 2^44, and through zero.
+      const auto size = static_cast<double>(random() >> (20 + n % 44));
+      const double step = std::vector<double>{1, -1, 0.125, 1, 7, 64}[n % 6];
+      table.positions = EquallySpaced(n % 3 == 0 ? -step * static_cast<double>(n / 3) : size, step, 32 + n % 67);
+      table.inv_freq = ThetaFrequencies(std::vector<double>{1e4, 5e5, 1e12}[n % 3], 1 + n % 29);
+      if (n % 4 == 0) table.inv_freq.push_back(0);
+      EXPECT_EQ(WrongEntries(table, CountingSlowPath), 0u) << Name(dtype) << " scale " << table.scale;
+      entries += table.positions.size() * table.inv_freq.size();
+    }
+  }
+  std::cout << "slow path: " << slow_calls << " of " << entries << " pairs\n";
+}
+
+// A run of two tiles of columns and many blocks.
+TEST(SinCosRows, LongRunsHaveTheValuesOfSingleRows) {
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    Table run, rows;
+    run.dtype = rows.dtype = dtype;
+    run.positions = EquallySpaced(-3000, 1, 20000 / OneIn());
+    run.inv_freq = rows.inv_freq = ThetaFrequencies(1e4, 300);
+    rows.positions = run.positions;
+    posenc::Run(run.Work(), 0, run.positions.size());
+    const SinCosRows work = rows.Work();
+    for (size_t row = 0; row < work.rows; ++row) posenc::Run(work, row, row + 1);
+    EXPECT_TRUE(run.cos == rows.cos && run.sin == rows.sin) << Name(dtype);
+  }
+}
+
+TEST(SinCosRows, FirstRunFindsEqualSpacing) {
+  const auto expect = [](const std::vector<double>& positions, size_t rows, bool equally_spaced) {
+    const PositionRun run = FirstRun(positions.data(), positions.size());
+    EXPECT_EQ(run.rows, rows) << positions[0];
+    EXPECT_EQ(run.equally_spaced, equally_spaced) << positions[0];
+  };
+  const auto spaced = [](double first, double step, size_t rows) {
+    std::vector<double> positions(rows);
+    for (size_t row = 0; row < rows; ++row) positions[row] = first + static_cast<double>(row) * step;
+    return positions;
+  };
+  expect(spaced(0, 1, 100), 100, true);
+  expect(spaced(-7.5, 0.25, kShortestRun), kShortestRun, true);
+  expect(spaced(3, 0, 40), 40, true);
+  expect(spaced(0x1p50, 1, 40), 40, false);  // the middle between two positions must be a double as well
+  expect(spaced(0, 1, kShortestRun - 1), kShortestRun - 1, false);
+  expect(spaced(0, 0.1, 100), 100, false);          // every product is rounded
+  expect(spaced(1e-310, 1e-310, 100), 100, false);  // a quantum that underflows
+  expect(spaced(0, 1, kLongestRun + 9), kLongestRun, true);
+  std::vector<double> positions = spaced(5, 1, 100);
+  positions[60] = 5;
+  expect(positions, 60, true);
+  positions[20] = 5;
+  expect(positions, 20, false);
+}
+
 // Each case is a run of its own; wrong entries by each of the two slow paths.
 size_t WrongHardCases(const std::vector<HardCase>& cases, DType dtype, SinCosSlowPath slow_path, int bits) {
   size_t wrong = 0;
@@ -163,6 +235,41 @@ void ExpectSlowPathIsNeeded(const std::string& what, const std::vector<HardCase>
   std::cout << Name(dtype) << " " << what << ": without the slow path " << wrong << " of " << cases.size()
             << " are wrong\n";
   EXPECT_GT(static_cast<double>(wrong), expected_share * static_cast<double>(cases.size())) << what;
+}
+
+// Each case among the rows of a run, whose other rows are ordinary ones. How many come out wrong.
+size_t WrongHardCasesInRuns(const std::vector<HardCase>& cases, DType dtype, SinCosSlowPath slow_path) {
+  size_t wrong = 0;
+  for (size_t n = 0; n < cases.size(); ++n) {
+    const HardCase& hard = cases[n];
+    const size_t row = n % 40;
+    Table table;
+    table.dtype = dtype;
+    table.positions = EquallySpaced(hard.position - static_cast<double>(row), 1, 40);
+    table.inv_freq = {hard.inv_freq};
+    table.scale = hard.scale;
+    const SinCosRows work = table.Work();
+    RunWithSlowPath(work, 0, work.rows, slow_path);
+    const OracleEntry want = SinCosOracle(work, hard.position, hard.inv_freq);
+    wrong += !Same(Element(work.cos, row, dtype), want.cos) || !Same(Element(work.sin, row, dtype), want.sin);
+  }
+  return wrong;
+}
+
+TEST(SinCosRows, HardCasesInRunsNeedTheSlowPath) {
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    // Without scales on boundaries, which make every row of their table a hard one.
+    const bool fp16 = dtype == DType::kFP16;
+    for (const bool of : {true, false}) {
+      const std::vector<HardCase> cases = of ? AnglesOfBoundaries(dtype, 1000, 2000, kSeed + 1)
+                                             : AnglesOnBoundaries(dtype, 1000, fp16 ? -25 : -60, kSeed + 1);
+      EXPECT_EQ(WrongHardCasesInRuns(cases, dtype, SinCosSlow), 0u) << Name(dtype) << " " << of;
+      const size_t wrong = WrongHardCasesInRuns(cases, dtype, nullptr);
+      std::cout << Name(dtype) << " angles " << (of ? "of" : "on") << " boundaries in runs: without the slow path "
+                << wrong << " of " << cases.size() << " are wrong\n";
+      EXPECT_GT(wrong, of ? 200u : fp16 ? 10u : 300u) << Name(dtype) << " " << of;
+    }
+  }
 }
 
 TEST(SinCosRows, TenThousandHardFP32CasesNeedTheSlowPath) {
@@ -230,6 +337,12 @@ TEST(SinCosRows, EveryTargetWritesTheSameBytesAndNoMore) {
           EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), out->begin()));
           EXPECT_TRUE(std::equal(untouched.rbegin(), untouched.rend(), out->rbegin()));
         }
+        table.positions = EquallySpaced(1e6, 1, 50);
+        ExpectSameBytesOnEveryTarget(table, 1, 49);
+        for (const std::vector<uint8_t>* out : {&table.cos, &table.sin}) {
+          EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), out->begin()));
+          EXPECT_TRUE(std::equal(untouched.rbegin(), untouched.rend(), out->rbegin()));
+        }
       }
     }
   }
@@ -272,6 +385,27 @@ TEST(SinCosRows, AngleZeroGivesTheScaleAndPositiveZero) {
       for (size_t i = 0; i < 9; ++i) {
         EXPECT_TRUE(Same(Element(work.cos, i, dtype), -0.75)) << i << " " << Name(frequencies) << " " << Name(dtype);
         EXPECT_TRUE(Same(Element(work.sin, i, dtype), 0.0)) << i << " " << Name(frequencies) << " " << Name(dtype);
+      }
+    }
+  }
+}
+
+TEST(SinCosRows, AngleZeroInARunGivesTheScaleAndPositiveZero) {
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    for (const double scale : {-0.75, 1.25, 3.0}) {
+      for (const bool divide : {false, true}) {
+        Table table;
+        table.dtype = dtype;
+        table.scale = scale;
+        table.divide = divide;
+        table.positions = EquallySpaced(-20, 1, 40);
+        table.inv_freq = {1e-3, 0.0, -0.0};
+        ExpectSameBytesOnEveryTarget(table, 0, 40);
+        EXPECT_EQ(WrongEntries(table), 0u);
+        table.positions = EquallySpaced(0, 0, 40);
+        table.inv_freq = {1e-3, 0.0, -0.0, 1e300, 1e-310};
+        ExpectSameBytesOnEveryTarget(table, 0, 40);
+        EXPECT_EQ(WrongEntries(table), 0u);
       }
     }
   }

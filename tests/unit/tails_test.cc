@@ -165,26 +165,31 @@ TEST(Tails, OfSigmoids) {
 }
 
 TEST(Tails, OfTables) {
-  for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
-    const std::vector<double> positions = Doubles(2), inv_freq = Doubles(pairs);
-    for (const DType dtype : kFloats) {
-      for (const Frequencies frequencies : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
-        for (const double scale : {1.0, 1.25}) {
-          for (const bool sine : {false, true}) {
-            ExpectTheSameOnEveryTarget([&] {
-              Block cos(2 * pairs * SizeOf(dtype)), sin(cos.size());
-              const SinCosRows work = {.frequencies = frequencies,
-                                       .dtype = dtype,
-                                       .positions = positions.data(),
-                                       .inv_freq = inv_freq.data(),
-                                       .rows = 2,
-                                       .pairs = pairs,
-                                       .scale = scale,
-                                       .cos = cos.data(),
-                                       .sin = sin.data()};
-              posenc::Run(work, 0, 2);
-              return sine ? sin : cos;
-            });
+  for (const size_t rows : {2, 33}) {  // 33 are a run
+    for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
+      const std::vector<double> positions = Doubles(rows);
+      std::vector<double> inv_freq = Doubles(pairs);
+      inv_freq[0] = 3;  // for 0, 0 - 1 * 0 decides a sign, which valgrind's fused operation has wrong
+      for (const DType dtype : kFloats) {
+        for (const Frequencies frequencies : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
+          if (rows > 2 && frequencies != Frequencies::kExact) continue;
+          for (const double scale : {1.0, 1.25}) {
+            for (const bool sine : {false, true}) {
+              ExpectTheSameOnEveryTarget([&] {
+                Block cos(rows * pairs * SizeOf(dtype)), sin(cos.size());
+                const SinCosRows work = {.frequencies = frequencies,
+                                         .dtype = dtype,
+                                         .positions = positions.data(),
+                                         .inv_freq = inv_freq.data(),
+                                         .rows = rows,
+                                         .pairs = pairs,
+                                         .scale = scale,
+                                         .cos = cos.data(),
+                                         .sin = sin.data()};
+                posenc::Run(work, 0, rows);
+                return sine ? sin : cos;
+              });
+            }
           }
         }
       }

@@ -1,0 +1,290 @@
+// Cosines and sines of a run, rows at equally spaced positions: a product of two complex numbers an entry.
+//
+// The rows are taken in blocks. A block's middle lies between its rows: the angles of those nearest to it are half a
+// step smaller and half a step larger than its own. With e(x) = cos x + i sin x, and k = 1/2, 3/2, ...
+//
+//   scale * e((middle +- k * step) * f) = [scale * e(middle * f)] * e(+-k * step * f)
+//
+// where the last factors are the same for all blocks. From block to block the one in brackets is multiplied by another
+// such number, in double-double, so that rounded to double it is as good as computed anew; the product is in double.
+// docs/exact-tables.md derives the bounds, tests/unit/sincos_bound_test.cc holds the code against them.
+
+#if defined(POSENC_KERNELS_SINCOS_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_SINCOS_RUN_INL_H_
+#undef POSENC_KERNELS_SINCOS_RUN_INL_H_
+#else
+#define POSENC_KERNELS_SINCOS_RUN_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "posenc/kernels/narrow_format-inl.h"
+#include "posenc/kernels/position_runs.h"
+#include "posenc/kernels/sincos_fast-inl.h"
+#include "posenc/kernels/sincos_rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::ScalableTag<double>;
+
+constexpr size_t kTile = 256;  // columns, at most
+constexpr size_t kHalf = 16;   // rows of a block on each side of its middle
+constexpr size_t kBlock = 2 * kHalf;
+static_assert(kTile % hn::MaxLanes(Doubles()) == 0);
+static_assert(kBlock <= kShortestRun);  // the middle of the first block is a double
+
+// cos x + i sin x for each column's x, in double-double.
+struct Phases {
+  HWY_ALIGN double cos[kTile];
+  HWY_ALIGN double cos_lo[kTile];
+  HWY_ALIGN double sin[kTile];
+  HWY_ALIGN double sin_lo[kTile];
+};
+
+struct RunTile {
+  size_t width;      // columns, in whole vectors
+  Phases middle;     // times the scale
+  Phases next;       // of a whole block's step: from one middle to the next
+  double cos_error;  // bounds for the entries of a block
+  HWY_ALIGN double sin_error[kTile];
+  HWY_ALIGN double least_sin_error[kTile];
+  // Of k * step * f: kHalf rows of `width` values.
+  HWY_ALIGN double cos[kHalf * kTile];
+  HWY_ALIGN double sin[kHalf * kTile];
+};
+
+// Whether no product with a number of ordinary size can overflow or underflow.
+inline bool OrdinaryPosition(double position) {
+  const double size = std::abs(position);
+  return size == 0 || (size >= 0x1p-800 && size <= 0x1p900);
+}
+template <class D, class V>
+HWY_INLINE hn::Mask<D> OrdinaryAngle(D d, V x) {
+  const V size = hn::Abs(x);
+  return hn::And(hn::Ge(size, hn::Set(d, kFastMin)), hn::Le(size, hn::Set(d, kFastMax)));
+}
+
+// product = x * y, which may be the same, in the columns from i on.
+template <class D>
+HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases& product) {
+  using V = hn::Vec<D>;
+  const V a = hn::Load(d, x.cos + i), b = hn::Load(d, x.sin + i);
+  const V c = hn::Load(d, y.cos + i), s = hn::Load(d, y.sin + i);
+  const V a_lo = hn::Load(d, x.cos_lo + i), b_lo = hn::Load(d, x.sin_lo + i);
+  const V c_lo = hn::Load(d, y.cos_lo + i), s_lo = hn::Load(d, y.sin_lo + i);
+  V ac_lo, bs_lo, as_lo, bc_lo, error;
+  const V ac = Multiply(d, a, a_lo, c, c_lo, ac_lo);
+  const V bs = Multiply(d, b, b_lo, s, s_lo, bs_lo);
+  const V as = Multiply(d, a, a_lo, s, s_lo, as_lo);
+  const V bc = Multiply(d, b, b_lo, c, c_lo, bc_lo);
+  const V cos = TwoSum(ac, hn::Neg(bs), error);
+  hn::Store(FastTwoSum(cos, hn::Add(error, hn::Sub(ac_lo, bs_lo)), error), d, product.cos + i);
+  hn::Store(error, d, product.cos_lo + i);
+  const V sin = TwoSum(bc, as, error);
+  hn::Store(FastTwoSum(sin, hn::Add(error, hn::Add(bc_lo, as_lo)), error), d, product.sin + i);
+  hn::Store(error, d, product.sin_lo + i);
+}
+
+// The phases position * inv_freq, times `scale`, in the columns from i on, with the turns taken off; false if an angle
+// is out of range.
+template <class D>
+HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const DoubleDouble& scale, size_t i,
+                             Phases& phases, hn::Vec<D>& turns) {
+  using V = hn::Vec<D>;
+  V x_lo, cos, cos_lo, sin, sin_lo;
+  const V f = position == 0 ? hn::Zero(d) : inv_freq;  // whose parts may overflow
+  const V x = TwoProduct(d, hn::Set(d, position), f, x_lo);
+  WideSinCos(d, x, x_lo, cos, cos_lo, sin, sin_lo, turns);
+  const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
+  cos = Multiply(d, cos, cos_lo, scale_hi, scale_lo, cos_lo);
+  sin = Multiply(d, sin, sin_lo, scale_hi, scale_lo, sin_lo);
+  hn::Store(FastTwoSum(cos, cos_lo, cos_lo), d, phases.cos + i);
+  hn::Store(cos_lo, d, phases.cos_lo + i);
+  // The sine of angle zero is +0, times whatever scale.
+  hn::Store(hn::Add(FastTwoSum(sin, sin_lo, sin_lo), hn::Zero(d)), d, phases.sin + i);
+  hn::Store(sin_lo, d, phases.sin_lo + i);
+  return hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(f, hn::Zero(d))));
+}
+
+// All that the first block takes of a run that begins with these two positions, for `count` frequencies, padded with
+// zeros to whole vectors. False if an angle is out of range.
+inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, double next_position,
+                                  const double* inv_freq, size_t count, RunTile& run) {
+  const Doubles d;
+  using V = hn::Vec<Doubles>;
+  const size_t lanes = hn::Lanes(d);
+  const double step = next_position - position;
+  const double middle = position + (kHalf - 0.5) * step;
+  if (!OrdinaryPosition(middle) || !OrdinaryPosition(step / 2)) return false;
+  run.width = hwy::RoundUpTo(count, lanes);
+  run.cos_error = std::abs(scale.hi) * kRunRelative;
+
+  Phases offset, one_step;
+  for (size_t i = 0; i < run.width; i += lanes) {
+    const V f = hn::Load(d, inv_freq + i);
+    V middle_turns, step_turns;
+    if (!ScaledPhases(d, middle, f, scale, i, run.middle, middle_turns) ||
+        !ScaledPhases(d, step / 2, f, {1, 0}, i, offset, step_turns)) {
+      return false;
+    }
+    const V turns = hn::MulAdd(step_turns, hn::Set(d, kRunTurns), middle_turns);
+    hn::Store(hn::Mul(turns, hn::Set(d, kWidePerTurn)), d, run.least_sin_error + i);
+    Multiply(d, offset, offset, i, one_step);
+  }
+  // The columns are in the inner loop because the products of one column wait for each other.
+  for (size_t k = 0; k < kHalf; ++k) {
+    for (size_t i = 0; i < run.width; i += lanes) {
+      if (k > 0) Multiply(d, offset, one_step, i, offset);
+      hn::Store(hn::Load(d, offset.cos + i), d, run.cos + k * run.width + i);
+      hn::Store(hn::Load(d, offset.sin + i), d, run.sin + k * run.width + i);
+    }
+  }
+  for (size_t i = 0; i < run.width; i += lanes) {
+    Multiply(d, offset, offset, i, run.next);  // of kBlock - 1 steps
+    Multiply(d, run.next, one_step, i, run.next);
+    V largest = hn::Zero(d);
+    for (size_t k = 0; k < kHalf; ++k) largest = hn::Max(largest, hn::Abs(hn::Load(d, run.sin + k * run.width + i)));
+    const V error = hn::MulAdd(largest, hn::Set(d, kRunRelative), hn::Load(d, run.least_sin_error + i));
+    hn::Store(hn::Mul(hn::Set(d, std::abs(scale.hi)), error), d, run.least_sin_error + i);
+  }
+  return true;
+}
+
+// To be called before a block's rows are filled.
+HWY_INLINE void SetSinErrors(RunTile& run) {
+  const Doubles d;
+  for (size_t i = 0; i < run.width; i += hn::Lanes(d)) {
+    const auto size = hn::Abs(hn::Load(d, run.middle.sin + i));
+    hn::Store(hn::MulAdd(size, hn::Set(d, kRunRelative), hn::Load(d, run.least_sin_error + i)), d, run.sin_error + i);
+  }
+}
+
+HWY_INLINE void NextBlock(RunTile& run) {
+  const Doubles d;
+  for (size_t i = 0; i < run.width; i += hn::Lanes(d)) Multiply(d, run.middle, run.next, i, run.middle);
+}
+
+// Numbers below and above the two entries whose errors are at most `error`: x * c + y * s and x * c - y * s.
+template <class V>
+HWY_INLINE void Bounds(V x, V c, V y, V s, V error, V& sum_low, V& sum_high, V& difference_low, V& difference_high) {
+  const V low = hn::MulSub(x, c, error), high = hn::MulAdd(x, c, error);
+  sum_low = hn::MulAdd(y, s, low);
+  sum_high = hn::MulAdd(y, s, high);
+  difference_low = hn::NegMulAdd(y, s, low);
+  difference_high = hn::NegMulAdd(y, s, high);
+}
+
+// The lanes in which Ziv's test is made: floats where that is the format, else doubles.
+template <DType kDType>
+using TestedLanes = std::conditional_t<kDType == DType::kFP32, hn::Rebind<float, Doubles>, Doubles>;
+template <DType kDType>
+using Doubt = hn::Vec<hn::RebindToUnsigned<TestedLanes<kDType>>>;
+
+// Ziv's test: both ends are rounded, and one is stored. Where they are not the same number, `doubt` gets bits.
+template <DType kDType, class D, class V>
+HWY_INLINE void StoreRounded(D d, V low, V high, Doubt<kDType>& doubt, uint8_t* out) {
+  const hn::RebindToUnsigned<TestedLanes<kDType>> du;
+  if constexpr (kDType == DType::kFP32) {
+    const auto rounded = ToFloat(d, low);
+    doubt = hn::Or(doubt, hn::Xor(hn::BitCast(du, rounded), hn::BitCast(du, ToFloat(d, high))));
+    hn::StoreU(rounded, hn::Rebind<float, D>(), reinterpret_cast<float*>(out));
+  } else {
+    // The shift of the end nearer to zero serves both: where the other is in a higher binade, they round to the same
+    // number only if that is the power of two between them.
+    const V shift = RoundingShift(d, hn::Min(hn::Abs(low), hn::Abs(high)), NarrowFormatOf(kDType));
+    const V rounded = RoundBy(shift, low);
+    doubt = hn::Or(doubt, hn::BitCast(du, hn::Xor(rounded, RoundBy(shift, high))));
+    doubt = hn::OrAnd(doubt, hn::BitCast(du, hn::Xor(low, high)), hn::BitCast(du, hn::SignBit(d)));
+    StoreAs<kDType>(d, hn::CopySign(rounded, low), out);
+  }
+}
+
+// Where a row of cosines and one of sines go.
+struct RowOut {
+  uint8_t* cos;
+  uint8_t* sin;
+};
+
+// The k-th rows before and after the middle, in the columns from i on.
+template <DType kDType, class D, class V>
+HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
+                            Doubt<kDType>& doubt_before, Doubt<kDType>& doubt_after) {
+  const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
+  const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
+  const V sin_error = hn::Load(d, run.sin_error + i);
+  V sum_low, sum_high, difference_low, difference_high;
+  Bounds(a, c, b, s, cos_error, sum_low, sum_high, difference_low, difference_high);
+  StoreRounded<kDType>(d, sum_low, sum_high, doubt_before, before.cos);
+  StoreRounded<kDType>(d, difference_low, difference_high, doubt_after, after.cos);
+  Bounds(b, c, a, s, sin_error, sum_low, sum_high, difference_low, difference_high);
+  StoreRounded<kDType>(d, difference_low, difference_high, doubt_before, before.sin);
+  StoreRounded<kDType>(d, sum_low, sum_high, doubt_after, after.sin);
+}
+
+struct PairProven {
+  bool before, after;
+};
+
+// The first `count` columns of those two rows.
+template <DType kDType>
+HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
+  const Doubles d;
+  const hn::RebindToUnsigned<TestedLanes<kDType>> du;
+  const size_t lanes = hn::Lanes(d);
+  const auto cos_error = hn::Set(d, run.cos_error);
+  auto doubt_before = hn::Zero(du), doubt_after = hn::Zero(du);
+  constexpr size_t kSize = SizeOf(kDType);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const size_t at = i * kSize;
+    FillVectors<kDType>(d, run, k, i, cos_error, {before.cos + at, before.sin + at}, {after.cos + at, after.sin + at},
+                        doubt_before, doubt_after);
+  }
+  if (i < count) {  // the rest of the last vector is beyond the row
+    uint8_t last[4][hn::MaxLanes(Doubles()) * kSize];
+    FillVectors<kDType>(d, run, k, i, cos_error, {last[0], last[1]}, {last[2], last[3]}, doubt_before, doubt_after);
+    const size_t at = i * kSize, bytes = (count - i) * kSize;
+    std::memcpy(before.cos + at, last[0], bytes);
+    std::memcpy(before.sin + at, last[1], bytes);
+    std::memcpy(after.cos + at, last[2], bytes);
+    std::memcpy(after.sin + at, last[3], bytes);
+  }
+  return {hn::AllTrue(du, hn::Eq(doubt_before, hn::Zero(du))), hn::AllTrue(du, hn::Eq(doubt_after, hn::Zero(du)))};
+}
+
+// Rows [begin, begin + rows) of `count` columns from `first` on; appends the rows that are not proven.
+template <DType kDType>
+HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, size_t first, size_t count, RunTile& run,
+                          std::vector<size_t>& unproven) {
+  uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the rows of the last block that are not of the run
+  const auto out = [&](size_t row) -> RowOut {
+    if (row >= rows) return {beyond[0], beyond[1]};
+    const size_t offset = ((begin + row) * work.pairs + first) * SizeOf(kDType);
+    return {static_cast<uint8_t*>(work.cos) + offset, static_cast<uint8_t*>(work.sin) + offset};
+  };
+  for (size_t block = 0; block < rows; block += kBlock) {
+    if (block > 0) NextBlock(run);
+    SetSinErrors(run);
+    for (size_t k = 0; k < kHalf; ++k) {
+      const size_t before = block + kHalf - 1 - k, after = block + kHalf + k;
+      if (before >= rows) continue;
+      const PairProven proven = FillRowPair<kDType>(run, k, count, out(before), out(after));
+      if (!proven.before) unproven.push_back(begin + before);
+      if (!proven.after && after < rows) unproven.push_back(begin + after);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
