@@ -1,4 +1,4 @@
-"""torch: the expressions by which models rotate, eager and compiled. Tables are of the tensor's type, as in those models."""
+"""torch: the expressions by which models rotate, eager and compiled. Tables are of the tensor's type, as there."""
 
 import functools
 
