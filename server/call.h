@@ -13,6 +13,7 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "posenc/rotary_plan.h"
 #include "posenc/work_pool.h"
 #include "server/admission.h"
 #include "server/config.h"
@@ -28,7 +29,9 @@ struct Core {
   explicit Core(const Config& with)
       : config(with),
         admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes)),
-        pool(static_cast<size_t>(config.threads)) {}
+        pool(static_cast<size_t>(config.threads)) {
+    PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
+  }
 
   const Config config;
   const std::shared_ptr<Admission> admission;

@@ -45,6 +45,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--port-file", c.port_file, Text{}, "file to write the bound port to, once the server listens");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "threads that compute; 0: as many as cgroup quota and affinity allow");
+  visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
+        "frequencies kept for later calls, the least recently used going first");
 
   group = "Limits of one request";
   visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes},

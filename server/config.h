@@ -16,6 +16,7 @@ struct Config {
   std::string listen = "127.0.0.1:50051";
   std::string port_file;
   int64_t threads = 0;  // 0: from the cgroup's quota and the affinity mask
+  int64_t plan_cache_bytes = int64_t{16} << 20;
 
   Limits limits;
   int64_t max_in_flight_bytes = 0;  // 0: a share of the memory

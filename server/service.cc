@@ -28,6 +28,11 @@ absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* 
   response->mutable_counters()->set_requests_refused(counters.refused);
   response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
+  const CacheCounters plans = PlanCache().counters();
+  v1::CacheCounters& cache = *response->mutable_counters()->mutable_plan_cache();
+  cache.set_hits(plans.hits);
+  cache.set_misses(plans.misses);
+  cache.set_bytes(plans.bytes);
   return wire::Job();
 }
 

@@ -251,7 +251,12 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
     rows.emplace_back(family.family(), absl::StrJoin(family.methods(), ", "));
   }
   AppendFields(response.limits(), &rows);
-  AppendFields(response.counters(), &rows);
+  v1::ServerCounters counters = response.counters();
+  const v1::CacheCounters plans = counters.plan_cache();
+  counters.clear_plan_cache();
+  AppendFields(counters, &rows);
+  rows.emplace_back("plan_cache",
+                    absl::StrCat(plans.hits(), " hits, ", plans.misses(), " misses, ", plans.bytes(), " bytes"));
   return Aligned(rows);
 }
 

@@ -6,7 +6,7 @@ import grpc
 import grpc_peers_pb2 as peers
 import pytest
 import samples
-from client import SECONDS, SERVICE, serialize
+from client import SECONDS, SERVICE, Client, serialize
 from google.protobuf import descriptor_pb2
 from posenc.v1 import service_pb2
 
@@ -37,8 +37,25 @@ def test_counters_count(client):
     assert after.requests_refused == before.requests_refused
 
 
+def test_plans_are_computed_once(client):
+    before = client.info().counters.plan_cache
+    request = samples.rotary(theta=12345.5)  # nobody else's
+    answers = [client.call("ApplyRotary", request) for _ in range(3)]
+    after = client.info().counters.plan_cache
+    assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
+    assert after.bytes > before.bytes
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_plans_need_not_be_kept(start_server):
+    with Client(start_server("--plan-cache-bytes", "0").port) as client:
+        for _ in range(2):
+            client.call("ApplyRotary", samples.rotary())
+        cache = client.info().counters.plan_cache
+    assert (cache.hits, cache.misses, cache.bytes) == (0, 2, 0)
+
+
 def test_limits_are_those_of_the_flags(start_server):
-    from client import Client
     limits = {"max_request_bytes": 65536, "max_output_bytes": 131072, "max_in_flight_bytes": 1048576,
               "max_in_flight_requests": 7, "max_tensor_rank": 5, "max_rotary_dim": 256, "max_heads": 32,
               "max_config_json_bytes": 4096, "max_sequences": 9, "max_bias_values": 10}
