@@ -12,4 +12,10 @@ inline size_t OneIn() {
   return text == nullptr ? 1 : std::strtoul(text, nullptr, 10);
 }
 
+// How many times as many random cases are tried: 1, unless POSENC_TEST_TIMES says more, for a proof by hand.
+inline size_t Times() {
+  const char* text = std::getenv("POSENC_TEST_TIMES");
+  return text == nullptr ? 1 : std::strtoul(text, nullptr, 10);
+}
+
 }  // namespace posenc

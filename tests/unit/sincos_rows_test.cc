@@ -117,6 +117,27 @@ TEST(SinCosRows, AMillionRandomFP32EntriesAreCorrectlyRounded) {
   EXPECT_LT(slow_calls, entries / 1000);
 }
 
+// With POSENC_TEST_TIMES=100 ten million pairs of each type.
+TEST(SinCosRows, RandomThetasAndPositionsUpToTwoTo40) {
+  std::mt19937_64 random(kSeed + 40);
+  std::uniform_real_distribution<double> exponent(0, 9);
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    size_t pairs = 0, wrong = 0;
+    for (; pairs < 100'000 * Times() / OneIn(); pairs += 32 * 32) {
+      Table table;
+      table.dtype = dtype;
+      table.inv_freq = ThetaFrequencies(std::pow(10, exponent(random)), 32);
+      table.positions = RandomPositions(32, uint64_t{1} << 40, random);
+      if (random() % 2 == 0) {  // half of them in a run
+        for (size_t i = 1; i < 32; ++i) table.positions[i] = table.positions[0] + static_cast<double>(i);
+      }
+      wrong += WrongEntries(table);
+    }
+    std::cout << posenc::Name(dtype) << ": " << wrong << " wrong of " << pairs << " pairs\n";
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
 TEST(SinCosRows, EveryRecipeTypeAndScaleIsCorrectlyRounded) {
   std::mt19937_64 random(kSeed + 1);
   for (const Frequencies frequencies : kRecipes) {
