@@ -142,8 +142,8 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
     const Axes axes = *ReadAxes("", operand->tensor, call_.layout);
     token_bytes += axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(operand->tensor.dtype)) * repeats;
   }
-  constexpr int64_t kSlabBytes = int64_t{256} << 10;
-  const int64_t most = std::clamp<int64_t>(8192 / static_cast<int64_t>(pairs), 1, 1024);
+  constexpr int64_t kSlabBytes = int64_t{1} << 20;
+  const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(pairs), 1, 1024);
   const int64_t slab = std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
   const bool large = ExceedsCaches(2 * items * token_bytes);
 

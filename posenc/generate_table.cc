@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
+#include <memory>
 
 #include "posenc/status.h"
 #include "posenc/tensor.h"
@@ -89,12 +89,14 @@ absl::StatusOr<int64_t> TableGeneration::Bytes(int64_t rows, const Limits& limit
 absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
                                   const Cancellation& cancelled) const {
   const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
-  const size_t slab = std::clamp<size_t>(8192 / pairs, 1, 1024);
+  // Long enough that the set-up of a run of positions does not show (docs/exact-tables.md).
+  const size_t slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
   return pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
     const size_t count = end - begin;
-    std::vector<double> half(2 * count * pairs);  // doubles for their size and alignment
-    auto* half_cos = reinterpret_cast<std::byte*>(half.data());
-    auto* half_sin = reinterpret_cast<std::byte*>(half.data() + count * pairs);
+    // Not initialised; doubles for their size and alignment, which the answer's tensors do not have.
+    const auto half = std::make_unique_for_overwrite<double[]>(2 * count * pairs);
+    auto* half_cos = reinterpret_cast<std::byte*>(half.get());
+    auto* half_sin = reinterpret_cast<std::byte*>(half.get() + count * pairs);
     table_.Compute(row_begin + begin, count, dtype_, operand_, half_cos, half_sin);
     Expand(form_, size, half_cos, count, pairs, cos + begin * row_bytes);
     Expand(form_, size, half_sin, count, pairs, sin + begin * row_bytes);

@@ -46,8 +46,8 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size
   x0 = y0;
 }
 
-// A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of that
-// is read before any is written, so that y may be x.
+// A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of
+// that is read before any is written, so that y may be x.
 
 // Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
 struct AnyLoop {
@@ -147,8 +147,8 @@ HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread
 }
 
 #if HWY_TARGET != HWY_SCALAR  // whose vectors hold no pair
-// Interleaved: every element x times the cosine, plus the other element of its pair times plus or minus the sine. It takes
-// one shuffle where parting elements into two vectors and joining them takes several.
+// Interleaved: every element x times the cosine, plus the other element of its pair times plus or minus the sine. It
+// takes one shuffle where parting elements into two vectors and joining them takes several.
 template <Rounding kRounding, bool kStream>
 struct ElementLoop {
   static constexpr size_t kVectorsOfPairs = 1;
