@@ -5,8 +5,8 @@
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "bench/sweeps.h"
-#include "posenc/kernels/distance_bias.h"
 #include "posenc/caches.h"
+#include "posenc/kernels/distance_bias.h"
 
 namespace posenc::bench {
 namespace {
@@ -62,11 +62,7 @@ Contest Prepare(Values values, DType dtype, bool add, size_t bytes, Team& team) 
   };
   Contest contest;
   contest.subject = [bias, &team] { bias->Run(team); };
-  contest.copy = [&team, from, to, bytes] {
-    team.Share(bytes, 4096, [&](size_t begin, size_t end) {
-      std::memcpy(to.get() + begin, from.get() + begin, end - begin);
-    });
-  };
+  contest.copy = [from, to, bytes] { std::memcpy(to.get(), from.get(), bytes); };
   if (add) {
     contest.memory = {sweep(ReadModifyWrite)};
   } else {
@@ -88,10 +84,13 @@ std::vector<Case> BiasCases() {
     for (const Values values : {Values::kLinear, Values::kToeplitz}) {
       for (const bool add : {false, true}) {
         for (size_t bytes = 256 << 10; bytes <= 256 << 20; bytes *= 4) {
-          cases.push_back({.work = add ? "add bias" : "bias",
+          cases.push_back({.work = values == Values::kLinear ? "alibi" : "t5",
                            .dtype = ShortName(dtype),
-                           .pairing = values == Values::kLinear ? "alibi" : "toeplitz",
+                           .pairing = "dense",
+                           .heads = 1,
                            .bytes = bytes,
+                           .variant = add ? "added in place" : "",
+                           .shape = {{"queries", bytes / kKeys / SizeOf(dtype)}, {"keys", kKeys}},
                            .goal = 0.9,
                            .quick = bytes == 64 << 20,
                            .prepare = [=](Team& team) { return Prepare(values, dtype, add, bytes, team); }});

@@ -10,9 +10,10 @@ constexpr int64_t kHeads = 32, kHeadDim = 128;
 
 RotaryApplication Application(DType dtype, size_t bytes) {
   const auto tokens = static_cast<int64_t>(bytes / (kHeads * kHeadDim * SizeOf(dtype)));
-  const Rotary rotary = *Rotary::Create(
-      {.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = kHeadDim, .input_pairing = Pairing::kHalfSplit},
-      Frequencies::kExact, {});
+  const Rotary rotary = *Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                                         .rotary_dim = kHeadDim,
+                                         .input_pairing = Pairing::kHalfSplit},
+                                        Frequencies::kExact, {});
   ApplyRotary call;
   call.q.tensor = {dtype, {1, tokens, kHeads, kHeadDim}};
   call.layout = Layout::kBSHD;
@@ -24,9 +25,7 @@ Contest Prepare(DType dtype, size_t bytes, Team& team) {
   const Memory data = Allocate(bytes);
   const auto on = [application, data](size_t threads) -> Pass {
     const auto pool = std::make_shared<WorkPool>(threads);
-    return [application, data, pool] {
-      (void)application->Run({data.get(), data.get()}, {}, *pool, NeverCancelled);
-    };
+    return [application, data, pool] { (void)application->Run({data.get(), data.get()}, {}, *pool, NeverCancelled); };
   };
   Contest contest;
   contest.subject = on(team.threads());

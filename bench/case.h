@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,9 @@ struct Case {
   std::string pairing;  // or what tells cases of this work apart
   size_t head_dim = 0;
   size_t heads = 0;
-  size_t bytes = 0;  // of the result
-  std::string variant;
+  size_t bytes = 0;                     // of the result
+  std::string variant;                  // empty: what others' programs do as well
+  std::map<std::string, size_t> shape;  // more of it, for them
   double goal = 0;
   bool quick = false;  // one of the few that --quick runs
   std::vector<size_t> threads = {1, 2};

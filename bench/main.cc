@@ -31,24 +31,26 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   double of_arithmetic = 0;
   if (contest.small) of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
   const double subject = Median(seconds[0]);
-  return {{"case", c.Name(threads)},
-          {"work", c.work},
-          {"dtype", c.dtype},
-          {"pairing", c.pairing},
-          {"head_dim", c.head_dim},
-          {"heads", c.heads},
-          {"variant", c.variant},
-          {"bytes", c.bytes},
-          {"threads", threads},
-          {"target", CpuTarget()},
-          {"seconds", subject},
-          {"gb_s", static_cast<double>(c.bytes) / subject / 1e9},
-          {"copy_seconds", Median(seconds[1])},
-          {"of_memory", of_memory},
-          {"of_arithmetic", of_arithmetic},
-          {"ratio", std::max(of_memory, of_arithmetic)},
-          {"against", of_memory >= of_arithmetic ? contest.against : "arithmetic"},
-          {"goal", c.goal}};
+  nlohmann::ordered_json line = {{"case", c.Name(threads)},
+                                 {"work", c.work},
+                                 {"dtype", c.dtype},
+                                 {"pairing", c.pairing},
+                                 {"head_dim", c.head_dim},
+                                 {"heads", c.heads},
+                                 {"bytes", c.bytes},
+                                 {"threads", threads},
+                                 {"target", CpuTarget()},
+                                 {"seconds", subject},
+                                 {"gb_s", static_cast<double>(c.bytes) / subject / 1e9},
+                                 {"copy_seconds", Median(seconds[1])},
+                                 {"of_memory", of_memory},
+                                 {"of_arithmetic", of_arithmetic},
+                                 {"ratio", std::max(of_memory, of_arithmetic)},
+                                 {"against", of_memory >= of_arithmetic ? contest.against : "arithmetic"},
+                                 {"goal", c.goal > 0 ? nlohmann::ordered_json(c.goal) : nlohmann::ordered_json()}};
+  if (!c.variant.empty()) line["variant"] = c.variant;
+  for (const auto& [name, size] : c.shape) line[name] = size;
+  return line;
 }
 
 int Main(int argc, char** argv) {

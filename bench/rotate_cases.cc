@@ -5,8 +5,8 @@
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "bench/sweeps.h"
-#include "posenc/kernels/rotate_pairs.h"
 #include "posenc/caches.h"
+#include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc::bench {
 namespace {
@@ -96,13 +96,14 @@ Contest Prepare(const Kind& kind, size_t bytes, Team& team) {
   };
   Contest contest;
   contest.subject = [rotation, &team] { rotation->Run(team); };
-  contest.copy = sweep([from, to](size_t begin, size_t end) {
+  const auto copy = [from, to](size_t begin, size_t end) {
     std::memcpy(to.get() + begin, from.get() + begin, end - begin);
-  });
+  };
+  contest.copy = [copy, bytes] { copy(0, bytes); };
   if (kind.in_place) {
     contest.memory = {sweep([to](size_t begin, size_t end) { ReadModifyWrite(to.get() + begin, end - begin); })};
   } else {
-    contest.memory = {contest.copy, sweep([from, to](size_t begin, size_t end) {
+    contest.memory = {sweep(copy), sweep([from, to](size_t begin, size_t end) {
                         StreamCopy(to.get() + begin, from.get() + begin, end - begin);
                       })};
   }
@@ -110,7 +111,8 @@ Contest Prepare(const Kind& kind, size_t bytes, Team& team) {
     static Team alone(1);
     small->Run(alone);
   };
-  contest.small_share = static_cast<double>(bytes) / static_cast<double>(small_bytes) / static_cast<double>(team.threads());
+  contest.small_share =
+      static_cast<double>(bytes) / static_cast<double>(small_bytes) / static_cast<double>(team.threads());
   return contest;
 }
 

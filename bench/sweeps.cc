@@ -45,9 +45,8 @@ void StreamStoreWords(uint32_t* to, size_t bytes) {
 
 void ReadModifyWriteWords(uint32_t* data, size_t bytes) {
   const auto one = hn::Set(Words(), 1u);
-  ForVectors(bytes, [=](size_t i) HWY_ATTR {
-    hn::Store(hn::Xor(hn::Load(Words(), data + i), one), Words(), data + i);
-  });
+  ForVectors(bytes,
+             [=](size_t i) HWY_ATTR { hn::Store(hn::Xor(hn::Load(Words(), data + i), one), Words(), data + i); });
 }
 
 void AddToWords(uint32_t* data, const uint32_t* other, size_t bytes) {

@@ -1,5 +1,5 @@
-// The least that moving bytes costs: the physical limits that posenc's own loops are held against. Nothing but loads and
-// stores of whole vectors; 64-byte aligned memory, a multiple of 256 bytes.
+// The least that moving bytes costs: the physical limits that posenc's own loops are held against. Nothing but loads
+// and stores of whole vectors; 64-byte aligned memory, a multiple of 256 bytes.
 #pragma once
 
 #include <cstddef>
