@@ -1,11 +1,11 @@
 // Dense biases of one head, written or added to scores in place.
 #include <cstring>
-#include <numeric>
 
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "bench/sweeps.h"
 #include "posenc/caches.h"
+#include "posenc/generate_bias.h"
 #include "posenc/kernels/distance_bias.h"
 
 namespace posenc::bench {
@@ -13,66 +13,83 @@ namespace {
 
 constexpr size_t kKeys = 4096;
 
-enum class Values { kLinear, kToeplitz };
+enum class Values { kAlibi, kToeplitz };
 
-class Bias {
+// T5's, and of all that have one value a distance: the loop alone.
+class Toeplitz {
  public:
-  Bias(Values values, DType dtype, bool add, size_t keys, size_t bytes)
-      : positions_(bytes / keys / SizeOf(dtype) + keys), list_(positions_.size(), 0.25f), out_(Allocate(bytes)) {
-    std::iota(positions_.begin(), positions_.end(), 0.0);
+  Toeplitz(DType dtype, bool add, size_t keys, size_t bytes)
+      : list_(bytes / keys / SizeOf(dtype) + keys, 0.25f), out_(Allocate(bytes)) {
     work_.dtype = dtype;
     work_.rounding = Rounding::kOnce;
     work_.queries = bytes / keys / SizeOf(dtype);
     work_.keys = keys;
-    if (values == Values::kLinear) {
-      work_.query_positions = work_.key_positions = positions_.data();
-      work_.past_slope = 0.0625f;
-      work_.future_slope = -0.0625f;
-    } else {
-      work_.bias = list_.data() + work_.queries;
-      work_.bias_stride = -1;
-    }
+    work_.bias = list_.data() + work_.queries;
+    work_.bias_stride = -1;
     work_.out = out_.get();
     if (add) work_.scores = out_.get();
     work_.large = ExceedsCaches(bytes);
   }
-  Bias(const Bias&) = delete;
-  Bias& operator=(const Bias&) = delete;
+  Toeplitz(const Toeplitz&) = delete;
+  Toeplitz& operator=(const Toeplitz&) = delete;
 
+  const Memory& out() const { return out_; }
   void Run(Team& team) const {
     team.Share(work_.queries, 1, [this](size_t begin, size_t end) { posenc::Run(work_, begin, end); });
   }
 
  private:
-  std::vector<double> positions_;
   std::vector<float> list_;
   Memory out_;
   DistanceBias work_;
 };
 
+// ALiBi's whole call, in which each head's values are computed once: one head.
+Pass Alibi(DType dtype, bool add, size_t bytes, const Memory& out, size_t threads) {
+  const auto queries = static_cast<int64_t>(bytes / kKeys / SizeOf(dtype));
+  GenerateBias call;
+  AlibiSettings settings;
+  settings.form = AlibiForm::kSymmetric;
+  settings.num_heads = 1;
+  settings.slopes = AlibiSlopeRule::kPowerOfTwo;
+  call.method.settings = settings;
+  call.dtype = dtype;
+  call.geometry.query_length = queries;
+  call.geometry.key_length = kKeys;
+  call.geometry.query = OffsetPositions{0};
+  if (add) call.scores = TensorShape{dtype, {1, 1, queries, kKeys}};
+  const auto bias = std::make_shared<const BiasGeneration>(*BiasGeneration::Create(std::move(call), {}));
+  const auto pool = std::make_shared<WorkPool>(threads);
+  return [bias, pool, out, add] { (void)bias->Run(add ? out.get() : nullptr, out.get(), *pool, NeverCancelled); };
+}
+
 Contest Prepare(Values values, DType dtype, bool add, size_t bytes, Team& team) {
-  const auto bias = std::make_shared<Bias>(values, dtype, add, kKeys, bytes);
-  constexpr size_t kSmall = 16384;
-  const auto small = std::make_shared<Bias>(values, dtype, add, 1024, kSmall);
-  const Memory from = Allocate(bytes), to = Allocate(bytes);
-  const auto sweep = [&team, bytes, to](void (*run)(std::byte*, size_t)) -> Pass {
-    return [&team, bytes, to, run] {
-      team.Share(bytes, 4096, [&](size_t begin, size_t end) { run(to.get() + begin, end - begin); });
+  const auto toeplitz = std::make_shared<Toeplitz>(dtype, add, kKeys, bytes);
+  const Memory out = toeplitz->out(), other = Allocate(bytes);
+  const auto sweep = [&team, bytes, out](void (*run)(std::byte*, size_t)) -> Pass {
+    return [&team, bytes, out, run] {
+      team.Share(bytes, 4096, [&](size_t begin, size_t end) { run(out.get() + begin, end - begin); });
     };
   };
   Contest contest;
-  contest.subject = [bias, &team] { bias->Run(team); };
-  contest.copy = [from, to, bytes] { std::memcpy(to.get(), from.get(), bytes); };
+  contest.copy = [out, other, bytes] { std::memcpy(other.get(), out.get(), bytes); };
   if (add) {
     contest.memory = {sweep(ReadModifyWrite)};
   } else {
     contest.memory = {sweep(Store), sweep(StreamStore)};
   }
+  constexpr size_t kSmall = 16384;
+  const auto small = std::make_shared<Toeplitz>(dtype, add, 1024, kSmall);
   contest.small = [small] {
     static Team alone(1);
     small->Run(alone);
   };
   contest.small_share = static_cast<double>(bytes) / kSmall / static_cast<double>(team.threads());
+  if (values == Values::kAlibi) {
+    contest.subject = Alibi(dtype, add, bytes, out, team.threads());
+  } else {
+    contest.subject = [toeplitz, &team] { toeplitz->Run(team); };
+  }
   return contest;
 }
 
@@ -81,10 +98,10 @@ Contest Prepare(Values values, DType dtype, bool add, size_t bytes, Team& team) 
 std::vector<Case> BiasCases() {
   std::vector<Case> cases;
   for (const DType dtype : {DType::kFP32, DType::kBF16}) {
-    for (const Values values : {Values::kLinear, Values::kToeplitz}) {
+    for (const Values values : {Values::kAlibi, Values::kToeplitz}) {
       for (const bool add : {false, true}) {
         for (size_t bytes = 256 << 10; bytes <= 256 << 20; bytes *= 4) {
-          cases.push_back({.work = values == Values::kLinear ? "alibi" : "t5",
+          cases.push_back({.work = values == Values::kAlibi ? "alibi" : "t5",
                            .dtype = ShortName(dtype),
                            .pairing = "dense",
                            .heads = 1,

@@ -17,6 +17,7 @@ RotaryApplication Application(DType dtype, size_t bytes) {
   ApplyRotary call;
   call.q.tensor = {dtype, {1, tokens, kHeads, kHeadDim}};
   call.layout = Layout::kBSHD;
+  call.positions.source = OffsetPositions{0};
   return *RotaryApplication::Create(rotary, std::move(call), {});
 }
 

@@ -53,7 +53,7 @@ std::vector<Case> TableCases() {
     const bool goal_holds = frequencies == Frequencies::kExact && dtype == DType::kFP32;
     const std::string recipe = frequencies == Frequencies::kExact ? "exact" : "float32";
     cases.push_back(
-        {.work = "table",
+        {.work = "tables",
          .dtype = ShortName(dtype),
          .pairing = recipe,
          .head_dim = head_dim,

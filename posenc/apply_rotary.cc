@@ -10,6 +10,7 @@
 #include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
+#include "posenc/line_allocator.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -95,7 +96,7 @@ class SlabTable {
   const void* sin() const { return sin_.data(); }
 
  private:
-  std::vector<double> cos_, sin_, narrow_;  // doubles for their size and alignment
+  LineVector<double> cos_, sin_, narrow_;  // doubles for their size
   std::optional<DType> type_;
   std::optional<Operand> operand_;  // none: for both
 };

@@ -21,6 +21,7 @@
 #define POSENC_KERNELS_CONVERT_INL_H_
 #endif
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #ifdef __FAST_MATH__
@@ -255,6 +256,12 @@ HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
   } else {
     StoreBytes(v, d, to);
   }
+}
+
+// Begins to load what is read some KiB later; beyond the end of the memory it does nothing.
+HWY_INLINE void Prefetch(const std::byte* now, size_t bytes) {
+  constexpr size_t kAhead = 4096, kLine = 64;
+  for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(now + kAhead + i);
 }
 
 // Two whole registers of float lanes -> consecutive elements, rounded once.

@@ -111,21 +111,24 @@ void BiasKeys(const DistanceBias& work, const BiasRow& row, bool masked, size_t 
 // Visible keys alone. Where the bias is given or none, two whole registers at once.
 template <Source kSource, bool kStream, class Format>
 void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t end) {
+  constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   size_t key = begin;
   if constexpr (kSource != Source::kLinear) {
     const hn::ScalableTag<float> d;
     const size_t lanes = hn::Lanes(d);
     const Rounding rounding = work.rounding;
+    const bool ahead = work.large && row.scores != nullptr;
     for (; key + 2 * lanes <= end; key += 2 * lanes) {
       auto a = hn::Zero(d), b = hn::Zero(d);
+      if (ahead) Prefetch(row.scores + key * kElement, 2 * lanes * kElement);
       if constexpr (kSource == Source::kRows) {
         a = hn::LoadU(d, row.bias + key);
         b = hn::LoadU(d, row.bias + key + lanes);
       }
       a = AddScores<kSource>(format, d, rounding, row.scores, key, a);
       b = AddScores<kSource>(format, d, rounding, row.scores, key + lanes, b);
-      StoreTwo<kStream>(format, a, b, d, row.out + key * sizeof(typename Format::Bits));
+      StoreTwo<kStream>(format, a, b, d, row.out + key * kElement);
     }
   }
   bool any_visible;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <vector>
+
+#include "posenc/line_allocator.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/rotate_pairs.cc"
@@ -16,6 +17,17 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
+// Past the caches where both the place and the number of bytes are whole registers.
+void CopyElements(const std::byte* x, std::byte* y, size_t bytes, bool large) {
+  const hn::ScalableTag<uint8_t> d;
+  const size_t lanes = hn::Lanes(d);
+  if (!large || bytes % lanes != 0 || reinterpret_cast<uintptr_t>(y) % lanes != 0) {
+    std::memcpy(y, x, bytes);
+    return;
+  }
+  for (size_t i = 0; i < bytes; i += lanes) StoreRegister<true>(LoadBytes(d, x + i), d, y + i);
+}
+
 // Copies the elements before and after the rotated ones of one token's head rows.
 void CopyUnrotated(const RotatePairs& work, size_t token) {
   const size_t element = SizeOf(work.dtype);
@@ -25,15 +37,9 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
   if (work.x == work.y || before + after == 0) return;
   for (size_t head = 0; head < work.heads; ++head) {
     const size_t row = token * work.token_stride + head * work.head_stride;
-    std::memcpy(work.y + row, work.x + row, before);
-    std::memcpy(work.y + row + until, work.x + row + until, after);
+    CopyElements(work.x + row, work.y + row, before, work.large);
+    CopyElements(work.x + row + until, work.y + row + until, after, work.large);
   }
-}
-
-// Begins to load what is rotated some rows later. Over the end of a tensor it does nothing.
-void PrefetchRow(const std::byte* x, size_t bytes) {
-  constexpr size_t kAhead = 2048, kLine = 64;
-  for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(x + kAhead + i);
 }
 
 template <class Lane, class Format, class Loop>
@@ -68,7 +74,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
         row.cos = static_cast<const std::byte*>(work.cos) + token * table_row;
         row.sin = static_cast<const std::byte*>(work.sin) + token * table_row;
         row.spread = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
-        if (work.large) PrefetchRow(row.x, rotated);
+        if (work.large) Prefetch(row.x, rotated);
         if (crosses) row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, rotated));
         // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
         size_t pair = loop.Rotate(format, whole, row, 0);
@@ -98,7 +104,6 @@ void RotateUsual(Format format, const RotatePairs& work, size_t begin, size_t en
   if (CanStream<Loop<Rounding::kOnce, true>>(work)) {
     once ? RotateRows<float>(format, Loop<Rounding::kOnce, true>(), work, begin, end, scratch)
          : RotateRows<float>(format, Loop<Rounding::kEachOperation, true>(), work, begin, end, scratch);
-    hwy::FlushStream();
   } else {
     once ? RotateRows<float>(format, Loop<Rounding::kOnce, false>(), work, begin, end, scratch)
          : RotateRows<float>(format, Loop<Rounding::kEachOperation, false>(), work, begin, end, scratch);
@@ -132,6 +137,11 @@ void RotateSlab(const RotatePairs& work, size_t begin, size_t end, std::byte* sc
   }
 }
 
+void RotateAndFlush(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+  RotateSlab(work, begin, end, scratch);
+  if (work.large) hwy::FlushStream();
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc
 HWY_AFTER_NAMESPACE();
@@ -139,14 +149,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace posenc {
 
-HWY_EXPORT(RotateSlab);
+HWY_EXPORT(RotateAndFlush);
 
 void Run(const RotatePairs& work, size_t begin, size_t end) {
   // Room for a tile of the table spread over the elements, or for the rotated elements of a head row.
-  thread_local std::vector<float> scratch;
+  thread_local LineVector<float> scratch;
   const size_t floats = std::max(4 * work.pairs, kSpreadFloats);
   if (scratch.size() < floats) scratch.resize(floats);
-  HWY_DYNAMIC_DISPATCH(RotateSlab)(work, begin, end, reinterpret_cast<std::byte*>(scratch.data()));
+  HWY_DYNAMIC_DISPATCH(RotateAndFlush)(work, begin, end, reinterpret_cast<std::byte*>(scratch.data()));
 }
 
 }  // namespace posenc

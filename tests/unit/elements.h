@@ -7,28 +7,19 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "posenc/dtype.h"
+#include "posenc/line_allocator.h"
 #include "tests/reference/scalar_format.h"
 
 namespace posenc {
 
-// At the start of a cache line, so that results can be written past the caches.
-template <class T>
-struct LineAllocator {
-  using value_type = T;
-  T* allocate(size_t n) { return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{64})); }
-  void deallocate(T* p, size_t) { ::operator delete (p, std::align_val_t{64}); }
-  bool operator==(const LineAllocator&) const = default;
-};
-
 // Exactly `size` bytes after `misalignment` others, to the end of what was allocated: AddressSanitizer sees an access
-// beyond it.
+// beyond it. From the start of a cache line, so that results can be written past the caches.
 class Block {
  public:
   explicit Block(size_t size, size_t misalignment = 0) : bytes_(misalignment + size), misalignment_(misalignment) {}
@@ -37,7 +28,7 @@ class Block {
   size_t size() const { return bytes_.size() - misalignment_; }
 
  private:
-  std::vector<std::byte, LineAllocator<std::byte>> bytes_;
+  LineVector<std::byte> bytes_;
   size_t misalignment_;
 };
 
