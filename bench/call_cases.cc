@@ -21,7 +21,7 @@ RotaryApplication Application(DType dtype, size_t bytes) {
   return *RotaryApplication::Create(rotary, std::move(call), {});
 }
 
-Contest Prepare(DType dtype, size_t bytes, Team& team) {
+Contest Prepare(DType dtype, size_t bytes) {
   const auto application = std::make_shared<RotaryApplication>(Application(dtype, bytes));
   const Memory data = Allocate(bytes);
   const auto on = [application, data](size_t threads) -> Pass {
@@ -29,7 +29,7 @@ Contest Prepare(DType dtype, size_t bytes, Team& team) {
     return [application, data, pool] { (void)application->Run({data.get(), data.get()}, {}, *pool, NeverCancelled); };
   };
   Contest contest;
-  contest.subject = on(team.threads());
+  contest.subject = on(2);
   contest.copy = contest.memory.emplace_back(on(1));
   contest.against = "one thread";
   return contest;
@@ -50,7 +50,8 @@ std::vector<Case> CallCases() {
                        .variant = "in place",
                        .goal = 1.8,
                        .threads = {2},
-                       .prepare = [=](Team& team) { return Prepare(dtype, bytes, team); }});
+                       .own_pool = true,
+                       .prepare = [=](Team&) { return Prepare(dtype, bytes); }});
     }
   }
   return cases;

@@ -36,6 +36,7 @@ struct Case {
   double goal = 0;
   bool quick = false;  // one of the few that --quick runs
   std::vector<size_t> threads = {1, 2};
+  bool own_pool = false;  // has threads of its own, which the spinning ones of a team would disturb
   std::function<Contest(Team&)> prepare;
 
   std::string Name(size_t on_threads) const;

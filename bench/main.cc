@@ -14,7 +14,7 @@ namespace posenc::bench {
 namespace {
 
 nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effort) {
-  Team team(threads);
+  Team team(c.own_pool ? 1 : threads);
   const Contest contest = c.prepare(team);
   std::vector<Pass> passes = {contest.subject, contest.copy};
   if (contest.small) passes.push_back(contest.small);
