@@ -43,7 +43,8 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
 }
 
 template <class Lane, class Format, class Loop>
-void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end,
+                             std::byte* scratch) {
   constexpr bool kAny = std::is_same_v<Loop, AnyLoop>;
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
   const size_t before = work.rotary_offset * sizeof(typename Format::Bits);
