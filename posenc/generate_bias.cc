@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "posenc/bias_geometry.h"
 #include "posenc/bias_mask.h"
@@ -42,11 +41,6 @@ void RoundTo(DType dtype, std::vector<double>& values) {
   Convert(DType::kFP32, dtype, floats.data(), narrow.data(), values.size());
   Convert(dtype, DType::kFP32, narrow.data(), floats.data(), values.size());
   values.assign(floats.begin(), floats.end());
-}
-
-// Whether every query has the same row.
-bool KeyOnly(const AlibiSettings* alibi) {
-  return alibi != nullptr && (alibi->form == AlibiForm::kBloom || alibi->form == AlibiForm::kMpt);
 }
 
 }  // namespace
@@ -177,7 +171,7 @@ absl::Status BiasGeneration::LayShape() {
       return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
                              "holds one value a distance: not with a mask, explicit positions or a batch axis");
     }
-    if (KeyOnly(alibi())) {
+    if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
       shape_.shape = {heads_, 1, keys_};
     } else {
       const bool empty = queries_ == 0 || keys_ == 0;
@@ -212,7 +206,7 @@ absl::Status BiasGeneration::LayPositions() {
   }
   // The mask's own copy is needed only where there is one.
   const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
-  if (KeyOnly(alibi())) {
+  if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
     const double origin = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
     query_positions_ = Constant(origin, queries_);
     key_positions_ = alibi()->position_mask ? CountValid(*alibi()->position_mask) : take(mask_key_positions_);
@@ -263,46 +257,6 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
     values_ = DistanceValues(arithmetic, call_.method, first_distance_, count);
   }
   return absl::OkStatus();
-}
-
-void BiasGeneration::SetSlopes(int64_t b, int64_t head, DistanceBias* work) const {
-  const AlibiSettings& settings = *alibi();
-  work->bias_dtype = settings.bias_dtype.value_or(DType::kFP32);
-  work->past_slope = work->future_slope = static_cast<float>(slopes_.row(b)[head]);
-  switch (settings.form) {
-    case AlibiForm::kBloom:
-    case AlibiForm::kMpt: break;
-    case AlibiForm::kSymmetric: work->future_slope = -work->past_slope; break;
-    case AlibiForm::kCausal: work->future_slope = 0; break;
-    case AlibiForm::kAsymmetric: work->future_slope = -static_cast<float>(settings.future_slopes->row(b)[head]); break;
-  }
-}
-
-// Where ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value a distance.
-void BiasGeneration::LayAlibi() {
-  const bool one_row = KeyOnly(alibi());
-  const bool by_distance = consecutive_ && alibi()->bias_dtype.value_or(DType::kFP32) == DType::kFP32;
-  const bool shared = slopes_.shared && key_positions_.shared && query_positions_.shared &&
-                      (!alibi()->future_slopes || alibi()->future_slopes->shared);
-  constexpr int64_t kWorthwhile = 8;  // queries that share them
-  if (!shared || !(one_row || by_distance) || queries_ < kWorthwhile) return;
-  std::vector<double> keys = key_positions_.values;
-  if (!one_row) {
-    keys.resize(queries_ + keys_ - 1);
-    std::iota(keys.begin(), keys.end(), key_positions_.values.front());
-    first_distance_ = static_cast<int64_t>(key_positions_.values.front() - query_positions_.values.back());
-  }
-  row_shift_ = one_row ? 0 : -1;
-  const auto columns = static_cast<int64_t>(keys.size());
-  values_ = {std::vector<float>((head_start_ + heads_) * columns), head_start_ + heads_, columns, false};
-  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = keys.size()};
-  work.query_positions = one_row ? &query_positions_.values.front() : &query_positions_.values.back();
-  work.key_positions = keys.data();
-  for (int64_t head = head_start_; head < head_start_ + heads_; ++head) {
-    SetSlopes(0, head, &work);
-    work.out = reinterpret_cast<std::byte*>(values_.values.data() + head * columns);
-    posenc::Run(work, 0, 1);
-  }
 }
 
 // For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.

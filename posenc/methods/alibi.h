@@ -18,4 +18,7 @@ absl::Status Complete(AlibiSettings& settings, const Limits& limits);
 // rounded.
 Matrix<double> AlibiSlopes(Frequencies arithmetic, const AlibiSettings& settings);
 
+// Whether every query has the same row.
+inline bool IsKeyOnly(AlibiForm form) { return form == AlibiForm::kBloom || form == AlibiForm::kMpt; }
+
 }  // namespace posenc

@@ -1,0 +1,52 @@
+// The part of a bias' generation that is ALiBi's alone.
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+#include "posenc/generate_bias.h"
+#include "posenc/kernels/distance_bias.h"
+#include "posenc/methods/alibi.h"
+
+namespace posenc {
+
+void BiasGeneration::SetSlopes(int64_t b, int64_t head, DistanceBias* work) const {
+  const AlibiSettings& settings = *alibi();
+  work->bias_dtype = settings.bias_dtype.value_or(DType::kFP32);
+  work->past_slope = work->future_slope = static_cast<float>(slopes_.row(b)[head]);
+  switch (settings.form) {
+    case AlibiForm::kBloom:
+    case AlibiForm::kMpt: break;
+    case AlibiForm::kSymmetric: work->future_slope = -work->past_slope; break;
+    case AlibiForm::kCausal: work->future_slope = 0; break;
+    case AlibiForm::kAsymmetric: work->future_slope = -static_cast<float>(settings.future_slopes->row(b)[head]); break;
+  }
+}
+
+// Where ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value a distance.
+void BiasGeneration::LayAlibi() {
+  const bool one_row = IsKeyOnly(alibi()->form);
+  const bool by_distance = consecutive_ && alibi()->bias_dtype.value_or(DType::kFP32) == DType::kFP32;
+  const bool shared = slopes_.shared && key_positions_.shared && query_positions_.shared &&
+                      (!alibi()->future_slopes || alibi()->future_slopes->shared);
+  constexpr int64_t kWorthwhile = 8;  // queries that share them
+  if (!shared || !(one_row || by_distance) || queries_ < kWorthwhile) return;
+  std::vector<double> keys = key_positions_.values;
+  if (!one_row) {
+    keys.resize(queries_ + keys_ - 1);
+    std::iota(keys.begin(), keys.end(), key_positions_.values.front());
+    first_distance_ = static_cast<int64_t>(key_positions_.values.front() - query_positions_.values.back());
+  }
+  row_shift_ = one_row ? 0 : -1;
+  const auto columns = static_cast<int64_t>(keys.size());
+  values_ = {std::vector<float>((head_start_ + heads_) * columns), head_start_ + heads_, columns, false};
+  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = keys.size()};
+  work.query_positions = one_row ? &query_positions_.values.front() : &query_positions_.values.back();
+  work.key_positions = keys.data();
+  for (int64_t head = head_start_; head < head_start_ + heads_; ++head) {
+    SetSlopes(0, head, &work);
+    work.out = reinterpret_cast<std::byte*>(values_.values.data() + head * columns);
+    posenc::Run(work, 0, 1);
+  }
+}
+
+}  // namespace posenc
