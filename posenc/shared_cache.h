@@ -46,7 +46,12 @@ class SharedCache {
       }
       ++counters_.misses;
       by_use_.push_front(key);
-      entries_[key] = {promise.get_future().share(), by_use_.begin(), 0};
+      try {
+        entries_.emplace(key, Entry{promise.get_future().share(), by_use_.begin(), 0});
+      } catch (...) {
+        by_use_.pop_front();
+        throw;
+      }
     }
     try {
       absl::StatusOr<Value> value = compute();

@@ -32,38 +32,53 @@ void WorkPool::Submit(std::function<void()> task, Lane lane) {
   ready_.notify_one();
 }
 
+namespace {
+
+constexpr size_t kSmallInARow = 8;
+
+// Small tasks do not serve one another: the stack would grow with the queue, and the first would end last.
+thread_local bool in_small_task = false;
+
+// A task that throws ends the process here, rather than in the frames of another one.
+void Run(const std::function<void()>& task, Lane lane) noexcept {
+  const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
+  task();
+  in_small_task = before;
+}
+
+}  // namespace
+
 void WorkPool::Work() {
   for (;;) {
     std::function<void()> task;
+    Lane lane;
     {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
-      auto& lane = small_.empty() ? bulk_ : small_;
-      if (lane.empty()) return;
-      task = std::move(lane.front());
-      lane.pop_front();
+      if (small_.empty() && bulk_.empty()) return;
+      const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
+      lane = small ? Lane::kSmall : Lane::kBulk;
+      small_in_a_row_ = small ? small_in_a_row_ + 1 : 0;
+      auto& queue = small ? small_ : bulk_;
+      task = std::move(queue.front());
+      queue.pop_front();
       small_waiting_ = small_.size();
     }
-    task();
+    Run(task, lane);
   }
 }
 
-void WorkPool::RunSmallTasks() {
-  // Not within one another: the stack would grow with the queue.
-  thread_local bool running = false;
-  while (small_waiting_ > 0 && !running) {
-    std::function<void()> task;
-    {
-      std::lock_guard lock(mutex_);
-      if (small_.empty()) return;
-      task = std::move(small_.front());
-      small_.pop_front();
-      small_waiting_ = small_.size();
-    }
-    running = true;
-    task();
-    running = false;
+void WorkPool::RunSmallTask() {
+  if (small_waiting_ == 0 || in_small_task) return;
+  std::function<void()> task;
+  {
+    std::lock_guard lock(mutex_);
+    if (small_.empty()) return;
+    task = std::move(small_.front());
+    small_.pop_front();
+    small_waiting_ = small_.size();
   }
+  Run(task, Lane::kSmall);
 }
 
 namespace {
@@ -107,7 +122,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
 
   auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
-      RunSmallTasks();
+      RunSmallTask();
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
         body(slab * grain, std::min(count, (slab + 1) * grain));

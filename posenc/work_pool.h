@@ -20,7 +20,8 @@ using Cancellation = std::function<absl::Status()>;
 
 inline absl::Status NeverCancelled() { return absl::OkStatus(); }
 
-// Small tasks go before bulk ones, and also run between a bulk task's slabs: they need not wait until it ends.
+// Small tasks go before bulk ones, and also run between a bulk task's slabs, one at a time: they need not wait until it
+// ends. One task in kSmallInARow + 1 is a bulk one even so.
 enum class Lane { kSmall, kBulk };
 
 class WorkPool {
@@ -45,12 +46,13 @@ class WorkPool {
 
  private:
   void Work();
-  void RunSmallTasks();
+  void RunSmallTask();
 
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> small_, bulk_;
   std::atomic<size_t> small_waiting_{0};  // to look without the mutex
+  size_t small_in_a_row_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -44,6 +44,12 @@ UnaryMethod GetServerInfoMethod(const Core* core) {
   return method;
 }
 
+UnaryMethod ApplyRotaryMethod(const Core* core) {
+  auto method = Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary", core);
+  method.as_small_as_its_request = true;
+  return method;
+}
+
 }  // namespace
 
 Service::Service(Core* core)
@@ -51,7 +57,7 @@ Service::Service(Core* core)
       get_server_info_(GetServerInfoMethod(core)),
       explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain", core)),
       analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze", core)),
-      apply_rotary_(Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary", core)),
+      apply_rotary_(ApplyRotaryMethod(core)),
       generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable", core)),
       stream_table_(v1::StreamTableRequest::descriptor()),
       generate_embedding_(

@@ -1,6 +1,5 @@
 #include "server/unary_call.h"
 
-#include <optional>
 #include <utility>
 
 #include "posenc/status.h"
@@ -9,7 +8,7 @@
 namespace posenc::server {
 namespace {
 
-// Of a request, and of its answer: what no large call should hold up.
+// Of a request that no large call should hold up.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 
 class UnaryCall final : public grpc::ServerUnaryReactor {
@@ -31,69 +30,40 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   ~UnaryCall() override = default;
 
   void Begin() {
-    if (method_.immediate) return End(Serve());
+    if (method_.immediate) return Run();
     absl::Status status = call_.Admit();
-    if (status.ok()) status = Submit(call_.bytes_in() <= kSmallBytes ? Lane::kSmall : Lane::kBulk);
-    if (!status.ok()) End(status);
+    const bool small = method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes;
+    if (status.ok()) status = Submit(small ? Lane::kSmall : Lane::kBulk);
+    if (!status.ok()) Finish(call_.End(status));
   }
 
   absl::Status Submit(Lane lane) {
     return WithoutExceptions([this, lane] {
-      core_->pool.Submit([this, lane] { Run(lane); }, lane);
+      core_->pool.Submit([this] { Run(); }, lane);
       return absl::OkStatus();
     });
   }
 
-  void Run(Lane lane) {
-    absl::Status status;
-    if (!layout_) {
-      status = WithoutExceptions([this] { return Prepare(); });
-      if (status.ok() && lane == Lane::kSmall && layout_->size() > kSmallBytes) {
-        // A few bytes can ask for many.
-        call_.EndWork();
-        status = Submit(Lane::kBulk);
-        if (status.ok()) return;  // another thread has the call
-      }
-    } else {
-      call_.BeginWork();
-    }
-    if (status.ok()) status = WithoutExceptions([this] { return Compute(); });
-    End(status);
+  void Run() {
+    const absl::Status status = WithoutExceptions([this] { return Serve(); });
+    Finish(call_.End(status));
+    // The call may be gone.
   }
 
   absl::Status Serve() {
-    return WithoutExceptions([this] {
-      POSENC_RETURN_IF_ERROR(Prepare());
-      return Compute();
-    });
-  }
-
-  absl::Status Prepare() {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
-    request_.reset(method_.request.New());
-    POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request_.get()));
-    response_.reset(method_.response.New());
-    POSENC_ASSIGN_OR_RETURN(job_, method_.prepare(*request_, call_.payloads(), response_.get()));
-    POSENC_ASSIGN_OR_RETURN(layout_, wire::Answer::LayOut(response_.get(), job_.outputs));
-    return absl::OkStatus();
-  }
+    const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
+    POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
+    const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), response.get()));
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
 
-  absl::Status Compute() {
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout_->size()));
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
     }
-    return call_.Compute(job_, *layout_, std::move(charge), answer_);
-  }
-
-  void End(const absl::Status& status) {
-    // A caller that does not read its answer keeps the call, which should hold no more than that.
-    job_ = {};
-    request_.reset();
-    response_.reset();
-    Finish(call_.End(status));
-    // The call may be gone.
+    return call_.Compute(job, layout, std::move(charge), answer_);
   }
 
   void OnCancel() override { call_.Cancel(); }
@@ -104,9 +74,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const UnaryMethod& method_;
   Call call_;
   grpc::ByteBuffer* const answer_;
-  std::unique_ptr<google::protobuf::Message> request_, response_;
-  wire::Job job_;
-  std::optional<wire::Answer> layout_;  // once prepared
 };
 
 }  // namespace

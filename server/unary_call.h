@@ -37,6 +37,8 @@ struct UnaryMethod {
   Prepare prepare;
   // Answered on gRPC's own thread and not subject to admission, so that an overloaded server can still say so.
   bool immediate = false;
+  // A small request cannot ask for much work or a large answer: it goes into the lane for small calls.
+  bool as_small_as_its_request = false;
 };
 
 // Serves the call: on a thread of the pool, once it is admitted. What a handler returns.

@@ -261,7 +261,8 @@ HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
 // Begins to load what is read some KiB later; beyond the end of the memory it does nothing.
 HWY_INLINE void Prefetch(const std::byte* now, size_t bytes) {
   constexpr size_t kAhead = 4096, kLine = 64;
-  for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(now + kAhead + i);
+  const auto ahead = reinterpret_cast<uintptr_t>(now) + kAhead;
+  for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(reinterpret_cast<const std::byte*>(ahead + i));
 }
 
 // Two whole registers of float lanes -> consecutive elements, rounded once.

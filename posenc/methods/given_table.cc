@@ -41,7 +41,7 @@ void ClearNanPayloads(std::byte* floats, size_t count) {
   for (size_t i = 0; i < count; ++i, floats += sizeof(Float)) {
     Float value;
     std::memcpy(&value, floats, sizeof(value));
-    if (std::isnan(value)) value = std::numeric_limits<Float>::quiet_NaN();
+    if (std::isnan(value)) value = std::copysign(std::numeric_limits<Float>::quiet_NaN(), value);
     std::memcpy(floats, &value, sizeof(value));
   }
 }

@@ -218,6 +218,45 @@ TEST(Bias, CompactIsDenseGathered) {
   }
 }
 
+// Of many queries at once, whose rows share their values, and of each alone: masked, for some of the heads, and where
+// positions end.
+TEST(Bias, ManyQueriesAreEachAlone) {
+  constexpr int64_t kQueries = 9, kKeys = 35, kLast = int64_t{1} << 53;
+  for (v1::AlibiForm form : kForms) {
+    for (const int64_t offset : {int64_t{0}, kKeys - kQueries, kLast - kQueries + 1, kLast - 7}) {
+      for (const bool masked : {false, true}) {
+        SCOPED_TRACE(testing::Message() << v1::AlibiForm_Name(form) << " offset " << offset << " masked " << masked);
+        v1::GenerateBiasRequest request = Request(form);
+        request.mutable_geometry()->set_query_length(kQueries);
+        request.mutable_geometry()->set_key_length(kKeys);
+        request.mutable_geometry()->set_query_offset(offset);
+        request.mutable_geometry()->set_head_start(1);
+        request.mutable_geometry()->set_head_count(3);
+        if (masked) {
+          request.mutable_mask()->set_causal(true);
+          request.mutable_mask()->set_fill_value(-1e4);
+          request.mutable_mask()->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
+        }
+        const auto together = Call(request);
+        ASSERT_THAT(together, IsOk());
+        const std::vector<double> values = ValuesOf(together->bias());
+        request.mutable_geometry()->set_query_length(1);
+        for (int64_t i = 0; i < kQueries && offset + i <= kLast; ++i) {
+          request.mutable_geometry()->set_query_offset(offset + i);
+          const auto alone = Call(request);
+          ASSERT_THAT(alone, IsOk());
+          const std::vector<double> row = ValuesOf(alone->bias());
+          for (int64_t h = 0; h < 3; ++h) {
+            for (int64_t j = 0; j < kKeys; ++j) {
+              ASSERT_EQ(values[(h * kQueries + i) * kKeys + j], row[h * kKeys + j]) << h << " " << i << " " << j;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Bias, LearnedLogarithmsAndSlopesPerBatchRow) {
   v1::GenerateBiasRequest request = Request(v1::ALIBI_FORM_SYMMETRIC);
   std::vector<double> logs;

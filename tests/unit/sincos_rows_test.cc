@@ -232,6 +232,10 @@ TEST(SinCosRows, FirstRunFindsEqualSpacing) {
   expect(positions, 60, true);
   positions[20] = 5;
   expect(positions, 20, false);
+  // The second is not where a step that was rounded leads.
+  positions = spaced(0x1p45, 1 - 0x1p45, 40);
+  positions[1] = 1 + 0x1p-10;
+  expect(positions, 1, false);
 }
 
 // Each case is a run of its own; wrong entries by each of the two slow paths.

@@ -1,7 +1,9 @@
 #include "posenc/work_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -92,8 +94,8 @@ TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
   });
 }
 
-// One thread, in a loop that does not end until the small tasks have run: they run between its slabs, in their order,
-// and before bulk tasks that came earlier.
+// One thread: small tasks run between a loop's slabs, one at a time and in their order, and before bulk tasks that came
+// earlier.
 TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
   std::vector<int> order;  // one thread alone writes it
   {
@@ -116,7 +118,41 @@ TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
       EXPECT_TRUE(pool.ParallelFor(4, 1, NeverCancelled, body).ok());
     });
   }
-  EXPECT_EQ(order, (std::vector<int>{0, 1, 10, 10, 11, 11, 12, 12, 2, 3, 100}));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 10, 10, 2, 11, 11, 3, 12, 12, 100}));
+}
+
+TEST(WorkPool, SmallTasksEndInTheirOrder) {
+  std::vector<int> order;
+  {
+    WorkPool pool(1);
+    pool.Submit([&] {
+      for (int n = 0; n < 50; ++n) {
+        pool.Submit(
+            [&, n] {
+              EXPECT_TRUE(pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+              order.push_back(n);
+            },
+            Lane::kSmall);
+      }
+    });
+  }
+  std::vector<int> expected(50);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(order, expected);
+}
+
+// However many small tasks there are, a bulk one gets its turn.
+TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
+  std::vector<int> order;
+  {
+    WorkPool pool(1);
+    pool.Submit([&] {
+      for (int n = 0; n < 50; ++n) pool.Submit([&, n] { order.push_back(n); }, Lane::kSmall);
+      pool.Submit([&] { order.push_back(-1); }, Lane::kBulk);
+    });
+  }
+  EXPECT_LT(std::find(order.begin(), order.end(), -1) - order.begin(), 20);
+  EXPECT_EQ(order.size(), 51U);
 }
 
 TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
