@@ -1,6 +1,5 @@
 // posenc-bench: measures posenc's loops beside the physical limits, one JSON object a line (bench/README.md).
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -68,7 +67,13 @@ int Main(int argc, char** argv) {
     return 2;
   }
 
-  const std::regex wanted(filter);
+  std::regex wanted;
+  try {
+    wanted = filter;
+  } catch (const std::regex_error& error) {
+    fmt::print(stderr, "posenc-bench: --filter: {} is no regular expression: {}\n", filter, error.what());
+    return 2;
+  }
   const Effort effort = quick ? Effort{5, 0.002} : Effort{11, 0.004};
   for (const auto& cases : {RotateCases(), TableCases(), BiasCases(), CallCases()}) {
     for (const Case& c : cases) {

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 namespace posenc {
 
 bool ExceedsCaches(size_t bytes) {

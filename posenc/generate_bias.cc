@@ -315,6 +315,7 @@ void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const s
   }
   if (values_.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
 
+  // ALiBi's are of this call's heads alone.
   const float* values = values_.row(alibi() != nullptr ? head - head_start_ : head);
   if (row_shift_ == 0 || (consecutive_ && !window_)) {
     work.bias = values;

@@ -21,7 +21,7 @@ using Cancellation = std::function<absl::Status()>;
 inline absl::Status NeverCancelled() { return absl::OkStatus(); }
 
 // Small tasks go before bulk ones, and also run between a bulk task's slabs, one at a time: they need not wait until it
-// ends. One task in kSmallInARow + 1 is a bulk one even so.
+// ends. After eight of them in a row a thread takes a bulk one even so.
 enum class Lane { kSmall, kBulk };
 
 class WorkPool {
