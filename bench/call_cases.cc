@@ -24,9 +24,12 @@ RotaryApplication Application(DType dtype, size_t bytes) {
 Contest Prepare(DType dtype, size_t bytes) {
   const auto application = std::make_shared<RotaryApplication>(Application(dtype, bytes));
   const Memory data = Allocate(bytes);
-  const auto on = [application, data](size_t threads) -> Pass {
+  const auto on = [application, data, bytes](size_t threads) -> Pass {
     const auto pool = std::make_shared<WorkPool>(threads);
-    return [application, data, pool] { (void)application->Run({data.get(), data.get()}, {}, *pool, NeverCancelled); };
+    return [application, data, bytes, pool] {
+      const ContiguousBytes x(data.get(), bytes);
+      (void)application->Run({&x, data.get()}, {}, *pool, NeverCancelled);
+    };
   };
   Contest contest;
   contest.subject = on(2);

@@ -11,6 +11,7 @@
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/line_allocator.h"
+#include "posenc/rotate_pieces.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -156,7 +157,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
     if (!table.Holds(type, which)) table.Compute(rows_, token, count, type, which);
     const size_t row = axes.head_dim * SizeOf(dtype);
     const bool heads_first = call_.layout == Layout::kBHSD;
-    RotatePairs work{
+    const RotatePairs work{
         .dtype = dtype,
         .head_dim = static_cast<size_t>(axes.head_dim),
         .rotary_offset = static_cast<size_t>(operand.rotary_offset),
@@ -168,7 +169,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
         .table_dtype = table.widened(),
         .cos = table.cos(),
         .sin = table.sin(),
-        .x = nullptr,
+        .x = nullptr,  // and y: as the bytes lie
         .y = nullptr,
         .tokens = static_cast<size_t>(count),
         .heads = static_cast<size_t>(axes.heads),
@@ -179,9 +180,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
       const int64_t sequence = share ? n : token / axes.length;
       const int64_t within = share ? token : token % axes.length;
       const size_t start = (sequence * axes.length * axes.heads + within * (heads_first ? 1 : axes.heads)) * row;
-      work.x = buffers.x + start;
-      work.y = buffers.y + start;
-      posenc::Run(work, 0, work.tokens);
+      posenc::Run(work, *buffers.x, buffers.y, start);
     }
   };
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "posenc/byte_source.h"
 #include "posenc/limits.h"
 #include "posenc/spec.h"
 #include "posenc/table_rows.h"
@@ -34,10 +35,10 @@ class RotaryApplication {
 
   const TableRows& rows() const { return rows_; }
 
-  // x may be y (in place), else they must not overlap. k's pointers are null where there is no k.
+  // x may be y's own bytes (in place), else must not overlap them. Null where there is no such operand.
   struct Buffers {
-    const std::byte* x;
-    std::byte* y;
+    const ByteSource* x = nullptr;
+    std::byte* y = nullptr;
   };
   absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
 

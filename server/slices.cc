@@ -45,21 +45,16 @@ SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire
   }
 }
 
-size_t SlicedPayloads::Size(const v1::Tensor& tensor) const { return wire::RangeOf(tensor, ranges_).length; }
+size_t SlicedPayloads::Size(const v1::Tensor& tensor) const { return wire::RangeOf(tensor.data(), ranges_).length; }
 
-void SlicedPayloads::CopyTo(const v1::Tensor& tensor, std::byte* out) const {
-  auto [offset, length] = wire::RangeOf(tensor, ranges_);
-  if (length == 0) return;
-  // The last slice that begins at or before the offset; empty ones that begin there too come before it.
-  size_t n = std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin() - 1;
-  for (; length > 0; ++n) {
-    const size_t skip = offset - begins_[n];
-    const size_t size = std::min(length, slices_[n].size() - skip);
-    std::memcpy(out, slices_[n].begin() + skip, size);
-    out += size;
-    offset += size;
-    length -= size;
-  }
+absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
+  const wire::ByteRange range = wire::RangeOf(tensor.data(), ranges_);
+  const size_t at = range.offset + offset;
+  // The last slice that begins at or before it; empty ones that begin there too come before that one.
+  const size_t n = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
+  const size_t skip = at - begins_[n];
+  return {reinterpret_cast<const std::byte*>(slices_[n].begin()) + skip,
+          std::min(range.length - offset, slices_[n].size() - skip)};
 }
 
 AnswerBuffer::AnswerBuffer(size_t size, std::shared_ptr<Charge> charge)

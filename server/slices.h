@@ -36,7 +36,7 @@ class SlicedPayloads final : public wire::Payloads {
   SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
 
   size_t Size(const v1::Tensor& tensor) const override;
-  void CopyTo(const v1::Tensor& tensor, std::byte* out) const override;
+  absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
 
  private:
   std::vector<grpc::Slice> slices_;

@@ -66,13 +66,15 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   }
   WriteRotaryInfo(resolved, plans, request.hints().return_plan(), response->mutable_info());
 
-  // The tensors are copied to where the answer will be and rotated there: one copy, no other buffer.
+  // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
   job.run = [application, inputs = std::move(inputs), &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
                                                                  const Cancellation& cancelled) -> absl::Status {
-    for (size_t n = 0; n < inputs.size(); ++n) payloads.CopyTo(*inputs[n], buffers[n]);
-    if (application == nullptr) return absl::OkStatus();
-    std::byte* k = buffers.size() > 1 ? buffers[1] : nullptr;
-    return application->Run({buffers[0], buffers[0]}, {k, k}, pool, cancelled);
+    if (application == nullptr) {  // a layer that does not rotate
+      for (size_t n = 0; n < inputs.size(); ++n) payloads.CopyTo(*inputs[n], buffers[n]);
+      return absl::OkStatus();
+    }
+    const TensorBytes q(payloads, *inputs[0]), k(payloads, *inputs.back());
+    return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled);
   };
   return job;
 }

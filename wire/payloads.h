@@ -2,27 +2,51 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
+#include "absl/types/span.h"
+#include "posenc/byte_source.h"
 #include "posenc/v1/tensor.pb.h"
 
 namespace posenc::wire {
 
 // In process, a tensor's bytes are in the message. In the server they stay in the call's slices, and Tensor.data holds
-// only a ticket (walker.h). Code that reads requests sees this interface and does not know which.
+// only a ticket (walker.h). Code that reads requests sees this interface and does not know which. Thread-safe.
 class Payloads {
  public:
   virtual ~Payloads() = default;
   virtual size_t Size(const v1::Tensor& tensor) const = 0;
+  // What lies together in memory from `offset` on, which is less than Size(tensor): at least one byte.
+  virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
+
   // Copies all Size(tensor) bytes to `out`.
-  virtual void CopyTo(const v1::Tensor& tensor, std::byte* out) const = 0;
+  void CopyTo(const v1::Tensor& tensor, std::byte* out) const {
+    const size_t size = Size(tensor);
+    for (size_t done = 0; done < size;) {
+      const absl::Span<const std::byte> piece = From(tensor, done);
+      std::memcpy(out + done, piece.data(), piece.size());
+      done += piece.size();
+    }
+  }
 };
 
 class InMessage final : public Payloads {
  public:
   size_t Size(const v1::Tensor& tensor) const override { return tensor.data().size(); }
-  void CopyTo(const v1::Tensor& tensor, std::byte* out) const override {
-    tensor.data().copy(reinterpret_cast<char*>(out), tensor.data().size());
+  absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
+    return {reinterpret_cast<const std::byte*>(tensor.data().data()) + offset, tensor.data().size() - offset};
   }
+};
+
+// One tensor's bytes. The tensor and the payloads must outlive it.
+class TensorBytes final : public ByteSource {
+ public:
+  TensorBytes(const Payloads& payloads, const v1::Tensor& tensor) : payloads_(payloads), tensor_(tensor) {}
+  absl::Span<const std::byte> From(size_t offset) const override { return payloads_.From(tensor_, offset); }
+
+ private:
+  const Payloads& payloads_;
+  const v1::Tensor& tensor_;
 };
 
 }  // namespace posenc::wire

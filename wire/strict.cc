@@ -8,6 +8,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "posenc/status.h"
 #include "posenc/v1/info.pb.h"
+#include "posenc/v1/tensor.pb.h"
 
 namespace posenc::wire {
 namespace {
@@ -52,6 +53,9 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
 
 absl::Status RejectUnknown(const Message& message) {
   if (message.GetDescriptor() == v1::CallHints::descriptor()) return absl::OkStatus();
+  if (message.GetDescriptor() == v1::Region::descriptor()) {
+    return InvalidArgument("UNSUPPORTED", "", "", "shared memory is off");
+  }
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {

@@ -24,6 +24,12 @@ constexpr size_t kTicketBytes = 4;  // little-endian
 constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();          // the whole input's
 constexpr uint64_t kMaxLength = std::numeric_limits<int32_t>::max() - 16;  // protobuf refuses longer fields
 
+bool HoldsData(const FieldDescriptor& field) {
+  const Descriptor* type = field.containing_type();
+  return (type == v1::Tensor::descriptor() && field.number() == v1::Tensor::kDataFieldNumber) ||
+         (type == v1::TensorChunk::descriptor() && field.number() == v1::TensorChunk::kDataFieldNumber);
+}
+
 // A varint as it stands on the wire.
 struct Varint {
   uint64_t value = 0;
@@ -50,7 +56,7 @@ class Walk {
       const FieldDescriptor* field = wire_type == kLength ? type->FindFieldByNumber(number) : nullptr;
       if (field == nullptr) {
         if (!CopyValue(number, wire_type, end)) return false;
-      } else if (type == v1::Tensor::descriptor() && number == v1::Tensor::kDataFieldNumber) {
+      } else if (HoldsData(*field)) {
         if (!TakeData(end)) return false;
       } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && carriers_.contains(field->message_type())) {
         if (!SubMessage(field->message_type(), end, depth)) return false;
@@ -216,7 +222,7 @@ Stripper::Stripper(const Descriptor* type) : type_(type) {
       if (inner != nullptr && seen.insert(inner).second) types.push_back(inner);
     }
   }
-  carriers_.insert(v1::Tensor::descriptor());
+  carriers_ = {v1::Tensor::descriptor(), v1::TensorChunk::descriptor()};
   for (bool grew = true; grew;) {
     grew = false;
     for (const Descriptor* outer : types) {
@@ -234,11 +240,11 @@ absl::StatusOr<Stripped> Stripper::Strip(google::protobuf::io::ZeroCopyInputStre
   return walk.result();
 }
 
-ByteRange RangeOf(const v1::Tensor& tensor, const std::vector<ByteRange>& ranges) {
-  if (tensor.data().empty()) return {0, 0};
+ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges) {
+  if (data.empty()) return {0, 0};
   size_t ticket = 0;
   for (size_t i = 0; i < kTicketBytes; ++i) {
-    ticket |= static_cast<size_t>(static_cast<uint8_t>(tensor.data()[i])) << (8 * i);
+    ticket |= static_cast<size_t>(static_cast<uint8_t>(data[i])) << (8 * i);
   }
   return ranges[ticket];
 }

@@ -1,15 +1,16 @@
 // Takes the tensors' bytes out of a serialized request before protobuf sees it.
 //
-// Strip() copies a message with every posenc.v1.Tensor.data, at any depth, replaced by a ticket: the index of the byte
-// range of the input that holds the data. protobuf then parses the copy. So merging of repeated sub-messages, oneof
-// switching, wrong wire types, groups and unknown fields stay protobuf's own rules, the surviving Tensor.data holds the
-// ticket of the surviving occurrence, and megabytes of tensor are never copied into a std::string.
+// Strip() copies a message with every data of a posenc.v1.Tensor or TensorChunk, at any depth, replaced by a ticket:
+// the index of the byte range of the input that holds the data. protobuf then parses the copy. So merging of repeated
+// sub-messages, oneof switching, wrong wire types, groups and unknown fields stay protobuf's own rules, the surviving
+// Tensor.data holds the ticket of the surviving occurrence, and megabytes of tensor are never copied into a
+// std::string.
 //
 //   in    0a 8a01 (q {  78.. (shape)  7a 8001 <128 bytes> })         field, length, contents
 //   out   0a 8b80808000 (q { 78..     7a 04   <ticket>    })         lengths rewritten, five bytes wide
 //
-// Everything else is copied as it stands. Only sub-messages that can contain a Tensor are looked into, by their fields'
-// numbers; a group is never one of them (proto3 has none) and is copied like any unknown field.
+// Everything else is copied as it stands. Only sub-messages that can contain such data are looked into, by their
+// fields' numbers; a group is never one of them (proto3 has none) and is copied like any unknown field.
 #pragma once
 
 #include <cstddef>
@@ -48,10 +49,10 @@ class Stripper {
 
  private:
   const google::protobuf::Descriptor* type_;
-  absl::flat_hash_set<const google::protobuf::Descriptor*> carriers_;  // message types that can contain a Tensor
+  absl::flat_hash_set<const google::protobuf::Descriptor*> carriers_;  // message types that can contain data
 };
 
-// The range that a tensor of a stripped and parsed message stands for. Absent and empty data are the same: length 0.
-ByteRange RangeOf(const v1::Tensor& tensor, const std::vector<ByteRange>& ranges);
+// The range that the data of a tensor, or chunk, of a stripped and parsed message stands for. Empty data: length 0.
+ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges);
 
 }  // namespace posenc::wire

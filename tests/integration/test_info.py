@@ -23,7 +23,8 @@ def test_server_information(client):
     methods = {family.family: set(family.methods) for family in info.methods}
     assert methods["rope"] >= {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "given_frequencies"}
     for field in service_pb2.ServerLimits.DESCRIPTOR.fields:
-        assert getattr(info.limits, field.name) > 0, field.name
+        if not field.name.startswith("max_region"):  # 0: shared memory is off
+            assert getattr(info.limits, field.name) > 0, field.name
 
 
 def test_counters_count(client):

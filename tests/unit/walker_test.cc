@@ -53,7 +53,7 @@ void Resolve(const std::string& input, const std::vector<ByteRange>& ranges, Mes
   if (message->GetDescriptor() == v1::Tensor::descriptor()) {
     v1::Tensor tensor;  // a dynamic message cannot be cast
     tensor.ParseFromString(message->SerializeAsString());
-    const ByteRange range = RangeOf(tensor, ranges);
+    const ByteRange range = RangeOf(tensor.data(), ranges);
     tensor.set_data(input.substr(range.offset, range.length));
     message->ParseFromString(tensor.SerializeAsString());
     return;
