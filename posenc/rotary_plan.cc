@@ -127,7 +127,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
     POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
   }
 
-  Rotary rotary(std::move(settings), arithmetic);
+  Rotary rotary(std::move(settings), arithmetic, limits.plans_at_hand);
   RotarySettings& s = rotary.settings_;
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
@@ -217,6 +217,11 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
   const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
+  if (computes && plans_at_hand_) {
+    std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
+    if (plan == nullptr) return NotAtHand();
+    return plan;
+  }
   if (computes) return PlanCache().Get(CacheKey(seq_len), [&] { return MakePlan(seq_len); });
   POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, MakePlan(seq_len));
   return std::make_shared<const RotaryPlan>(std::move(plan));

@@ -53,11 +53,12 @@ class Rotary {
   bool NeedsSeqLen() const;
 
   // seq_len >= 1 where NeedsSeqLen(), else it is not read. INVALID_ARGUMENT if a frequency is not finite (a huge
-  // rope_theta in float32). From PlanCache(), where computing takes long.
+  // rope_theta in float32). From PlanCache(), where computing takes long; NotAtHand() where limits forbid to compute.
   absl::StatusOr<std::shared_ptr<const RotaryPlan>> Plan(int64_t seq_len) const;
 
  private:
-  Rotary(RotarySettings settings, Frequencies arithmetic) : settings_(std::move(settings)), arithmetic_(arithmetic) {}
+  Rotary(RotarySettings settings, Frequencies arithmetic, bool plans_at_hand)
+      : settings_(std::move(settings)), arithmetic_(arithmetic), plans_at_hand_(plans_at_hand) {}
   RopeInput Input(int64_t seq_len) const;
   absl::StatusOr<RotaryPlan> MakePlan(int64_t seq_len) const;
   std::string CacheKey(int64_t seq_len) const;
@@ -66,6 +67,7 @@ class Rotary {
 
   RotarySettings settings_;
   Frequencies arithmetic_;
+  bool plans_at_hand_;
   const RopeMethod* method_ = nullptr;  // of rope_parameters, else null
   std::vector<int64_t> axis_;           // as RotaryPlan::axis
   int64_t axes_ = 1;

@@ -32,6 +32,16 @@ class SharedCache {
   // max_bytes 0: keeps nothing. size_of: bytes of a value.
   SharedCache(size_t max_bytes, size_t (*size_of)(const Value&)) : max_bytes_(max_bytes), size_of_(size_of) {}
 
+  // Null where it would have to be computed, or is being. Waits for nobody.
+  std::shared_ptr<const Value> Find(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.bytes == 0) return nullptr;
+    ++counters_.hits;
+    by_use_.splice(by_use_.begin(), by_use_, found->second.use);
+    return *found->second.result.get();
+  }
+
   // What `compute` throws, all who wait for it get.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
     std::promise<Result> promise;

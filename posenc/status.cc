@@ -59,6 +59,14 @@ absl::Status Unavailable(std::string_view reason, std::string_view limit) {
   return Build(absl::StatusCode::kUnavailable, {std::string(reason), "", "", std::string(limit)});
 }
 
+absl::Status NotAtHand() {
+  return Build(absl::StatusCode::kFailedPrecondition, {"NOT_AT_HAND", "", "", "no such plan is kept"});
+}
+
+bool IsNotAtHand(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && DetailsOf(status).reason == "NOT_AT_HAND";
+}
+
 ErrorDetails DetailsOf(const absl::Status& status) {
   ErrorDetails details;
   const auto payload = status.GetPayload(kPayload);

@@ -25,6 +25,10 @@ absl::Status TooLarge(std::string_view field, std::string_view value, std::strin
 // Overload or drain; nothing was started. Not for the library: the server's admission uses it.
 absl::Status Unavailable(std::string_view reason, std::string_view limit);
 
+// Limits.plans_at_hand, and there is none. Never a caller's: it says that computing belongs on another thread.
+absl::Status NotAtHand();
+bool IsNotAtHand(const absl::Status& status);
+
 // The details of a status made above; of any other, reason INTERNAL (or CANCELLED) and no field.
 ErrorDetails DetailsOf(const absl::Status& status);
 

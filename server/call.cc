@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/status.h"
+#include "server/answer_buffer.h"
 #include "server/log.h"
 #include "server/status_map.h"
 #include "wire/parse.h"
@@ -123,7 +124,7 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
 
 absl::Status Call::Compute(const wire::Job& job, const wire::Answer& layout, std::shared_ptr<Charge> charge,
                            grpc::ByteBuffer* answer) {
-  AnswerBuffer buffer(layout.size(), std::move(charge));
+  AnswerBuffer buffer(layout.size(), core_->answer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;

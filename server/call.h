@@ -16,6 +16,7 @@
 #include "posenc/rotary_plan.h"
 #include "posenc/work_pool.h"
 #include "server/admission.h"
+#include "server/answer_pool.h"
 #include "server/config.h"
 #include "server/slices.h"
 #include "wire/answer.h"
@@ -29,12 +30,14 @@ struct Core {
   explicit Core(const Config& with)
       : config(with),
         admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes)),
+        answer_pool(std::make_shared<AnswerPool>(static_cast<size_t>(config.answer_pool_bytes))),
         pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
   }
 
   const Config config;
   const std::shared_ptr<Admission> admission;
+  const std::shared_ptr<AnswerPool> answer_pool;
   WorkPool pool;
 };
 

@@ -47,6 +47,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "threads that compute; 0: as many as cgroup quota and affinity allow");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
         "frequencies kept for later calls, the least recently used going first");
+  visit(group, "--answer-pool-bytes", c.answer_pool_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "memory of answers kept for later ones; 0: a quarter of --max-in-flight-bytes");
 
   group = "Limits of one request";
   visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes},
@@ -217,6 +219,7 @@ std::string Complete(const Machine& machine, Config* config) {
            ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
            ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
   }
+  if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {

@@ -17,6 +17,7 @@ struct Config {
   std::string port_file;
   int64_t threads = 0;  // 0: from the cgroup's quota and the affinity mask
   int64_t plan_cache_bytes = int64_t{16} << 20;
+  int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
 
   Limits limits;
   int64_t max_in_flight_bytes = 0;  // 0: a share of the memory

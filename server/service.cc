@@ -8,10 +8,10 @@ namespace {
 
 // A method whose work is wire::Prepare's.
 template <typename Request, typename Response>
-UnaryMethod Method(std::string_view name, const Core* core) {
+UnaryMethod Method(std::string_view name) {
   return UnaryMethod::Of<Request, Response>(
-      name, [core](const Request& request, const wire::Payloads& payloads, Response* response) {
-        return wire::Prepare(request, payloads, core->config.limits, response);
+      name, [](const Request& request, const wire::Payloads& payloads, const Limits& limits, Response* response) {
+        return wire::Prepare(request, payloads, limits, response);
       });
 }
 
@@ -33,19 +33,24 @@ absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* 
   cache.set_hits(plans.hits);
   cache.set_misses(plans.misses);
   cache.set_bytes(plans.bytes);
+  const AnswerPool::Counters answers = core.answer_pool->counters();
+  v1::PoolCounters& pool = *response->mutable_counters()->mutable_answer_pool();
+  pool.set_reused(answers.reused);
+  pool.set_allocated(answers.allocated);
+  pool.set_bytes(answers.bytes);
   return wire::Job();
 }
 
 UnaryMethod GetServerInfoMethod(const Core* core) {
   UnaryMethod method = UnaryMethod::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      "GetServerInfo", [core](const v1::GetServerInfoRequest&, const wire::Payloads&,
+      "GetServerInfo", [core](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
                               v1::GetServerInfoResponse* response) { return Describe(*core, response); });
   method.immediate = true;
   return method;
 }
 
-UnaryMethod ApplyRotaryMethod(const Core* core) {
-  auto method = Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary", core);
+UnaryMethod ApplyRotaryMethod() {
+  auto method = Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary");
   method.as_small_as_its_request = true;
   return method;
 }
@@ -55,17 +60,16 @@ UnaryMethod ApplyRotaryMethod(const Core* core) {
 Service::Service(Core* core)
     : core_(core),
       get_server_info_(GetServerInfoMethod(core)),
-      explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain", core)),
-      analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze", core)),
-      apply_rotary_(ApplyRotaryMethod(core)),
-      generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable", core)),
+      explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain")),
+      analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze")),
+      apply_rotary_(ApplyRotaryMethod()),
+      generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable")),
       stream_table_(v1::StreamTableRequest::descriptor()),
-      generate_embedding_(
-          Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding", core)),
-      generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias", core)),
-      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias", core)),
-      relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores", core)),
-      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues", core)) {}
+      generate_embedding_(Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding")),
+      generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias")),
+      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias")),
+      relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores")),
+      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")) {}
 
 Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, get_server_info_, context, request, response);

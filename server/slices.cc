@@ -1,9 +1,6 @@
 #include "server/slices.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <utility>
 
 namespace posenc::server {
@@ -56,22 +53,5 @@ absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_
   return {reinterpret_cast<const std::byte*>(slices_[n].begin()) + skip,
           std::min(range.length - offset, slices_[n].size() - skip)};
 }
-
-AnswerBuffer::AnswerBuffer(size_t size, std::shared_ptr<Charge> charge)
-    : size_(size), block_(std::make_unique<Block>()) {
-  block_->memory.reset(static_cast<std::byte*>(std::malloc(std::max<size_t>(size, 1))));
-  if (block_->memory == nullptr) throw std::bad_alloc();
-  block_->charge = std::move(charge);
-}
-
-grpc::ByteBuffer AnswerBuffer::Release() && {
-  std::byte* const memory = data();
-  // Called on a gRPC thread.
-  const auto destroy = [](void* block) { delete static_cast<Block*>(block); };
-  const grpc::Slice slice(memory, size_, destroy, block_.release());
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-void AnswerBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 }  // namespace posenc::server

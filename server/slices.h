@@ -1,14 +1,12 @@
-// gRPC's buffers, read and made without a copy.
+// gRPC's buffers, read without a copy.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/admission.h"
 #include "wire/payloads.h"
 #include "wire/walker.h"
 
@@ -42,29 +40,6 @@ class SlicedPayloads final : public wire::Payloads {
   std::vector<grpc::Slice> slices_;
   std::vector<size_t> begins_;  // of each slice in the request
   std::vector<wire::ByteRange> ranges_;
-};
-
-// Memory for an answer, not initialised, so that its pages are first touched by those who compute it. The charge is
-// returned when the last slice of it is released, which may be long after the call.
-class AnswerBuffer {
- public:
-  // Throws std::bad_alloc.
-  AnswerBuffer(size_t size, std::shared_ptr<Charge> charge);
-
-  std::byte* data() { return block_->memory.get(); }
-  // One slice of the first `size` bytes; ends the buffer.
-  grpc::ByteBuffer Release() &&;
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-  struct Block {
-    std::unique_ptr<std::byte, Free> memory;
-    std::shared_ptr<Charge> charge;
-  };
-  size_t size_;
-  std::unique_ptr<Block> block_;
 };
 
 }  // namespace posenc::server

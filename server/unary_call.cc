@@ -33,6 +33,13 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     if (method_.immediate) return Run();
     absl::Status status = call_.Admit();
     const bool small = method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes;
+    if (status.ok() && small) {
+      Limits limits = core_->config.limits;
+      limits.plans_at_hand = true;
+      status = WithoutExceptions([&] { return Serve(limits); });
+      if (!IsNotAtHand(status)) return Finish(call_.End(status));
+      status = absl::OkStatus();
+    }
     if (status.ok()) status = Submit(small ? Lane::kSmall : Lane::kBulk);
     if (!status.ok()) Finish(call_.End(status));
   }
@@ -45,18 +52,18 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   }
 
   void Run() {
-    const absl::Status status = WithoutExceptions([this] { return Serve(); });
+    const absl::Status status = WithoutExceptions([this] { return Serve(core_->config.limits); });
     Finish(call_.End(status));
     // The call may be gone.
   }
 
-  absl::Status Serve() {
+  absl::Status Serve(const Limits& limits) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
     POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
     const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
-    POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), response.get()));
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), limits, response.get()));
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
 
     std::shared_ptr<Charge> charge;

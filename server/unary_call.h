@@ -17,16 +17,17 @@ namespace posenc::server {
 
 // What distinguishes one unary RPC from another.
 struct UnaryMethod {
-  using Prepare = std::function<absl::StatusOr<wire::Job>(
-      const google::protobuf::Message& request, const wire::Payloads& payloads, google::protobuf::Message* response)>;
+  using Prepare =
+      std::function<absl::StatusOr<wire::Job>(const google::protobuf::Message& request, const wire::Payloads& payloads,
+                                              const Limits& limits, google::protobuf::Message* response)>;
 
-  // prepare(const Request&, const wire::Payloads&, Response*).
+  // prepare(const Request&, const wire::Payloads&, const Limits&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
   static UnaryMethod Of(std::string_view name, TypedPrepare prepare) {
     return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
-            [prepare](const google::protobuf::Message& from, const wire::Payloads& payloads,
+            [prepare](const google::protobuf::Message& from, const wire::Payloads& payloads, const Limits& limits,
                       google::protobuf::Message* to) -> absl::StatusOr<wire::Job> {
-              return prepare(static_cast<const Request&>(from), payloads, static_cast<Response*>(to));
+              return prepare(static_cast<const Request&>(from), payloads, limits, static_cast<Response*>(to));
             }};
   }
 
@@ -37,7 +38,8 @@ struct UnaryMethod {
   Prepare prepare;
   // Answered on gRPC's own thread and not subject to admission, so that an overloaded server can still say so.
   bool immediate = false;
-  // A small request cannot ask for much work or a large answer: it goes into the lane for small calls.
+  // A small request cannot ask for much work or a large answer: it is served on gRPC's own thread where its plan is at
+  // hand, which saves handing it over, and else goes into the lane for small calls.
   bool as_small_as_its_request = false;
 };
 

@@ -98,10 +98,8 @@ class CallTest : public testing::Test {
   explicit CallTest(Config config = TestConfig())
       : core_(std::make_unique<Core>(config)),
         apply_rotary_(UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-            "ApplyRotary",
-            [limits = config.limits](const auto& request, const wire::Payloads& payloads, auto* response) {
-              return wire::Prepare(request, payloads, limits, response);
-            })) {}
+            "ApplyRotary", [](const auto& request, const wire::Payloads& payloads, const Limits& limits,
+                              auto* response) { return wire::Prepare(request, payloads, limits, response); })) {}
 
   void Rotate(Exchange* exchange) {
     exchange->call = grpc::FakeCall::Of(

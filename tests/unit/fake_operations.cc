@@ -42,8 +42,9 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Li
   return Job();
 }
 
-absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits&,
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::ApplyRotaryResponse* response) {
+  if (limits.plans_at_hand && !FakeOperations::plan_at_hand) return NotAtHand();
   if (request.layout() == v1::LAYOUT_UNSPECIFIED) {
     return InvalidArgument("MISSING", "layout", "", "one of LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD");
   }

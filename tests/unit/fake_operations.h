@@ -14,7 +14,8 @@ namespace posenc::wire {
 
 struct FakeOperations {
   static inline std::atomic<bool> gate_shut{false};
-  static inline std::atomic<int> waiting{0};  // jobs at the gate
+  static inline std::atomic<int> waiting{0};            // jobs at the gate
+  static inline std::atomic<bool> plan_at_hand{false};  // of ApplyRotary
 };
 
 }  // namespace posenc::wire

@@ -146,7 +146,10 @@ class ServerTest : public testing::Test {
                                          grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::PositionalEncodingService::NewStub(channel_);
   }
-  void TearDown() override { FakeOperations::gate_shut = false; }
+  void TearDown() override {
+    FakeOperations::gate_shut = false;
+    FakeOperations::plan_at_hand = false;
+  }
 
   // Sends these bytes, or none at all, as the one message of a call.
   grpc::Status Send(const std::string& method, const std::optional<std::string>& bytes) {
@@ -298,6 +301,36 @@ TEST_F(ServerTest, OverloadIsUnavailableWithPushback) {
   EXPECT_EQ(info.devices(0).threads(), 2);
   EXPECT_EQ(info.limits().max_in_flight_requests(), 2);
 
+  FakeOperations::gate_shut = false;
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 2; ++n) {
+    callers.emplace_back([this] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse response;
+      EXPECT_TRUE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+    });
+  }
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 2; }));
+
+  const auto rotate = [this](size_t bytes) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    const v1::ApplyRotaryRequest request = Rotary(bytes, 8);
+    v1::ApplyRotaryResponse response;
+    const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
+    EXPECT_TRUE(!status.ok() || response.q().data() == request.q().tensor().data());
+    return status.error_code();
+  };
+  EXPECT_EQ(rotate(1000), grpc::DEADLINE_EXCEEDED) << "its plan is not at hand: it waits for a thread";
+  FakeOperations::plan_at_hand = true;
+  EXPECT_EQ(rotate(1000), grpc::OK);
+  EXPECT_EQ(rotate(100'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
   FakeOperations::gate_shut = false;
   for (std::thread& caller : callers) caller.join();
 }

@@ -84,6 +84,28 @@ TEST_F(SharedCacheTest, DoesNotKeepExceptions) {
   EXPECT_EQ(Get("a").front(), 'a');
 }
 
+TEST_F(SharedCacheTest, FindsWhatIsKeptAndComputesNothing) {
+  EXPECT_EQ(cache_.Find("a"), nullptr);
+  Get("a");
+  ASSERT_NE(cache_.Find("a"), nullptr);
+  EXPECT_EQ(*cache_.Find("a"), Get("a"));
+  EXPECT_EQ(computed_, 1);
+  EXPECT_EQ(cache_.counters().hits, 3);
+  EXPECT_EQ(cache_.counters().misses, 1);
+}
+
+TEST(SharedCacheThreadsTest, FindDoesNotWaitForWhatIsBeingComputed) {
+  Cache cache(1 << 20, SizeOfText);
+  EXPECT_TRUE(cache
+                  .Get("key",
+                       [&]() -> absl::StatusOr<std::string> {
+                         EXPECT_EQ(cache.Find("key"), nullptr);
+                         return "value";
+                       })
+                  .ok());
+  EXPECT_NE(cache.Find("key"), nullptr);
+}
+
 TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
   Cache cache(1 << 20, SizeOfText);
   std::atomic<int> computed = 0, wanted = 0;
