@@ -2,10 +2,14 @@
 
 #include <xxhash.h>
 
+#include <bit>
+
 namespace posenc {
 
+static_assert(std::endian::native == std::endian::little, "numbers are added as they lie in memory");
+
 Fingerprint& Fingerprint::Add(int64_t value) {
-  for (int shift = 0; shift < 64; shift += 8) parts_ += static_cast<char>(static_cast<uint64_t>(value) >> shift);
+  parts_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   return *this;
 }
 
@@ -17,7 +21,7 @@ Fingerprint& Fingerprint::Add(std::string_view text) {
 
 Fingerprint& Fingerprint::Add(const std::vector<double>& values) {
   Add(static_cast<int64_t>(values.size()));
-  for (double value : values) Add(value);
+  parts_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
   return *this;
 }
 

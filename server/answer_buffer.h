@@ -10,8 +10,8 @@
 
 namespace posenc::server {
 
-// The pages of fresh memory are first touched by those who compute it. Memory and charge are returned when the last slice
-// of it is released, which may be long after the call, and even after the server.
+// The pages of fresh memory are first touched by those who compute it. Memory and charge are returned when the last
+// slice of it is released, which may be long after the call, and even after the server.
 class AnswerBuffer {
  public:
   // Throws std::bad_alloc.

@@ -33,34 +33,50 @@ constexpr EnumPairs<v1::MropeOrder, MropeOrder> kMropeOrders = {
     {v1::MROPE_ORDER_ERNIE, MropeOrder::kErnie},
 };
 
+using google::protobuf::FieldDescriptor;
+
 // The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps
-// them.
+// them. Found by name once: every call reads them.
+const FieldDescriptor* const* FieldsInOrder() {
+  static const auto* fields = [] {
+    auto* found = new std::vector<const FieldDescriptor*>;
+    const RopeParameters any;
+    VisitFields(any, [found](std::string_view name, const auto&) {
+      found->push_back(v1::RopeParameters::descriptor()->FindFieldByName(std::string(name)));
+    });
+    return found;
+  }();
+  return fields->data();
+}
+
 struct FromMessage {
   const v1::RopeParameters& message;
-  const google::protobuf::FieldDescriptor* Field(std::string_view name) const {
-    return message.GetDescriptor()->FindFieldByName(std::string(name));
+  const google::protobuf::Reflection* reflection = message.GetReflection();
+  const FieldDescriptor* const* next = FieldsInOrder();
+
+  void operator()(std::string_view, std::optional<double>& field) {
+    const FieldDescriptor* from = *next++;
+    if (reflection->HasField(message, from)) field = reflection->GetDouble(message, from);
   }
-  void operator()(std::string_view name, std::optional<double>& field) const {
-    const auto* reflection = message.GetReflection();
-    if (reflection->HasField(message, Field(name))) field = reflection->GetDouble(message, Field(name));
-  }
-  void operator()(std::string_view name, std::optional<bool>& field) const {
-    const auto* reflection = message.GetReflection();
-    if (reflection->HasField(message, Field(name))) field = reflection->GetBool(message, Field(name));
+  void operator()(std::string_view, std::optional<bool>& field) {
+    const FieldDescriptor* from = *next++;
+    if (reflection->HasField(message, from)) field = reflection->GetBool(message, from);
   }
   template <class T>
-  void operator()(std::string_view name, std::vector<T>& field) const {
-    const auto values = message.GetReflection()->GetRepeatedFieldRef<T>(message, Field(name));
+  void operator()(std::string_view, std::vector<T>& field) {
+    const FieldDescriptor* from = *next++;
+    if (reflection->FieldSize(message, from) == 0) return;
+    const auto values = reflection->GetRepeatedFieldRef<T>(message, from);
     field.assign(values.begin(), values.end());
   }
   // May be refused: ReadRopeParameters.
-  void operator()(std::string_view, LongropeBranch&) const {}
-  void operator()(std::string_view, MropeOrder&) const {}
+  void operator()(std::string_view, LongropeBranch&) { ++next; }
+  void operator()(std::string_view, MropeOrder&) { ++next; }
 };
 
 struct ToMessage {
   v1::RopeParameters* message;
-  const google::protobuf::FieldDescriptor* Field(std::string_view name) const {
+  const FieldDescriptor* Field(std::string_view name) const {
     return message->GetDescriptor()->FindFieldByName(std::string(name));
   }
   void operator()(std::string_view name, const std::optional<double>& field) const {

@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "posenc/status.h"
-#include "posenc/v1/info.pb.h"
-#include "posenc/v1/tensor.pb.h"
+#include "posenc/v1/service.pb.h"
 
 namespace posenc::wire {
 namespace {
@@ -16,6 +16,33 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+// A message's fields that can hold what is unknown, as they are declared. Looked up once for each type: every
+// request is checked.
+using Holders = std::vector<const FieldDescriptor*>;
+
+const Holders& HoldersOf(const google::protobuf::Descriptor* type) {
+  static const auto* all = [] {
+    auto* found = new absl::flat_hash_map<const google::protobuf::Descriptor*, Holders>;
+    const auto add = [found](const google::protobuf::FileDescriptor* file) {
+      for (int n = 0; n < file->message_type_count(); ++n) {
+        Holders& holders = (*found)[file->message_type(n)];
+        for (int f = 0; f < file->message_type(n)->field_count(); ++f) {
+          const FieldDescriptor* field = file->message_type(n)->field(f);
+          const auto kind = field->cpp_type();
+          if (kind == FieldDescriptor::CPPTYPE_ENUM || kind == FieldDescriptor::CPPTYPE_MESSAGE) {
+            holders.push_back(field);
+          }
+        }
+      }
+    };
+    const google::protobuf::FileDescriptor* service = v1::ApplyRotaryRequest::descriptor()->file();
+    add(service);
+    for (int n = 0; n < service->dependency_count(); ++n) add(service->dependency(n));
+    return found;
+  }();
+  return all->at(type);
+}
 
 std::string Element(const FieldDescriptor& field, int index) { return absl::StrCat(field.name(), "[", index, "]"); }
 
@@ -63,9 +90,10 @@ absl::Status RejectUnknown(const Message& message) {
         "UNKNOWN_FIELD", "", "",
         absl::StrCat(message.GetDescriptor()->full_name(), " has no field ", unknown.field(0).number()));
   }
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) POSENC_RETURN_IF_ERROR(CheckField(message, *field));
+  for (const FieldDescriptor* field : HoldersOf(message.GetDescriptor())) {
+    if (field->is_repeated() || reflection.HasField(message, field))
+      POSENC_RETURN_IF_ERROR(CheckField(message, *field));
+  }
   return absl::OkStatus();
 }
 

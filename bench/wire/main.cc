@@ -1,0 +1,220 @@
+// posenc-bench-wire: measures calls of a server beside those of servers that do less, one JSON object a line
+// (bench/README.md). scripts/bench --wire starts the servers.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <thread>
+
+#include "bench/measure.h"
+#include "bench/wire/peers.h"
+#include "bench/wire/traffic.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::bench {
+namespace {
+
+constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr int64_t kHeadDim = 128;
+
+struct Addresses {
+  std::string posenc, echo, copy, typed;
+};
+
+void Fill(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
+  tensor->set_dtype(v1::DATA_TYPE_BF16);
+  for (const int64_t size : {int64_t{1}, tokens, heads, kHeadDim}) tensor->add_shape(size);
+  std::string& data = *tensor->mutable_data();
+  data.resize(tokens * heads * kHeadDim * 2);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i % 2 == 0 ? i * 37 : 0x3e + i % 4 / 2);
+}
+
+// Of q and, where there are any, k heads; of one model, whose layers ask with the same settings.
+grpc::ByteBuffer Rotation(int64_t tokens, int64_t q_heads, int64_t k_heads, double rope_theta) {
+  v1::ApplyRotaryRequest request;
+  v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.mutable_rope_parameters()->set_rope_theta(rope_theta);
+  settings.set_rotary_dim(kHeadDim);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_offset(4096);
+  request.set_layout(v1::LAYOUT_BSHD);
+  Fill(tokens, q_heads, request.mutable_q()->mutable_tensor());
+  if (k_heads > 0) Fill(tokens, k_heads, request.mutable_k()->mutable_tensor());
+  const grpc::Slice slice(request.SerializeAsString());
+  return {&slice, 1};
+}
+
+grpc::ByteBuffer OfSize(size_t bytes) { return Rotation(static_cast<int64_t>(bytes / (8 * kHeadDim * 2)), 8, 0, 5e5); }
+grpc::ByteBuffer DecodeStep(double rope_theta = 5e5) { return Rotation(1, 32, 8, rope_theta); }
+
+std::string SizeName(size_t bytes) {
+  return bytes < kMiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} MiB", bytes / kMiB);
+}
+
+// One line of the table: a figure of posenc's beside another's, and what their ratio should be.
+struct Row {
+  std::string name, against;
+  double subject, other;
+  const char* unit;
+  double ratio, goal;
+  bool at_least;
+};
+
+void Print(const Row& row) {
+  const nlohmann::ordered_json line = {{"case", row.name},       {"posenc", row.subject}, {"against", row.against},
+                                       {"other", row.other},     {"unit", row.unit},      {"ratio", row.ratio},
+                                       {"goal", row.goal},       {"at_least", row.at_least},
+                                       {"met", row.at_least ? row.ratio >= row.goal : row.ratio <= row.goal}};
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
+}
+
+struct Effort {
+  int rounds;
+  double seconds;  // of each contestant in each round
+};
+
+class Bench {
+ public:
+  Bench(const Addresses& addresses, const Effort& effort)
+      : effort_(effort),
+        addresses_(addresses),
+        posenc_(addresses.posenc, "ApplyRotary"),
+        echo_(addresses.echo, "ApplyRotary"),
+        copy_(addresses.copy, "ApplyRotary"),
+        typed_(addresses.typed, "ApplyRotary") {}
+
+  void Sizes(const std::function<bool(const std::string&)>& wanted) {
+    for (const size_t concurrency : {1, 4}) {
+      for (const size_t bytes : {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
+        const std::string name = fmt::format("{} x{}", SizeName(bytes), concurrency);
+        if (wanted(name)) Size(name, bytes, concurrency);
+      }
+    }
+  }
+
+  void Decode() {
+    const grpc::ByteBuffer step = DecodeStep();
+    const auto warm = Median50({&posenc_, &echo_}, [&](size_t) { return &step; });
+    Print({"decode step, p50", "echo", warm[0], warm[1], "ms", warm[0] / warm[1], 1.1, false});
+    double rope_theta = 1e4;
+    grpc::ByteBuffer fresh;
+    const auto cold = Median50({&posenc_, &posenc_}, [&](size_t contestant) {
+      if (contestant == 0) fresh = DecodeStep(++rope_theta);
+      return contestant == 0 ? &fresh : &step;
+    });
+    Print({"decode step with a cold plan, p50 less the warm one's", "warm", cold[0], cold[1], "ms", cold[0] - cold[1], 1,
+           false});
+  }
+
+  // Beside one caller of 64 MiB, who asks posenc, or the echo.
+  void DecodeBeside() {
+    const grpc::ByteBuffer step = DecodeStep(), large = OfSize(64 * kMiB);
+    std::vector<double> beside_ours, beside_echo;
+    for (int round = 0; round < effort_.rounds; ++round) {
+      for (auto [background, tails] : {std::pair(&posenc_, &beside_ours), {&echo_, &beside_echo}}) {
+        std::atomic<bool> stop = false;
+        Caller other(background == &posenc_ ? addresses_.posenc : addresses_.echo, "ApplyRotary");
+        std::thread thread([&] { other.RunUntil(stop, large); });
+        tails->push_back(1e3 * posenc_.Run(step, 1, 4 * effort_.seconds, 200).Percentile(0.99));
+        stop = true;
+        thread.join();
+      }
+    }
+    Print({"decode step beside calls of 64 MiB, p99", "beside echoes", Median(beside_ours), Median(beside_echo), "ms",
+           MedianRatio(beside_ours, beside_echo), 3, false});
+  }
+
+ private:
+  void Size(const std::string& name, size_t bytes, size_t concurrency) {
+    const grpc::ByteBuffer request = OfSize(bytes);
+    const std::map<std::string, Caller*> contestants = {
+        {"posenc", &posenc_}, {"copy", &copy_}, {"echo", &echo_}, {"typed", &typed_}};
+    std::map<std::string, std::vector<double>> p50, gb_s;
+    for (int round = -1; round < effort_.rounds; ++round) {  // one to warm up
+      for (const auto& [who, caller] : contestants) {
+        const Load load = caller->Run(request, concurrency, round < 0 ? 0 : effort_.seconds, 3 * concurrency);
+        if (round < 0) continue;
+        p50[who].push_back(1e3 * load.Percentile(0.5));
+        gb_s[who].push_back(load.CallsPerSecond() * static_cast<double>(bytes) / 1e9);
+      }
+    }
+    const auto print = [&](const char* what, const char* unit, auto& figures, const char* other, bool inverse,
+                           double goal) {
+      const auto& ours = figures["posenc"];
+      const auto& theirs = figures[other];
+      Print({name + ", " + what, other, Median(ours), Median(theirs), unit,
+             inverse ? MedianRatio(theirs, ours) : MedianRatio(ours, theirs), goal, true});
+    };
+    print("p50", "ms", p50, "copy", true, 0.95);
+    print("throughput", "GB/s", gb_s, "copy", false, 0.95);
+    print("throughput", "GB/s", gb_s, "echo", false, 0);
+    print("throughput", "GB/s", gb_s, "typed", false, bytes >= kMiB ? 2 : 0);
+  }
+
+  // Milliseconds, of one call at a time.
+  std::vector<double> Median50(const std::vector<Caller*>& callers,
+                               const std::function<const grpc::ByteBuffer*(size_t contestant)>& request) {
+    std::vector<std::vector<double>> p50(callers.size());
+    for (int round = -1; round < 2 * effort_.rounds; ++round) {
+      for (size_t n = 0; n < callers.size(); ++n) {
+        const Load load = callers[n]->Run([&]() -> const grpc::ByteBuffer& { return *request(n); }, 1,
+                                          round < 0 ? 0 : effort_.seconds, 200);
+        if (round >= 0) p50[n].push_back(1e3 * load.Percentile(0.5));
+      }
+    }
+    std::vector<double> medians;
+    for (auto& values : p50) medians.push_back(Median(values));
+    return medians;
+  }
+
+  const Effort effort_;
+  const Addresses addresses_;
+  Caller posenc_, echo_, copy_, typed_;
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app("Measures calls beside those of servers that do less: one JSON object a line.");
+  app.require_subcommand(1);
+  std::string kind, port_file, filter;
+  CLI::App* serve = app.add_subcommand("serve", "be one of those servers");
+  serve->add_option("kind", kind, "echo, copy or typed")->required();
+  serve->add_option("--port-file", port_file, "gets the port")->required();
+  Addresses addresses;
+  bool quick = false;
+  CLI::App* measure = app.add_subcommand("measure", "call all of them in turn");
+  measure->add_option("--posenc", addresses.posenc, "its address")->required();
+  measure->add_option("--echo", addresses.echo, "its address")->required();
+  measure->add_option("--copy", addresses.copy, "its address")->required();
+  measure->add_option("--typed", addresses.typed, "its address")->required();
+  measure->add_option("--filter", filter, "regular expression: the cases whose name has a match");
+  measure->add_flag("--quick", quick, "few and short rounds");
+  CLI11_PARSE(app, argc, argv);
+  if (*serve) return Serve(kind, port_file) ? 0 : 1;
+
+  std::regex expression;
+  try {
+    expression = filter;
+  } catch (const std::regex_error& error) {
+    fmt::print(stderr, "posenc-bench-wire: --filter: {} is no regular expression: {}\n", filter, error.what());
+    return 2;
+  }
+  const auto wanted = [&](const std::string& name) { return std::regex_search(name, expression); };
+  Bench bench(addresses, quick ? Effort{3, 0.1} : Effort{9, 0.4});
+  bench.Sizes(wanted);
+  if (wanted("decode step")) {
+    bench.Decode();
+    bench.DecodeBeside();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace posenc::bench
+
+int main(int argc, char** argv) { return posenc::bench::Main(argc, argv); }

@@ -1,0 +1,86 @@
+#include "bench/wire/peers.h"
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "client/in_process.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "posenc/v1/service.grpc.pb.h"
+#include "server/answer_buffer.h"
+#include "server/answer_pool.h"
+
+namespace posenc::bench {
+namespace {
+
+using v1::PositionalEncodingService;
+
+class Echo final : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+  grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    *response = *request;
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+class Copy final : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+  grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    server::AnswerBuffer answer(request->Length(), pool_, nullptr);
+    std::vector<grpc::Slice> slices;
+    (void)request->Dump(&slices);
+    std::byte* out = answer.data();
+    for (const grpc::Slice& slice : slices) {
+      std::memcpy(out, slice.begin(), slice.size());
+      out += slice.size();
+    }
+    *response = std::move(answer).Release();
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  const std::shared_ptr<server::AnswerPool> pool_ = std::make_shared<server::AnswerPool>(size_t{1} << 30);
+};
+
+class Typed final : public PositionalEncodingService::WithCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+  grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const v1::ApplyRotaryRequest* request,
+                                        v1::ApplyRotaryResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    auto answer = engine_.ApplyRotary(*request);
+    if (answer.ok()) *response = *std::move(answer);
+    const std::string message(answer.status().message());
+    reactor->Finish(answer.ok() ? grpc::Status::OK : grpc::Status(grpc::INTERNAL, message));
+    return reactor;
+  }
+
+  InProcess engine_;
+};
+
+}  // namespace
+
+bool Serve(const std::string& kind, const std::string& port_file) {
+  std::unique_ptr<grpc::Service> service;
+  if (kind == "echo") service = std::make_unique<Echo>();
+  if (kind == "copy") service = std::make_unique<Copy>();
+  if (kind == "typed") service = std::make_unique<Typed>();
+  if (service == nullptr) return false;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service.get());
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return false;
+  std::ofstream(port_file + ".new") << port << '\n';
+  if (std::rename((port_file + ".new").c_str(), port_file.c_str()) != 0) return false;
+  server->Wait();
+  return true;
+}
+
+}  // namespace posenc::bench

@@ -1,0 +1,82 @@
+#include "bench/wire/traffic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace posenc::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else callers of one server would share a connection
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+struct Exchange {
+  grpc::ClientContext context;
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+  Clock::time_point began;
+};
+
+}  // namespace
+
+double Load::Percentile(double p) const {
+  const auto last = static_cast<double>(seconds.size() - 1);
+  return seconds[static_cast<size_t>(p * last + 0.5)];
+}
+
+Caller::Caller(const std::string& address, const std::string& method)
+    : method_("/posenc.v1.PositionalEncodingService/" + method), stub_(Connect(address)) {}
+
+Load Caller::Run(const std::function<const grpc::ByteBuffer&()>& request, size_t concurrency, double seconds,
+                 size_t calls) {
+  grpc::CompletionQueue queue;
+  const auto start = [&] {
+    auto* exchange = new Exchange;
+    const grpc::ByteBuffer& bytes = request();
+    exchange->began = Clock::now();
+    exchange->reader = stub_.PrepareUnaryCall(&exchange->context, method_, bytes, &queue);
+    exchange->reader->StartCall();
+    exchange->reader->Finish(&exchange->answer, &exchange->status, exchange);
+  };
+  Load load;
+  const Clock::time_point begin = Clock::now();
+  size_t in_flight = 0;
+  for (; in_flight < concurrency; ++in_flight) start();
+  void* tag = nullptr;
+  for (bool ok = false; in_flight > 0 && queue.Next(&tag, &ok); --in_flight) {
+    const std::unique_ptr<Exchange> exchange(static_cast<Exchange*>(tag));
+    if (!exchange->status.ok()) {
+      fmt::print(stderr, "posenc-bench-wire: {}: {}\n", method_, exchange->status.error_message());
+      std::_Exit(EXIT_FAILURE);
+    }
+    load.seconds.push_back(Since(exchange->began));
+    if (Since(begin) < seconds || load.seconds.size() + in_flight <= calls) {
+      start();
+      ++in_flight;
+    }
+  }
+  load.elapsed = Since(begin);
+  std::sort(load.seconds.begin(), load.seconds.end());
+  return load;
+}
+
+void Caller::RunUntil(const std::atomic<bool>& stop, const grpc::ByteBuffer& request) {
+  while (!stop) Run(request, 1, 0, 1);
+}
+
+}  // namespace posenc::bench
