@@ -1,5 +1,6 @@
 #include "wire/strict.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,31 +18,44 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// A message's fields that can hold what is unknown, as they are declared. Looked up once for each type: every
-// request is checked.
-using Holders = std::vector<const FieldDescriptor*>;
+// What of a message's type the check needs, found once: every request is checked, and reflection takes long to ask.
+struct Type {
+  struct Field {
+    const FieldDescriptor* descriptor;
+    const Type* type;  // of a sub-message; null for an enum
+  };
+  const Reflection* reflection;
+  std::vector<Field> fields;  // that can hold what is unknown, as they are declared
+};
+using Types = absl::flat_hash_map<const google::protobuf::Descriptor*, std::unique_ptr<Type>>;
 
-const Holders& HoldersOf(const google::protobuf::Descriptor* type) {
-  static const auto* all = [] {
-    auto* found = new absl::flat_hash_map<const google::protobuf::Descriptor*, Holders>;
-    const auto add = [found](const google::protobuf::FileDescriptor* file) {
-      for (int n = 0; n < file->message_type_count(); ++n) {
-        Holders& holders = (*found)[file->message_type(n)];
-        for (int f = 0; f < file->message_type(n)->field_count(); ++f) {
-          const FieldDescriptor* field = file->message_type(n)->field(f);
-          const auto kind = field->cpp_type();
-          if (kind == FieldDescriptor::CPPTYPE_ENUM || kind == FieldDescriptor::CPPTYPE_MESSAGE) {
-            holders.push_back(field);
-          }
-        }
-      }
-    };
+const Type* AddType(const google::protobuf::Descriptor* descriptor, Types* types) {
+  std::unique_ptr<Type>& added = (*types)[descriptor];
+  if (added != nullptr) return added.get();
+  added = std::make_unique<Type>();
+  Type* const type = added.get();  // `added` may move
+  type->reflection = google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor)->GetReflection();
+  for (int n = 0; n < descriptor->field_count(); ++n) {
+    const FieldDescriptor* field = descriptor->field(n);
+    if (field->message_type() == v1::CallHints::descriptor()) continue;
+    if (field->message_type() != nullptr) {
+      type->fields.push_back({field, AddType(field->message_type(), types)});
+    } else if (field->enum_type() != nullptr) {
+      type->fields.push_back({field, nullptr});
+    }
+  }
+  return type;
+}
+
+const Type& TypeOf(const Message& message) {
+  // Of all that the service's file has, and so of every request.
+  static const Types* types = [] {
+    auto* all = new Types;
     const google::protobuf::FileDescriptor* service = v1::ApplyRotaryRequest::descriptor()->file();
-    add(service);
-    for (int n = 0; n < service->dependency_count(); ++n) add(service->dependency(n));
-    return found;
+    for (int n = 0; n < service->message_type_count(); ++n) AddType(service->message_type(n), all);
+    return all;
   }();
-  return all->at(type);
+  return *types->at(message.GetDescriptor());
 }
 
 std::string Element(const FieldDescriptor& field, int index) { return absl::StrCat(field.name(), "[", index, "]"); }
@@ -52,49 +66,48 @@ absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, in
                          absl::StrCat("not a value of ", field.enum_type()->full_name()));
 }
 
-absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
-  const Reflection& reflection = *message.GetReflection();
-  const int count = field.is_repeated() ? reflection.FieldSize(message, &field) : 0;
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_ENUM:
-      if (!field.is_repeated()) return CheckEnum(field, field.name(), reflection.GetEnumValue(message, &field));
-      for (int i = 0; i < count; ++i) {
-        const int value = reflection.GetRepeatedEnumValue(message, &field, i);
-        POSENC_RETURN_IF_ERROR(CheckEnum(field, Element(field, i), value));
-      }
-      return absl::OkStatus();
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      if (!field.is_repeated()) {
-        return Within(field.name(), RejectUnknown(reflection.GetMessage(message, &field)));
-      }
-      for (int i = 0; i < count; ++i) {
-        const absl::Status status = RejectUnknown(reflection.GetRepeatedMessage(message, &field, i));
-        if (!status.ok()) return Within(Element(field, i), status);
-      }
-      return absl::OkStatus();
-    default: return absl::OkStatus();
+absl::Status Check(const Message& message, const Type& type);
+
+absl::Status CheckRepeated(const Message& message, const Reflection& reflection, const Type::Field& field) {
+  const int count = reflection.FieldSize(message, field.descriptor);
+  for (int i = 0; i < count; ++i) {
+    if (field.type == nullptr) {
+      const int value = reflection.GetRepeatedEnumValue(message, field.descriptor, i);
+      POSENC_RETURN_IF_ERROR(CheckEnum(*field.descriptor, Element(*field.descriptor, i), value));
+      continue;
+    }
+    const absl::Status status = Check(reflection.GetRepeatedMessage(message, field.descriptor, i), *field.type);
+    if (!status.ok()) return Within(Element(*field.descriptor, i), status);
   }
+  return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status RejectUnknown(const Message& message) {
-  if (message.GetDescriptor() == v1::CallHints::descriptor()) return absl::OkStatus();
-  if (message.GetDescriptor() == v1::Region::descriptor()) {
-    return InvalidArgument("UNSUPPORTED", "", "", "shared memory is off");
-  }
-  const Reflection& reflection = *message.GetReflection();
+absl::Status Check(const Message& message, const Type& type) {
+  const Reflection& reflection = *type.reflection;
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
     return InvalidArgument(
         "UNKNOWN_FIELD", "", "",
         absl::StrCat(message.GetDescriptor()->full_name(), " has no field ", unknown.field(0).number()));
   }
-  for (const FieldDescriptor* field : HoldersOf(message.GetDescriptor())) {
-    if (field->is_repeated() || reflection.HasField(message, field))
-      POSENC_RETURN_IF_ERROR(CheckField(message, *field));
+  for (const Type::Field& field : type.fields) {
+    if (field.descriptor->is_repeated()) {
+      POSENC_RETURN_IF_ERROR(CheckRepeated(message, reflection, field));
+    } else if (!reflection.HasField(message, field.descriptor)) {
+      continue;
+    } else if (field.type == nullptr) {
+      const int value = reflection.GetEnumValue(message, field.descriptor);
+      POSENC_RETURN_IF_ERROR(CheckEnum(*field.descriptor, field.descriptor->name(), value));
+    } else {
+      const absl::Status status = Check(reflection.GetMessage(message, field.descriptor), *field.type);
+      if (!status.ok()) return Within(field.descriptor->name(), status);
+    }
   }
   return absl::OkStatus();
 }
+
+}  // namespace
+
+absl::Status RejectUnknown(const Message& message) { return Check(message, TypeOf(message)); }
 
 }  // namespace posenc::wire

@@ -49,7 +49,10 @@ grpc::ByteBuffer Rotation(int64_t tokens, int64_t q_heads, int64_t k_heads, doub
   return {&slice, 1};
 }
 
-grpc::ByteBuffer OfSize(size_t bytes) { return Rotation(static_cast<int64_t>(bytes / (8 * kHeadDim * 2)), 8, 0, 5e5); }
+grpc::ByteBuffer OfSize(size_t bytes) {
+  constexpr int64_t kHeads = 32;
+  return Rotation(static_cast<int64_t>(bytes) / (kHeads * kHeadDim * 2), kHeads, 0, 5e5);
+}
 grpc::ByteBuffer DecodeStep(double rope_theta = 5e5) { return Rotation(1, 32, 8, rope_theta); }
 
 std::string SizeName(size_t bytes) {
@@ -66,9 +69,14 @@ struct Row {
 };
 
 void Print(const Row& row) {
-  const nlohmann::ordered_json line = {{"case", row.name},       {"posenc", row.subject}, {"against", row.against},
-                                       {"other", row.other},     {"unit", row.unit},      {"ratio", row.ratio},
-                                       {"goal", row.goal},       {"at_least", row.at_least},
+  const nlohmann::ordered_json line = {{"case", row.name},
+                                       {"posenc", row.subject},
+                                       {"against", row.against},
+                                       {"other", row.other},
+                                       {"unit", row.unit},
+                                       {"ratio", row.ratio},
+                                       {"goal", row.goal},
+                                       {"at_least", row.at_least},
                                        {"met", row.at_least ? row.ratio >= row.goal : row.ratio <= row.goal}};
   fmt::print("{}\n", line.dump());
   std::fflush(stdout);
@@ -108,8 +116,8 @@ class Bench {
       if (contestant == 0) fresh = DecodeStep(++rope_theta);
       return contestant == 0 ? &fresh : &step;
     });
-    Print({"decode step with a cold plan, p50 less the warm one's", "warm", cold[0], cold[1], "ms", cold[0] - cold[1], 1,
-           false});
+    Print({"decode step with a cold plan, p50 less the warm one's", "warm", cold[0], cold[1], "ms", cold[0] - cold[1],
+           1, false});
   }
 
   // Beside one caller of 64 MiB, who asks posenc, or the echo.

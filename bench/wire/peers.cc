@@ -17,7 +17,8 @@ namespace {
 
 using v1::PositionalEncodingService;
 
-class Echo final : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+class Echo final
+    : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
   grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
     *response = *request;
@@ -27,7 +28,8 @@ class Echo final : public PositionalEncodingService::WithRawCallbackMethod_Apply
   }
 };
 
-class Copy final : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+class Copy final
+    : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
   grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
     server::AnswerBuffer answer(request->Length(), pool_, nullptr);
@@ -47,7 +49,8 @@ class Copy final : public PositionalEncodingService::WithRawCallbackMethod_Apply
   const std::shared_ptr<server::AnswerPool> pool_ = std::make_shared<server::AnswerPool>(size_t{1} << 30);
 };
 
-class Typed final : public PositionalEncodingService::WithCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
+class Typed final
+    : public PositionalEncodingService::WithCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
   grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const v1::ApplyRotaryRequest* request,
                                         v1::ApplyRotaryResponse* response) override {
     auto* reactor = context->DefaultReactor();

@@ -29,8 +29,8 @@ class Caller {
   // Of PositionalEncodingService's methods.
   Caller(const std::string& address, const std::string& method);
 
-  // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` gives each call's;
-  // an error ends the program.
+  // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` gives each
+  // call's; an error ends the program.
   Load Run(const std::function<const grpc::ByteBuffer&()>& request, size_t concurrency, double seconds, size_t calls);
   Load Run(const grpc::ByteBuffer& request, size_t concurrency, double seconds, size_t calls) {
     return Run([&]() -> const grpc::ByteBuffer& { return request; }, concurrency, seconds, calls);
