@@ -1,7 +1,11 @@
+#include <malloc.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <limits>
 
 #include "posenc/kernels/target.h"
 #include "server/config.h"
@@ -17,6 +21,19 @@ using namespace posenc::server;  // NOLINT
 int Fail(const std::string& why) {
   std::cerr << "posenc-server: " << why << '\n';
   return EXIT_FAILURE;
+}
+
+// gRPC takes a large request apart into thousands of small pieces. By default the C library gives their memory back
+// after each call, and has it filled with fresh pages for the next; and it keeps as many heaps as there are threads,
+// each with holes of its own.
+void KeepMemory(const Config& config) {
+#ifdef __GLIBC__
+  constexpr int kMiB = 1 << 20, kHeaps = 2;
+  mallopt(M_TRIM_THRESHOLD,
+          static_cast<int>(std::min<int64_t>(config.answer_pool_bytes, std::numeric_limits<int>::max())));
+  mallopt(M_TOP_PAD, static_cast<int>(std::clamp<int64_t>(config.answer_pool_bytes / 16, 0, 16 * kMiB)));
+  mallopt(M_ARENA_MAX, kHeaps);
+#endif
 }
 
 int Run(const Config& config, StopSignals* stop) {
@@ -53,5 +70,6 @@ int main(int argc, char** argv) {
   for (const std::string& name : arguments.unknown_variables) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
+  KeepMemory(*arguments.config);
   return Run(*arguments.config, &stop);
 }

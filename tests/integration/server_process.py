@@ -34,6 +34,10 @@ class ServerProcess:
             time.sleep(0.01)
         raise AssertionError(f"posenc-server has not written its port: {self.log()}")
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def log(self):
         return self._log_path.read_text()
 

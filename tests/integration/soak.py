@@ -1,0 +1,167 @@
+"""soak [--minutes N] [--callers N]: keeps a server busy and watches its memory.
+  scripts/soak               ten minutes, four callers
+  scripts/soak --minutes 2   a shorter look; at least two
+Calls of all kinds and sizes up to 64 MiB, some of them wrong, cancelled or too large, each caller in an order of its own.
+Prints the server's memory every ten seconds. After the first minute and at the end the callers pause: ends with status 1
+if the idle server's memory is more than 32 MiB above what it was after the first minute, if a call has another outcome
+than it should, or if bytes are still charged."""
+
+import argparse
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+
+from conftest import BUILD  # first: it makes the messages importable
+import grpc
+import samples
+from client import SECONDS, Client
+from posenc.v1 import service_pb2, tensor_pb2
+from server_process import ServerProcess
+
+SLACK = 32 << 20
+SIZES = [1 << 10, 10 << 10, 64 << 10, 300 << 10, 1 << 20, 5 << 20, 16 << 20, 64 << 20]
+WEIGHTS = [20, 20, 20, 10, 10, 4, 2, 1]
+LARGEST = 96 << 20
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser("soak", usage="see scripts/soak --help", allow_abbrev=False)
+    parser.format_help = lambda: f"{__doc__}\n"
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--callers", type=int, default=4)
+    arguments = parser.parse_args()
+    if arguments.minutes < 2 or arguments.callers < 1:
+        parser.error("--minutes is at least 2, --callers at least 1")
+    return arguments
+
+
+def rotation(size, theta):
+    request = samples.rotary(dtype=samples.BF16, offset=theta)
+    request.rotary.settings.CopyFrom(samples.rope_settings(64, 10000 + theta))
+    request.q.tensor.CopyFrom(tensor_pb2.Tensor(dtype=samples.BF16, shape=[1, size // 512, 4, 64],
+                                                data=bytes(size // 512 * 512)))
+    return request
+
+
+def table(rows):
+    request = samples.table(rows)
+    request.rotary.settings.CopyFrom(samples.rope_settings(64))
+    return request
+
+
+def bias(length):
+    return samples.bias(heads=8, queries=length, keys=length)
+
+
+class Caller(threading.Thread):
+    """Calls until told to stop; what should not have happened is in `wrong`."""
+
+    def __init__(self, port, seed, stop):
+        super().__init__(daemon=True)
+        self._client, self._random, self._enough = Client(port), random.Random(seed), stop
+        self.calls, self.bytes, self.wrong = 0, 0, None
+
+    def run(self):
+        try:
+            while not self._enough.is_set():
+                self.call()
+                self.calls += 1
+        except Exception as error:
+            self.wrong = error
+            self._enough.set()
+
+    def call(self):
+        kind = self._random.choices(["rotate", "table", "stream", "bias", "wrong", "cancel", "huge"],
+                                    [70, 8, 4, 8, 8, 4, 1])[0]
+        size = self._random.choices(SIZES, WEIGHTS)[0]
+        if kind == "rotate":
+            answer = self.patient("ApplyRotary", rotation(size, self._random.randrange(50)))
+            self.bytes += len(answer.q.data)
+        elif kind == "table":
+            self.bytes += len(self.patient("GenerateTable", table(min(size, 1 << 20) // 128)).cos.data)
+        elif kind == "stream":
+            request = service_pb2.StreamTableRequest(table=table(min(size, 16 << 20) // 128))
+            for tile in self._client.method("StreamTable")(request, timeout=SECONDS):
+                self.bytes += len(tile.cos.data)
+        elif kind == "bias":
+            self.bytes += len(self.patient("GenerateBias", bias(self._random.choice([1, 64, 500, 1500]))).bias.data)
+        elif kind == "wrong":
+            request = rotation(min(size, 1 << 20), 1)
+            request.q.tensor.shape[1] += 1
+            self.expect(grpc.StatusCode.INVALID_ARGUMENT, "ApplyRotary", request)
+        elif kind == "cancel":
+            call = self._client.method("ApplyRotary").future(rotation(size, 2), timeout=SECONDS)
+            time.sleep(self._random.random() / 100)
+            call.cancel()
+        else:
+            self.expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "ApplyRotary", rotation(LARGEST, 3))
+
+    def patient(self, method, request):
+        """An overloaded server says so, and is asked again."""
+        while True:
+            try:
+                return self._client.method(method)(request, timeout=SECONDS)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                time.sleep(0.1)
+
+    def expect(self, code, method, request):
+        try:
+            self.patient(method, request)
+        except grpc.RpcError as error:
+            assert error.code() == code, f"{method}: {error.code()} instead of {code}: {error.details()}"
+        else:
+            raise AssertionError(f"{method}: OK instead of {code}")
+
+
+def resident(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+def keep_busy(server, seconds, seeds):
+    """What the callers did; the idle server's memory is next to be seen."""
+    stop = threading.Event()
+    callers = [Caller(server.port, seed, stop) for seed in seeds]
+    for caller in callers:
+        caller.start()
+    begin, peak, ten = time.monotonic(), 0, 1
+    while not stop.wait(0.2) and time.monotonic() - begin < seconds:
+        peak = max(peak, resident(server.pid))
+        if time.monotonic() - begin > 10 * ten:
+            calls, moved = sum(c.calls for c in callers), sum(c.bytes for c in callers)
+            print(f"{10 * ten:5} s  {peak >> 20:5} MiB  {calls:7} calls  {moved / 1e9:7.1f} GB", flush=True)
+            peak, ten = 0, ten + 1
+    stop.set()
+    for caller in callers:
+        caller.join(SECONDS)
+    return [caller.wrong for caller in callers if caller.wrong is not None]
+
+
+def main():
+    arguments = read_arguments()
+    flags = ["--max-request-bytes", "80MiB", "--max-output-bytes", "80MiB", "--max-in-flight-bytes", "512MiB",
+             "--log-level", "error"]
+    wrong, idle = [], []
+    with (tempfile.TemporaryDirectory() as directory,
+          ServerProcess([BUILD / "bin/posenc-server"], pathlib.Path(directory), *flags) as server):
+        for number, seconds in enumerate((60, 60 * arguments.minutes - 60)):
+            wrong += keep_busy(server, seconds, [number * 1000 + seed for seed in range(arguments.callers)])
+            counters = Client(server.port).when_idle()
+            idle.append(resident(server.pid))
+            print(f"idle     {idle[-1] >> 20:5} MiB, of it {counters.answer_pool.bytes >> 20} in the pool of answers", flush=True)
+    print(f"{counters.requests_started} calls, {counters.requests_failed} failed, {counters.requests_refused} refused")
+    if idle[-1] > idle[0] + SLACK:
+        wrong.append(f"memory has grown by {(idle[-1] - idle[0]) >> 20} MiB")
+    for what in wrong:
+        print(f"soak: {what}", file=sys.stderr)
+    print("soak failed" if wrong else "soak passed")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
