@@ -1,0 +1,45 @@
+// gRPC's messages, read without a copy: what server and client share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "google/protobuf/io/zero_copy_stream.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "wire/payloads.h"
+#include "wire/walker.h"
+
+namespace posenc::transport {
+
+// The bytes of the slices, in order. The slices must outlive it.
+class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
+ public:
+  explicit SliceStream(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
+  bool Next(const void** data, int* size) override;
+  void BackUp(int count) override;
+  bool Skip(int count) override;
+  int64_t ByteCount() const override { return consumed_; }
+
+ private:
+  const std::vector<grpc::Slice>& slices_;
+  size_t slice_ = 0;   // the one that the next byte is in
+  size_t within_ = 0;  // where in it
+  int64_t consumed_ = 0;
+};
+
+// The tensors of a stripped message, whose bytes stay in the slices that they came in.
+class SlicedPayloads final : public wire::Payloads {
+ public:
+  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
+
+  size_t Size(const v1::Tensor& tensor) const override;
+  absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::vector<size_t> begins_;  // of each slice in the message
+  std::vector<wire::ByteRange> ranges_;
+};
+
+}  // namespace posenc::transport
