@@ -26,9 +26,9 @@ struct CallOptions {
   // Tensors of the request, whose data is empty:   {{&request.q().tensor(), q_bytes}, ...}
   std::vector<wire::TensorView> inputs;
   // Where the answer's tensors go, in the order of their fields (ApplyRotary: q, k; GenerateTable: cos, sin); each has
-  // exactly the tensor's bytes, and that data of the response stays empty. Null, or left out: into the response. One may
-  // be the memory of an input or overlap it (in place). Where a call fails, what is in the outputs is undefined; with a
-  // server they are as they were.
+  // exactly the tensor's bytes, and that data of the response stays empty. Null, or left out: into the response. One
+  // may be the memory of an input or overlap it (in place). Where a call fails, what is in the outputs is undefined;
+  // with a server they are as they were.
   std::vector<absl::Span<std::byte>> outputs;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <google/protobuf/wrappers.pb.h>
+#include <grpc/grpc.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -29,7 +30,8 @@ constexpr char kSeveralServers[] = R"({
   "loadBalancingConfig": [{"round_robin": {}}],
   "healthCheckConfig": {"serviceName": "posenc.v1.PositionalEncodingService"}
 })";
-// A call to a server whose TCP is stuck, as one that was stopped, ends after its deadline only when the connection does.
+// gRPC ends no call whose bytes are stuck in TCP, as those to a stopped process, before the connection ends; the
+// timeout is then also TCP's own.
 constexpr int kKeepaliveMilliseconds = 30000;
 constexpr int kKeepaliveTimeoutMilliseconds = 20000;
 
@@ -78,6 +80,9 @@ grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std:
 }  // namespace
 
 Client::Client(ClientOptions options) : options_(std::move(options)) {
+  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
+  // sits in a poll, seen with 1.51).
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   for (int n = 0; n < std::max(options_.connections, 1); ++n) {
     connections_.push_back(MakeChannel(options_));
   }
@@ -115,9 +120,8 @@ absl::StatusOr<Response> Client::Unary(const char* method, const google::protobu
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
   const std::string path = absl::StrCat("/", v1::PositionalEncodingService::service_full_name(), "/", method);
   grpc::ByteBuffer answer;
-  POSENC_RETURN_IF_ERROR(
-      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
-            [&](Duration remaining) { return TryUnary(path, remaining, bytes, &answer); }));
+  POSENC_RETURN_IF_ERROR(Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
+                               [&](Duration remaining) { return TryUnary(path, remaining, bytes, &answer); }));
   // From here on the outputs may have changed, and no other attempt is made.
   static const wire::Stripper stripper(Response::descriptor());
   Response response;

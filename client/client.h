@@ -27,8 +27,9 @@ struct ClientOptions {
   // How many connections calls take in turn. One is a single stream of bytes through one thread: more are worth having
   // where several large calls run at a time. >= 1.
   int connections = 1;
-  // Whether the address stands for several servers, "dns:///posenc.example:443" or "ipv4:10.0.0.1:50051,10.0.0.2:50051":
-  // calls take turns over those of them whose health is SERVING. Each of the connections is then one to each server.
+  // Whether the address stands for several servers, "dns:///posenc.example:443" or
+  // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls take turns over those of them whose health is SERVING. Each of the
+  // connections is then one to each server.
   bool several_servers = false;
   // Absent: none, which is for a server on this machine only; anything that leaves it wants grpc::SslCredentials.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
@@ -87,7 +88,7 @@ class Client final : public Backend {
 
   const ClientOptions options_;
   std::vector<std::shared_ptr<grpc::Channel>> connections_;
-  mutable std::atomic<size_t> next_ = 0;  // of them
+  mutable std::atomic<size_t> next_ = 0;             // of them
   mutable std::atomic<bool> was_connected_ = false;  // a server was there once: what fails now has lost it
 };
 

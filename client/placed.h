@@ -1,4 +1,4 @@
-// The service where it costs least: in process or on a server. The bytes are the same, so it is only a question of time.
+// The service in process or on a server, wherever it takes less time: the bytes are the same.
 #pragma once
 
 #include <memory>
@@ -13,24 +13,25 @@ enum class Placement {
   kAuto,  // call by call, by PlacementCosts
 };
 
-// What kAuto reckons with; docs/choosing.md says how to measure it.
+// What kAuto reckons with; the defaults were measured as docs/choosing.md says.
 struct PlacementCosts {
   // Of an empty call to the server.
   double call_seconds = 200e-6;
   // Bytes a second of request and answer together, between here and the server. The default is a socket on one machine.
-  double transport_bytes_per_second = 1.3e9;
+  double transport_bytes_per_second = 0.8e9;
   // How many times as fast as this process the server computes: its threads over ours, or a device that it has.
   double server_speed = 1;
 
   // Bytes of answer that this process computes in a second, by what is asked.
-  double rotary_bytes_per_second = 4e9;  // and of an addition of biases
-  double generated_bytes_per_second = 1e9;  // tables, embeddings, biases
-  double relative_bytes_per_second = 50e6;  // terms with content: a product of two rows for an element or so
+  double rotary_bytes_per_second = 4.5e9;     // and of an addition of biases
+  double generated_bytes_per_second = 3.5e9;  // tables, embeddings, biases
+  double relative_bytes_per_second = 200e6;   // terms with content: a product of two rows for an element or so
 };
 
-// Whether a call is faster on the server, for request_bytes and answer_bytes of tensors:
+// Whether a call is faster on the server, where `rate` bytes of answer are computed here in a second:
 //
-//   call_seconds + (request_bytes + answer_bytes) / transport + answer_bytes / (rate * server_speed)  <  answer_bytes / rate
+//   call_seconds + (request_bytes + answer_bytes) / transport_bytes_per_second + here / server_speed  <  here
+//   here = answer_bytes / rate
 //
 // So never where the server is no faster than this process, and for what is moved rather than computed only where the
 // transport is faster than memory.

@@ -83,7 +83,8 @@ class Filler {
 // Takes the data out of half of the tensors and chunks, for views to stand for it.
 void TakeData(Message* message, std::mt19937_64& random, std::vector<std::pair<Message*, std::string>>* taken) {
   const Reflection& reflection = *message->GetReflection();
-  if (message->GetDescriptor() == v1::Tensor::descriptor() || message->GetDescriptor() == v1::TensorChunk::descriptor()) {
+  if (message->GetDescriptor() == v1::Tensor::descriptor() ||
+      message->GetDescriptor() == v1::TensorChunk::descriptor()) {
     if (random() % 2 != 0) return;
     const FieldDescriptor* data = message->GetDescriptor()->FindFieldByName("data");
     taken->emplace_back(message, reflection.GetString(*message, data));
@@ -105,8 +106,8 @@ void TakeData(Message* message, std::mt19937_64& random, std::vector<std::pair<M
 
 TEST(Gather, IsWhatProtobufSerializes) {
   const Message* prototypes[] = {
-      &v1::ApplyRotaryRequest::default_instance(),    &v1::RelativeScoresRequest::default_instance(),
-      &v1::AddBiasRequest::default_instance(),        &v1::GenerateEmbeddingRequest::default_instance(),
+      &v1::ApplyRotaryRequest::default_instance(),       &v1::RelativeScoresRequest::default_instance(),
+      &v1::AddBiasRequest::default_instance(),           &v1::GenerateEmbeddingRequest::default_instance(),
       &v1::StreamApplyRotaryRequest::default_instance(), &v1::ExplainResponse::default_instance()};
   size_t views_seen = 0, lent_seen = 0;
   for (uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {

@@ -39,8 +39,7 @@ class Asked final : public Backend {
                                                                     const CallOptions&) override {
     return status_;
   }
-  absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&,
-                                                          const CallOptions&) override {
+  absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&, const CallOptions&) override {
     return status_;
   }
   absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest&, const CallOptions&) override {

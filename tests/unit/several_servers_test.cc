@@ -46,8 +46,7 @@ TEST(SeveralServers, ShareTheCallsAndOneMayGo) {
     EXPECT_TRUE(response.ok()) << response.status();
   };
   // One may be connected to before the other; from then on they take turns.
-  while (!testing::Test::HasFailure() &&
-         (first->counters().started == 0 || second->counters().started == 0)) {
+  while (!testing::Test::HasFailure() && (first->counters().started == 0 || second->counters().started == 0)) {
     call();
   }
 

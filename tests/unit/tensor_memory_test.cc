@@ -132,9 +132,9 @@ TEST_F(TensorMemoryTest, RotatesFromAndToTheCallersMemory) {
   const Bytes rotated_q = TakeData(expected.mutable_q()), rotated_k = TakeData(expected.mutable_k());
   for (Backend* backend : backends()) {
     Bytes q_out(q.size()), k_out(k.size());
-    const auto response = backend->ApplyRotary(
-        request, {.inputs = {{&request.q().tensor(), q}, {&request.k().tensor(), k}},
-                  .outputs = {absl::MakeSpan(q_out), absl::MakeSpan(k_out)}});
+    const auto response =
+        backend->ApplyRotary(request, {.inputs = {{&request.q().tensor(), q}, {&request.k().tensor(), k}},
+                                       .outputs = {absl::MakeSpan(q_out), absl::MakeSpan(k_out)}});
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_EQ(response->SerializeAsString(), expected.SerializeAsString());
     EXPECT_TRUE(q_out == rotated_q);
@@ -148,9 +148,9 @@ TEST_F(TensorMemoryTest, RotatesInPlace) {
   const Bytes q = TakeData(request.mutable_q()->mutable_tensor()), k = TakeData(request.mutable_k()->mutable_tensor());
   for (Backend* backend : backends()) {
     Bytes q_memory = q, k_memory = k;
-    const auto response = backend->ApplyRotary(
-        request, {.inputs = {{&request.q().tensor(), q_memory}, {&request.k().tensor(), k_memory}},
-                  .outputs = {absl::MakeSpan(q_memory), absl::MakeSpan(k_memory)}});
+    const auto response =
+        backend->ApplyRotary(request, {.inputs = {{&request.q().tensor(), q_memory}, {&request.k().tensor(), k_memory}},
+                                       .outputs = {absl::MakeSpan(q_memory), absl::MakeSpan(k_memory)}});
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_TRUE(q_memory == BytesOf(expected.q().data()));
     EXPECT_TRUE(k_memory == BytesOf(expected.k().data()));
@@ -179,9 +179,9 @@ TEST_F(TensorMemoryTest, OutputsMayLieOverAnyInput) {
     Bytes both = q;
     both.resize(size + kShift);
     ASSERT_TRUE(backend
-                    ->ApplyRotary(request, {.inputs = {{&request.q().tensor(), {both.data(), size}},
-                                                       {&request.k().tensor(), k}},
-                                            .outputs = {absl::MakeSpan(both).subspan(kShift)}})
+                    ->ApplyRotary(request,
+                                  {.inputs = {{&request.q().tensor(), {both.data(), size}}, {&request.k().tensor(), k}},
+                                   .outputs = {absl::MakeSpan(both).subspan(kShift)}})
                     .ok());
     EXPECT_TRUE(Bytes(both.begin() + kShift, both.end()) == BytesOf(expected.q().data()));
   }
@@ -193,8 +193,8 @@ TEST_F(TensorMemoryTest, AddsInPlace) {
   const Bytes scores = TakeData(request.mutable_scores());
   for (Backend* backend : backends()) {
     Bytes memory = scores;
-    const auto response = backend->AddBias(
-        request, {.inputs = {{&request.scores(), memory}}, .outputs = {absl::MakeSpan(memory)}});
+    const auto response =
+        backend->AddBias(request, {.inputs = {{&request.scores(), memory}}, .outputs = {absl::MakeSpan(memory)}});
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_TRUE(memory == BytesOf(expected.scores().data()));
   }
@@ -207,9 +207,9 @@ TEST_F(TensorMemoryTest, TensorsAtAnyDepth) {
   const Bytes weights = TakeData(table), q = TakeData(request.mutable_q()), add_to = TakeData(request.mutable_add_to());
   for (Backend* backend : backends()) {
     Bytes memory = add_to;
-    const auto response = backend->RelativeScores(
-        request, {.inputs = {{&request.add_to(), memory}, {table, weights}, {&request.q(), q}},
-                  .outputs = {absl::MakeSpan(memory)}});
+    const auto response =
+        backend->RelativeScores(request, {.inputs = {{&request.add_to(), memory}, {table, weights}, {&request.q(), q}},
+                                          .outputs = {absl::MakeSpan(memory)}});
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_TRUE(memory == BytesOf(expected.scores().data()));
   }
@@ -257,11 +257,7 @@ TEST_F(TensorMemoryTest, MemoryThatDoesNotFitIsRefused) {
        {.inputs = {{tensor, q}}, .outputs = {absl::MakeSpan(out), absl::MakeSpan(out).subspan(7, 9)}},
        "CONFLICT",
        "outputs[1]"},
-      {"three",
-       request,
-       {.inputs = {{tensor, q}}, .outputs = {{}, {}, absl::MakeSpan(out)}},
-       "NOT_READ",
-       "outputs[2]"},
+      {"three", request, {.inputs = {{tensor, q}}, .outputs = {{}, {}, absl::MakeSpan(out)}}, "NOT_READ", "outputs[2]"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
@@ -341,9 +337,8 @@ TEST(Deadline, GivesTheCallersMemoryBack) {
   Bytes out(q->size(), std::byte{1});
   const absl::Status status =
       client
-          .ApplyRotary(request, {.timeout = 300ms,
-                                 .inputs = {{&request.q().tensor(), *q}},
-                                 .outputs = {absl::MakeSpan(out)}})
+          .ApplyRotary(request,
+                       {.timeout = 300ms, .inputs = {{&request.q().tensor(), *q}}, .outputs = {absl::MakeSpan(out)}})
           .status();
   q.reset();  // which only a sanitizer sees if gRPC still reads from it
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
