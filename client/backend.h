@@ -1,20 +1,35 @@
 // The service's methods, wherever they run: Client asks a server, InProcess computes here.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/retry.h"
 #include "posenc/v1/service.pb.h"
+#include "wire/payloads.h"
 
 namespace posenc {
 
 struct CallOptions {
   // For the whole call, retries and waits included. Absent: the backend's own default.
   std::optional<Duration> timeout;
+
+  // Tensors may lie in the caller's memory, beside the messages; a server's are then sent from there without a copy and
+  // received with one, and in process there is none. For all methods with tensors but streams.
+  //
+  // Tensors of the request, whose data is empty:   {{&request.q().tensor(), q_bytes}, ...}
+  std::vector<wire::TensorView> inputs;
+  // Where the answer's tensors go, in the order of their fields (ApplyRotary: q, k; GenerateTable: cos, sin); each has
+  // exactly the tensor's bytes, and that data of the response stays empty. Null, or left out: into the response. One
+  // may be the memory of an input or overlap it (in place). Where a call fails, what is in the outputs is undefined;
+  // with a server they are as they were.
+  std::vector<absl::Span<std::byte>> outputs;
 };
 
 // As in grpc.health.v1, with its numbers.

@@ -5,24 +5,43 @@
 #include <utility>
 
 #include <google/protobuf/wrappers.pb.h>
+#include <grpc/grpc.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "absl/strings/str_cat.h"
 #include "client/errors.h"
+#include "client/tensor_memory.h"
+#include "client/transfer.h"
+#include "posenc/status.h"
+#include "wire/gather.h"
 
 namespace posenc {
 namespace {
-
-using Service = v1::PositionalEncodingService::Stub;
 
 int Milliseconds(Duration duration) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
+// gRPC balances over those servers of a name that its health service says are there.
+constexpr char kSeveralServers[] = R"({
+  "loadBalancingConfig": [{"round_robin": {}}],
+  "healthCheckConfig": {"serviceName": "posenc.v1.PositionalEncodingService"}
+})";
+// gRPC ends no call whose bytes are stuck in TCP, as those to a stopped process, before the connection ends; the
+// timeout is then also TCP's own.
+constexpr int kKeepaliveMilliseconds = 30000;
+constexpr int kKeepaliveTimeoutMilliseconds = 20000;
+
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
+  if (options.several_servers) arguments.SetServiceConfigJSON(kSeveralServers);
+  // Else channels to one address share a connection.
+  if (options.connections > 1) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -42,95 +61,130 @@ bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point dead
   }
 }
 
+// As the generated stub does it, with bytes for messages. Afterwards gRPC has no part of the request but what a
+// connection may still hold.
+grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                       grpc::ClientContext* context, const grpc::ByteBuffer& request, grpc::ByteBuffer* answer) {
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(context, method, request, &queue);
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
 }  // namespace
 
-Client::Client(ClientOptions options)
-    : options_(std::move(options)),
-      channel_(MakeChannel(options_)),
-      stub_(v1::PositionalEncodingService::NewStub(channel_)) {}
+Client::Client(ClientOptions options) : options_(std::move(options)) {
+  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
+  // sits in a poll, seen with 1.51).
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
+  for (int n = 0; n < std::max(options_.connections, 1); ++n) {
+    connections_.push_back(MakeChannel(options_));
+  }
+}
 
-Attempt Client::Try(Duration remaining, absl::FunctionRef<grpc::Status(grpc::ClientContext&)> call) const {
+Attempt Client::Try(Duration remaining, Call call) const {
+  const std::shared_ptr<grpc::Channel>& channel = connections_[next_++ % connections_.size()];
   grpc::ClientContext context;
   // A year is for ever, and does not overflow the clock.
   const Duration bounded = std::min<Duration>(remaining, std::chrono::hours(24 * 365));
   const auto deadline =
       std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded);
   context.set_deadline(deadline);
-  if (Connects(*channel_, deadline)) was_connected_ = true;
-  const grpc::Status status = call(context);
+  if (Connects(*channel, deadline)) was_connected_ = true;
+  const grpc::Status status = call(channel, context);
   Attempt attempt;
   attempt.status = FromGrpc(status, options_.address, was_connected_);
   if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
   return attempt;
 }
 
-template <typename Request, typename Response>
-absl::StatusOr<Response> Client::Unary(grpc::Status (Service::*method)(grpc::ClientContext*, const Request&, Response*),
-                                       const Request& request, const CallOptions& options) const {
+Attempt Client::TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
+                         grpc::ByteBuffer* answer) const {
+  Loan loan(request);
+  const grpc::ByteBuffer bytes = loan.Lend();
+  return Try(remaining, [&](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context) {
+    return CallUnary(channel, method, &context, bytes, answer);
+  });
+}
+
+template <typename Response>
+absl::StatusOr<Response> Client::Unary(const char* method, const google::protobuf::Message& request,
+                                       const CallOptions& options) const {
+  POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
+  const std::string path = absl::StrCat("/", v1::PositionalEncodingService::service_full_name(), "/", method);
+  grpc::ByteBuffer answer;
+  POSENC_RETURN_IF_ERROR(Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
+                               [&](Duration remaining) { return TryUnary(path, remaining, bytes, &answer); }));
+  // From here on the outputs may have changed, and no other attempt is made.
+  static const wire::Stripper stripper(Response::descriptor());
   Response response;
-  const absl::Status status =
-      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
-        return Try(remaining,
-                   [&](grpc::ClientContext& context) { return (stub_.get()->*method)(&context, request, &response); });
-      });
-  if (!status.ok()) return status;
+  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, options, &response));
   return response;
 }
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::DoGetServerInfo(const v1::GetServerInfoRequest& request,
                                                                   const CallOptions& options) {
-  return Unary(&Service::GetServerInfo, request, options);
+  return Unary<v1::GetServerInfoResponse>("GetServerInfo", request, options);
 }
 
 absl::StatusOr<v1::ExplainResponse> Client::DoExplain(const v1::ExplainRequest& request, const CallOptions& options) {
-  return Unary(&Service::Explain, request, options);
+  return Unary<v1::ExplainResponse>("Explain", request, options);
 }
 
 absl::StatusOr<v1::AnalyzeResponse> Client::DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) {
-  return Unary(&Service::Analyze, request, options);
+  return Unary<v1::AnalyzeResponse>("Analyze", request, options);
 }
 
 absl::StatusOr<v1::ApplyRotaryResponse> Client::DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                               const CallOptions& options) {
-  return Unary(&Service::ApplyRotary, request, options);
+  return Unary<v1::ApplyRotaryResponse>("ApplyRotary", request, options);
 }
 
 absl::StatusOr<v1::GenerateTableResponse> Client::DoGenerateTable(const v1::GenerateTableRequest& request,
                                                                   const CallOptions& options) {
-  return Unary(&Service::GenerateTable, request, options);
+  return Unary<v1::GenerateTableResponse>("GenerateTable", request, options);
 }
 
 absl::StatusOr<v1::GenerateEmbeddingResponse> Client::DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
                                                                           const CallOptions& options) {
-  return Unary(&Service::GenerateEmbedding, request, options);
+  return Unary<v1::GenerateEmbeddingResponse>("GenerateEmbedding", request, options);
 }
 
 absl::StatusOr<v1::GenerateBiasResponse> Client::DoGenerateBias(const v1::GenerateBiasRequest& request,
                                                                 const CallOptions& options) {
-  return Unary(&Service::GenerateBias, request, options);
+  return Unary<v1::GenerateBiasResponse>("GenerateBias", request, options);
 }
 
 absl::StatusOr<v1::AddBiasResponse> Client::DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) {
-  return Unary(&Service::AddBias, request, options);
+  return Unary<v1::AddBiasResponse>("AddBias", request, options);
 }
 
 absl::StatusOr<v1::RelativeScoresResponse> Client::DoRelativeScores(const v1::RelativeScoresRequest& request,
                                                                     const CallOptions& options) {
-  return Unary(&Service::RelativeScores, request, options);
+  return Unary<v1::RelativeScoresResponse>("RelativeScores", request, options);
 }
 
 absl::StatusOr<v1::RelativeValuesResponse> Client::DoRelativeValues(const v1::RelativeValuesRequest& request,
                                                                     const CallOptions& options) {
-  return Unary(&Service::RelativeValues, request, options);
+  return Unary<v1::RelativeValuesResponse>("RelativeValues", request, options);
 }
 
 absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   return Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
                [&](Duration remaining) {
                  bool handed_over = false;
                  absl::Status from_sink;
-                 Attempt attempt = Try(remaining, [&](grpc::ClientContext& context) {
-                   const auto reader = stub_->StreamTable(&context, request);
+                 Attempt attempt = Try(remaining, [&](const auto& channel, grpc::ClientContext& context) {
+                   const auto stub = v1::PositionalEncodingService::NewStub(channel);
+                   const auto reader = stub->StreamTable(&context, request);
                    v1::StreamTableResponse tile;
                    while (from_sink.ok() && reader->Read(&tile)) {
                      handed_over = true;
@@ -150,20 +204,14 @@ absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, 
   // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
   google::protobuf::StringValue request;
   request.set_value(service);
+  POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, {}));
+  grpc::ByteBuffer answer;
+  const Attempt attempt =
+      TryUnary("/grpc.health.v1.Health/Check", options.timeout.value_or(options_.timeout), bytes, &answer);
+  POSENC_RETURN_IF_ERROR(attempt.status);
+  static const wire::Stripper stripper(google::protobuf::Int32Value::descriptor());
   google::protobuf::Int32Value response;
-  const Attempt attempt = Try(options.timeout.value_or(options_.timeout), [&](grpc::ClientContext& context) {
-    grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value> stub(channel_);
-    grpc::CompletionQueue queue;
-    const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
-    grpc::Status status;
-    call->StartCall();
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    return status;
-  });
-  if (!attempt.status.ok()) return attempt.status;
+  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, {}, &response));
   const int value = response.value();
   return value >= 0 && value <= 3 ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
 }

@@ -1,13 +1,15 @@
-// The service on a server: a retry loop around the generated stub.
+// The service on a server: a retry loop around gRPC's calls.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include "absl/functional/function_ref.h"
 #include "client/backend.h"
@@ -15,10 +17,20 @@
 #include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc {
+namespace wire {
+struct Gathered;
+}
 
 struct ClientOptions {
   // A gRPC target: "localhost:50051", "unix:/run/posenc.sock", "dns:///posenc.example:443".
   std::string address;
+  // How many connections calls take in turn. One is a single stream of bytes through one thread: more are worth having
+  // where several large calls run at a time. >= 1.
+  int connections = 1;
+  // Whether the address stands for several servers, "dns:///posenc.example:443" or
+  // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls take turns over those of them whose health is SERVING. Each of the
+  // connections is then one to each server.
+  bool several_servers = false;
   // Absent: none, which is for a server on this machine only; anything that leaves it wants grpc::SslCredentials.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // For calls whose CallOptions name no other: the whole call, with all attempts and the waits between them.
@@ -29,7 +41,12 @@ struct ClientOptions {
 
 // Every method computes a pure function of its request, therefore each may be repeated. UNAVAILABLE is, as RetryPolicy
 // says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream only until
-// its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB.
+// its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB. So are
+// calls in place: an answer is written to its memory when it has come whole, after the last attempt.
+//
+// Tensors of 4 KiB and more are sent from the request, or from CallOptions.inputs, without a copy. A call returns when
+// gRPC has let go of them. That is at the deadline, but for a server whose end of the connection is stuck (a stopped
+// process, a cut cable): then up to 20 seconds after it, and over a Unix socket when that process goes on or ends.
 //
 // There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
 // of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.
@@ -59,17 +76,19 @@ class Client final : public Backend {
   // One attempt: who probes wants to know about now.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
+  using Call = absl::FunctionRef<grpc::Status(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext&)>;
   // One call in a context of its own, its error mapped.
-  Attempt Try(Duration remaining, absl::FunctionRef<grpc::Status(grpc::ClientContext&)> call) const;
+  Attempt Try(Duration remaining, Call call) const;
+  Attempt TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
+                   grpc::ByteBuffer* answer) const;
 
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Unary(grpc::Status (v1::PositionalEncodingService::Stub::*method)(grpc::ClientContext*,
-                                                                                             const Request&, Response*),
-                                 const Request& request, const CallOptions& options) const;
+  template <typename Response>
+  absl::StatusOr<Response> Unary(const char* method, const google::protobuf::Message& request,
+                                 const CallOptions& options) const;
 
   const ClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::PositionalEncodingService::Stub> stub_;
+  std::vector<std::shared_ptr<grpc::Channel>> connections_;
+  mutable std::atomic<size_t> next_ = 0;             // of them
   mutable std::atomic<bool> was_connected_ = false;  // a server was there once: what fails now has lost it
 };
 

@@ -1,10 +1,13 @@
 #include "client/in_process.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client/tensor_memory.h"
 #include "posenc/status.h"
 #include "wire/operations.h"
 #include "wire/payloads.h"
@@ -25,6 +28,61 @@ absl::Status RunInto(const wire::Job& job, WorkPool& pool, const Cancellation& c
   return job.run(buffers, pool, cancelled);
 }
 
+// The tensor of the request whose place the n-th tensor of the answer may take while it is computed; null: none.
+template <typename Request>
+const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
+  if constexpr (requires { request.q().tensor(); }) {
+    return n == 0 ? &request.q().tensor() : &request.k().tensor();
+  } else if constexpr (requires { request.add_to(); }) {
+    return &request.add_to();
+  } else if constexpr (requires { request.scores(); }) {
+    return &request.scores();
+  }
+  return nullptr;
+}
+
+// Whether the output can be computed there while the inputs are still being read.
+bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Message* in_place,
+                       const std::vector<wire::TensorView>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const wire::TensorView& input) {
+    const bool same = input.bytes.data() == output.data() && input.bytes.size() == output.size();
+    return Overlap(input.bytes, output) && !(same && input.tensor == in_place);
+  });
+}
+
+// The same into the caller's memory, where there is some for an output.
+template <typename Request>
+absl::Status RunInto(const wire::Job& job, const Request& request, const google::protobuf::Message& response,
+                     const CallOptions& options, WorkPool& pool, const Cancellation& cancelled) {
+  const auto bytes_of = [&job](const v1::Tensor& tensor) {
+    for (const wire::Output& output : job.outputs) {
+      if (output.tensor == &tensor) return output.bytes;
+    }
+    return size_t{0};
+  };
+  POSENC_ASSIGN_OR_RETURN(const Destinations destinations, DestinationsOf(response, options, bytes_of));
+  std::vector<std::byte*> buffers;
+  std::vector<std::vector<std::byte>> apart(job.outputs.size());
+  for (size_t n = 0; n < job.outputs.size(); ++n) {
+    const wire::Output& output = job.outputs[n];
+    const auto found = destinations.find(output.tensor);
+    if (found == destinations.end()) {
+      output.tensor->mutable_data()->resize(output.bytes);
+      buffers.push_back(reinterpret_cast<std::byte*>(output.tensor->mutable_data()->data()));
+    } else if (ReadsWhatItWrites({found->second, output.bytes}, InPlaceOf(request, n), options.inputs)) {
+      apart[n].resize(output.bytes);
+      buffers.push_back(apart[n].data());
+    } else {
+      buffers.push_back(found->second);
+    }
+  }
+  POSENC_RETURN_IF_ERROR(job.run(buffers, pool, cancelled));
+  for (size_t n = 0; n < apart.size(); ++n) {
+    if (!apart[n].empty()) std::memcpy(destinations.at(job.outputs[n].tensor), apart[n].data(), apart[n].size());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 InProcess::InProcess(const InProcessOptions& options) : options_(options), pool_(options.threads) {}
@@ -41,11 +99,12 @@ Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
 template <typename Response, typename Request>
 absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOptions& options) {
   const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
-  const wire::InMessage payloads;
+  const wire::BesideMessage payloads(options.inputs);
   Response response;
   POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
-  POSENC_RETURN_IF_ERROR(RunInto(job, pool_, cancelled));
+  POSENC_RETURN_IF_ERROR(RunInto(job, request, response, options, pool_, cancelled));
   return response;
 }
 
@@ -106,6 +165,7 @@ absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1:
 
 absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
                                       const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;

@@ -36,7 +36,7 @@ target_sources(posenc PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FI
 target_sources(posenc_wire PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
   wire/operations.h wire/payloads.h)
 target_sources(posenc_client PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
-  client/backend.h client/client.h client/in_process.h client/retry.h)
+  client/backend.h client/client.h client/in_process.h client/placed.h client/retry.h)
 
 # One directory is the root of every include, so that "client/client.h" is the same text here and there, and nothing but
 # `posenc` appears in a shared include directory.
@@ -45,8 +45,9 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/posenc)
 set_target_properties(posenc_proto PROPERTIES EXPORT_NAME proto)
 set_target_properties(posenc_proto_grpc PROPERTIES EXPORT_NAME proto_grpc)
 set_target_properties(posenc_wire PROPERTIES EXPORT_NAME wire)
+set_target_properties(posenc_transport PROPERTIES EXPORT_NAME transport)
 set_target_properties(posenc_client PROPERTIES EXPORT_NAME client)
-install(TARGETS posenc posenc_proto posenc_proto_grpc posenc_wire posenc_client EXPORT posenc
+install(TARGETS posenc posenc_proto posenc_proto_grpc posenc_wire posenc_transport posenc_client EXPORT posenc
   ARCHIVE COMPONENT library
   FILE_SET HEADERS DESTINATION ${include} COMPONENT library
   INCLUDES DESTINATION ${include})

@@ -107,9 +107,9 @@ absl::Status Call::StillWanted() const {
 absl::Status Call::Parse(const wire::Stripper& stripper, Message* request) {
   std::vector<grpc::Slice> slices;
   if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
-  SliceStream stream(slices);
+  transport::SliceStream stream(slices);
   POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(stripper, &stream, request));
-  payloads_ = std::make_unique<SlicedPayloads>(std::move(slices), std::move(ranges));
+  payloads_ = std::make_unique<transport::SlicedPayloads>(std::move(slices), std::move(ranges));
   request_id_ = RequestId(*request);
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@
 #include "server/admission.h"
 #include "server/answer_pool.h"
 #include "server/config.h"
-#include "server/slices.h"
+#include "transport/slices.h"
 #include "wire/answer.h"
 #include "wire/operations.h"
 #include "wire/walker.h"
@@ -92,7 +92,7 @@ class Call {
   grpc::ByteBuffer request_;
   const bool valid_;
   const size_t bytes_in_;
-  std::unique_ptr<SlicedPayloads> payloads_;
+  std::unique_ptr<transport::SlicedPayloads> payloads_;
   std::string request_id_;
   std::atomic<bool> cancelled_{false};
   bool started_ = false;

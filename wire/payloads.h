@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/types/span.h"
+#include "google/protobuf/message.h"
 #include "posenc/byte_source.h"
 #include "posenc/v1/tensor.pb.h"
 
@@ -24,7 +25,7 @@ class Payloads {
     const size_t size = Size(tensor);
     for (size_t done = 0; done < size;) {
       const absl::Span<const std::byte> piece = From(tensor, done);
-      std::memcpy(out + done, piece.data(), piece.size());
+      if (piece.data() != out + done) std::memcpy(out + done, piece.data(), piece.size());  // else it is in place
       done += piece.size();
     }
   }
@@ -36,6 +37,32 @@ class InMessage final : public Payloads {
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
     return {reinterpret_cast<const std::byte*>(tensor.data().data()) + offset, tensor.data().size() - offset};
   }
+};
+
+// Bytes that stand for the data of a tensor (a v1::Tensor or v1::TensorChunk of a message), which has none of its own.
+struct TensorView {
+  const google::protobuf::Message* tensor;
+  absl::Span<const std::byte> bytes;
+};
+
+// In process, but that some tensors' bytes are beside the message. The views must outlive it.
+class BesideMessage final : public Payloads {
+ public:
+  explicit BesideMessage(absl::Span<const TensorView> views) : views_(views) {}
+  size_t Size(const v1::Tensor& tensor) const override { return BytesOf(tensor).size(); }
+  absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
+    return BytesOf(tensor).subspan(offset);
+  }
+
+ private:
+  absl::Span<const std::byte> BytesOf(const v1::Tensor& tensor) const {
+    for (const TensorView& view : views_) {
+      if (view.tensor == &tensor) return view.bytes;
+    }
+    return {reinterpret_cast<const std::byte*>(tensor.data().data()), tensor.data().size()};
+  }
+
+  const absl::Span<const TensorView> views_;
 };
 
 // One tensor's bytes. The tensor and the payloads must outlive it.

@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -212,6 +214,61 @@ TEST_F(ClientTest, WithoutAServerItSaysHowToStartOne) {
   EXPECT_THAT(std::string(response.status().message()),
               HasSubstr("Start it with `posenc-server --listen " + options_.address + "`"));
   EXPECT_EQ(sleeps_.size(), 1);
+}
+
+TEST_F(ClientTest, ConnectionsTakeTurns) {
+  std::vector<std::string> peers;
+  service_.explain = [&](grpc::ServerContext* context, v1::ExplainResponse*) {
+    peers.push_back(context->peer());
+    return grpc::Status::OK;
+  };
+  options_.connections = 3;
+  Client client(options_);
+  for (int n = 0; n < 6; ++n) EXPECT_TRUE(client.Explain({}).ok());
+  EXPECT_EQ(std::set<std::string>(peers.begin(), peers.end()).size(), 3);
+  EXPECT_EQ(peers[0], peers[3]);
+}
+
+TEST_F(ClientTest, OfSeveralServersThoseAreAskedThatAreServing) {
+  std::atomic<int> of_first = 0, of_second = 0;
+  service_.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) { return ++of_first, grpc::Status::OK; };
+  ScriptedService other;
+  other.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) { return ++of_second, grpc::Status::OK; };
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&other);
+  const std::unique_ptr<grpc::Server> second = builder.BuildAndStart();
+  const std::string name = "posenc.v1.PositionalEncodingService";
+  for (grpc::Server* server : {server_.get(), second.get()}) {
+    server->GetHealthCheckService()->SetServingStatus(name, true);
+  }
+
+  options_.address = "ipv4:" + options_.address + ",127.0.0.1:" + std::to_string(port);
+  options_.several_servers = true;
+  Client client(options_);
+  while ((of_first == 0 || of_second == 0) && !HasFailure()) EXPECT_TRUE(client.Explain({}).ok());
+
+  // Calls in turn would reach it.
+  server_->GetHealthCheckService()->SetServingStatus(name, false);
+  for (int without = 0; without < 20 && !HasFailure(); ++without) {
+    const int before = of_first;
+    EXPECT_TRUE(client.Explain({}).ok());
+    if (of_first != before) without = 0;
+  }
+  server_->GetHealthCheckService()->SetServingStatus(name, true);
+  for (const int before = of_first; of_first == before && !HasFailure();) EXPECT_TRUE(client.Explain({}).ok());
+}
+
+TEST_F(ClientTest, AnAnswerThatIsNoneIsAnError) {
+  service_.explain = [](grpc::ServerContext*, v1::ExplainResponse* response) {
+    // A layer that is cut short.
+    response->GetReflection()->MutableUnknownFields(response)->AddLengthDelimited(1, "\x12\x05");
+    return grpc::Status::OK;
+  };
+  const absl::Status status = Client(options_).Explain({}).status();
+  EXPECT_EQ(status, absl::InternalError("what " + options_.address + " answered is not a posenc.v1.ExplainResponse"));
+  EXPECT_THAT(sleeps_, IsEmpty());
 }
 
 // Accepts one connection, and closes it when a call has come; then nobody listens.

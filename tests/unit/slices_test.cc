@@ -1,11 +1,11 @@
-#include "server/slices.h"
+#include "transport/slices.h"
 
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace posenc::server {
+namespace posenc::transport {
 namespace {
 
 // "abcdefgh" in slices of 3, 0, 4 and 1 bytes.
@@ -49,4 +49,4 @@ TEST(SliceStream, CannotSkipBeyondTheEnd) {
 }
 
 }  // namespace
-}  // namespace posenc::server
+}  // namespace posenc::transport

@@ -1,9 +1,9 @@
-#include "server/slices.h"
+#include "transport/slices.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace posenc::server {
+namespace posenc::transport {
 
 bool SliceStream::Next(const void** data, int* size) {
   if (slice_ == slices_.size()) return false;
@@ -54,4 +54,4 @@ absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_
           std::min(range.length - offset, slices_[n].size() - skip)};
 }
 
-}  // namespace posenc::server
+}  // namespace posenc::transport

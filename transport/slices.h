@@ -1,4 +1,4 @@
-// gRPC's buffers, read without a copy.
+// gRPC's messages, read without a copy: what server and client share.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "wire/payloads.h"
 #include "wire/walker.h"
 
-namespace posenc::server {
+namespace posenc::transport {
 
 // The bytes of the slices, in order. The slices must outlive it.
 class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
@@ -28,7 +28,7 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
   int64_t consumed_ = 0;
 };
 
-// The tensors of a stripped request, whose bytes stay in the slices that they came in.
+// The tensors of a stripped message, whose bytes stay in the slices that they came in.
 class SlicedPayloads final : public wire::Payloads {
  public:
   SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
@@ -38,8 +38,8 @@ class SlicedPayloads final : public wire::Payloads {
 
  private:
   std::vector<grpc::Slice> slices_;
-  std::vector<size_t> begins_;  // of each slice in the request
+  std::vector<size_t> begins_;  // of each slice in the message
   std::vector<wire::ByteRange> ranges_;
 };
 
-}  // namespace posenc::server
+}  // namespace posenc::transport
