@@ -11,6 +11,8 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "client/errors.h"
+#include "posenc/status.h"
+#include "wire/shared_memory.h"
 
 namespace posenc {
 namespace {
@@ -42,6 +44,13 @@ bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point dead
   }
 }
 
+// A second run of a call in place would not find what the first one read: only one that was refused did not begin.
+bool MayRepeat(const google::protobuf::Message& request, const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || !wire::IsInPlace(request)) return true;
+  const std::string reason = DetailsOf(status).reason;
+  return reason == "OVERLOADED" || reason == "DRAINING";
+}
+
 }  // namespace
 
 Client::Client(ClientOptions options)
@@ -70,8 +79,11 @@ absl::StatusOr<Response> Client::Unary(grpc::Status (Service::*method)(grpc::Cli
   Response response;
   const absl::Status status =
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
-        return Try(remaining,
-                   [&](grpc::ClientContext& context) { return (stub_.get()->*method)(&context, request, &response); });
+        Attempt attempt = Try(remaining, [&](grpc::ClientContext& context) {
+          return (stub_.get()->*method)(&context, request, &response);
+        });
+        attempt.repeatable = MayRepeat(request, attempt.status);
+        return attempt;
       });
   if (!status.ok()) return status;
   return response;

@@ -27,9 +27,10 @@ struct ClientOptions {
   RetryEnvironment environment = SystemRetryEnvironment();
 };
 
-// Every method computes a pure function of its request, therefore each may be repeated. UNAVAILABLE is, as RetryPolicy
-// says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream only until
-// its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB.
+// Every method computes a pure function of its request, therefore each may be repeated, but for calls in place (an
+// output that is its operand's own region), which are only where the server refused to begin. UNAVAILABLE is, as
+// RetryPolicy says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream
+// only until its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB.
 //
 // There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
 // of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,7 @@
 #include "server/slices.h"
 #include "wire/answer.h"
 #include "wire/operations.h"
+#include "wire/shared_memory.h"
 #include "wire/walker.h"
 
 namespace posenc::server {
@@ -35,6 +37,7 @@ struct Core {
 
   const Config config;
   const std::shared_ptr<Admission> admission;
+  std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   WorkPool pool;
 };
 
@@ -60,9 +63,11 @@ class Call {
   absl::Status StillWanted() const;
   void Cancel() { cancelled_ = true; }
 
-  // The request's tensors stay in its slices: payloads() knows them.
+  // The request's tensors stay in its slices, or in shared memory: payloads() knows them.
   absl::Status Parse(const wire::Stripper& stripper, google::protobuf::Message* request);
   const wire::Payloads& payloads() const { return *payloads_; }
+  // What the call reads and writes beside the messages.
+  int64_t shared_bytes() const { return regions_ ? regions_->bytes() : 0; }
 
   // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
@@ -77,6 +82,7 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
+  absl::Status FindRegions(const google::protobuf::Message& request);
   absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
   void LogEnd(const absl::Status& status) const;
 
@@ -89,6 +95,8 @@ class Call {
   grpc::ByteBuffer request_;
   const bool valid_;
   const size_t bytes_in_;
+  std::optional<wire::RequestRegions> regions_;
+  Charge copied_charge_;  // of what is copied from them
   std::unique_ptr<SlicedPayloads> payloads_;
   std::string request_id_;
   std::atomic<bool> cancelled_{false};

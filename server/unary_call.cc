@@ -30,7 +30,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   ~UnaryCall() override = default;
 
   void Begin() {
-    if (method_.immediate) return Run();
+    if (method_.immediate) return Run(Lane::kBulk);
     absl::Status status = call_.Admit();
     const bool small = method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes;
     if (status.ok()) status = Submit(small ? Lane::kSmall : Lane::kBulk);
@@ -39,22 +39,31 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   absl::Status Submit(Lane lane) {
     return WithoutExceptions([this, lane] {
-      core_->pool.Submit([this] { Run(); }, lane);
+      core_->pool.Submit([this, lane] { Run(lane); }, lane);
       return absl::OkStatus();
     });
   }
 
-  void Run() {
-    const absl::Status status = WithoutExceptions([this] { return Serve(); });
+  void Run(Lane lane) {
+    bool misplaced = false;
+    absl::Status status = WithoutExceptions([&] { return Serve(lane, &misplaced); });
+    if (misplaced) {
+      status = Submit(Lane::kBulk);
+      if (status.ok()) return;
+    }
     Finish(call_.End(status));
     // The call may be gone.
   }
 
-  absl::Status Serve() {
+  // *misplaced: it belongs into the other lane, and nothing was done.
+  absl::Status Serve(Lane lane, bool* misplaced) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
     POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
+    // What lies in shared memory can be large though the request is small.
+    *misplaced = lane == Lane::kSmall && call_.shared_bytes() > static_cast<int64_t>(kSmallBytes);
+    if (*misplaced) return absl::OkStatus();
     const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
     POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), response.get()));
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));

@@ -25,7 +25,7 @@ absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, in
                          absl::StrCat("not a value of ", field.enum_type()->full_name()));
 }
 
-absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
+absl::Status CheckField(const Message& message, const FieldDescriptor& field, bool* has_regions) {
   const Reflection& reflection = *message.GetReflection();
   const int count = field.is_repeated() ? reflection.FieldSize(message, &field) : 0;
   switch (field.cpp_type()) {
@@ -38,10 +38,10 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_MESSAGE:
       if (!field.is_repeated()) {
-        return Within(field.name(), RejectUnknown(reflection.GetMessage(message, &field)));
+        return Within(field.name(), RejectUnknown(reflection.GetMessage(message, &field), has_regions));
       }
       for (int i = 0; i < count; ++i) {
-        const absl::Status status = RejectUnknown(reflection.GetRepeatedMessage(message, &field, i));
+        const absl::Status status = RejectUnknown(reflection.GetRepeatedMessage(message, &field, i), has_regions);
         if (!status.ok()) return Within(Element(field, i), status);
       }
       return absl::OkStatus();
@@ -51,10 +51,11 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
 
 }  // namespace
 
-absl::Status RejectUnknown(const Message& message) {
+absl::Status RejectUnknown(const Message& message, bool* has_regions) {
   if (message.GetDescriptor() == v1::CallHints::descriptor()) return absl::OkStatus();
   if (message.GetDescriptor() == v1::Region::descriptor()) {
-    return InvalidArgument("UNSUPPORTED", "", "", "shared memory is off");
+    if (has_regions == nullptr) return InvalidArgument("UNSUPPORTED", "", "", "there is no shared memory here");
+    *has_regions = true;
   }
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
@@ -65,7 +66,7 @@ absl::Status RejectUnknown(const Message& message) {
   }
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) POSENC_RETURN_IF_ERROR(CheckField(message, *field));
+  for (const FieldDescriptor* field : fields) POSENC_RETURN_IF_ERROR(CheckField(message, *field, has_regions));
   return absl::OkStatus();
 }
 
