@@ -17,6 +17,7 @@
 #include "client/transfer.h"
 #include "posenc/status.h"
 #include "wire/gather.h"
+#include "wire/shared_memory.h"
 
 namespace posenc {
 namespace {
@@ -77,6 +78,14 @@ grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std:
   return status;
 }
 
+// A second run of a call in shared memory, in place, would not find what the first one read: only one that was refused
+// did not begin.
+bool MayRepeat(const google::protobuf::Message& request, const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || !wire::IsInPlace(request)) return true;
+  const std::string reason = DetailsOf(status).reason;
+  return reason == "OVERLOADED" || reason == "DRAINING";
+}
+
 }  // namespace
 
 Client::Client(ClientOptions options) : options_(std::move(options)) {
@@ -120,8 +129,12 @@ absl::StatusOr<Response> Client::Unary(const char* method, const google::protobu
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
   const std::string path = absl::StrCat("/", v1::PositionalEncodingService::service_full_name(), "/", method);
   grpc::ByteBuffer answer;
-  POSENC_RETURN_IF_ERROR(Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
-                               [&](Duration remaining) { return TryUnary(path, remaining, bytes, &answer); }));
+  POSENC_RETURN_IF_ERROR(
+      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
+        Attempt attempt = TryUnary(path, remaining, bytes, &answer);
+        attempt.repeatable = MayRepeat(request, attempt.status);
+        return attempt;
+      }));
   // From here on the outputs may have changed, and no other attempt is made.
   static const wire::Stripper stripper(Response::descriptor());
   Response response;

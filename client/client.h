@@ -39,10 +39,12 @@ struct ClientOptions {
   RetryEnvironment environment = SystemRetryEnvironment();
 };
 
-// Every method computes a pure function of its request, therefore each may be repeated. UNAVAILABLE is, as RetryPolicy
-// says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream only until
-// its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB. So are
-// calls in place: an answer is written to its memory when it has come whole, after the last attempt.
+// Every method computes a pure function of its request, therefore each may be repeated, but for calls in shared memory
+// and in place (an output that is its operand's own region), which are only where the server refused to begin.
+// UNAVAILABLE is, as RetryPolicy says and as far as the server's push-back allows, with a fresh ClientContext for each
+// attempt; a stream only until its first tile has been handed over. gRPC's own retries are off: they do not cover
+// requests above 256 KiB. CallOptions.outputs over .inputs are no hindrance: an answer is written to its memory when it
+// has come whole, after the last attempt.
 //
 // Tensors of 4 KiB and more are sent from the request, or from CallOptions.inputs, without a copy. A call returns when
 // gRPC has let go of them. That is at the deadline, but for a server whose end of the connection is stuck (a stopped

@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/status.h"
-#include "posenc/v1/error.pb.h"
 
 namespace posenc {
 namespace {
@@ -13,9 +12,7 @@ namespace {
 constexpr std::string_view kErrorInfoType = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr std::string_view kDomain = "posenc";
 
-std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
-  v1::RichStatus rich;
-  if (!rich.ParseFromString(serialized)) return std::nullopt;
+std::optional<ErrorDetails> DetailsIn(const v1::RichStatus& rich) {
   for (const google::protobuf::Any& any : rich.details()) {
     v1::ErrorInfo info;
     if (any.type_url() != kErrorInfoType || !info.ParseFromString(any.value()) || info.domain() != kDomain) continue;
@@ -28,7 +25,18 @@ std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
   return std::nullopt;
 }
 
+std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
+  v1::RichStatus rich;
+  return rich.ParseFromString(serialized) ? DetailsIn(rich) : std::nullopt;
+}
+
 }  // namespace
+
+absl::Status FromRich(const v1::RichStatus& rich) {
+  const auto code = static_cast<absl::StatusCode>(rich.code());
+  const auto details = DetailsIn(rich);
+  return details ? Restore(code, rich.message(), *details) : absl::Status(code, rich.message());
+}
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected) {
   if (status.ok()) return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include <grpcpp/support/string_ref.h>
 
 #include "absl/status/status.h"
+#include "posenc/v1/error.pb.h"
 
 namespace posenc {
 
@@ -19,6 +20,9 @@ namespace posenc {
 // before. CANCELLED without them is the end of a server that was reached too late to be refused in order, and becomes
 // UNAVAILABLE: another try may find another server.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected);
+
+// An error that came in a message.
+absl::Status FromRich(const v1::RichStatus& rich);
 
 // The trailer grpc-retry-pushback-ms: milliseconds to wait, negative: do not come back. What is not a number forbids
 // it too, as gRPC's own clients read it.

@@ -36,7 +36,7 @@ target_sources(posenc PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FI
 target_sources(posenc_wire PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
   wire/operations.h wire/payloads.h)
 target_sources(posenc_client PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
-  client/backend.h client/client.h client/in_process.h client/placed.h client/retry.h)
+  client/backend.h client/client.h client/in_process.h client/placed.h client/retry.h client/shared_memory.h)
 
 # One directory is the root of every include, so that "client/client.h" is the same text here and there, and nothing but
 # `posenc` appears in a shared include directory.

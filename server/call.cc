@@ -101,17 +101,34 @@ void Call::EndWork() {
 absl::Status Call::StillWanted() const {
   if (context_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
   if (cancelled_) return absl::CancelledError("the call was cancelled");
-  return absl::OkStatus();
+  return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
 }
 
 absl::Status Call::Parse(const wire::Stripper& stripper, Message* request) {
   std::vector<grpc::Slice> slices;
   if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
   transport::SliceStream stream(slices);
-  POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(stripper, &stream, request));
-  payloads_ = std::make_unique<transport::SlicedPayloads>(std::move(slices), std::move(ranges));
+  bool has_regions = false;
+  POSENC_ASSIGN_OR_RETURN(
+      auto ranges, wire::ParseRequest(stripper, &stream, request, core_->memory != nullptr ? &has_regions : nullptr));
   request_id_ = RequestId(*request);
+  if (has_regions) POSENC_RETURN_IF_ERROR(FindRegions(*request));
+  payloads_ = std::make_unique<transport::SlicedPayloads>(std::move(slices), std::move(ranges),
+                                                          regions_ ? &*regions_ : nullptr);
   return absl::OkStatus();
+}
+
+absl::Status Call::FindRegions(const Message& request) {
+  POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
+  // What is copied takes memory as if it had come with the message, and is bounded like that.
+  const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
+  const auto held = static_cast<int64_t>(bytes_in_);
+  if (copied > limit - held) {
+    return TooLarge("", absl::StrCat(held, " bytes and ", copied, " in regions"),
+                    absl::StrCat("a request has at most ", limit, " beside the operands"));
+  }
+  copied_charge_.Return();
+  return Refuse(core_->admission->AdmitBytes(copied, held, &copied_charge_), static_cast<size_t>(held + copied));
 }
 
 absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
@@ -128,9 +145,13 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Answer& layout, std
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;
-    for (size_t n = 0; n < job.outputs.size(); ++n) outputs.push_back(buffer.data() + layout.data_offset(n));
+    for (size_t n = 0; n < job.outputs.size(); ++n) {
+      std::byte* const shared = job.outputs[n].shared;
+      outputs.push_back(shared != nullptr ? shared : buffer.data() + layout.data_offset(n));
+    }
     started_ = true;
     POSENC_RETURN_IF_ERROR(job.run(outputs, core_->pool, [this] { return StillWanted(); }));
+    if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();
   *answer = std::move(buffer).Release();
@@ -139,12 +160,17 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Answer& layout, std
 
 void Call::ReleaseRequest() {
   payloads_.reset();
+  regions_.reset();
+  copied_charge_.Return();
   request_.Clear();
   request_bytes_charge_.Return();
 }
 
-grpc::Status Call::End(const absl::Status& status) {
+grpc::Status Call::End(const absl::Status& result) {
   EndWork();
+  // An error may come from the zeros that were read in place of what was lost.
+  const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
+  const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
   context_->AddTrailingMetadata(kServerTiming, absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f",
                                                                Milliseconds(queued_), Milliseconds(computed_)));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,7 @@
 #include "transport/slices.h"
 #include "wire/answer.h"
 #include "wire/operations.h"
+#include "wire/shared_memory.h"
 #include "wire/walker.h"
 
 namespace posenc::server {
@@ -38,6 +40,7 @@ struct Core {
   const Config config;
   const std::shared_ptr<Admission> admission;
   const std::shared_ptr<AnswerPool> answer_pool;
+  std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   WorkPool pool;
 };
 
@@ -63,9 +66,11 @@ class Call {
   absl::Status StillWanted() const;
   void Cancel() { cancelled_ = true; }
 
-  // The request's tensors stay in its slices: payloads() knows them.
+  // The request's tensors stay in its slices, or in shared memory: payloads() knows them.
   absl::Status Parse(const wire::Stripper& stripper, google::protobuf::Message* request);
   const wire::Payloads& payloads() const { return *payloads_; }
+  // What the call reads and writes beside the messages.
+  int64_t shared_bytes() const { return regions_ ? regions_->bytes() : 0; }
 
   // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
@@ -80,6 +85,7 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
+  absl::Status FindRegions(const google::protobuf::Message& request);
   absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
   void LogEnd(const absl::Status& status) const;
 
@@ -92,6 +98,8 @@ class Call {
   grpc::ByteBuffer request_;
   const bool valid_;
   const size_t bytes_in_;
+  std::optional<wire::RequestRegions> regions_;
+  Charge copied_charge_;  // of what is copied from them
   std::unique_ptr<transport::SlicedPayloads> payloads_;
   std::string request_id_;
   std::atomic<bool> cancelled_{false};

@@ -32,6 +32,7 @@ struct Integer {
   int64_t most;
 };
 struct Text {};
+struct Texts {};  // each occurrence of the flag adds one; with a comma between them, several
 struct Choice {
   std::vector<std::string> of;
 };
@@ -41,8 +42,8 @@ template <typename AConfig, typename Visitor>
 void VisitSettings(AConfig& c, Visitor&& visit) {
   using enum Unit;
   const char* group = "Serving";
-  visit(group, "--listen", c.listen, Text{}, "address and port to listen on; port 0 takes a free one");
-  visit(group, "--port-file", c.port_file, Text{}, "file to write the bound port to, once the server listens");
+  visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
+  visit(group, "--port-file", c.port_file, Text{}, "file to write the first bound port to, once the server listens");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "threads that compute; 0: as many as cgroup quota and affinity allow");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
@@ -73,6 +74,14 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--max-in-flight-requests", c.max_in_flight_requests, Integer{kCount, 1, kMiB}, "calls at a time");
   visit(group, "--retry-pushback", c.retry_pushback_ms, Integer{kMilliseconds, 0, kDay * 1000},
         "when a refused caller may try again");
+
+  group = "Shared memory";
+  visit(group, "--shared-memory-socket", c.shared_memory_socket, Text{},
+        "path of the socket at which callers of this host register memory; none: shared memory is off");
+  visit(group, "--shared-memory-prefix", c.shared_memory_prefix, Text{},
+        "of POSIX shared memory that may be registered by name, as /posenc-; none: none may");
+  visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "registered at a time");
+  visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes}, "of all of them together");
 
   group = "Transport";
   visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB}, "calls a connection");
@@ -142,6 +151,11 @@ class AddOption {
 
   void operator()(const char* group, const char* flag, std::string& member, const Text&, const char* help) {
     Add(group, flag, member, help)->option_text("TEXT [" + member + "]");
+  }
+  void operator()(const char* group, const char* flag, std::vector<std::string>& member, const Texts&,
+                  const char* help) {
+    const std::string all = CLI::detail::join(member, ",");
+    Add(group, flag, member, help)->delimiter(',')->allow_extra_args(false)->option_text("TEXT [" + all + "]");
   }
   void operator()(const char* group, const char* flag, std::string& member, const Choice& choice, const char* help) {
     const std::string choices = CLI::detail::join(choice.of, "|");
@@ -220,6 +234,13 @@ std::string Complete(const Machine& machine, Config* config) {
            ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
   }
   if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
+  const std::string& prefix = config->shared_memory_prefix;
+  if (!prefix.empty() && (prefix.size() < 2 || prefix[0] != '/' || prefix.find('/', 1) != std::string::npos)) {
+    return "--shared-memory-prefix (" + prefix + ") must be a slash and at least one other character, as /posenc-";
+  }
+  if (!prefix.empty() && config->shared_memory_socket.empty()) {
+    return "--shared-memory-prefix does nothing without --shared-memory-socket";
+  }
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {
@@ -235,6 +256,8 @@ std::vector<std::pair<std::string, std::string>> Describe(const Config& config) 
   VisitSettings(config, [&settings](const char*, const char* flag, const auto& member, const auto&, const char*) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>) {
       settings.emplace_back(flag + 2, std::to_string(member));
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::vector<std::string>>) {
+      settings.emplace_back(flag + 2, CLI::detail::join(member, ","));
     } else {
       settings.emplace_back(flag + 2, member);
     }

@@ -13,7 +13,7 @@
 namespace posenc::server {
 
 struct Config {
-  std::string listen = "127.0.0.1:50051";
+  std::vector<std::string> listen = {"127.0.0.1:50051"};
   std::string port_file;
   int64_t threads = 0;  // 0: from the cgroup's quota and the affinity mask
   int64_t plan_cache_bytes = int64_t{16} << 20;
@@ -23,6 +23,11 @@ struct Config {
   int64_t max_in_flight_bytes = 0;  // 0: a share of the memory
   int64_t max_in_flight_requests = 1024;
   int64_t retry_pushback_ms = 100;
+
+  std::string shared_memory_socket;  // empty: shared memory is off
+  std::string shared_memory_prefix;  // empty: none by name
+  int64_t max_regions = 256;
+  int64_t max_region_bytes = int64_t{4} << 30;
 
   int64_t max_concurrent_streams = 100;
   int64_t max_connection_age_s = 300;

@@ -18,6 +18,7 @@
 #include "grpcpp/server_builder.h"
 #include "posenc/status.h"
 #include "server/log.h"
+#include "server/shared_memory/unix_socket.h"
 
 namespace posenc::server {
 namespace {
@@ -60,6 +61,25 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
+constexpr std::string_view kUnix = "unix:";
+
+// What gRPC would not refuse.
+absl::Status CheckAddress(const std::string& address) {
+  if (address.starts_with(kUnix)) {
+    // gRPC takes a socket from one who listens there.
+    std::string_view path = std::string_view(address).substr(kUnix.size());
+    if (path.starts_with("//")) path.remove_prefix(2);
+    return RemoveDeadSocket("--listen", std::string(path));
+  }
+  // A port above 65535 would be one modulo 65536.
+  int port = 0;
+  const size_t colon = address.rfind(':');
+  if (colon != std::string::npos && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 65535) {
+    return InvalidArgument("OUT_OF_RANGE", "--listen", address, "a port is at most 65535");
+  }
+  return absl::OkStatus();
+}
+
 // Ends the process if it is not dismissed in time.
 class Watchdog {
  public:
@@ -89,6 +109,15 @@ class Watchdog {
 
 }  // namespace
 
+Server::Server(const Config& config)
+    : core_(config),
+      memory_(config.shared_memory_socket.empty()
+                  ? nullptr
+                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)),
+      service_(&core_, memory_.get()) {
+  core_.memory = memory_;
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
   // sits in a poll, seen with 1.51).
@@ -96,19 +125,26 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Server> server(new Server(config));
-  // gRPC would take a port above 65535 modulo 65536.
-  int port = 0;
-  const size_t colon = config.listen.rfind(':');
-  if (colon != std::string::npos && absl::SimpleAtoi(config.listen.substr(colon + 1), &port) && port > 65535) {
-    return InvalidArgument("OUT_OF_RANGE", "--listen", config.listen, "a port is at most 65535");
+  if (server->memory_ != nullptr) {
+    POSENC_ASSIGN_OR_RETURN(
+        server->side_socket_,
+        SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix, server->memory_.get()));
   }
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
-  builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &server->port_);
+  std::vector<int> ports(config.listen.size());
+  for (size_t n = 0; n < ports.size(); ++n) {
+    POSENC_RETURN_IF_ERROR(CheckAddress(config.listen[n]));
+    builder.AddListeningPort(config.listen[n], grpc::InsecureServerCredentials(), &ports[n]);
+  }
   builder.RegisterService(&server->service_);
   server->grpc_server_ = builder.BuildAndStart();
-  if (server->grpc_server_ == nullptr || server->port_ == 0) {
-    return InvalidArgument("UNSUPPORTED", "--listen", config.listen, "cannot listen there: not an address, or taken");
+  for (size_t n = 0; n < ports.size(); ++n) {
+    if (server->grpc_server_ == nullptr ? ports[n] == 0 || n + 1 == ports.size() : ports[n] == 0) {
+      return InvalidArgument("UNSUPPORTED", "--listen", config.listen[n],
+                             "cannot listen there: not an address, or taken");
+    }
+    if (server->port_ == 0 && !config.listen[n].starts_with(kUnix)) server->port_ = ports[n];
   }
   grpc::HealthCheckServiceInterface* health = server->grpc_server_->GetHealthCheckService();
   health->SetServingStatus(true);

@@ -11,16 +11,19 @@
 #include "server/call.h"
 #include "server/config.h"
 #include "server/service.h"
+#include "server/shared_memory/registry.h"
+#include "server/shared_memory/side_socket.h"
 
 namespace posenc::server {
 
 class Server {
  public:
-  // Listens and serves. INVALID_ARGUMENT naming --listen when the address is bad or taken.
+  // Listens and serves. INVALID_ARGUMENT naming --listen or --shared-memory-socket when an address is bad or taken.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
   // Ends the server at once where Drain() was not called.
   ~Server();
 
+  // The first TCP port; 0 if there is none.
   int port() const { return port_; }
   Admission::Counters counters() const { return core_.admission->counters(); }
 
@@ -30,11 +33,13 @@ class Server {
   bool Drain();
 
  private:
-  explicit Server(const Config& config) : core_(config), service_(&core_) {}
+  explicit Server(const Config& config);
 
   Core core_;
+  std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   Service service_;
   std::unique_ptr<grpc::Server> grpc_server_;  // ends before what its calls use
+  std::unique_ptr<SideSocket> side_socket_;
   int port_ = 0;
 };
 

@@ -15,6 +15,14 @@ UnaryMethod Method(std::string_view name) {
       });
 }
 
+void Describe(const Config& config, const SharedMemoryRegistry& memory, v1::GetServerInfoResponse* response) {
+  response->mutable_limits()->set_max_regions(config.max_regions);
+  response->mutable_limits()->set_max_region_bytes(config.max_region_bytes);
+  const SharedMemoryRegistry::Counters counters = memory.counters();
+  response->mutable_counters()->set_regions(counters.regions);
+  response->mutable_counters()->set_region_bytes(counters.bytes);
+}
+
 absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* response) {
   wire::DescribeLibrary(core.config.limits, response);
   v1::Device* device = response->add_devices();
@@ -41,10 +49,13 @@ absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* 
   return wire::Job();
 }
 
-UnaryMethod GetServerInfoMethod(const Core* core) {
+UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* memory) {
   UnaryMethod method = UnaryMethod::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      "GetServerInfo", [core](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
-                              v1::GetServerInfoResponse* response) { return Describe(*core, response); });
+      "GetServerInfo", [core, memory](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
+                                      v1::GetServerInfoResponse* response) {
+        if (memory != nullptr) Describe(core->config, *memory, response);
+        return Describe(*core, response);
+      });
   method.immediate = true;
   return method;
 }
@@ -57,9 +68,9 @@ UnaryMethod ApplyRotaryMethod() {
 
 }  // namespace
 
-Service::Service(Core* core)
+Service::Service(Core* core, const SharedMemoryRegistry* memory)
     : core_(core),
-      get_server_info_(GetServerInfoMethod(core)),
+      get_server_info_(GetServerInfoMethod(core, memory)),
       explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain")),
       analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze")),
       apply_rotary_(ApplyRotaryMethod()),

@@ -3,6 +3,7 @@
 
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/call.h"
+#include "server/shared_memory/registry.h"
 #include "server/unary_call.h"
 
 namespace posenc::server {
@@ -23,7 +24,8 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
 
 class Service final : public RawService {
  public:
-  explicit Service(Core* core);
+  // `memory`: null where shared memory is off.
+  Service(Core* core, const SharedMemoryRegistry* memory);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;

@@ -34,16 +34,21 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void Begin() {
     if (method_.immediate) return Run();
     absl::Status status = call_.Admit();
-    const bool small = method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes;
-    if (status.ok() && small) {
+    if (status.ok() && IsSmall()) {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
       status = WithoutExceptions([&] { return Serve(limits); });
       if (!IsNotAtHand(status)) return Finish(call_.End(status));
       status = absl::OkStatus();
     }
-    if (status.ok()) status = Submit(small ? Lane::kSmall : Lane::kBulk);
+    if (status.ok()) status = Submit(IsSmall() ? Lane::kSmall : Lane::kBulk);
     if (!status.ok()) Finish(call_.End(status));
+  }
+
+  // What lies in shared memory can be large though the request is small: that is known once it is parsed.
+  bool IsSmall() const {
+    return method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes &&
+           call_.shared_bytes() <= static_cast<int64_t>(kSmallBytes);
   }
 
   absl::Status Submit(Lane lane) {
@@ -65,6 +70,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     google::protobuf::Arena arena;  // instead of an allocation for each sub-message
     google::protobuf::Message* const request = method_.request.New(&arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request));
+    if (limits.plans_at_hand && !IsSmall()) return NotAtHand();
     google::protobuf::Message* const response = method_.response.New(&arena);
     POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), limits, response));
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response, job.outputs));

@@ -33,8 +33,9 @@ bool SliceStream::Skip(int count) {
   return count == 0;
 }
 
-SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
-    : slices_(std::move(slices)), ranges_(std::move(ranges)) {
+SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges,
+                               const wire::RequestRegions* regions)
+    : slices_(std::move(slices)), ranges_(std::move(ranges)), regions_(regions) {
   size_t begin = 0;
   for (const grpc::Slice& slice : slices_) {
     begins_.push_back(begin);
@@ -42,9 +43,13 @@ SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire
   }
 }
 
-size_t SlicedPayloads::Size(const v1::Tensor& tensor) const { return wire::RangeOf(tensor.data(), ranges_).length; }
+size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {
+  if (tensor.has_region()) return static_cast<size_t>(tensor.region().byte_size());
+  return wire::RangeOf(tensor.data(), ranges_).length;
+}
 
 absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
+  if (tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
   const wire::ByteRange range = wire::RangeOf(tensor.data(), ranges_);
   const size_t at = range.offset + offset;
   // The last slice that begins at or before it; empty ones that begin there too come before that one.

@@ -8,6 +8,7 @@
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "wire/payloads.h"
+#include "wire/shared_memory.h"
 #include "wire/walker.h"
 
 namespace posenc::transport {
@@ -28,18 +29,24 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
   int64_t consumed_ = 0;
 };
 
-// The tensors of a stripped message, whose bytes stay in the slices that they came in.
+// The tensors of a stripped message, whose bytes stay in the slices that they came in, or in shared memory.
 class SlicedPayloads final : public wire::Payloads {
  public:
-  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
+  // `regions`: the request's, or null where it has none. They must outlive this.
+  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges,
+                 const wire::RequestRegions* regions = nullptr);
 
   size_t Size(const v1::Tensor& tensor) const override;
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
+  std::byte* At(const v1::Region& region) const override {
+    return regions_ == nullptr ? nullptr : regions_->At(region);
+  }
 
  private:
   std::vector<grpc::Slice> slices_;
   std::vector<size_t> begins_;  // of each slice in the message
   std::vector<wire::ByteRange> ranges_;
+  const wire::RequestRegions* regions_;
 };
 
 }  // namespace posenc::transport

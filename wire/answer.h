@@ -24,7 +24,7 @@ class Answer {
   static absl::StatusOr<Answer> LayOut(google::protobuf::Message* response, absl::Span<const Output> outputs);
 
   size_t size() const { return size_; }
-  // Where the data of output n belong.
+  // Where the data of output n belong, unless they are shared.
   size_t data_offset(size_t n) const { return data_offsets_[n]; }
   // Writes all of buffer[0 .. size()) but the data.
   void WriteHeaders(std::byte* buffer) const;

@@ -19,6 +19,11 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, std::string_view
   return operand;
 }
 
+absl::StatusOr<Output> PlaceOf(const Reader& reader, std::string_view name, const v1::RotaryOperand& message,
+                               v1::Tensor* answer) {
+  return reader.Place(std::string(name) + ".output", OutputOf(message), reader.payloads.Size(message.tensor()), answer);
+}
+
 }  // namespace
 
 absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
@@ -47,13 +52,13 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
 
   Job job;
   std::vector<const v1::Tensor*> inputs = {&request.q().tensor()};
-  job.outputs.push_back({response->mutable_q(), payloads.Size(request.q().tensor())});
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
   if (request.has_k()) {
     inputs.push_back(&request.k().tensor());
-    job.outputs.push_back({response->mutable_k(), payloads.Size(request.k().tensor())});
+    POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "k", request.k(), response->mutable_k()));
   }
-  int64_t bytes = 0;
-  for (const Output& output : job.outputs) bytes += static_cast<int64_t>(output.bytes);
+  int64_t bytes = 0;  // of the answer itself
+  for (const Output& output : job.outputs) bytes += output.shared == nullptr ? static_cast<int64_t>(output.bytes) : 0;
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
 
   std::shared_ptr<const RotaryApplication> application;

@@ -44,7 +44,9 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
   if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
   WriteShape(bias->shape(), response->mutable_bias());
   Job job;
-  job.outputs = {{response->mutable_bias(), static_cast<size_t>(*ByteSize("bias", bias->shape(), limits))}};
+  POSENC_ASSIGN_OR_RETURN(
+      job.outputs.emplace_back(),
+      reader.Place("output", OutputOf(request), *ByteSize("bias", bias->shape(), limits), response->mutable_bias()));
   job.run = [bias](absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
     return bias->Run(nullptr, buffers[0], pool, cancelled);
   };
@@ -67,7 +69,9 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
   WriteShape(bias->shape(), response->mutable_scores());
   Job job;
-  job.outputs = {{response->mutable_scores(), payloads.Size(request.scores())}};
+  POSENC_ASSIGN_OR_RETURN(
+      job.outputs.emplace_back(),
+      reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
   job.run = [bias, scores = &request.scores(), &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
                                                           const Cancellation& cancelled) {
     payloads.CopyTo(*scores, buffers[0]);

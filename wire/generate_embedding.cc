@@ -44,8 +44,9 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   if (request.hints().return_plan() && plan.has_learned()) response->mutable_info()->mutable_plan()->Swap(&plan);
   WriteShape(generation->shape(), response->mutable_embedding());
   Job job;
-  job.outputs = {
-      {response->mutable_embedding(), static_cast<size_t>(*ByteSize("embedding", generation->shape(), limits))}};
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
+                          reader.Place("output", OutputOf(request), *ByteSize("embedding", generation->shape(), limits),
+                                       response->mutable_embedding()));
   job.run = [generation, add_to, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
                                             const Cancellation& cancelled) {
     if (add_to != nullptr) payloads.CopyTo(*add_to, buffers[0]);

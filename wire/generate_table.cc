@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 
 #include "wire/operations.h"
 #include "wire/read.h"
@@ -80,13 +81,27 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
                             v1::GenerateTableResponse* response) {
   POSENC_ASSIGN_OR_RETURN(PreparedTable table, PrepareTable(request, payloads, limits));
   POSENC_RETURN_IF_ERROR(CheckedBytes(table, table.generation->rows(), limits).status());
+  if (request.has_cos_output() != request.has_sin_output()) {
+    return InvalidArgument("MISSING", request.has_cos_output() ? "sin_output" : "cos_output", "",
+                           "there must be both or neither");
+  }
   *response->mutable_info() = std::move(table.info);
-  return RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin());
+  Job job = RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin());
+  if (!request.has_cos_output()) return job;
+  const Reader reader{payloads, limits};
+  for (const auto& [field, region, output] : {std::tuple{"cos_output", &request.cos_output(), &job.outputs[0]},
+                                              {"sin_output", &request.sin_output(), &job.outputs[1]}}) {
+    POSENC_ASSIGN_OR_RETURN(*output, reader.Place(field, region, output->bytes, output->tensor));
+  }
+  return job;
 }
 
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const Payloads& payloads,
                                    const Limits& limits) {
   if (!request.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  if (request.table().has_cos_output() || request.table().has_sin_output()) {
+    return InvalidArgument("UNSUPPORTED", "table.cos_output", "", "a stream's tiles are its answers");
+  }
   auto prepared = PrepareTable(request.table(), payloads, limits);
   if (!prepared.ok()) return Within("table", prepared.status());
   auto table = std::make_shared<PreparedTable>(*std::move(prepared));

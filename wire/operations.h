@@ -22,12 +22,13 @@ namespace posenc::wire {
 struct Output {
   v1::Tensor* tensor;  // a direct field of the response, with dtype and shape set and data empty
   size_t bytes;
+  std::byte* shared = nullptr;  // where they belong, if not into the answer; then the tensor says the region too
 };
 
 struct Job {
   std::vector<Output> outputs;  // in the order of their field numbers in the response
-  // Writes outputs[n].bytes bytes to buffers[n]. Runs at most once, on any thread; request, payloads and response
-  // must outlive it. The buffers need no alignment.
+  // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].shared unless that is null. Runs at most once, on
+  // any thread; request, payloads and response must outlive it. The buffers need no alignment.
   std::function<absl::Status(absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled)> run;
 };
 

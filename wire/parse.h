@@ -15,9 +15,9 @@ namespace posenc::wire {
 inline constexpr size_t kMaxStrippedBytes = size_t{8} << 20;
 
 // Strips, parses and checks for what is unknown. `request` is of the stripper's type; its tensors hold tickets into
-// the ranges returned. INVALID_ARGUMENT names the message.
+// the ranges returned. INVALID_ARGUMENT names the message. has_regions as in RejectUnknown (strict.h).
 absl::StatusOr<std::vector<ByteRange>> ParseRequest(const Stripper& stripper,
                                                     google::protobuf::io::ZeroCopyInputStream* input,
-                                                    google::protobuf::Message* request);
+                                                    google::protobuf::Message* request, bool* has_regions = nullptr);
 
 }  // namespace posenc::wire

@@ -12,15 +12,18 @@
 namespace posenc::wire {
 
 // In process, a tensor's bytes are in the message. In the server they stay in the call's slices, and Tensor.data holds
-// only a ticket (walker.h). Code that reads requests sees this interface and does not know which. Thread-safe.
+// only a ticket (walker.h), or they are in a region (shared_memory.h). Code that reads requests sees this interface and
+// does not know which. Thread-safe.
 class Payloads {
  public:
   virtual ~Payloads() = default;
   virtual size_t Size(const v1::Tensor& tensor) const = 0;
   // What lies together in memory from `offset` on, which is less than Size(tensor): at least one byte.
   virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
+  // The first byte of one of the request's regions. Null where there is no shared memory: tensors in it cannot be read.
+  virtual std::byte* At(const v1::Region&) const { return nullptr; }
 
-  // Copies all Size(tensor) bytes to `out`.
+  // Copies all Size(tensor) bytes to `out`, which may be where they are.
   void CopyTo(const v1::Tensor& tensor, std::byte* out) const {
     const size_t size = Size(tensor);
     for (size_t done = 0; done < size;) {

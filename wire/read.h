@@ -18,6 +18,7 @@
 #include "posenc/status.h"
 #include "posenc/tensor.h"
 #include "posenc/v1/service.pb.h"
+#include "wire/operations.h"
 #include "wire/payloads.h"
 
 namespace posenc::wire {
@@ -70,6 +71,10 @@ struct Reader {
   const Payloads& payloads;
   const Limits& limits;
 
+  // Where `bytes` of an answer go: to the region, if there is one, else into the answer. The tensor gets the region.
+  absl::StatusOr<Output> Place(std::string_view field, const v1::Region* region, size_t bytes,
+                               v1::Tensor* tensor) const;
+
   // Type and shape, checked against the number of bytes.
   absl::StatusOr<TensorShape> Shape(std::string_view field, const v1::Tensor& tensor) const;
   // INT32, INT64, FP32 or FP64 values; integers at most 2^53 in magnitude.
@@ -88,6 +93,12 @@ struct Reader {
   absl::StatusOr<Matrix<uint8_t>> Flags(std::string_view field, const v1::Tensor& tensor) const;
   absl::StatusOr<Positions> ReadPositions(const v1::Positions& message, std::string_view field = "positions") const;
 };
+
+// The request's output, or null.
+template <class Request>
+const v1::Region* OutputOf(const Request& request) {
+  return request.has_output() ? &request.output() : nullptr;
+}
 
 // How many rows there are at the positions in `field`, none of them a tensor's: as they say themselves, else `count`.
 absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count);

@@ -45,6 +45,10 @@ absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shap
                          "must have one axis or two");
 }
 
+absl::Status NoSharedMemory(std::string_view field) {
+  return InvalidArgument("UNSUPPORTED", field, "", "there is no shared memory here");
+}
+
 }  // namespace
 
 absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tensor& tensor) const {
@@ -53,12 +57,28 @@ absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tens
   shape.shape.assign(tensor.shape().begin(), tensor.shape().end());
   POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(field, shape, limits));
   const auto given = static_cast<int64_t>(payloads.Size(tensor));
+  if (tensor.has_region() && payloads.At(tensor.region()) == nullptr) return NoSharedMemory(field);
   if (bytes != given) {
     return InvalidArgument(
-        "MISMATCH", fmt::format("{}.data", field), fmt::format("{} bytes", given),
+        "MISMATCH", fmt::format("{}.{}", field, tensor.has_region() ? "region.byte_size" : "data"),
+        fmt::format("{} bytes", given),
         fmt::format("shape {} of {} needs {}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
   }
   return shape;
+}
+
+absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* region, size_t bytes,
+                                     v1::Tensor* tensor) const {
+  Output output{tensor, bytes};
+  if (region == nullptr) return output;
+  output.shared = payloads.At(*region);
+  if (output.shared == nullptr) return NoSharedMemory(field);
+  if (static_cast<size_t>(region->byte_size()) != bytes) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.byte_size", field), fmt::format("{}", region->byte_size()),
+                           fmt::format("the answer has {} bytes", bytes));
+  }
+  *tensor->mutable_region() = *region;
+  return output;
 }
 
 absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {

@@ -89,7 +89,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   response->set_scale(scores->scale());
   WriteShape(scores->shape(), response->mutable_scores());
   Job job;
-  job.outputs = {{response->mutable_scores(), static_cast<size_t>(*ByteSize("scores", scores->shape(), limits))}};
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
+                          reader.Place("output", OutputOf(request), *ByteSize("scores", scores->shape(), limits),
+                                       response->mutable_scores()));
   job.run = [scores, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
                                           const Cancellation& cancelled) {
     const std::vector<std::byte> q = Read(payloads, request.q()), k = Read(payloads, request.k());
@@ -126,7 +128,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   WriteInfo("relative values", canonical, resolved, request.hints().return_plan(), response->mutable_info());
   WriteShape(values->shape(), response->mutable_values());
   Job job;
-  job.outputs = {{response->mutable_values(), static_cast<size_t>(*ByteSize("values", values->shape(), limits))}};
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
+                          reader.Place("output", OutputOf(request), *ByteSize("values", values->shape(), limits),
+                                       response->mutable_values()));
   job.run = [values, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
                                           const Cancellation& cancelled) {
     const std::vector<std::byte> probabilities = Read(payloads, request.probabilities());

@@ -25,6 +25,7 @@ struct Type {
     const Type* type;  // of a sub-message; null for an enum
   };
   const Reflection* reflection;
+  bool is_region;
   std::vector<Field> fields;  // that can hold what is unknown, as they are declared
 };
 using Types = absl::flat_hash_map<const google::protobuf::Descriptor*, std::unique_ptr<Type>>;
@@ -35,6 +36,7 @@ const Type* AddType(const google::protobuf::Descriptor* descriptor, Types* types
   added = std::make_unique<Type>();
   Type* const type = added.get();  // `added` may move
   type->reflection = google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor)->GetReflection();
+  type->is_region = descriptor == v1::Region::descriptor();
   for (int n = 0; n < descriptor->field_count(); ++n) {
     const FieldDescriptor* field = descriptor->field(n);
     if (field->message_type() == v1::CallHints::descriptor()) continue;
@@ -66,9 +68,10 @@ absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, in
                          absl::StrCat("not a value of ", field.enum_type()->full_name()));
 }
 
-absl::Status Check(const Message& message, const Type& type);
+absl::Status Check(const Message& message, const Type& type, bool* has_regions);
 
-absl::Status CheckRepeated(const Message& message, const Reflection& reflection, const Type::Field& field) {
+absl::Status CheckRepeated(const Message& message, const Reflection& reflection, const Type::Field& field,
+                           bool* has_regions) {
   const int count = reflection.FieldSize(message, field.descriptor);
   for (int i = 0; i < count; ++i) {
     if (field.type == nullptr) {
@@ -76,13 +79,18 @@ absl::Status CheckRepeated(const Message& message, const Reflection& reflection,
       POSENC_RETURN_IF_ERROR(CheckEnum(*field.descriptor, Element(*field.descriptor, i), value));
       continue;
     }
-    const absl::Status status = Check(reflection.GetRepeatedMessage(message, field.descriptor, i), *field.type);
+    const absl::Status status =
+        Check(reflection.GetRepeatedMessage(message, field.descriptor, i), *field.type, has_regions);
     if (!status.ok()) return Within(Element(*field.descriptor, i), status);
   }
   return absl::OkStatus();
 }
 
-absl::Status Check(const Message& message, const Type& type) {
+absl::Status Check(const Message& message, const Type& type, bool* has_regions) {
+  if (type.is_region && has_regions == nullptr) {
+    return InvalidArgument("UNSUPPORTED", "", "", "there is no shared memory here");
+  }
+  if (type.is_region) *has_regions = true;
   const Reflection& reflection = *type.reflection;
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
@@ -92,14 +100,14 @@ absl::Status Check(const Message& message, const Type& type) {
   }
   for (const Type::Field& field : type.fields) {
     if (field.descriptor->is_repeated()) {
-      POSENC_RETURN_IF_ERROR(CheckRepeated(message, reflection, field));
+      POSENC_RETURN_IF_ERROR(CheckRepeated(message, reflection, field, has_regions));
     } else if (!reflection.HasField(message, field.descriptor)) {
       continue;
     } else if (field.type == nullptr) {
       const int value = reflection.GetEnumValue(message, field.descriptor);
       POSENC_RETURN_IF_ERROR(CheckEnum(*field.descriptor, field.descriptor->name(), value));
     } else {
-      const absl::Status status = Check(reflection.GetMessage(message, field.descriptor), *field.type);
+      const absl::Status status = Check(reflection.GetMessage(message, field.descriptor), *field.type, has_regions);
       if (!status.ok()) return Within(field.descriptor->name(), status);
     }
   }
@@ -108,6 +116,8 @@ absl::Status Check(const Message& message, const Type& type) {
 
 }  // namespace
 
-absl::Status RejectUnknown(const Message& message) { return Check(message, TypeOf(message)); }
+absl::Status RejectUnknown(const Message& message, bool* has_regions) {
+  return Check(message, TypeOf(message), has_regions);
+}
 
 }  // namespace posenc::wire

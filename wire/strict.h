@@ -10,6 +10,8 @@ namespace posenc::wire {
 // value (UNKNOWN_VALUE, field = its path, as "mask.fill_kind"), anywhere but in a posenc.v1.CallHints, which holds
 // nothing that can change a byte of the answer. A newer client's field must not be dropped: its answer would be wrong
 // with status OK.
-absl::Status RejectUnknown(const google::protobuf::Message& message);
+//
+// Regions are refused too (UNSUPPORTED), unless `has_regions` is given: it is set to true if there are any.
+absl::Status RejectUnknown(const google::protobuf::Message& message, bool* has_regions = nullptr);
 
 }  // namespace posenc::wire

@@ -2,9 +2,12 @@
 #include "client/backend.h"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +15,7 @@
 
 #include "client/client.h"
 #include "client/in_process.h"
+#include "client/shared_memory.h"
 #include "posenc/status.h"
 #include "server/config.h"
 #include "server/server.h"
@@ -23,8 +27,10 @@ class BackendTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     server::Config config;
-    config.listen = "127.0.0.1:0";
+    config.listen = {"127.0.0.1:0"};
     config.threads = 1;
+    socket_ = testing::TempDir() + "/posenc-backend-" + std::to_string(getpid());
+    config.shared_memory_socket = socket_;
     config.log_level = "error";
     ASSERT_EQ(server::Complete({1, 0}, &config), "");
     auto server = server::Server::Start(config);
@@ -52,11 +58,13 @@ class BackendTest : public testing::Test {
   }
 
   static server::Server* server_;
+  static std::string socket_;
   Client client_;
   InProcess in_process_;
 };
 
 server::Server* BackendTest::server_ = nullptr;
+std::string BackendTest::socket_;
 
 v1::RotarySource Source() {
   v1::RotarySource source;
@@ -106,6 +114,53 @@ TEST_F(BackendTest, Rotary) {
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_NE(response->q().data(), request.q().tensor().data());
   EXPECT_EQ(response->k().data().size(), request.k().tensor().data().size());
+}
+
+TEST_F(BackendTest, RotaryInSharedMemory) {
+  v1::ApplyRotaryRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_positions()->set_offset(1000);
+  request.set_layout(v1::LAYOUT_BSHD);
+  *request.mutable_q()->mutable_tensor() = Random({2, 300, 4, 8});
+  const auto plain = client_.ApplyRotary(request);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+
+  const size_t size = plain->q().data().size();
+  auto memory = SharedMemory::Create(socket_, 2 * size);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->size(), 2 * size);
+  v1::Tensor& tensor = *request.mutable_q()->mutable_tensor();
+  std::memcpy(memory->data(), tensor.data().data(), size);
+  tensor.clear_data();
+  *tensor.mutable_region() = memory->Part(0, size);
+  for (const size_t to : {size, size_t{0}}) {
+    *request.mutable_q()->mutable_output() = memory->Part(to, size);
+    const auto response = client_.ApplyRotary(request);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_TRUE(response->q().data().empty());
+    EXPECT_EQ(response->q().region().SerializeAsString(), request.q().output().SerializeAsString());
+    EXPECT_EQ(std::memcmp(memory->data() + to, plain->q().data().data(), size), 0) << to;
+  }
+  EXPECT_EQ(client_.GetServerInfo()->counters().region_bytes(), static_cast<int64_t>(2 * size));
+  EXPECT_EQ(DetailsOf(in_process_.ApplyRotary(request).status()).reason, "UNSUPPORTED");
+
+  SharedMemory moved = *std::move(memory);
+  EXPECT_TRUE(client_.ApplyRotary(request).ok());
+  moved = *SharedMemory::Create(socket_, 1);
+  while (client_.GetServerInfo()->counters().regions() != 1) std::this_thread::yield();
+  EXPECT_EQ(client_.ApplyRotary(request).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SharedMemory, SaysWhyItCannotBe) {
+  EXPECT_EQ(SharedMemory::Create("/no/such/socket", 1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DetailsOf(SharedMemory::Create("/no/such/socket", 0).status()).field, "bytes");
+  EXPECT_EQ(DetailsOf(SharedMemory::Create(std::string(200, 'x'), 1).status()).field, "socket");
+}
+
+TEST_F(BackendTest, SharedMemoryHasALimit) {
+  const absl::Status status = SharedMemory::Create(socket_, size_t{5} << 30).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailsOf(status).reason, "TOO_LARGE");
 }
 
 TEST_F(BackendTest, TablesWholeAndByTiles) {

@@ -69,7 +69,12 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
     return stream(writer);
   }
 
+  grpc::Status AddBias(grpc::ServerContext*, const v1::AddBiasRequest*, v1::AddBiasResponse*) override {
+    return add_bias();
+  }
+
   std::function<grpc::Status(grpc::ServerContext*, v1::ExplainResponse*)> explain;
+  std::function<grpc::Status()> add_bias;
   std::function<grpc::Status(grpc::ServerWriter<v1::StreamTableResponse>*)> stream;
 };
 
@@ -193,6 +198,24 @@ TEST_F(ClientTest, RepeatsAStreamOnlyBeforeItsFirstTile) {
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(tiles, 1);
+}
+
+TEST_F(ClientTest, RepeatsACallInPlaceOnlyWhereItWasRefused) {
+  v1::AddBiasRequest request;
+  v1::Region& region = *request.mutable_scores()->mutable_region();
+  region.set_token("0123456789abcdef");
+  region.set_byte_size(8);
+  *request.mutable_output() = region;
+  int calls = 0;
+  // An answer without details: as from a proxy, or a connection that broke.
+  service_.add_bias = [&] { return ++calls < 3 ? Busy() : grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken"); };
+  EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(calls, 3) << "refused twice, then broken";
+  // To other memory it may be done again.
+  request.mutable_output()->set_offset(8);
+  calls = 0;
+  EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(calls, options_.retry.max_attempts);
 }
 
 TEST_F(ClientTest, AsksForHealth) {

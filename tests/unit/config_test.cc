@@ -33,7 +33,8 @@ class Environment {
 TEST(Config, Defaults) {
   const ParsedArguments parsed = Parse({});
   ASSERT_TRUE(parsed.config) << parsed.text;
-  EXPECT_EQ(parsed.config->listen, "127.0.0.1:50051") << "no one but this machine, unless asked";
+  EXPECT_THAT(parsed.config->listen, testing::ElementsAre("127.0.0.1:50051"))
+      << "no one but this machine, unless asked";
   EXPECT_EQ(parsed.config->threads, 6);
   EXPECT_EQ(parsed.config->max_in_flight_bytes, int64_t{1} << 30);
   EXPECT_EQ(parsed.config->memory_quota_bytes, int64_t{3} << 30);
@@ -47,7 +48,7 @@ TEST(Config, FlagsWinOverTheEnvironment) {
   ASSERT_TRUE(parsed.config) << parsed.text;
   EXPECT_EQ(parsed.config->limits.max_heads, 34);
   EXPECT_EQ(parsed.config->limits.max_tensor_rank, 5);
-  EXPECT_EQ(parsed.config->listen, "[::]:0");
+  EXPECT_THAT(parsed.config->listen, testing::ElementsAre("[::]:0"));
 }
 
 TEST(Config, SizesHaveUnits) {

@@ -30,7 +30,7 @@ constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 
 Config TestConfig() {
   Config config;
-  config.listen = "127.0.0.1:0";
+  config.listen = {"127.0.0.1:0"};
   config.threads = 2;
   config.limits.max_request_bytes = 8 << 20;
   config.limits.max_output_bytes = 8 << 20;
@@ -478,7 +478,7 @@ constexpr char kServing[] = "\x08\x01";
 constexpr char kNotServing[] = "\x08\x02";
 
 std::string HealthRequest(const std::string& service) {
-  return service.empty() ? "" : "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+  return service.empty() ? "" : std::string{'\x0a', static_cast<char>(service.size())} + service;
 }
 
 TEST_F(ServerTest, TellsItsHealth) {
@@ -562,11 +562,12 @@ TEST(Server, SaysWhereItCannotListen) {
   Config config = TestConfig();
   const auto first = Server::Start(config);
   ASSERT_TRUE(first.ok());
-  config.listen = "127.0.0.1:" + std::to_string((*first)->port());
+  const std::string taken = "127.0.0.1:" + std::to_string((*first)->port());
+  config.listen = {"127.0.0.1:0", taken};
   const auto second = Server::Start(config);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kInvalidArgument) << "the port is taken";
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(config.listen));
-  config.listen = "no such place";
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(taken));
+  config.listen = {"no such place"};
   EXPECT_FALSE(Server::Start(config).ok());
 }
 

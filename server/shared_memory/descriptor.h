@@ -1,0 +1,35 @@
+// A file descriptor with an owner.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace posenc::server {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) {
+      Close();
+      number_ = std::exchange(other.number_, -1);
+    }
+    return *this;
+  }
+  ~Descriptor() { Close(); }
+
+  bool valid() const { return number_ >= 0; }
+  int get() const { return number_; }
+
+ private:
+  void Close() {
+    if (number_ >= 0) close(number_);
+  }
+
+  int number_ = -1;
+};
+
+}  // namespace posenc::server

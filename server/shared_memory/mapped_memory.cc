@@ -1,0 +1,106 @@
+#include "server/shared_memory/mapped_memory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <climits>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/status.h"
+
+namespace posenc::server {
+namespace {
+
+std::string TextOf(int error) { return std::generic_category().message(error); }
+
+// Huge pages, devices and other file systems can block or fault in ways of their own.
+absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t byte_size) {
+  struct statfs system = {};
+  struct stat status = {};
+  if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &status) != 0) {
+    return InvalidArgument("UNSUPPORTED", field, "", TextOf(errno));
+  }
+  if (!S_ISREG(status.st_mode) || system.f_type != TMPFS_MAGIC) {
+    return InvalidArgument("UNSUPPORTED", field, "", "must be memory of ordinary pages: a file of tmpfs");
+  }
+  if (byte_size < 1 || byte_size > status.st_size) {
+    return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size),
+                           absl::StrCat("must be from 1 to the file's ", status.st_size));
+  }
+  return absl::OkStatus();
+}
+
+size_t PagesOf(int64_t byte_size) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (static_cast<size_t>(byte_size) + page - 1) / page * page;
+}
+
+}  // namespace
+
+absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size) {
+  // Only what memfd_create makes has seals; others fail.
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (seals < 0) return InvalidArgument("UNSUPPORTED", "register_memfd", "", "the descriptor must be a memfd");
+  if ((seals & kNeeded) != kNeeded) {
+    return InvalidArgument("UNSUPPORTED", "register_memfd", "",
+                           "the memfd must be sealed with F_SEAL_SHRINK and F_SEAL_GROW");
+  }
+  return CheckFile("register_memfd", file, byte_size);
+}
+
+absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string& prefix, int64_t byte_size,
+                                     bool read_only) {
+  if (prefix.empty()) {
+    return InvalidArgument("UNSUPPORTED", "register_posix", "",
+                           "no memory by name here (--shared-memory-prefix): register a memfd");
+  }
+  const bool one_part = name.find('/', 1) == std::string::npos && name.find('\0') == std::string::npos;
+  if (!name.starts_with(prefix) || !one_part || name.size() > NAME_MAX) {
+    return InvalidArgument("OUT_OF_RANGE", "name", name,
+                           absl::StrCat("must begin with ", prefix, ", without another slash or a zero byte"));
+  }
+  // Without O_NONBLOCK a FIFO of that name would hold us up.
+  Descriptor file(shm_open(name.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
+  if (!file.valid()) return InvalidArgument("UNSUPPORTED", "name", name, TextOf(errno));
+  POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size));
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor& file, int64_t byte_size,
+                                                                bool read_only) {
+  struct stat status = {};
+  const size_t pages = PagesOf(byte_size);
+  const int protection = PROT_READ | (read_only ? 0 : PROT_WRITE);
+  void* begin =
+      fstat(file.get(), &status) == 0 ? mmap(nullptr, pages, protection, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+  if (begin == MAP_FAILED && errno == EPERM && read_only) {
+    // Sealed against writing, which a shared mapping of a writable descriptor might still become.
+    begin = mmap(nullptr, pages, protection, MAP_PRIVATE, file.get(), 0);
+  }
+  if (begin == MAP_FAILED) {
+    const bool refused = errno == EPERM || errno == EACCES;
+    return InvalidArgument("UNSUPPORTED", "read_only", read_only ? "true" : "false",
+                           absl::StrCat("it cannot be mapped: ", TextOf(errno),
+                                        refused && !read_only ? "; register it as read_only" : ""));
+  }
+  std::unique_ptr<MappedMemory> memory(
+      new MappedMemory(static_cast<std::byte*>(begin), static_cast<size_t>(byte_size), !read_only));
+  memory->file_ = {status.st_dev, status.st_ino};
+  memory->guard_ = FaultGuard::Make(begin, pages, !read_only);
+  if (memory->guard_ == nullptr)
+    return TooLarge("byte_size", absl::StrCat(byte_size), "too many or too large mappings");
+  return memory;
+}
+
+MappedMemory::~MappedMemory() {
+  guard_.reset();  // before someone else's memory can be at the same address
+  munmap(begin_, PagesOf(static_cast<int64_t>(size_)));
+}
+
+}  // namespace posenc::server

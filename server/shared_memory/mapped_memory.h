@@ -1,0 +1,46 @@
+// Memory of a caller's, mapped and guarded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "server/shared_memory/descriptor.h"
+#include "server/shared_memory/fault_guard.h"
+#include "wire/shared_memory.h"
+
+namespace posenc::server {
+
+// What may be mapped; the descriptor is not needed afterwards. Errors (INVALID_ARGUMENT) name field, value and limit.
+//
+// `file` must be a memfd, sealed against shrinking and growing, of at least byte_size bytes.
+absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size);
+// Opens the object of that name, which must begin with `prefix` (none does if that is empty), be a regular file in
+// memory and have at least byte_size bytes.
+absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string& prefix, int64_t byte_size,
+                                     bool read_only);
+
+class MappedMemory final : public wire::SharedMemory {
+ public:
+  // The first byte_size bytes of the file, at least one.
+  static absl::StatusOr<std::unique_ptr<MappedMemory>> Map(const Descriptor& file, int64_t byte_size, bool read_only);
+  ~MappedMemory() override;
+
+  absl::Span<std::byte> bytes() const override { return {begin_, size_}; }
+  bool writable() const override { return writable_; }
+  std::pair<uint64_t, uint64_t> file() const override { return file_; }
+  bool damaged() const override { return guard_ != nullptr && guard_->damaged(); }
+
+ private:
+  MappedMemory(std::byte* begin, size_t size, bool writable) : begin_(begin), size_(size), writable_(writable) {}
+
+  std::byte* const begin_;
+  const size_t size_;
+  const bool writable_;
+  std::pair<uint64_t, uint64_t> file_;  // device and inode
+  std::unique_ptr<FaultGuard> guard_;
+};
+
+}  // namespace posenc::server

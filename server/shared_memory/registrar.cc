@@ -1,0 +1,77 @@
+#include "server/shared_memory/registrar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/status.h"
+#include "server/rich_status.h"
+#include "wire/strict.h"
+
+namespace posenc::server {
+
+Registrar::~Registrar() {
+  for (const std::string& token : tokens_) registry_->Unregister(token);
+}
+
+std::string Registrar::ErrorPacket(const absl::Status& status) {
+  v1::SharedMemoryResponse response;
+  *response.mutable_error() = ToRich(status, /*started=*/false);
+  return response.SerializeAsString();
+}
+
+std::string Registrar::Answer(std::string_view packet, std::vector<Descriptor> descriptors) {
+  const absl::StatusOr<v1::SharedMemoryResponse> response = Act(packet, std::move(descriptors));
+  return response.ok() ? response->SerializeAsString() : ErrorPacket(response.status());
+}
+
+absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet, std::vector<Descriptor> descriptors) {
+  v1::SharedMemoryRequest request;
+  if (!request.ParseFromArray(packet.data(), static_cast<int>(packet.size()))) {
+    return InvalidArgument("MALFORMED", "", "", "not a posenc.v1.SharedMemoryRequest");
+  }
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  const size_t wanted = request.has_register_memfd() ? 1 : 0;
+  if (descriptors.size() != wanted) {
+    return InvalidArgument("MISMATCH", "", absl::StrCat(descriptors.size(), " descriptors"),
+                           "register_memfd comes with one (SCM_RIGHTS), the others with none");
+  }
+  switch (request.action_case()) {
+    case v1::SharedMemoryRequest::kRegisterMemfd: {
+      const v1::RegisterMemfd& action = request.register_memfd();
+      POSENC_RETURN_IF_ERROR(CheckMemfd(descriptors[0], action.byte_size()));
+      return Register(descriptors[0], action.byte_size(), action.read_only());
+    }
+    case v1::SharedMemoryRequest::kRegisterPosix: {
+      const v1::RegisterPosix& action = request.register_posix();
+      POSENC_ASSIGN_OR_RETURN(const Descriptor file,
+                              OpenPosix(action.name(), prefix_, action.byte_size(), action.read_only()));
+      return Register(file, action.byte_size(), action.read_only());
+    }
+    case v1::SharedMemoryRequest::kUnregister: {
+      const auto own = std::find(tokens_.begin(), tokens_.end(), request.unregister().token());
+      if (own == tokens_.end()) {
+        const std::string limit = "this connection has registered no such memory";
+        return Restore(absl::StatusCode::kNotFound, "token: " + limit, {"NOT_FOUND", "token", "", limit});
+      }
+      registry_->Unregister(*own);
+      tokens_.erase(own);
+      v1::SharedMemoryResponse response;
+      response.set_unregistered(true);
+      return response;
+    }
+    case v1::SharedMemoryRequest::ACTION_NOT_SET: break;
+  }
+  return InvalidArgument("MISSING", "action", "", "must be register_memfd, register_posix or unregister");
+}
+
+absl::StatusOr<v1::SharedMemoryResponse> Registrar::Register(const Descriptor& file, int64_t byte_size,
+                                                             bool read_only) {
+  POSENC_ASSIGN_OR_RETURN(const std::string token, registry_->Register(file, byte_size, read_only));
+  tokens_.push_back(token);
+  v1::SharedMemoryResponse response;
+  response.set_token(token);
+  return response;
+}
+
+}  // namespace posenc::server

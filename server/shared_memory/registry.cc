@@ -1,0 +1,85 @@
+#include "server/shared_memory/registry.h"
+
+#include <sys/random.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/status.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kTokenBytes = 16;
+
+absl::StatusOr<std::string> NewToken() {
+  std::string token(kTokenBytes, '\0');
+  if (getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size())) return token;
+  return absl::InternalError("no random numbers");
+}
+
+}  // namespace
+
+absl::Status SharedMemoryRegistry::Enter(int64_t byte_size) {
+  const std::lock_guard lock(books_->mutex);
+  Counters& counters = books_->counters;
+  if (counters.regions >= max_regions_) {
+    return TooLarge("", absl::StrCat(counters.regions, " regions"),
+                    absl::StrCat("at most ", max_regions_, " (max_regions)"));
+  }
+  if (byte_size > max_bytes_ - counters.bytes) {
+    return TooLarge(
+        "byte_size", absl::StrCat(byte_size),
+        absl::StrCat("at most ", max_bytes_, " together (max_region_bytes), of which ", counters.bytes, " are taken"));
+  }
+  ++counters.regions;
+  counters.bytes += byte_size;
+  return absl::OkStatus();
+}
+
+void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size) {
+  const std::lock_guard lock(books->mutex);
+  --books->counters.regions;
+  books->counters.bytes -= byte_size;
+}
+
+absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only) {
+  POSENC_ASSIGN_OR_RETURN(std::string token, NewToken());
+  POSENC_RETURN_IF_ERROR(Enter(byte_size));
+  auto mapped = MappedMemory::Map(file, byte_size, read_only);
+  if (!mapped.ok()) {
+    Leave(books_.get(), byte_size);
+    return mapped.status();
+  }
+  std::shared_ptr<const wire::SharedMemory> memory(mapped->release(), [books = books_](const MappedMemory* owned) {
+    const auto size = static_cast<int64_t>(owned->bytes().size());
+    delete owned;
+    Leave(books.get(), size);
+  });
+  const std::lock_guard lock(mutex_);
+  memory_.emplace(token, std::move(memory));
+  return token;
+}
+
+bool SharedMemoryRegistry::Unregister(std::string_view token) {
+  std::shared_ptr<const wire::SharedMemory> memory;  // unmapped without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(token);
+  if (found == memory_.end()) return false;
+  memory = std::move(found->second);
+  memory_.erase(found);
+  return true;
+}
+
+std::shared_ptr<const wire::SharedMemory> SharedMemoryRegistry::Find(std::string_view token) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(token);
+  return found == memory_.end() ? nullptr : found->second;
+}
+
+SharedMemoryRegistry::Counters SharedMemoryRegistry::counters() const {
+  const std::lock_guard lock(books_->mutex);
+  return books_->counters;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,54 @@
+// The shared memory that calls may use, by token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/shared_memory/mapped_memory.h"
+#include "wire/shared_memory.h"
+
+namespace posenc::server {
+
+// Thread-safe. Tokens are secrets: they appear in no message and no log line.
+class SharedMemoryRegistry final : public wire::SharedMemorySource {
+ public:
+  struct Counters {
+    int64_t regions = 0;
+    int64_t bytes = 0;
+  };
+
+  SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes)
+      : books_(std::make_shared<Books>()), max_regions_(max_regions), max_bytes_(max_bytes) {}
+
+  // Maps the memory and answers with its token. RESOURCE_EXHAUSTED when that would exceed a limit. Memory counts until
+  // it is unmapped, which the last call that uses it does.
+  absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only);
+  // False if it is not registered. Who uses it keeps it.
+  bool Unregister(std::string_view token);
+  std::shared_ptr<const wire::SharedMemory> Find(std::string_view token) const override;
+
+  Counters counters() const;
+
+ private:
+  // Outlives the registry where a call does.
+  struct Books {
+    std::mutex mutex;
+    Counters counters;
+  };
+  absl::Status Enter(int64_t byte_size);
+  static void Leave(Books* books, int64_t byte_size);
+
+  const std::shared_ptr<Books> books_;
+  const int64_t max_regions_;
+  const int64_t max_bytes_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const wire::SharedMemory>, std::less<>> memory_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,106 @@
+#include "server/shared_memory/side_socket.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <exception>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/status.h"
+#include "server/log.h"
+#include "server/shared_memory/unix_socket.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kMostPacketBytes = 4096;
+constexpr int kPauseMilliseconds = 100;  // when descriptors are lacking
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Start(const std::string& path, const std::string& prefix,
+                                                              SharedMemoryRegistry* registry) {
+  std::unique_ptr<SideSocket> side(new SideSocket(path, prefix, registry));
+  POSENC_ASSIGN_OR_RETURN(side->listener_, ListenForPackets("--shared-memory-socket", path));
+  struct stat status = {};
+  stat(path.c_str(), &status);
+  side->file_ = {status.st_dev, status.st_ino};
+  side->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  if (!side->stop_.valid()) return absl::InternalError("no eventfd");
+  side->thread_ = std::thread([server = side.get()] { server->Serve(); });
+  return side;
+}
+
+SideSocket::~SideSocket() {
+  if (!thread_.joinable()) return;
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+  // Unless another server has put its own there meanwhile.
+  struct stat status = {};
+  if (stat(path_.c_str(), &status) == 0 && file_ == std::pair(status.st_dev, status.st_ino)) unlink(path_.c_str());
+}
+
+void SideSocket::Serve() {
+  for (bool more = true; more;) {
+    try {
+      more = ServeOnce();
+    } catch (const std::exception& error) {  // no memory
+      Log(LogLevel::err, "side socket", {{"error", error.what()}});
+    }
+  }
+}
+
+bool SideSocket::ServeOnce() {
+  std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0}, {paused_ ? -1 : listener_.get(), POLLIN, 0}};
+  for (const Connection& connection : connections_) waiting.push_back({connection.socket.get(), POLLIN, 0});
+  if (poll(waiting.data(), waiting.size(), paused_ ? kPauseMilliseconds : -1) < 0) return errno == EINTR;
+  if (waiting[0].revents != 0) return false;
+  size_t n = 2;
+  for (auto connection = connections_.begin(); connection != connections_.end(); ++n) {
+    const bool over = waiting[n].revents != 0 && !ServePacket(&*connection);
+    connection = over ? connections_.erase(connection) : std::next(connection);
+  }
+  paused_ = waiting[1].revents != 0 && !Accept();
+  return true;
+}
+
+bool SideSocket::Accept() {
+  Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  absl::Status status;
+  if (!IsTrusted(socket)) {
+    status = absl::PermissionDeniedError("only for processes of the server's own user");
+  } else if (connections_.size() >= kMostConnections) {
+    status =
+        TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("at most ", kMostConnections));
+  } else {
+    connections_.emplace_back(std::move(socket), registry_, prefix_);
+    return true;
+  }
+  SendPacket(socket, Registrar::ErrorPacket(status));
+  return true;
+}
+
+bool SideSocket::ServePacket(Connection* connection) {
+  try {
+    absl::StatusOr<Packet> packet = ReceivePacket(connection->socket, kMostPacketBytes);
+    if (!packet.ok()) return absl::IsUnavailable(packet.status());
+    if (packet->cut) {
+      SendPacket(connection->socket,
+                 Registrar::ErrorPacket(TooLarge(
+                     "", "", absl::StrCat("a packet has at most ", kMostPacketBytes, " bytes and one descriptor"))));
+      return false;
+    }
+    if (packet->bytes.empty()) return false;
+    return SendPacket(connection->socket, connection->registrar.Answer(packet->bytes, std::move(packet->descriptors)));
+  } catch (const std::exception& error) {
+    Log(LogLevel::err, "side socket", {{"error", error.what()}});
+    return false;
+  }
+}
+
+}  // namespace posenc::server

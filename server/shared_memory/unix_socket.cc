@@ -1,0 +1,110 @@
+#include "server/shared_memory/unix_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "posenc/status.h"
+
+namespace posenc::server {
+namespace {
+
+absl::Status Refuse(std::string_view flag, const std::string& path, std::string_view why) {
+  return InvalidArgument("UNSUPPORTED", flag, path, why);
+}
+
+std::string TextOf(int error) { return std::generic_category().message(error); }
+
+absl::StatusOr<sockaddr_un> AddressOf(std::string_view flag, const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return Refuse(flag, path, "a socket's path has 1 to 107 bytes");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// 0, or errno. Sockets of another type are tried as well: the error for a live one is then EPROTOTYPE.
+int TryToConnect(const sockaddr_un& address) {
+  const Descriptor probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe.valid()) return errno;
+  const int failed = connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  return failed == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path) {
+  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
+  struct stat status = {};
+  if (lstat(path.c_str(), &status) != 0) return absl::OkStatus();  // binding says what is wrong
+  if (!S_ISSOCK(status.st_mode)) return Refuse(flag, path, "there is a file that is no socket");
+  const int error = TryToConnect(address);
+  if (error == ENOENT) return absl::OkStatus();
+  if (error == 0 || error == EPROTOTYPE || error == EAGAIN) return Refuse(flag, path, "taken: somebody listens there");
+  if (error != ECONNREFUSED) return Refuse(flag, path, TextOf(error));
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return Refuse(flag, path, "a dead socket cannot be removed: " + TextOf(errno));
+}
+
+absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::string& path) {
+  POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, path));
+  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
+  Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // The mode that a socket has when it is bound is its file's: at no time is it open to others.
+  if (!listener.valid() || fchmod(listener.get(), S_IRUSR | S_IWUSR) != 0 ||
+      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener.get(), SOMAXCONN) != 0) {
+    return Refuse(flag, path, "cannot listen there: " + TextOf(errno));
+  }
+  return listener;
+}
+
+bool IsTrusted(const Descriptor& connection) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
+absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most) {
+  Packet packet;
+  packet.bytes.resize(most);
+  iovec bytes = {packet.bytes.data(), packet.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t received = recvmsg(connection.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (received < 0) {
+    if (errno == EAGAIN || errno == EINTR) return absl::UnavailableError("no packet");
+    return absl::AbortedError(TextOf(errno));
+  }
+  // First of all the descriptors get their owners.
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t n = 0; n < count; ++n) {
+      int number;
+      std::memcpy(&number, CMSG_DATA(header) + n * sizeof(int), sizeof(int));
+      packet.descriptors.emplace_back(number);
+    }
+  }
+  packet.cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet.bytes.resize(static_cast<size_t>(received));
+  return packet;
+}
+
+bool SendPacket(const Descriptor& connection, std::string_view packet) {
+  return send(connection.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR) ==
+         static_cast<ssize_t>(packet.size());
+}
+
+}  // namespace posenc::server
