@@ -15,7 +15,7 @@ namespace {
 
 std::unique_ptr<server::Server> Start() {
   server::Config config;
-  config.listen = "127.0.0.1:0";
+  config.listen = {"127.0.0.1:0"};
   config.threads = 1;
   config.log_level = "error";
   EXPECT_EQ(server::Complete({1, 0}, &config), "");

@@ -42,7 +42,7 @@ class TensorMemoryTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     server::Config config;
-    config.listen = "127.0.0.1:0";
+    config.listen = {"127.0.0.1:0"};
     config.threads = 1;
     config.log_level = "error";
     ASSERT_EQ(server::Complete({1, 0}, &config), "");
