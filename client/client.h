@@ -28,8 +28,9 @@ struct ClientOptions {
 };
 
 // Every method computes a pure function of its request, therefore each may be repeated. UNAVAILABLE is, as RetryPolicy
-// says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream only until
-// its first tile has been handed over. gRPC's own retries are off: they do not cover requests above 256 KiB.
+// says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream of tiles
+// only until its first one has been handed over; StreamApplyRotary goes on, in a new stream, with what was not answered.
+// gRPC's own retries are off: they do not cover requests above 256 KiB.
 //
 // There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
 // of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.
@@ -44,6 +45,8 @@ class Client final : public Backend {
   absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                         const CallOptions& options) override;
+  absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
+                                                     const ChunkOptions& chunks, const CallOptions& options) override;
   absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
                                                             const CallOptions& options) override;
   absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
@@ -51,6 +54,8 @@ class Client final : public Backend {
                                                                     const CallOptions& options) override;
   absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
                                                           const CallOptions& options) override;
+  absl::Status DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                            const CallOptions& options) override;
   absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest& request,
                                                               const CallOptions& options) override;
@@ -66,6 +71,12 @@ class Client final : public Backend {
   absl::StatusOr<Response> Unary(grpc::Status (v1::PositionalEncodingService::Stub::*method)(grpc::ClientContext*,
                                                                                              const Request&, Response*),
                                  const Request& request, const CallOptions& options) const;
+
+  template <typename Request, typename Response>
+  absl::Status Tiles(std::unique_ptr<grpc::ClientReader<Response>> (v1::PositionalEncodingService::Stub::*method)(
+                         grpc::ClientContext*, const Request&),
+                     const Request& request, absl::FunctionRef<absl::Status(const Response&)> sink,
+                     const CallOptions& options) const;
 
   const ClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;

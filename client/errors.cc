@@ -23,7 +23,8 @@ std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
       const auto found = info.metadata().find(key);
       return found == info.metadata().end() ? std::string() : found->second;
     };
-    return ErrorDetails{info.reason(), metadata("field"), metadata("value"), metadata("limit")};
+    return ErrorDetails{info.reason(),     metadata("field"),   metadata("value"),
+                        metadata("limit"), metadata("operand"), metadata("byte_offset")};
   }
   return std::nullopt;
 }

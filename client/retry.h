@@ -34,6 +34,8 @@ struct Attempt {
   absl::Status status;
   // False where nothing but the status speaks against another try, e.g. after part of a stream was consumed.
   bool repeatable = true;
+  // Something was achieved, from which the next attempt goes on: attempts and backoff are counted from here.
+  bool progressed = false;
   // The server's word on when to come back, in milliseconds; negative: never.
   std::optional<int64_t> pushback_ms;
 };

@@ -37,8 +37,12 @@ class SlicedPayloads final : public wire::Payloads {
 
   size_t Size(const v1::Tensor& tensor) const override;
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
+  size_t Size(const v1::TensorChunk& chunk) const override;
+  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
 
  private:
+  absl::Span<const std::byte> From(wire::ByteRange range, size_t offset) const;
+
   std::vector<grpc::Slice> slices_;
   std::vector<size_t> begins_;  // of each slice in the request
   std::vector<wire::ByteRange> ranges_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "absl/types/span.h"
 #include "posenc/byte_source.h"
@@ -18,6 +19,9 @@ class Payloads {
   virtual size_t Size(const v1::Tensor& tensor) const = 0;
   // What lies together in memory from `offset` on, which is less than Size(tensor): at least one byte.
   virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
+  // The same of a piece of a tensor.
+  virtual size_t Size(const v1::TensorChunk& chunk) const = 0;
+  virtual absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const = 0;
 
   // Copies all Size(tensor) bytes to `out`.
   void CopyTo(const v1::Tensor& tensor, std::byte* out) const {
@@ -33,20 +37,32 @@ class Payloads {
 class InMessage final : public Payloads {
  public:
   size_t Size(const v1::Tensor& tensor) const override { return tensor.data().size(); }
+  size_t Size(const v1::TensorChunk& chunk) const override { return chunk.data().size(); }
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
-    return {reinterpret_cast<const std::byte*>(tensor.data().data()) + offset, tensor.data().size() - offset};
+    return From(tensor.data(), offset);
+  }
+  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override {
+    return From(chunk.data(), offset);
+  }
+
+ private:
+  static absl::Span<const std::byte> From(const std::string& data, size_t offset) {
+    return {reinterpret_cast<const std::byte*>(data.data()) + offset, data.size() - offset};
   }
 };
 
-// One tensor's bytes. The tensor and the payloads must outlive it.
-class TensorBytes final : public ByteSource {
+// The bytes of one Tensor or TensorChunk. It and the payloads must outlive this.
+template <typename Message>
+class BytesOf final : public ByteSource {
  public:
-  TensorBytes(const Payloads& payloads, const v1::Tensor& tensor) : payloads_(payloads), tensor_(tensor) {}
-  absl::Span<const std::byte> From(size_t offset) const override { return payloads_.From(tensor_, offset); }
+  BytesOf(const Payloads& payloads, const Message& message) : payloads_(payloads), message_(message) {}
+  absl::Span<const std::byte> From(size_t offset) const override { return payloads_.From(message_, offset); }
 
  private:
   const Payloads& payloads_;
-  const v1::Tensor& tensor_;
+  const Message& message_;
 };
+using TensorBytes = BytesOf<v1::Tensor>;
+using ChunkBytes = BytesOf<v1::TensorChunk>;
 
 }  // namespace posenc::wire
