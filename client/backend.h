@@ -34,8 +34,8 @@ struct RotaryMemory {
   TensorMemory q, k;
 };
 struct ChunkOptions {
-  // Of one message, rounded down to whole head rows; at least one. At most ServerLimits.max_request_bytes, and a quarter
-  // of max_in_flight_bytes is wise.
+  // Of one message, rounded down to whole head rows; at least one. At most ServerLimits.max_request_bytes, and a
+  // quarter of max_in_flight_bytes is wise.
   int64_t bytes = int64_t{4} << 20;
   // Chunks sent and not yet answered. >= 1.
   int in_flight = 4;

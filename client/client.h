@@ -29,8 +29,8 @@ struct ClientOptions {
 
 // Every method computes a pure function of its request, therefore each may be repeated. UNAVAILABLE is, as RetryPolicy
 // says and as far as the server's push-back allows, with a fresh ClientContext for each attempt; a stream of tiles
-// only until its first one has been handed over; StreamApplyRotary goes on, in a new stream, with what was not answered.
-// gRPC's own retries are off: they do not cover requests above 256 KiB.
+// only until its first one has been handed over; StreamApplyRotary goes on, in a new stream, with what was not
+// answered. gRPC's own retries are off: they do not cover requests above 256 KiB.
 //
 // There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
 // of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.

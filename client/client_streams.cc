@@ -49,9 +49,8 @@ absl::StatusOr<v1::AnswerInfo> Client::DoStreamApplyRotary(const v1::ApplyRotary
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
         absl::Status broken;
         const int64_t before = transfer.answered();
-        Attempt attempt = Try(remaining, [&](grpc::ClientContext& context) {
-          return transfer.Run(channel_, &context, &broken);
-        });
+        Attempt attempt =
+            Try(remaining, [&](grpc::ClientContext& context) { return transfer.Run(channel_, &context, &broken); });
         attempt.progressed = transfer.answered() > before;
         // The server's limit for one call, not the caller's deadline: a new stream has its own.
         const bool limit_of_server =

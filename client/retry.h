@@ -34,10 +34,10 @@ struct Attempt {
   absl::Status status;
   // False where nothing but the status speaks against another try, e.g. after part of a stream was consumed.
   bool repeatable = true;
-  // Something was achieved, from which the next attempt goes on: attempts and backoff are counted from here.
-  bool progressed = false;
   // The server's word on when to come back, in milliseconds; negative: never.
   std::optional<int64_t> pushback_ms;
+  // Something was achieved, from which the next attempt goes on: attempts and backoff are counted from here.
+  bool progressed = false;
 };
 
 // Calls `attempt` with the time that is left until an attempt ends with anything but UNAVAILABLE, the attempts are used

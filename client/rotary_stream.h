@@ -15,8 +15,9 @@
 
 namespace posenc {
 
-// What is still to be sent and to be answered. A chunk is copied when it is sent, and only then may its answer overwrite
-// it; one that was not answered has not been overwritten and can be sent again. So tensors may be rotated in place.
+// What is still to be sent and to be answered. A chunk is copied when it is sent, and only then may its answer
+// overwrite it; one that was not answered has not been overwritten and can be sent again. So tensors may be rotated in
+// place.
 class RotaryTransfer {
  public:
   static absl::StatusOr<RotaryTransfer> Create(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,

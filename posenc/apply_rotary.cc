@@ -139,8 +139,8 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
       .head_stride = heads_first ? row * axes.length : row,
   };
   const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
-  const int64_t first = heads_first ? (sequence * axes.heads + cells.head) * axes.length + within
-                                    : cells.token * axes.heads + cells.head;
+  const int64_t first =
+      heads_first ? (sequence * axes.heads + cells.head) * axes.length + within : cells.token * axes.heads + cells.head;
   posenc::Run(work, *buffers.x, buffers.y, first * row - origin);
 }
 
@@ -186,8 +186,12 @@ std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, 
   if (call_.layout != Layout::kBHSD) {
     Split(
         first, end, axes.heads,
-        [&](int64_t token, int64_t head, int64_t stop) { all.push_back({token, 1, head, stop - head}); },
-        [&](int64_t token, int64_t stop) { all.push_back({token, stop - token, 0, axes.heads}); });
+        [&](int64_t token, int64_t head, int64_t stop) {
+          all.push_back({token, 1, head, stop - head});
+        },
+        [&](int64_t token, int64_t stop) {
+          all.push_back({token, stop - token, 0, axes.heads});
+        });
     return all;
   }
   const int64_t length = axes.length;

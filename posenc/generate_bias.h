@@ -48,7 +48,8 @@ class BiasGeneration {
   absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const {
     return Run(0, queries_, scores, out, pool, cancelled);
   }
-  // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq = count.
+  // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
+  // count.
   absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
                    const Cancellation& cancelled) const;
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <vector>
 
-#include "posenc/generate_bias.h"
 #include "posenc/bias_mask.h"
+#include "posenc/generate_bias.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/window.h"
 
@@ -29,8 +29,8 @@ void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, si
   }
 }
 
-void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end,
-                               const std::byte* scores, std::byte* out) const {
+void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
+                               std::byte* out) const {
   const int64_t b = matrix / heads_, head = head_start_ + matrix % heads_;
   const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
   DistanceBias work{

@@ -12,7 +12,11 @@ namespace {
 class Rows {
  public:
   Rows(RotatePairs work, const ByteSource& x, std::byte* y)
-      : work_(work), x_(x), y_(y), row_(work.head_dim * SizeOf(work.dtype)), of_table_(work.pairs * SizeOf(work.table_dtype)) {}
+      : work_(work),
+        x_(x),
+        y_(y),
+        row_(work.head_dim * SizeOf(work.dtype)),
+        of_table_(work.pairs * SizeOf(work.table_dtype)) {}
 
   // `heads` rows for each of `tokens` tokens, from `start` on.
   void Rotate(size_t start, size_t tokens, size_t heads) {

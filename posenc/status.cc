@@ -84,8 +84,8 @@ ErrorDetails DetailsOf(const absl::Status& status) {
 absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details) {
   absl::Status status(code, std::string(message));
   std::string payload;
-  for (const std::string* part : {&details.reason, &details.field, &details.value, &details.limit, &details.operand,
-                                  &details.byte_offset}) {
+  for (const std::string* part :
+       {&details.reason, &details.field, &details.value, &details.limit, &details.operand, &details.byte_offset}) {
     if (part != &details.reason) payload += kSeparator;
     for (char c : *part) {
       if (c != kSeparator) payload += c;  // none in ours, but these may come from anywhere

@@ -33,9 +33,7 @@ class Answered {
     if (ranges_.size() > kMostRanges) ranges_.erase(std::prev(ranges_.end()));
   }
 
-  int64_t FirstMissing() const {
-    return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second;
-  }
+  int64_t FirstMissing() const { return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second; }
 
  private:
   std::map<int64_t, int64_t> ranges_;  // end by begin: apart, and in order

@@ -114,9 +114,7 @@ void Call::BeginSend() {
   });
 }
 
-Call::Clock::time_point Call::LatestEnd() const {
-  return entered_ + std::chrono::seconds(core_->config.max_call_s);
-}
+Call::Clock::time_point Call::LatestEnd() const { return entered_ + std::chrono::seconds(core_->config.max_call_s); }
 
 absl::Status Call::StillWanted() const {
   if (context_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");

@@ -69,8 +69,8 @@ class Call {
   void BeginSend();
   void EndSend() { send_timer_.Revoke(); }
 
-  // Whether the caller still waits, and there is time. Thread-safe. (CallbackServerContext::IsCancelled() is not, before the handler has
-  // returned: gRPC 1.51 sets up what it reads only then.)
+  // Whether the caller still waits, and there is time. Thread-safe. (CallbackServerContext::IsCancelled() is not,
+  // before the handler has returned: gRPC 1.51 sets up what it reads only then.)
   absl::Status StillWanted() const;
   void Cancel() { cancelled_ = true; }
   // --max-call-seconds after the call's beginning.

@@ -166,7 +166,9 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     switch (request.part_case()) {
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
         return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
-      case v1::StreamApplyRotaryRequest::kHeader: POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply)); break;
+      case v1::StreamApplyRotaryRequest::kHeader:
+        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply));
+        break;
       case v1::StreamApplyRotaryRequest::kChunk:
         at_fault_ = request.chunk().operand();
         POSENC_RETURN_IF_ERROR(Rotate(request.chunk(), payloads, size, reply, no_room));

@@ -18,8 +18,8 @@ struct TileMethod {
   template <typename Request, typename Response>
   static TileMethod Of(std::string_view name) {
     return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
-            [](const google::protobuf::Message& request, const wire::Payloads& payloads, const Limits& limits) {
-              return wire::Prepare(static_cast<const Request&>(request), payloads, limits);
+            [](const google::protobuf::Message& from, const wire::Payloads& payloads, const Limits& limits) {
+              return wire::Prepare(static_cast<const Request&>(from), payloads, limits);
             }};
   }
 

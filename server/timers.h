@@ -1,4 +1,5 @@
-// What is to be done at a time, for all calls on one thread. Standard types only, so that it runs under ThreadSanitizer.
+// What is to be done at a time, for all calls on one thread. Standard types only, so that it runs under
+// ThreadSanitizer.
 #pragma once
 
 #include <chrono>

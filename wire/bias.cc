@@ -67,8 +67,7 @@ Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, in
 
 absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::GenerateBiasResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(PreparedBias bias,
-                          PrepareBias(request, payloads, limits, BiasGeneration::Extent::kWhole));
+  POSENC_ASSIGN_OR_RETURN(PreparedBias bias, PrepareBias(request, payloads, limits, BiasGeneration::Extent::kWhole));
   *response->mutable_info() = std::move(bias.info);
   const BiasGeneration& generation = *bias.generation;
   return RowsJob(bias.generation, 0, generation.queries(), generation.shape(), response->mutable_bias());

@@ -51,8 +51,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, c
 struct TileStream {
   int64_t rows;
   int64_t rows_per_tile;  // >= 1
-  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response`, of the stream's type, gets row_begin,
-  // the tensors' headers, and, in the tile at row 0, the info. The request and its payloads are no longer needed.
+  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response`, of the stream's type, gets
+  // row_begin, the tensors' headers, and, in the tile at row 0, the info. The request and its payloads are no longer
+  // needed.
   std::function<Job(int64_t row_begin, google::protobuf::Message* response)> tile;
 
   int64_t RowsAt(int64_t row_begin) const { return std::min(rows_per_tile, rows - row_begin); }

@@ -81,7 +81,8 @@ std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) 
   return Psi(arithmetic_, settings_, thresholds, *settings_.epsilon);
 }
 
-void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count, float* row) const {
+void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
+                    float* row) const {
   // The sums grow unit by unit for all keys, so that the compiler sees loops without dependencies.
   std::vector<double> x(count), sums(count, 0.0);
   for (size_t j = 0; j < count; ++j) {

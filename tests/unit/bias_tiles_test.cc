@@ -127,9 +127,7 @@ void OtherHeads(Request& r) {
   r.mutable_geometry()->set_head_start(1);
   r.mutable_geometry()->set_head_count(2);
 }
-void SlopesByBatch(Request& r) {
-  *r.mutable_method()->mutable_alibi()->mutable_given() = Weights({kBatch, kHeads});
-}
+void SlopesByBatch(Request& r) { *r.mutable_method()->mutable_alibi()->mutable_given() = Weights({kBatch, kHeads}); }
 void ValidPositions(Request& r) {
   *r.mutable_method()->mutable_alibi()->mutable_position_mask() =
       MakeTensor(DType::kBOOL, {kBatch, kKeys}, Whole<uint8_t>(kBatch * kKeys, 0, 1));

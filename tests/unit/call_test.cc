@@ -12,8 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "posenc/v1/service.pb.h"
 #include "posenc/v1/error.pb.h"
+#include "posenc/v1/service.pb.h"
 #include "server/rotary_stream.h"
 #include "server/tile_stream.h"
 #include "server/unary_call.h"
@@ -138,8 +138,8 @@ class CallTest : public testing::Test {
   }
   // The caller sends what it likes.
   void Chunks(Exchange* exchange) {
-    exchange->call = grpc::FakeCall::Of(StartRotaryStream(core_.get(), stream_rotary_, &exchange->context),
-                                        &exchange->context);
+    exchange->call =
+        grpc::FakeCall::Of(StartRotaryStream(core_.get(), stream_rotary_, &exchange->context), &exchange->context);
   }
 
   enum Kind { kRotation, kTable, kChunks };
@@ -406,7 +406,8 @@ TEST_F(CrowdedTest, AStreamWaitsForItsOwnAnswersAndForNobodyElses) {
   exchange.call->ShutWindow();
   exchange.call->Send(Buffer(Chunk(0, 0, 100)));
   exchange.call->Send(Buffer(Chunk(0, 100, 100)));
-  while (core_->admission->counters().in_flight_bytes < static_cast<int64_t>(100 * kRowBytes)) std::this_thread::yield();
+  while (core_->admission->counters().in_flight_bytes < static_cast<int64_t>(100 * kRowBytes))
+    std::this_thread::yield();
 
   Exchange other("");
   Chunks(&other);

@@ -76,8 +76,8 @@ void ExpectRangesAsTheWhole(const Request& request) {
   EXPECT_EQ(stream->info().SerializeAsString(), whole->info().SerializeAsString());
   WorkPool pool(2);
   std::mt19937 random(9);
-  for (const auto& [operand, input, output] :
-       {std::tuple(v1::OPERAND_QUERY, &request.q().tensor(), &whole->q()), {v1::OPERAND_KEY, &request.k().tensor(), &whole->k()}}) {
+  for (const auto& [operand, input, output] : {std::tuple(v1::OPERAND_QUERY, &request.q().tensor(), &whole->q()),
+                                               {v1::OPERAND_KEY, &request.k().tensor(), &whole->k()}}) {
     const int64_t row = stream->RowSize(operand), rows = stream->Size(operand) / row;
     ASSERT_EQ(rows * row, static_cast<int64_t>(input->data().size()));
     for (int n = 0; n < 300; ++n) {
@@ -109,7 +109,8 @@ TEST(RotaryStream, RangesHaveTheBytesOfTheWhole) {
 
 TEST(RotaryStream, EachSequenceKeepsItsPositionsAndItsPlan) {
   Request packed = Plain(v1::LAYOUT_THD, DType::kFP32, {23, 3, 12}, {23, 2, 8});
-  *packed.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {5}, std::vector<int32_t>{0, 4, 4, 20, 23});
+  *packed.mutable_positions()->mutable_cu_seqlens() =
+      MakeTensor(DType::kINT32, {5}, std::vector<int32_t>{0, 4, 4, 20, 23});
   for (const int64_t offset : {5, 0, 70, 3}) packed.mutable_positions()->mutable_offsets()->add_offset(offset);
   ExpectRangesAsTheWhole(packed);
 
@@ -201,7 +202,8 @@ TEST(RotaryStream, ATensorMayBeLargerThanAnyMessage) {
   auto* bytes = reinterpret_cast<std::byte*>(row.data());
   const int64_t last = stream->Size(v1::OPERAND_QUERY) - 48;
   EXPECT_THAT(stream->Check(Chunk(v1::OPERAND_QUERY, last), 48), IsOk());
-  EXPECT_THAT(stream->Run(v1::OPERAND_QUERY, last, 48, ContiguousBytes(bytes, 48), bytes, pool, NeverCancelled), IsOk());
+  EXPECT_THAT(stream->Run(v1::OPERAND_QUERY, last, 48, ContiguousBytes(bytes, 48), bytes, pool, NeverCancelled),
+              IsOk());
 }
 
 TEST(RotaryStream, ALayerThatDoesNotRotateReturnsItsInput) {
