@@ -7,7 +7,7 @@ import numpy
 import pytest
 import samples
 from client import SECONDS, Client, Refusal
-from posenc.v1 import rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from tensors import BF16, BOOL, array, tensor
 
 QUERY, KEY = rotary_pb2.OPERAND_QUERY, rotary_pb2.OPERAND_KEY
@@ -193,3 +193,13 @@ def test_nothing_is_read_while_answers_wait(start_server):
             assert next(exchange.answers).chunk.rows.byte_offset == n * len(part)
         assert exchange.end() == []
         observer.when_idle()
+
+
+def test_the_command_writes_a_bias_larger_than_any_answer(posenc, client, start_server, tmp_path):
+    server = start_server("--max-output-bytes", "64KiB")
+    posenc("bias", "--server", f"127.0.0.1:{server.port}", "--num-heads", "4", "--slopes", "power-of-two", "--form",
+           "symmetric", "--query-length", "300", "--key-length", "300", "--bias-form", "dense", "--dtype", "fp32", "-o",
+           "bias.npy")
+    whole = client.call("GenerateBias", samples.bias(queries=300, keys=300, alibi_form=bias_pb2.ALIBI_FORM_SYMMETRIC))
+    written = numpy.load(tmp_path / "bias.npy")
+    assert written.shape == (4, 300, 300) and written.tobytes() == whole.bias.data

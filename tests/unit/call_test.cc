@@ -119,7 +119,7 @@ class CallTest : public testing::Test {
     std::shared_ptr<grpc::FakeCall> call;
   };
 
-  explicit CallTest(Config config = TestConfig())
+  explicit CallTest(const Config& config = TestConfig())
       : core_(std::make_unique<Core>(config)),
         apply_rotary_(UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
             "ApplyRotary",
