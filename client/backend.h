@@ -35,8 +35,26 @@ struct CallOptions {
 // As in grpc.health.v1, with its numbers.
 enum class ServingStatus { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
-// Called with each tile of a table, in order; a status other than OK ends the stream and is its result.
+// Called with each tile, in order; a status other than OK ends the stream and is its result.
 using TileSink = absl::FunctionRef<absl::Status(const v1::StreamTableResponse& tile)>;
+using BiasTileSink = absl::FunctionRef<absl::Status(const v1::StreamBiasResponse& tile)>;
+
+// A tensor in the caller's memory, of the type and shape that a stream's header says.
+struct TensorMemory {
+  const void* input = nullptr;
+  // Of the same size: the input itself (in place), else it must not overlap any input or the other output.
+  void* output = nullptr;
+};
+struct RotaryMemory {
+  TensorMemory q, k;
+};
+struct ChunkOptions {
+  // Of one message, rounded down to whole head rows; at least one. At most ServerLimits.max_request_bytes, and a
+  // quarter of max_in_flight_bytes is wise.
+  int64_t bytes = int64_t{4} << 20;
+  // Chunks sent and not yet answered. >= 1.
+  int in_flight = 4;
+};
 
 // Errors look alike from every backend: code, message and DetailsOf() (posenc/status.h). Thread-safe.
 class Backend {
@@ -57,6 +75,12 @@ class Backend {
                                                       const CallOptions& options = {}) {
     return DoApplyRotary(request, options);
   }
+  // Tensors of any size. The header is an ApplyRotaryRequest whose tensors have neither data nor region. After an error
+  // each head row of the outputs is either rotated or as it was.
+  absl::StatusOr<v1::AnswerInfo> StreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
+                                                   const ChunkOptions& chunks = {}, const CallOptions& options = {}) {
+    return DoStreamApplyRotary(header, memory, chunks, options);
+  }
   absl::StatusOr<v1::GenerateTableResponse> GenerateTable(const v1::GenerateTableRequest& request,
                                                           const CallOptions& options = {}) {
     return DoGenerateTable(request, options);
@@ -71,6 +95,9 @@ class Backend {
   absl::StatusOr<v1::GenerateBiasResponse> GenerateBias(const v1::GenerateBiasRequest& request,
                                                         const CallOptions& options = {}) {
     return DoGenerateBias(request, options);
+  }
+  absl::Status StreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink, const CallOptions& options = {}) {
+    return DoStreamBias(request, sink, options);
   }
   absl::StatusOr<v1::AddBiasResponse> AddBias(const v1::AddBiasRequest& request, const CallOptions& options = {}) {
     return DoAddBias(request, options);
@@ -94,6 +121,8 @@ class Backend {
   virtual absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest&, const RotaryMemory&,
+                                                             const ChunkOptions&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest&,
                                                                     const CallOptions&) = 0;
   virtual absl::Status DoStreamTable(const v1::StreamTableRequest&, TileSink, const CallOptions&) = 0;
@@ -101,6 +130,7 @@ class Backend {
                                                                             const CallOptions&) = 0;
   virtual absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&,
                                                                   const CallOptions&) = 0;
+  virtual absl::Status DoStreamBias(const v1::StreamBiasRequest&, BiasTileSink, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest&,
                                                                       const CallOptions&) = 0;

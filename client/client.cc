@@ -189,29 +189,6 @@ absl::StatusOr<v1::RelativeValuesResponse> Client::DoRelativeValues(const v1::Re
   return Unary<v1::RelativeValuesResponse>("RelativeValues", request, options);
 }
 
-absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {
-  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
-  return Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
-               [&](Duration remaining) {
-                 bool handed_over = false;
-                 absl::Status from_sink;
-                 Attempt attempt = Try(remaining, [&](const auto& channel, grpc::ClientContext& context) {
-                   const auto stub = v1::PositionalEncodingService::NewStub(channel);
-                   const auto reader = stub->StreamTable(&context, request);
-                   v1::StreamTableResponse tile;
-                   while (from_sink.ok() && reader->Read(&tile)) {
-                     handed_over = true;
-                     from_sink = sink(tile);
-                   }
-                   if (!from_sink.ok()) context.TryCancel();
-                   return reader->Finish();
-                 });
-                 if (!from_sink.ok()) attempt.status = from_sink;
-                 attempt.repeatable = !handed_over;
-                 return attempt;
-               });
-}
-
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
   // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
   // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.

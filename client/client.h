@@ -42,9 +42,9 @@ struct ClientOptions {
 // Every method computes a pure function of its request, therefore each may be repeated, but for calls in shared memory
 // and in place (an output that is its operand's own region), which are only where the server refused to begin.
 // UNAVAILABLE is, as RetryPolicy says and as far as the server's push-back allows, with a fresh ClientContext for each
-// attempt; a stream only until its first tile has been handed over. gRPC's own retries are off: they do not cover
-// requests above 256 KiB. CallOptions.outputs over .inputs are no hindrance: an answer is written to its memory when it
-// has come whole, after the last attempt.
+// attempt; a stream of tiles only until its first one has been handed over; StreamApplyRotary goes on, in a new stream,
+// with what was not answered. gRPC's own retries are off: they do not cover requests above 256 KiB. CallOptions.outputs
+// over .inputs are no hindrance: an answer is written to its memory when it has come whole, after the last attempt.
 //
 // Tensors of 4 KiB and more are sent from the request, or from CallOptions.inputs, without a copy. A call returns when
 // gRPC has let go of them. That is at the deadline, but for a server whose end of the connection is stuck (a stopped
@@ -63,6 +63,8 @@ class Client final : public Backend {
   absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                         const CallOptions& options) override;
+  absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
+                                                     const ChunkOptions& chunks, const CallOptions& options) override;
   absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
                                                             const CallOptions& options) override;
   absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
@@ -70,6 +72,8 @@ class Client final : public Backend {
                                                                     const CallOptions& options) override;
   absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
                                                           const CallOptions& options) override;
+  absl::Status DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                            const CallOptions& options) override;
   absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest& request,
                                                               const CallOptions& options) override;
@@ -87,6 +91,12 @@ class Client final : public Backend {
   template <typename Response>
   absl::StatusOr<Response> Unary(const char* method, const google::protobuf::Message& request,
                                  const CallOptions& options) const;
+
+  template <typename Request, typename Response>
+  absl::Status Tiles(std::unique_ptr<grpc::ClientReader<Response>> (v1::PositionalEncodingService::Stub::*method)(
+                         grpc::ClientContext*, const Request&),
+                     const Request& request, absl::FunctionRef<absl::Status(const Response&)> sink,
+                     const CallOptions& options) const;
 
   const ClientOptions options_;
   std::vector<std::shared_ptr<grpc::Channel>> connections_;

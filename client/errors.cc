@@ -20,7 +20,8 @@ std::optional<ErrorDetails> DetailsIn(const v1::RichStatus& rich) {
       const auto found = info.metadata().find(key);
       return found == info.metadata().end() ? std::string() : found->second;
     };
-    return ErrorDetails{info.reason(), metadata("field"), metadata("value"), metadata("limit")};
+    return ErrorDetails{info.reason(),     metadata("field"),   metadata("value"),
+                        metadata("limit"), metadata("operand"), metadata("byte_offset")};
   }
   return std::nullopt;
 }

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "client/rotary_memory.h"
 #include "client/tensor_memory.h"
 #include "posenc/status.h"
 #include "wire/operations.h"
 #include "wire/payloads.h"
+#include "wire/rotary_stream.h"
 #include "wire/strict.h"
 
 namespace posenc {
@@ -163,21 +165,47 @@ absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1:
   return Unary<v1::RelativeValuesResponse>(request, options);
 }
 
-absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
-                                      const CallOptions& options) {
+template <typename Response, typename Request, typename Sink>
+absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptions& options) {
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;
   POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, wire::Prepare(request, payloads, options_.limits));
   int64_t row = 0;
-  do {  // a table of no rows has one tile, which brings its info and shape
-    v1::StreamTableResponse tile;
+  do {
+    Response tile;
     POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), pool_, cancelled));
     POSENC_RETURN_IF_ERROR(sink(tile));
-    row += stream.rows_per_tile;
+    row += stream.RowsAt(row);
   } while (row < stream.rows);
   return absl::OkStatus();
+}
+
+absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,
+                                                              const RotaryMemory& memory, const ChunkOptions&,
+                                                              const CallOptions& options) {
+  const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(Within("header", wire::RejectUnknown(header)));
+  POSENC_ASSIGN_OR_RETURN(const auto stream, wire::RotaryStream::Create(header, wire::InMessage(), options_.limits));
+  POSENC_RETURN_IF_ERROR(CheckMemory(stream.Size(v1::OPERAND_QUERY), stream.Size(v1::OPERAND_KEY), memory));
+  for (const auto& [operand, tensor] : {std::pair{v1::OPERAND_QUERY, memory.q}, {v1::OPERAND_KEY, memory.k}}) {
+    const int64_t size = stream.Size(operand);
+    const ContiguousBytes x(static_cast<const std::byte*>(tensor.input), size);
+    auto* y = static_cast<std::byte*>(tensor.output);
+    POSENC_RETURN_IF_ERROR(stream.Run(operand, 0, size, x, y, pool_, cancelled));
+  }
+  return stream.info();
+}
+
+absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
+                                      const CallOptions& options) {
+  return Tiles<v1::StreamTableResponse>(request, sink, options);
+}
+
+absl::Status InProcess::DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                                     const CallOptions& options) {
+  return Tiles<v1::StreamBiasResponse>(request, sink, options);
 }
 
 absl::StatusOr<ServingStatus> InProcess::DoCheckHealth(const std::string&, const CallOptions&) {

@@ -29,6 +29,8 @@ class InProcess final : public Backend {
   absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
                                                         const CallOptions& options) override;
+  absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
+                                                     const ChunkOptions& chunks, const CallOptions& options) override;
   absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
                                                             const CallOptions& options) override;
   absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
@@ -36,6 +38,8 @@ class InProcess final : public Backend {
                                                                     const CallOptions& options) override;
   absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
                                                           const CallOptions& options) override;
+  absl::Status DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                            const CallOptions& options) override;
   absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
   absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest& request,
                                                               const CallOptions& options) override;
@@ -46,6 +50,8 @@ class InProcess final : public Backend {
 
   template <typename Response, typename Request>
   absl::StatusOr<Response> Unary(const Request& request, const CallOptions& options);
+  template <typename Response, typename Request, typename Sink>
+  absl::Status Tiles(const Request& request, Sink sink, const CallOptions& options);
   Cancellation DeadlineOf(const CallOptions& options) const;
 
   const InProcessOptions options_;

@@ -36,6 +36,10 @@ absl::Status Retry(const RetryPolicy& policy, const RetryEnvironment& environmen
   Duration backoff = policy.initial_backoff;
   for (int number = 1;; ++number) {
     const Attempt ended = attempt(remaining);
+    if (ended.progressed) {
+      number = 1;
+      backoff = policy.initial_backoff;
+    }
     if (!absl::IsUnavailable(ended.status) || !ended.repeatable || number >= policy.max_attempts) return ended.status;
 
     Duration wait;

@@ -36,6 +36,8 @@ struct Attempt {
   bool repeatable = true;
   // The server's word on when to come back, in milliseconds; negative: never.
   std::optional<int64_t> pushback_ms;
+  // Something was achieved, from which the next attempt goes on: attempts and backoff are counted from here.
+  bool progressed = false;
 };
 
 // Calls `attempt` with the time that is left until an attempt ends with anything but UNAVAILABLE, the attempts are used

@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "posenc/caches.h"
 #include "posenc/checks.h"
-#include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
-#include "posenc/line_allocator.h"
 #include "posenc/rotate_pieces.h"
+#include "posenc/slab_table.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -70,37 +68,18 @@ DType TypeOfTable(TableDtype table_dtype, DType tensor) {
   __builtin_unreachable();
 }
 
-// Cosines and sines of one slab, in the form in which RotatePairs takes them.
-class SlabTable {
- public:
-  explicit SlabTable(size_t values) : cos_(values), sin_(values), narrow_(values) {}
-
-  void Compute(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand) {
-    type_ = type;
-    operand_ = rows.differ_by_operand() ? std::optional(operand) : std::nullopt;
-    if (type == DType::kFP32 || type == DType::kFP64) {
-      return rows.Compute(token, count, type, operand, cos_.data(), sin_.data());
-    }
-    // Rounded to the tensor's type, then widened: narrow sines lie behind narrow cosines.
-    const size_t values = count * rows.pairs();
-    auto* narrow = reinterpret_cast<std::byte*>(narrow_.data());
-    std::byte* narrow_sin = narrow + values * SizeOf(type);
-    rows.Compute(token, count, type, operand, narrow, narrow_sin);
-    Convert(type, DType::kFP32, narrow, cos_.data(), values);
-    Convert(type, DType::kFP32, narrow_sin, sin_.data(), values);
-  }
-
-  void Clear() { type_.reset(); }
-  bool Holds(DType type, Operand operand) const { return type_ == type && operand_.value_or(operand) == operand; }
-  DType widened() const { return type_ == DType::kFP64 ? DType::kFP64 : DType::kFP32; }
-  const void* cos() const { return cos_.data(); }
-  const void* sin() const { return sin_.data(); }
-
- private:
-  LineVector<double> cos_, sin_, narrow_;  // doubles for their size
-  std::optional<DType> type_;
-  std::optional<Operand> operand_;  // none: for both
-};
+// [first, end) as the rest of a unit, whole units, and the beginning of one: partial(unit, begin, end within it) and
+// whole(first unit, end).
+template <typename Partial, typename Whole>
+void Split(int64_t first, int64_t end, int64_t unit, const Partial& partial, const Whole& whole) {
+  if (first == end) return;
+  int64_t n = first / unit;
+  const int64_t last = end / unit, begin = first % unit, stop = end % unit;
+  if (n == last) return partial(n, begin, stop);
+  if (begin != 0) partial(n++, begin, unit);
+  if (n < last) whole(n, last);
+  if (stop != 0) partial(last, 0, stop);
+}
 
 }  // namespace
 
@@ -125,76 +104,150 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
   return application;
 }
 
+const RotaryOperand& RotaryApplication::operand(Operand which) const {
+  return which == Operand::kQuery ? call_.q : *call_.k;
+}
+
+void RotaryApplication::Compute(const Cells& cells, Operand which, SlabTable* table) const {
+  const DType type = TypeOfTable(call_.precision.table_dtype, operand(which).tensor.dtype);
+  if (!table->Holds(type, which)) table->Compute(rows_, cells.token, cells.tokens, type, which);
+}
+
+void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
+                               size_t origin) const {
+  const RotaryOperand& rotated = operand(which);
+  const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
+  const size_t row = axes.head_dim * SizeOf(rotated.tensor.dtype);
+  const bool heads_first = call_.layout == Layout::kBHSD;
+  const RotatePairs work{
+      .dtype = rotated.tensor.dtype,
+      .head_dim = static_cast<size_t>(axes.head_dim),
+      .rotary_offset = static_cast<size_t>(rotated.rotary_offset),
+      .pairs = rows_.pairs(),
+      .input_pairing = input_pairing_,
+      .output_pairing = output_pairing_,
+      .rounding = call_.precision.rounding,
+      .large = large,
+      .table_dtype = table.widened(),
+      .cos = table.cos(),
+      .sin = table.sin(),
+      .x = nullptr,  // and y: as the bytes lie
+      .y = nullptr,
+      .tokens = static_cast<size_t>(cells.tokens),
+      .heads = static_cast<size_t>(cells.heads),
+      .token_stride = heads_first ? row : row * axes.heads,
+      .head_stride = heads_first ? row * axes.length : row,
+  };
+  const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
+  const int64_t first =
+      heads_first ? (sequence * axes.heads + cells.head) * axes.length + within : cells.token * axes.heads + cells.head;
+  posenc::Run(work, *buffers.x, buffers.y, first * row - origin);
+}
+
 absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const {
-  const size_t pairs = rows_.pairs();
   const TokenPositions& positions = rows_.positions();
-  const int64_t tokens = positions.tokens();
   const Axes q_axes = *ReadAxes("q", call_.q.tensor, call_.layout);
   const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
   if (!has_q && !has_k) return absl::OkStatus();
 
   // Rows that serve every sequence are computed once, for one sequence's tokens, and used for all.
   const bool share = rows_.same_for_all();
-  const int64_t items = share ? q_axes.length : tokens;
+  const int64_t items = share ? q_axes.length : positions.tokens();
   const int64_t repeats = share ? q_axes.sequences : 1;
-  // Enough bytes to be worth a thread's while, and a table that stays in the second-level cache.
   int64_t token_bytes = 0;
-  for (const RotaryOperand* operand : {&call_.q, call_.k ? &*call_.k : nullptr}) {
-    if (operand == nullptr || operand->tensor.empty()) continue;
-    const Axes axes = *ReadAxes("", operand->tensor, call_.layout);
-    token_bytes += axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(operand->tensor.dtype)) * repeats;
+  for (const Operand which : {Operand::kQuery, Operand::kKey}) {
+    if (which == Operand::kQuery ? has_q : has_k) token_bytes += TokenBytes(which) * repeats;
   }
-  constexpr int64_t kSlabBytes = int64_t{1} << 20;
-  const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(pairs), 1, 1024);
-  const int64_t slab = std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
+  const int64_t slab = Slab(token_bytes);
   const bool large = ExceedsCaches(2 * items * token_bytes);
 
-  const auto rotate = [&](const RotaryOperand& operand, Operand which, Buffers buffers, int64_t token, int64_t count,
-                          SlabTable& table) {
-    const DType dtype = operand.tensor.dtype;
-    const Axes axes = *ReadAxes("", operand.tensor, call_.layout);
-    const DType type = TypeOfTable(call_.precision.table_dtype, dtype);
-    if (!table.Holds(type, which)) table.Compute(rows_, token, count, type, which);
-    const size_t row = axes.head_dim * SizeOf(dtype);
-    const bool heads_first = call_.layout == Layout::kBHSD;
-    const RotatePairs work{
-        .dtype = dtype,
-        .head_dim = static_cast<size_t>(axes.head_dim),
-        .rotary_offset = static_cast<size_t>(operand.rotary_offset),
-        .pairs = pairs,
-        .input_pairing = input_pairing_,
-        .output_pairing = output_pairing_,
-        .rounding = call_.precision.rounding,
-        .large = large,
-        .table_dtype = table.widened(),
-        .cos = table.cos(),
-        .sin = table.sin(),
-        .x = nullptr,  // and y: as the bytes lie
-        .y = nullptr,
-        .tokens = static_cast<size_t>(count),
-        .heads = static_cast<size_t>(axes.heads),
-        .token_stride = heads_first ? row : row * axes.heads,
-        .head_stride = heads_first ? row * axes.length : row,
-    };
-    for (int64_t n = 0; n < repeats; ++n) {
-      const int64_t sequence = share ? n : token / axes.length;
-      const int64_t within = share ? token : token % axes.length;
-      const size_t start = (sequence * axes.length * axes.heads + within * (heads_first ? 1 : axes.heads)) * row;
-      posenc::Run(work, *buffers.x, buffers.y, start);
-    }
+  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, SlabTable& table) {
+    cells.heads = ReadAxes("", operand(which).tensor, call_.layout)->heads;
+    Compute(cells, which, &table);
+    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) Rotate(cells, which, table, large, buffers, 0);
   };
-
   return pool.ParallelFor(items, slab, cancelled, [&](size_t begin, size_t end) {
-    SlabTable table(std::min(slab, items) * pairs);
+    SlabTable table(std::min(slab, items) * rows_.pairs());
     // A slab may span sequences: each piece has its own.
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
+      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = 0};
       table.Clear();
-      if (has_q) rotate(call_.q, Operand::kQuery, q, token, stop - token, table);
-      if (has_k) rotate(*call_.k, Operand::kKey, k, token, stop - token, table);
+      if (has_q) rotate(Operand::kQuery, q, cells, table);
+      if (has_k) rotate(Operand::kKey, k, cells, table);
       token = stop;
     }
   });
+}
+
+std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  std::vector<Cells> all;
+  if (call_.layout != Layout::kBHSD) {
+    Split(
+        first, end, axes.heads,
+        [&](int64_t token, int64_t head, int64_t stop) {
+          all.push_back({token, 1, head, stop - head});
+        },
+        [&](int64_t token, int64_t stop) {
+          all.push_back({token, stop - token, 0, axes.heads});
+        });
+    return all;
+  }
+  const int64_t length = axes.length;
+  Split(
+      first, end, length,
+      [&](int64_t matrix, int64_t within, int64_t stop) {
+        all.push_back({matrix / axes.heads * length + within, stop - within, matrix % axes.heads, 1});
+      },
+      [&](int64_t begin, int64_t stop) {
+        Split(
+            begin, stop, axes.heads,
+            [&](int64_t sequence, int64_t head, int64_t last) {
+              all.push_back({sequence * length, length, head, last - head});
+            },
+            [&](int64_t sequence, int64_t last) {
+              all.push_back({sequence * length, (last - sequence) * length, 0, axes.heads});
+            });
+      });
+  return all;
+}
+
+absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t count, Buffers buffers, WorkPool& pool,
+                                        const Cancellation& cancelled) const {
+  if (count == 0) return absl::OkStatus();
+  const TokenPositions& positions = rows_.positions();
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const int64_t row = axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
+  const bool large = ExceedsCaches(2 * count * row);
+  for (const Cells& block : CellsOf(which, first, first + count)) {
+    const int64_t slab = Slab(row * block.heads);
+    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, [&](size_t begin, size_t end) {
+      SlabTable table(std::min(slab, block.tokens) * rows_.pairs());
+      const auto last = block.token + static_cast<int64_t>(end);
+      for (int64_t token = block.token + static_cast<int64_t>(begin); token < last;) {
+        const int64_t stop = std::min(last, positions.begin(positions.SequenceOf(token) + 1));
+        const Cells cells{token, stop - token, block.head, block.heads};
+        table.Clear();
+        Compute(cells, which, &table);
+        Rotate(cells, which, table, large, buffers, first * row);
+        token = stop;
+      }
+    }));
+  }
+  return absl::OkStatus();
+}
+
+int64_t RotaryApplication::TokenBytes(Operand which) const {
+  const TensorShape& tensor = operand(which).tensor;
+  const Axes axes = *ReadAxes("", tensor, call_.layout);
+  return axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(tensor.dtype));
+}
+
+int64_t RotaryApplication::Slab(int64_t token_bytes) const {
+  constexpr int64_t kSlabBytes = int64_t{1} << 20;
+  const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(rows_.pairs()), 1, 1024);
+  return std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
 }
 
 }  // namespace posenc

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "posenc/byte_source.h"
@@ -28,6 +30,8 @@ struct ApplyRotary {
   std::optional<RotaryOperand> k;
 };
 
+class SlabTable;  // posenc/slab_table.h
+
 // A checked call. Immutable: it can run on any thread, any number of times.
 class RotaryApplication {
  public:
@@ -42,8 +46,28 @@ class RotaryApplication {
   };
   absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
 
+  // Rotates head rows [first, first + count) of one operand, counted in the order in which they are stored; the buffers
+  // begin with the first of them. The same bytes as Run's.
+  absl::Status RunRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
+                       const Cancellation& cancelled) const;
+
  private:
+  // Heads [head, head + heads) of tokens [token, token + tokens), counted over the whole call.
+  struct Cells {
+    int64_t token, tokens, head, heads;
+  };
+
   RotaryApplication(ApplyRotary call, TableRows rows) : call_(std::move(call)), rows_(std::move(rows)) {}
+
+  const RotaryOperand& operand(Operand which) const;
+  int64_t TokenBytes(Operand which) const;
+  // Tokens that are together worth a thread's while, and whose table stays in the second-level cache.
+  int64_t Slab(int64_t token_bytes) const;
+  std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
+  // Of cells of one sequence. The buffers begin at byte `origin` of the tensor.
+  void Compute(const Cells& cells, Operand which, SlabTable* table) const;
+  void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
+              size_t origin) const;
 
   ApplyRotary call_;
   TableRows rows_;

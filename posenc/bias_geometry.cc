@@ -87,6 +87,16 @@ absl::StatusOr<HeadRange> Heads(const BiasGeometry& g, int64_t all) {
   return HeadRange{start, count};
 }
 
+Matrix<double> Columns(const Matrix<double>& matrix, int64_t first, int64_t count) {
+  if (count == matrix.columns) return matrix;
+  Matrix<double> columns{{}, matrix.rows, count, matrix.shared};
+  columns.values.reserve(matrix.rows * count);
+  for (int64_t b = 0; b < matrix.rows; ++b) {
+    columns.values.insert(columns.values.end(), matrix.row(b) + first, matrix.row(b) + first + count);
+  }
+  return columns;
+}
+
 Matrix<double> Line(double start, int64_t count) {
   Matrix<double> line{{}, 1, count, true};
   line.values.reserve(count);
@@ -94,19 +104,34 @@ Matrix<double> Line(double start, int64_t count) {
   return line;
 }
 
-Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries) {
-  if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
-  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
-    Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), queries, false};
-    positions.values.reserve(offsets->offsets.size() * queries);
-    for (int64_t offset : offsets->offsets) {
-      const auto first = static_cast<double>(offset);
-      for (int64_t i = 0; i < queries; ++i) positions.values.push_back(first + static_cast<double>(i));
+Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64_t count) {
+  if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return Columns(ids->ids, first, count);
+  const auto line = [first, count](int64_t offset, std::vector<double>& values) {
+    for (int64_t n = 0; n < count; ++n) {
+      values.push_back(static_cast<double>(offset) + static_cast<double>(first + n));
     }
+  };
+  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&geometry.query)) {
+    Matrix<double> positions{{}, static_cast<int64_t>(offsets->offsets.size()), count, false};
+    positions.values.reserve(offsets->offsets.size() * count);
+    for (int64_t offset : offsets->offsets) line(offset, positions.values);
     return positions;
   }
   const auto* offset = std::get_if<OffsetPositions>(&geometry.query);
-  return Line(offset != nullptr ? static_cast<double>(offset->offset) : 0.0, queries);
+  Matrix<double> positions{{}, 1, count, true};
+  positions.values.reserve(count);
+  line(offset != nullptr ? offset->offset : 0, positions.values);
+  return positions;
+}
+
+Matrix<double> QueryEnds(const BiasGeometry& geometry, int64_t queries) {
+  if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
+  Matrix<double> ends = QueryPositions(geometry, 0, 1);
+  const Matrix<double> last = QueryPositions(geometry, queries - 1, 1);
+  ends.values.insert(ends.values.end(), last.values.begin(), last.values.end());
+  ends.rows *= 2;
+  ends.shared = false;
+  return ends;
 }
 
 Matrix<double> KeyPositions(const BiasGeometry& geometry) {

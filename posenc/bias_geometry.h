@@ -50,11 +50,16 @@ struct HeadRange {
 };
 absl::StatusOr<HeadRange> Heads(const BiasGeometry& geometry, int64_t all);
 
+// So many columns of it.
+Matrix<double> Columns(const Matrix<double>& matrix, int64_t first, int64_t count);
+
 // start, start + 1, ...
 Matrix<double> Line(double start, int64_t count);
 
-// Of the first `queries` queries, and of all keys.
-Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t queries);
+// Of `count` queries from `first` on, and of all keys.
+Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64_t count);
+// Positions between whose least and largest all of the `queries` lie: where they are not given, the ends'.
+Matrix<double> QueryEnds(const BiasGeometry& geometry, int64_t queries);
 Matrix<double> KeyPositions(const BiasGeometry& geometry);
 absl::Status CheckPositions(std::string_view field, const Matrix<double>& positions);
 

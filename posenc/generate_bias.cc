@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "posenc/bias_geometry.h"
@@ -12,7 +11,6 @@
 #include "posenc/caches.h"
 #include "posenc/checks.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/alibi.h"
 #include "posenc/methods/t5.h"
 #include "posenc/methods/window.h"
@@ -21,6 +19,12 @@
 
 namespace posenc {
 namespace {
+
+// [.., Sq, Sk] with other queries.
+TensorShape WithQueries(TensorShape shape, int64_t queries) {
+  if (shape.rank() >= 2) shape.shape[shape.rank() - 2] = queries;
+  return shape;
+}
 
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
 
@@ -45,7 +49,7 @@ void RoundTo(DType dtype, std::vector<double>& values) {
 
 }  // namespace
 
-absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const Limits& limits) {
+absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const Limits& limits, Extent extent) {
   POSENC_RETURN_IF_ERROR(Complete(call.method, limits));
   BiasGeneration bias(std::move(call));
   bias.window_ = WindowOf(bias.call_.method);
@@ -62,16 +66,17 @@ absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const L
   if (bias.alibi() != nullptr) bias.slopes_ = AlibiSlopes(arithmetic, *bias.alibi());
   POSENC_RETURN_IF_ERROR(bias.LayBatch());
   POSENC_RETURN_IF_ERROR(bias.LayShape());
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", bias.shape_, limits));
+  POSENC_ASSIGN_OR_RETURN(int64_t bytes, ByteSize("answer", bias.shape_, limits));
+  if (extent == Extent::kTiles && !bias.shape_.empty()) {
+    bytes = *ByteSize("answer", WithQueries(bias.shape_, 1), limits);
+  }
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
   if (bias.shape_.empty()) return bias;
-  bias.large_ = ExceedsCaches(bytes);
 
   // Only now, with the sizes bounded by the answer's, are positions laid out.
   POSENC_RETURN_IF_ERROR(bias.LayPositions());
   if (IsOfWholeDistances(bias.call_.method)) POSENC_RETURN_IF_ERROR(bias.LayDistances(limits));
-  if (bias.alibi() != nullptr && !bias.IsCompact()) bias.LayAlibi();
-  if (bias.window_ && !bias.IsIndex()) bias.values_ = WindowTable(arithmetic, bias.call_.method);
+  if (bias.window_ && !bias.IsIndex()) bias.lists_.values = WindowTable(arithmetic, bias.call_.method);
   return bias;
 }
 
@@ -196,9 +201,9 @@ absl::Status BiasGeneration::LayShape() {
 absl::Status BiasGeneration::LayPositions() {
   BiasGeometry& g = call_.geometry;
   const bool compact = IsCompact();
-  mask_query_positions_ = QueryPositions(g, compact ? 1 : queries_);
+  const Matrix<double> ends = QueryEnds(g, queries_);
   mask_key_positions_ = KeyPositions(g);
-  POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", mask_query_positions_));
+  POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", ends));
   POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
   for (int64_t b = 0; call_.mask && b < (mask_key_positions_.shared ? 1 : mask_key_positions_.rows); ++b) {
     const double* row = mask_key_positions_.row(b);
@@ -207,15 +212,13 @@ absl::Status BiasGeneration::LayPositions() {
   // The mask's own copy is needed only where there is one.
   const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
   if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
-    const double origin = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
-    query_positions_ = Constant(origin, queries_);
+    query_origin_ = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
     key_positions_ = alibi()->position_mask ? CountValid(*alibi()->position_mask) : take(mask_key_positions_);
   } else if (compact) {
     // Entry n stands for the distance j - i = n - (Sq - 1); queries start at the offset.
-    query_positions_ = Constant(mask_query_positions_.values.front() + static_cast<double>(*g.query_length - 1), 1);
+    query_origin_ = ends.values.front() + static_cast<double>(*g.query_length - 1);
     key_positions_ = Line(0, keys_);
   } else {
-    query_positions_ = take(mask_query_positions_);
     key_positions_ = take(mask_key_positions_);
   }
   if (auto* alibi = std::get_if<AlibiSettings>(&call_.method.settings);
@@ -223,15 +226,15 @@ absl::Status BiasGeneration::LayPositions() {
     RoundTo(*alibi->bias_dtype, slopes_.values);
     if (alibi->future_slopes) RoundTo(*alibi->bias_dtype, alibi->future_slopes->values);
     RoundTo(*alibi->bias_dtype, key_positions_.values);
-    RoundTo(*alibi->bias_dtype, query_positions_.values);
   }
   return absl::OkStatus();
 }
 
 absl::Status BiasGeneration::LayDistances(const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", query_positions_));
+  const Matrix<double> ends = query_origin_ ? Constant(*query_origin_, 1) : QueryEnds(call_.geometry, queries_);
+  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", ends));
   POSENC_RETURN_IF_ERROR(CheckWhole("geometry.key_positions", key_positions_));
-  const auto [first, last] = Range(query_positions_, key_positions_);
+  const auto [first, last] = Range(ends, key_positions_);
   const double largest = LargestDistance(call_.method);
   if (first < -largest || last > largest) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
@@ -244,115 +247,35 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
   }
   if (const auto* fire = std::get_if<FireSettings>(&call_.method.settings)) {
     fire_ = std::make_shared<const FireRows>(call_.precision.frequencies, *fire,
-                                             static_cast<int64_t>(std::max(std::abs(first), std::abs(last))),
-                                             query_positions_.values);
+                                             static_cast<int64_t>(std::max(std::abs(first), std::abs(last))));
     return absl::OkStatus();
   }
-  first_distance_ = static_cast<int64_t>(first);
+  lists_.first_distance = static_cast<int64_t>(first);
   const auto count = static_cast<int64_t>(last - first) + 1;
   const Frequencies arithmetic = call_.precision.frequencies;
   if (IsIndex()) {
-    buckets_ = T5Buckets(arithmetic, std::get<T5Settings>(call_.method.settings), first_distance_, count);
+    buckets_ = T5Buckets(arithmetic, std::get<T5Settings>(call_.method.settings), lists_.first_distance, count);
   } else {
-    values_ = DistanceValues(arithmetic, call_.method, first_distance_, count);
+    lists_.values = DistanceValues(arithmetic, call_.method, lists_.first_distance, count);
   }
   return absl::OkStatus();
 }
 
-// For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
-void BiasGeneration::IndexRow(int64_t b, size_t query, int32_t* row) const {
-  if (window_) return WindowRow(window_->window, window_->cls, static_cast<int64_t>(query), row);
-  const double zero = query_positions_.row(b)[query] + static_cast<double>(first_distance_);
-  const double* keys = key_positions_.row(b);
-  for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - zero);
-}
-
-void BiasGeneration::RunIndex(int64_t b, size_t begin, size_t end, std::byte* out) const {
-  std::vector<int32_t> row(keys_);
-  for (size_t query = begin; query < end; ++query) {
-    IndexRow(b, query, row.data());
-    if (!window_) {
-      for (int32_t& entry : row) entry = buckets_[entry];
-    }
-    std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
+BiasGeneration::QueryRows BiasGeneration::LayRows(int64_t first, int64_t count) const {
+  QueryRows rows{.first = first, .count = count};
+  if (call_.mask) rows.mask_positions = QueryPositions(call_.geometry, first, count);
+  if (query_origin_) {
+    rows.positions = Constant(*query_origin_, count);
+  } else {
+    rows.positions = call_.mask ? rows.mask_positions : QueryPositions(call_.geometry, first, count);
   }
-}
-
-void BiasGeneration::RunMatrix(int64_t matrix, size_t begin, size_t end, const std::byte* scores,
-                               std::byte* out) const {
-  const int64_t b = matrix / heads_, head = head_start_ + matrix % heads_;
-  const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
-  DistanceBias work{
-      .dtype = call_.dtype,
-      .rounding = bias_in_dtype ? Rounding::kEachOperation : call_.precision.rounding,
-      .queries = static_cast<size_t>(queries_),
-      .keys = static_cast<size_t>(keys_),
-      .scores = scores,
-      .out = out,
-      .large = large_,
-  };
-  if (call_.mask) {
-    SetMask(*call_.mask, b, &work);
-    work.mask_keys_ascend = mask_keys_ascend_;
-    work.mask_query_positions = mask_query_positions_.row(b);
-    work.mask_key_positions = mask_key_positions_.row(b);
+  if (alibi() != nullptr && alibi()->bias_dtype && *alibi()->bias_dtype != DType::kFP32) {
+    RoundTo(*alibi()->bias_dtype, rows.positions.values);
   }
-  if (alibi() != nullptr && values_.values.empty()) {
-    work.query_positions = query_positions_.row(b);
-    work.key_positions = key_positions_.row(b);
-    SetSlopes(b, head, &work);
-  }
-  if (fire_ != nullptr) {
-    std::vector<float> row(keys_);
-    work.bias = row.data();
-    for (size_t query = begin; query < end; ++query) {
-      const double* position = query_positions_.row(b) + query;
-      fire_->Fill(head, position - query_positions_.values.data(), *position, key_positions_.row(b), row.size(),
-                  row.data());
-      posenc::Run(work, query, query + 1);
-    }
-    return;
-  }
-  if (values_.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
-
-  // ALiBi's are of this call's heads alone.
-  const float* values = values_.row(alibi() != nullptr ? head - head_start_ : head);
-  if (row_shift_ == 0 || (consecutive_ && !window_)) {
-    work.bias = values;
-    if (row_shift_ != 0) {
-      work.bias += static_cast<int64_t>(key_positions_.row(b)[0] - query_positions_.row(b)[0]) - first_distance_;
-    }
-    work.bias_stride = row_shift_;
-    return posenc::Run(work, begin, end);
-  }
-  std::vector<int32_t> index(keys_);
-  std::vector<float> row(keys_);
-  work.bias = row.data();
-  for (size_t query = begin; query < end; ++query) {
-    IndexRow(b, query, index.data());
-    for (size_t j = 0; j < row.size(); ++j) row[j] = values[index[j]];
-    posenc::Run(work, query, query + 1);
-  }
-}
-
-absl::Status BiasGeneration::Run(const std::byte* scores, std::byte* out, WorkPool& pool,
-                                 const Cancellation& cancelled) const {
-  if (shape_.empty()) return absl::OkStatus();
-  const size_t row = keys_ * SizeOf(call_.dtype);
-  const size_t slab = std::max<size_t>((size_t{256} << 10) / row, 1);
-  return pool.ParallelFor(batch_.value_or(1) * heads_ * queries_, slab, cancelled, [&](size_t begin, size_t end) {
-    while (begin < end) {
-      const size_t matrix = begin / queries_, first = matrix * queries_, stop = std::min<size_t>(end, first + queries_);
-      std::byte* to = out + first * row;
-      if (IsIndex()) {
-        RunIndex(static_cast<int64_t>(matrix), begin - first, stop - first, to);
-      } else {
-        RunMatrix(static_cast<int64_t>(matrix), begin - first, stop - first,
-                  scores == nullptr ? nullptr : scores + first * row, to);
-      }
-      begin = stop;
-    }
-  });
+  if (fire_ != nullptr) rows.normalisers = fire_->Normalisers(rows.positions.values);
+  if (alibi() != nullptr && !IsCompact()) rows.alibi = LayAlibi(rows);
+  rows.large = ExceedsCaches(batch_.value_or(1) * heads_ * count * keys_ * static_cast<int64_t>(SizeOf(call_.dtype)));
+  return rows;
 }
 
 }  // namespace posenc

@@ -31,17 +31,46 @@ struct GenerateBias {
 
 class BiasGeneration {
  public:
-  static absl::StatusOr<BiasGeneration> Create(GenerateBias call, const Limits& limits);
+  // Whether one answer holds all of it, or a few of the queries' rows, of a dense bias.
+  enum class Extent { kWhole, kTiles };
 
+  // kTiles: only that one query's row fits is checked, and what is laid out does not grow with the queries.
+  static absl::StatusOr<BiasGeneration> Create(GenerateBias call, const Limits& limits, Extent extent = Extent::kWhole);
+
+  // Of all rows.
   const TensorShape& shape() const { return shape_; }
+  int64_t queries() const { return queries_; }
   const BiasMethod& method() const { return call_.method; }
   // ALiBi's.
   const Matrix<double>& slopes() const { return slopes_; }
 
   // Writes the tensor. scores: null, or the scores (may be `out`: in place). No alignment needed.
-  absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
+  absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const {
+    return Run(0, queries_, scores, out, pool, cancelled);
+  }
+  // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
+  // count.
+  absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
+                   const Cancellation& cancelled) const;
 
  private:
+  // The values of all cells, where one list a head holds them.
+  struct ValueLists {
+    BiasTable values;            // [H, n]: by distance from first_distance on, by the table's row, or one row
+    ptrdiff_t row_shift = -1;    // from a query's slice of values to the next one's: 0 where all have one row
+    int64_t first_distance = 0;  // of values
+  };
+  // What differs by query, of the queries that a run computes.
+  struct QueryRows {
+    int64_t first = 0;
+    int64_t count = 0;
+    Matrix<double> positions;         // for the distance
+    Matrix<double> mask_positions;    // for the mask; none without one
+    std::vector<double> normalisers;  // FIRE's
+    ValueLists alibi;
+    bool large = false;  // the result exceeds the caches
+  };
+
   explicit BiasGeneration(GenerateBias call) : call_(std::move(call)) {}
   const AlibiSettings* alibi() const { return std::get_if<AlibiSettings>(&call_.method.settings); }
   bool IsIndex() const { return call_.form == BiasForm::kIndex || call_.form == BiasForm::kCompactIndex; }
@@ -53,11 +82,13 @@ class BiasGeneration {
   absl::Status LayShape();
   absl::Status LayPositions();
   absl::Status LayDistances(const Limits& limits);
-  void LayAlibi();
+  QueryRows LayRows(int64_t first, int64_t count) const;
+  ValueLists LayAlibi(const QueryRows& rows) const;
   void SetSlopes(int64_t b, int64_t head, DistanceBias* work) const;
-  void RunMatrix(int64_t matrix, size_t begin, size_t end, const std::byte* scores, std::byte* out) const;
-  void RunIndex(int64_t b, size_t begin, size_t end, std::byte* out) const;
-  void IndexRow(int64_t b, size_t query, int32_t* row) const;
+  void RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
+                 std::byte* out) const;
+  void RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const;
+  void IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const;
 
   GenerateBias call_;
   std::optional<WindowTokens> window_;
@@ -66,20 +97,16 @@ class BiasGeneration {
   int64_t head_start_ = 0;
   int64_t queries_ = 0;  // rows and columns of one matrix as it is written
   int64_t keys_ = 0;
-  Matrix<double> query_positions_;  // for the distance
-  Matrix<double> key_positions_;
-  Matrix<double> mask_query_positions_;  // for the mask
+  std::optional<double> query_origin_;  // for the distance, where all queries stand there
+  Matrix<double> key_positions_;        // for the distance
   Matrix<double> mask_key_positions_;
   TensorShape shape_;
 
   Matrix<double> slopes_;         // ALiBi
-  BiasTable values_;              // [H, n]: by distance from first_distance_ on, by the table's row, or one row
-  ptrdiff_t row_shift_ = -1;      // from a query's slice of values_ to the next one's: 0 where all have one row
-  int64_t first_distance_ = 0;    // of values_ and buckets_
-  std::vector<int32_t> buckets_;  // T5 in the index forms
+  ValueLists lists_;              // but ALiBi's
+  std::vector<int32_t> buckets_;  // T5 in the index forms, from lists_.first_distance on
   std::shared_ptr<const FireRows> fire_;
   bool mask_keys_ascend_ = true;
-  bool large_ = false;        // the result exceeds the caches
   bool consecutive_ = false;  // whether queries and keys stand one after another: no gathering
 };
 

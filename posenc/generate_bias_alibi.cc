@@ -24,36 +24,38 @@ void BiasGeneration::SetSlopes(int64_t b, int64_t head, DistanceBias* work) cons
 }
 
 // Where ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value a distance.
-void BiasGeneration::LayAlibi() {
+BiasGeneration::ValueLists BiasGeneration::LayAlibi(const QueryRows& rows) const {
   const bool one_row = IsKeyOnly(alibi()->form);
   // Consecutive in float64 too, which ends at 2^53.
   const auto exact = [](const Matrix<double>& line) {
     return line.values.back() - line.values.front() == static_cast<double>(line.columns - 1);
   };
   const bool by_distance = consecutive_ && alibi()->bias_dtype.value_or(DType::kFP32) == DType::kFP32 &&
-                           exact(query_positions_) && exact(key_positions_);
-  const bool shared = slopes_.shared && key_positions_.shared && query_positions_.shared &&
+                           exact(rows.positions) && exact(key_positions_);
+  const bool shared = slopes_.shared && key_positions_.shared && rows.positions.shared &&
                       (!alibi()->future_slopes || alibi()->future_slopes->shared);
   // So much smaller than the answer that they need no limit of their own.
   constexpr int64_t kWorthwhile = 8;
-  if (!shared || !(one_row || by_distance) || std::min(queries_, keys_) < kWorthwhile) return;
+  if (!shared || !(one_row || by_distance) || std::min(rows.count, keys_) < kWorthwhile) return {};
+  ValueLists lists;
   std::vector<double> keys = key_positions_.values;
   if (!one_row) {
-    keys.resize(queries_ + keys_ - 1);
+    keys.resize(rows.count + keys_ - 1);
     std::iota(keys.begin(), keys.end(), key_positions_.values.front());
-    first_distance_ = static_cast<int64_t>(key_positions_.values.front() - query_positions_.values.back());
+    lists.first_distance = static_cast<int64_t>(key_positions_.values.front() - rows.positions.values.back());
   }
-  row_shift_ = one_row ? 0 : -1;
+  lists.row_shift = one_row ? 0 : -1;
   const auto columns = static_cast<int64_t>(keys.size());
-  values_ = {std::vector<float>(heads_ * columns), heads_, columns, false};
+  lists.values = {std::vector<float>(heads_ * columns), heads_, columns, false};
   DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = keys.size()};
-  work.query_positions = one_row ? &query_positions_.values.front() : &query_positions_.values.back();
+  work.query_positions = one_row ? &rows.positions.values.front() : &rows.positions.values.back();
   work.key_positions = keys.data();
   for (int64_t head = 0; head < heads_; ++head) {
     SetSlopes(0, head_start_ + head, &work);
-    work.out = reinterpret_cast<std::byte*>(values_.values.data() + head * columns);
+    work.out = reinterpret_cast<std::byte*>(lists.values.values.data() + head * columns);
     posenc::Run(work, 0, 1);
   }
+  return lists;
 }
 
 }  // namespace posenc

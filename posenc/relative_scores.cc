@@ -95,7 +95,7 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
 }
 
 absl::Status RelativeScores::LayPositions(const Limits& limits) {
-  query_positions_ = QueryPositions(call_.geometry, q_.tokens);
+  query_positions_ = QueryPositions(call_.geometry, 0, q_.tokens);
   key_positions_ = KeyPositions(call_.geometry);
   for (const auto& [field, positions] :
        {std::pair{"geometry.query_positions", &query_positions_}, {"geometry.key_positions", &key_positions_}}) {

@@ -62,7 +62,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
   if (values.shape_.empty() || alpha.dim == 0) return values;
 
-  values.query_positions_ = QueryPositions(g, alpha.tokens);
+  values.query_positions_ = QueryPositions(g, 0, alpha.tokens);
   values.key_positions_ = KeyPositions(g);
   for (const auto& [field, positions] : {std::pair{"geometry.query_positions", &values.query_positions_},
                                          {"geometry.key_positions", &values.key_positions_}}) {

@@ -75,7 +75,8 @@ ErrorDetails DetailsOf(const absl::Status& status) {
     details.reason = stopped ? "CANCELLED" : "INTERNAL";
     return details;
   }
-  std::string* parts[] = {&details.reason, &details.field, &details.value, &details.limit};
+  std::string* parts[] = {&details.reason, &details.field,   &details.value,
+                          &details.limit,  &details.operand, &details.byte_offset};
   const std::string text(*payload);
   size_t part = 0;
   for (char c : text) {
@@ -91,7 +92,8 @@ ErrorDetails DetailsOf(const absl::Status& status) {
 absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details) {
   absl::Status status(code, std::string(message));
   std::string payload;
-  for (const std::string* part : {&details.reason, &details.field, &details.value, &details.limit}) {
+  for (const std::string* part :
+       {&details.reason, &details.field, &details.value, &details.limit, &details.operand, &details.byte_offset}) {
     if (part != &details.reason) payload += kSeparator;
     for (char c : *part) {
       if (c != kSeparator) payload += c;  // none in ours, but these may come from anywhere
@@ -99,6 +101,13 @@ absl::Status Restore(absl::StatusCode code, std::string_view message, const Erro
   }
   status.SetPayload(kPayload, absl::Cord(payload));
   return status;
+}
+
+absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const absl::Status& status) {
+  ErrorDetails details = DetailsOf(status);
+  details.operand = operand;
+  details.byte_offset = std::to_string(byte_offset);
+  return Restore(status.code(), {status.message().data(), status.message().size()}, details);
 }
 
 absl::Status Within(std::string_view prefix, const absl::Status& status) {

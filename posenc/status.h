@@ -2,6 +2,7 @@
 // reason that programs test) attached for the edge to pass on. Reasons are listed in proto/posenc/v1/error.proto.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ struct ErrorDetails {
   std::string field;
   std::string value;
   std::string limit;
+  // Of a stream that can be resumed: the first byte that was not answered, and of which operand.
+  std::string operand = {};
+  std::string byte_offset = {};
 };
 
 // The message reads: "FIELD: VALUE: LIMIT" with empty parts left out; e.g. "rotary_dim: is 63, must be even".
@@ -37,6 +41,9 @@ absl::Status Restore(absl::StatusCode code, std::string_view message, const Erro
 
 // The status with "PREFIX." put before its field, for errors that come out of a nested message.
 absl::Status Within(std::string_view prefix, const absl::Status& status);
+
+// The status with where its stream can be resumed.
+absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const absl::Status& status);
 
 // Text of a caller's, safe for a log or a message: C-escaped, at most `limit` bytes, with "..." where cut.
 std::string Quote(std::string_view text, size_t limit = 64);

@@ -26,7 +26,7 @@ constexpr char kServerTiming[] = "server-timing";
 // read its answer can put off.
 grpc::ByteBuffer Take(const grpc::ByteBuffer* request) {
   grpc::ByteBuffer taken;
-  taken.Swap(const_cast<grpc::ByteBuffer*>(request));
+  if (request != nullptr) taken.Swap(const_cast<grpc::ByteBuffer*>(request));
   return taken;
 }
 
@@ -39,15 +39,16 @@ std::string RequestId(const Message& message, int depth = 0) {
   const auto& reflection = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
+  std::string id;
   for (const auto* field : fields) {
     if (field->is_repeated() || field->message_type() == nullptr) continue;
     const Message& inner = reflection.GetMessage(message, field);
     if (field->message_type() == v1::CallHints::descriptor()) {
       return static_cast<const v1::CallHints&>(inner).request_id();
     }
-    if (depth == 0 && field->name() == "table") return RequestId(inner, 1);
+    if (depth == 0 && id.empty()) id = RequestId(inner, 1);
   }
-  return "";
+  return id;
 }
 
 }  // namespace
@@ -65,12 +66,19 @@ Call::Call(Core* core, std::string_view method, grpc::CallbackServerContext* con
 absl::Status Call::Admit() {
   // A client that half-closes without a message, or a call that the memory quota has killed.
   if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
-  const int64_t limit = core_->config.limits.max_request_bytes;
+  POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
-  if (size > limit) {
-    return TooLarge("", absl::StrCat(size, " bytes"), absl::StrCat("a request has at most ", limit));
-  }
   return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), bytes_in_);
+}
+
+absl::Status Call::AdmitStream() {
+  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_), 0);
+}
+
+absl::Status Call::CheckSize(size_t bytes) const {
+  const int64_t limit = core_->config.limits.max_request_bytes;
+  if (static_cast<int64_t>(bytes) <= limit) return absl::OkStatus();
+  return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("a request has at most ", limit));
 }
 
 absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
@@ -98,8 +106,20 @@ void Call::EndWork() {
   work_began_ = Clock::time_point();
 }
 
+void Call::BeginSend() {
+  const auto until = Clock::now() + std::chrono::seconds(core_->config.send_timeout_s);
+  send_timer_ = core_->timers.At(until, [this] {
+    Log(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
+    cancelled_ = true;
+    context_->TryCancel();
+  });
+}
+
+Call::Clock::time_point Call::LatestEnd() const { return entered_ + std::chrono::seconds(core_->config.max_call_s); }
+
 absl::Status Call::StillWanted() const {
   if (context_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
+  if (LatestEnd() <= Clock::now()) return absl::DeadlineExceededError("took longer than --max-call-seconds");
   if (cancelled_) return absl::CancelledError("the call was cancelled");
   return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
 }
@@ -182,6 +202,7 @@ grpc::Status Call::End(const absl::Status& result) {
     core_->admission->CountFailure();
   }
   LogEnd(status);
+  BeginSend();
   return ToGrpc(status, started_);
 }
 

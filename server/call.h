@@ -19,6 +19,7 @@
 #include "server/admission.h"
 #include "server/answer_pool.h"
 #include "server/config.h"
+#include "server/timers.h"
 #include "transport/slices.h"
 #include "wire/answer.h"
 #include "wire/operations.h"
@@ -42,29 +43,44 @@ struct Core {
   const std::shared_ptr<AnswerPool> answer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   WorkPool pool;
+  Timers timers;
 };
 
 // Lives from the handler's entry until gRPC is done with the call. Not thread-safe but for Cancel(): the threads of a
 // call take turns.
 class Call {
  public:
-  // Takes the request's slices over, so that they can be released before the answer is.
+  // Takes the request's slices over, so that they can be released before the answer is. Null: they are still to come.
   Call(Core* core, std::string_view method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request);
 
   // INVALID_ARGUMENT where there is no message, RESOURCE_EXHAUSTED for one that is too large, UNAVAILABLE in overload
   // and drain.
   absl::Status Admit();
+  // The same before there is a message.
+  absl::Status AdmitStream();
+  // RESOURCE_EXHAUSTED for a message that is too large.
+  absl::Status CheckSize(size_t bytes) const;
+  // What an admission's verdict on so many bytes, which are asked for together, is for the caller.
+  absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
 
   size_t bytes_in() const { return bytes_in_; }
+  // Of a message of a stream.
+  void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
   // The time until the first work is the queue's; the rest of `compute` is the sum of the work's.
   void BeginWork();
   void EndWork();
 
-  // Whether the caller still waits. Thread-safe. (CallbackServerContext::IsCancelled() is not, before the handler has
-  // returned: gRPC 1.51 sets up what it reads only then.)
+  // Around the time in which the client must take a message. When --send-timeout is over, the call is cancelled.
+  void BeginSend();
+  void EndSend() { send_timer_.Revoke(); }
+
+  // Whether the caller still waits, and there is time. Thread-safe. (CallbackServerContext::IsCancelled() is not,
+  // before the handler has returned: gRPC 1.51 sets up what it reads only then.)
   absl::Status StillWanted() const;
   void Cancel() { cancelled_ = true; }
+  // --max-call-seconds after the call's beginning.
+  std::chrono::steady_clock::time_point LatestEnd() const;
 
   // The request's tensors stay in its slices, or in shared memory: payloads() knows them.
   absl::Status Parse(const wire::Stripper& stripper, google::protobuf::Message* request);
@@ -80,13 +96,12 @@ class Call {
   // The request's bytes are no longer needed.
   void ReleaseRequest();
 
-  // Trailers, counters and the log line. The result is for Finish(), after which the call may be gone.
+  // Trailers, counters and the log line. The result is for Finish(), which begins to send: the call may then be gone.
   grpc::Status End(const absl::Status& status);
 
  private:
   using Clock = std::chrono::steady_clock;
   absl::Status FindRegions(const google::protobuf::Message& request);
-  absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
   void LogEnd(const absl::Status& status) const;
 
   Core* const core_;
@@ -97,7 +112,7 @@ class Call {
   Charge request_bytes_charge_;
   grpc::ByteBuffer request_;
   const bool valid_;
-  const size_t bytes_in_;
+  size_t bytes_in_;
   std::optional<wire::RequestRegions> regions_;
   Charge copied_charge_;  // of what is copied from them
   std::unique_ptr<transport::SlicedPayloads> payloads_;
@@ -110,6 +125,8 @@ class Call {
   Clock::time_point work_began_;
   Clock::duration queued_{0};
   Clock::duration computed_{0};
+  // Last, so that it is revoked first. gRPC keeps the context until OnDone has returned, and not longer.
+  Timers::Timer send_timer_;
 };
 
 absl::Status StatusOfCurrentException();

@@ -94,6 +94,10 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "for the answer to one; then the connection and its calls end");
   visit(group, "--min-ping-interval", c.min_ping_interval_s, Integer{kSeconds, 0, kDay}, "between a client's pings");
   visit(group, "--max-metadata-bytes", c.max_metadata_bytes, Integer{kBytes, kKiB, kMiB}, "a call's headers");
+  visit(group, "--send-timeout", c.send_timeout_s, Integer{kSeconds, 1, kDay},
+        "for a client to take an answer, or a message of a stream; then the call is cancelled");
+  visit(group, "--max-call-seconds", c.max_call_s, Integer{kSeconds, 1, 365 * kDay},
+        "for a call without a deadline, or with a later one");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
         "gRPC's own buffers; 0: three times --max-in-flight-bytes, and not less");
 

@@ -36,6 +36,8 @@ struct Config {
   int64_t keepalive_timeout_s = 20;
   int64_t min_ping_interval_s = 10;
   int64_t max_metadata_bytes = 16384;
+  int64_t send_timeout_s = 60;
+  int64_t max_call_s = 600;
   int64_t memory_quota_bytes = 0;  // 0: three times max_in_flight_bytes
 
   int64_t drain_notice_s = 0;

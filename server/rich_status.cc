@@ -39,6 +39,8 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
   if (!details.field.empty()) metadata["field"] = Printable(details.field);
   if (!details.value.empty()) metadata["value"] = Printable(details.value);
   if (!details.limit.empty()) metadata["limit"] = Printable(details.limit);
+  if (!details.operand.empty()) metadata["operand"] = Printable(details.operand);
+  if (!details.byte_offset.empty()) metadata["byte_offset"] = Printable(details.byte_offset);
   metadata["started"] = started ? "true" : "false";
 
   v1::RichStatus rich;

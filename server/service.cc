@@ -1,6 +1,6 @@
 #include "server/service.h"
 
-#include "server/table_stream.h"
+#include "server/rotary_stream.h"
 #include "wire/operations.h"
 
 namespace posenc::server {
@@ -74,10 +74,12 @@ Service::Service(Core* core, const SharedMemoryRegistry* memory)
       explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain")),
       analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze")),
       apply_rotary_(ApplyRotaryMethod()),
+      stream_apply_rotary_(v1::StreamApplyRotaryRequest::descriptor()),
       generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable")),
-      stream_table_(v1::StreamTableRequest::descriptor()),
+      stream_table_(TileMethod::Of<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable")),
       generate_embedding_(Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding")),
       generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias")),
+      stream_bias_(TileMethod::Of<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias")),
       add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias")),
       relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores")),
       relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")) {}
@@ -98,12 +100,16 @@ Service::Reactor* Service::ApplyRotary(Context* context, const Bytes* request, B
   return StartUnaryCall(core_, apply_rotary_, context, request, response);
 }
 
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::StreamApplyRotary(Context* context) {
+  return StartRotaryStream(core_, stream_apply_rotary_, context);
+}
+
 Service::Reactor* Service::GenerateTable(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, generate_table_, context, request, response);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::StreamTable(Context* context, const Bytes* request) {
-  return StartTableStream(core_, stream_table_, context, request);
+  return StartTileStream(core_, stream_table_, context, request);
 }
 
 Service::Reactor* Service::GenerateEmbedding(Context* context, const Bytes* request, Bytes* response) {
@@ -112,6 +118,10 @@ Service::Reactor* Service::GenerateEmbedding(Context* context, const Bytes* requ
 
 Service::Reactor* Service::GenerateBias(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, generate_bias_, context, request, response);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::StreamBias(Context* context, const Bytes* request) {
+  return StartTileStream(core_, stream_bias_, context, request);
 }
 
 Service::Reactor* Service::AddBias(Context* context, const Bytes* request, Bytes* response) {

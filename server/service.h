@@ -4,6 +4,7 @@
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/call.h"
 #include "server/shared_memory/registry.h"
+#include "server/tile_stream.h"
 #include "server/unary_call.h"
 
 namespace posenc::server {
@@ -20,7 +21,9 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
                                 v1::PositionalEncodingService::WithRawCallbackMethod_AddBias<
                                     v1::PositionalEncodingService::WithRawCallbackMethod_RelativeScores<
                                         v1::PositionalEncodingService::WithRawCallbackMethod_RelativeValues<
-                                            v1::PositionalEncodingService::Service>>>>>>>>>>>;
+                                            v1::PositionalEncodingService::WithRawCallbackMethod_StreamApplyRotary<
+                                                v1::PositionalEncodingService::WithRawCallbackMethod_StreamBias<
+                                                    v1::PositionalEncodingService::Service>>>>>>>>>>>>>;
 
 class Service final : public RawService {
  public:
@@ -35,10 +38,12 @@ class Service final : public RawService {
   Reactor* Explain(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* Analyze(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* ApplyRotary(Context* context, const Bytes* request, Bytes* response) override;
+  grpc::ServerBidiReactor<Bytes, Bytes>* StreamApplyRotary(Context* context) override;
   Reactor* GenerateTable(Context* context, const Bytes* request, Bytes* response) override;
   grpc::ServerWriteReactor<Bytes>* StreamTable(Context* context, const Bytes* request) override;
   Reactor* GenerateEmbedding(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* GenerateBias(Context* context, const Bytes* request, Bytes* response) override;
+  grpc::ServerWriteReactor<Bytes>* StreamBias(Context* context, const Bytes* request) override;
   Reactor* AddBias(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* RelativeScores(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* RelativeValues(Context* context, const Bytes* request, Bytes* response) override;
@@ -49,10 +54,12 @@ class Service final : public RawService {
   const UnaryMethod explain_;
   const UnaryMethod analyze_;
   const UnaryMethod apply_rotary_;
+  const wire::Stripper stream_apply_rotary_;
   const UnaryMethod generate_table_;
-  const wire::Stripper stream_table_;
+  const TileMethod stream_table_;
   const UnaryMethod generate_embedding_;
   const UnaryMethod generate_bias_;
+  const TileMethod stream_bias_;
   const UnaryMethod add_bias_;
   const UnaryMethod relative_scores_;
   const UnaryMethod relative_values_;

@@ -48,9 +48,18 @@ size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {
   return wire::RangeOf(tensor.data(), ranges_).length;
 }
 
+size_t SlicedPayloads::Size(const v1::TensorChunk& chunk) const { return wire::RangeOf(chunk.data(), ranges_).length; }
+
 absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
   if (tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
-  const wire::ByteRange range = wire::RangeOf(tensor.data(), ranges_);
+  return From(wire::RangeOf(tensor.data(), ranges_), offset);
+}
+
+absl::Span<const std::byte> SlicedPayloads::From(const v1::TensorChunk& chunk, size_t offset) const {
+  return From(wire::RangeOf(chunk.data(), ranges_), offset);
+}
+
+absl::Span<const std::byte> SlicedPayloads::From(wire::ByteRange range, size_t offset) const {
   const size_t at = range.offset + offset;
   // The last slice that begins at or before it; empty ones that begin there too come before that one.
   const size_t n = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;

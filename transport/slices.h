@@ -41,8 +41,12 @@ class SlicedPayloads final : public wire::Payloads {
   std::byte* At(const v1::Region& region) const override {
     return regions_ == nullptr ? nullptr : regions_->At(region);
   }
+  size_t Size(const v1::TensorChunk& chunk) const override;
+  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
 
  private:
+  absl::Span<const std::byte> From(wire::ByteRange range, size_t offset) const;
+
   std::vector<grpc::Slice> slices_;
   std::vector<size_t> begins_;  // of each slice in the message
   std::vector<wire::ByteRange> ranges_;

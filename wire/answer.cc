@@ -89,6 +89,27 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
   return answer;
 }
 
+Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
+  std::string rows = chunk.rows().SerializeAsString();
+  PutLengthTag(v1::TensorChunk::kDataFieldNumber, &rows);
+  PutVarint(bytes, &rows);
+  v1::RotaryChunk others;
+  others.set_operand(chunk.operand());
+  std::string message = others.SerializeAsString();
+  PutLengthTag(v1::RotaryChunk::kRowsFieldNumber, &message);
+  PutVarint(rows.size() + bytes, &message);
+  message += rows;
+  std::string header;
+  PutLengthTag(v1::StreamApplyRotaryResponse::kChunkFieldNumber, &header);
+  PutVarint(message.size() + bytes, &header);
+  header += message;
+  Answer answer;
+  answer.data_offsets_ = {header.size()};
+  answer.size_ = header.size() + bytes;
+  answer.headers_.push_back(std::move(header));
+  return answer;
+}
+
 void Answer::WriteHeaders(std::byte* buffer) const {
   for (size_t n = 0; n < headers_.size(); ++n) {
     const size_t begin = data_offsets_.empty() ? 0 : data_offsets_[n] - headers_[n].size();

@@ -23,6 +23,9 @@ class Answer {
   // RESOURCE_EXHAUSTED when the message would be too large for gRPC, whose sizes are ints.
   static absl::StatusOr<Answer> LayOut(google::protobuf::Message* response, absl::Span<const Output> outputs);
 
+  // The same of a rotated chunk of `bytes` bytes, which `chunk` holds all about but them.
+  static Answer OfChunk(const v1::RotaryChunk& chunk, size_t bytes);
+
   size_t size() const { return size_; }
   // Where the data of output n belong, unless they are shared.
   size_t data_offset(size_t n) const { return data_offsets_[n]; }

@@ -9,6 +9,7 @@
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_source.h"
+#include "wire/tiles.h"
 
 namespace posenc::wire {
 namespace {
@@ -108,21 +109,15 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
 
   TileStream stream;
   stream.rows = table->generation->rows();
-  if (request.has_rows_per_tile() && request.rows_per_tile() < 1) {
-    return InvalidArgument("OUT_OF_RANGE", "rows_per_tile", fmt::format("{}", request.rows_per_tile()),
-                           "must be at least 1");
-  }
-  const int64_t tile_bytes = std::min(int64_t{1} << 20, limits.max_output_bytes);
   const int64_t row_bytes = 2 * table->generation->width() * static_cast<int64_t>(SizeOf(table->dtype));
-  stream.rows_per_tile =
-      request.has_rows_per_tile() ? request.rows_per_tile() : std::max<int64_t>(tile_bytes / row_bytes, 1);
-  POSENC_RETURN_IF_ERROR(CheckedBytes(*table, std::min(stream.rows_per_tile, stream.rows), limits).status());
-  stream.tile = [table, rows = stream.rows, rows_per_tile = stream.rows_per_tile](int64_t row_begin,
-                                                                                  v1::StreamTableResponse* response) {
+  const auto asked = request.has_rows_per_tile() ? std::optional(request.rows_per_tile()) : std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
+  POSENC_RETURN_IF_ERROR(CheckedBytes(*table, stream.RowsAt(0), limits).status());
+  stream.tile = [table, stream](int64_t row_begin, google::protobuf::Message* message) {
+    auto* response = static_cast<v1::StreamTableResponse*>(message);
     if (row_begin == 0) *response->mutable_info() = table->info;
     response->set_row_begin(row_begin);
-    return RowsJob(*table, row_begin, std::min(rows_per_tile, rows - row_begin), response->mutable_cos(),
-                   response->mutable_sin());
+    return RowsJob(*table, row_begin, stream.RowsAt(row_begin), response->mutable_cos(), response->mutable_sin());
   };
   return stream;
 }

@@ -4,6 +4,7 @@
 // Prepare() validates, plans, and fills the response but for the tensors' data; Job::run computes them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "google/protobuf/message.h"
 #include "posenc/limits.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/work_pool.h"
@@ -46,15 +48,19 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, c
 absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
                             v1::RelativeValuesResponse*);
 
-// StreamTable: one job a tile.
+// An answer in tiles of rows: one job a tile. There is at least one, which brings info and shape, if of no rows.
 struct TileStream {
   int64_t rows;
-  int64_t rows_per_tile;
-  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response` gets row_begin, the tensors' headers,
-  // and, in the tile at row 0, the info.
-  std::function<Job(int64_t row_begin, v1::StreamTableResponse* response)> tile;
+  int64_t rows_per_tile;  // >= 1
+  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response`, of the stream's type, gets
+  // row_begin, the tensors' headers, and, in the tile at row 0, the info. The request and its payloads are no longer
+  // needed.
+  std::function<Job(int64_t row_begin, google::protobuf::Message* response)> tile;
+
+  int64_t RowsAt(int64_t row_begin) const { return std::min(rows_per_tile, rows - row_begin); }
 };
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
+absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&);
 
 // The part of the server's information that is the library's: version, build, numerics, targets, methods, limits.
 void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response);

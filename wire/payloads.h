@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
@@ -22,6 +23,11 @@ class Payloads {
   virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
   // The first byte of one of the request's regions. Null where there is no shared memory: tensors in it cannot be read.
   virtual std::byte* At(const v1::Region&) const { return nullptr; }
+  // The same of a piece of a tensor. Those that do not come in slices have it in the message.
+  virtual size_t Size(const v1::TensorChunk& chunk) const { return chunk.data().size(); }
+  virtual absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const {
+    return {reinterpret_cast<const std::byte*>(chunk.data().data()) + offset, chunk.data().size() - offset};
+  }
 
   // Copies all Size(tensor) bytes to `out`, which may be where they are.
   void CopyTo(const v1::Tensor& tensor, std::byte* out) const {
@@ -37,8 +43,17 @@ class Payloads {
 class InMessage final : public Payloads {
  public:
   size_t Size(const v1::Tensor& tensor) const override { return tensor.data().size(); }
+  size_t Size(const v1::TensorChunk& chunk) const override { return chunk.data().size(); }
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
-    return {reinterpret_cast<const std::byte*>(tensor.data().data()) + offset, tensor.data().size() - offset};
+    return From(tensor.data(), offset);
+  }
+  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override {
+    return From(chunk.data(), offset);
+  }
+
+ private:
+  static absl::Span<const std::byte> From(const std::string& data, size_t offset) {
+    return {reinterpret_cast<const std::byte*>(data.data()) + offset, data.size() - offset};
   }
 };
 
@@ -68,15 +83,18 @@ class BesideMessage final : public Payloads {
   const absl::Span<const TensorView> views_;
 };
 
-// One tensor's bytes. The tensor and the payloads must outlive it.
-class TensorBytes final : public ByteSource {
+// The bytes of one Tensor or TensorChunk. It and the payloads must outlive this.
+template <typename Message>
+class BytesOf final : public ByteSource {
  public:
-  TensorBytes(const Payloads& payloads, const v1::Tensor& tensor) : payloads_(payloads), tensor_(tensor) {}
-  absl::Span<const std::byte> From(size_t offset) const override { return payloads_.From(tensor_, offset); }
+  BytesOf(const Payloads& payloads, const Message& message) : payloads_(payloads), message_(message) {}
+  absl::Span<const std::byte> From(size_t offset) const override { return payloads_.From(message_, offset); }
 
  private:
   const Payloads& payloads_;
-  const v1::Tensor& tensor_;
+  const Message& message_;
 };
+using TensorBytes = BytesOf<v1::Tensor>;
+using ChunkBytes = BytesOf<v1::TensorChunk>;
 
 }  // namespace posenc::wire

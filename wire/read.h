@@ -77,6 +77,8 @@ struct Reader {
 
   // Type and shape, checked against the number of bytes.
   absl::StatusOr<TensorShape> Shape(std::string_view field, const v1::Tensor& tensor) const;
+  // Of a tensor whose data come elsewhere.
+  absl::StatusOr<TensorShape> ShapeAlone(std::string_view field, const v1::Tensor& tensor) const;
   // INT32, INT64, FP32 or FP64 values; integers at most 2^53 in magnitude.
   absl::StatusOr<std::vector<double>> Values(std::string_view field, const v1::Tensor& tensor) const;
   // The same of a tensor [n] (shared) or [b, n].

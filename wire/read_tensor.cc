@@ -51,11 +51,17 @@ absl::Status NoSharedMemory(std::string_view field) {
 
 }  // namespace
 
-absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tensor& tensor) const {
+absl::StatusOr<TensorShape> Reader::ShapeAlone(std::string_view field, const v1::Tensor& tensor) const {
   TensorShape shape;
   POSENC_ASSIGN_OR_RETURN(shape.dtype, Choose(fmt::format("{}.dtype", field), tensor.dtype(), kDataTypes));
   shape.shape.assign(tensor.shape().begin(), tensor.shape().end());
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(field, shape, limits));
+  POSENC_RETURN_IF_ERROR(ByteSize(field, shape, limits).status());
+  return shape;
+}
+
+absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(TensorShape shape, ShapeAlone(field, tensor));
+  const int64_t bytes = *ByteSize(field, shape, limits);
   const auto given = static_cast<int64_t>(payloads.Size(tensor));
   if (tensor.has_region() && payloads.At(tensor.region()) == nullptr) return NoSharedMemory(field);
   if (bytes != given) {

@@ -68,22 +68,26 @@ absl::Status Complete(FireSettings& s, const Limits& limits) {
   return CheckFinite("output_bias", s.output_bias);
 }
 
-FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest,
-                   const std::vector<double>& positions)
-    : float32_(arithmetic == Frequencies::kFloat32), settings_(settings) {
-  std::vector<double> distances, thresholds;
+FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest)
+    : arithmetic_(arithmetic), settings_(settings) {
+  std::vector<double> distances;
   for (int64_t n = 0; n <= farthest; ++n) distances.push_back(static_cast<double>(n));
-  for (const double position : positions) thresholds.push_back(std::max(*settings.threshold, position));
   psi_ = Psi(arithmetic, settings, distances, 0);
-  normalisers_ = Psi(arithmetic, settings, thresholds, *settings.epsilon);
 }
 
-void FireRows::Fill(int64_t head, size_t query, double position, const double* keys, size_t count, float* row) const {
+std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) const {
+  std::vector<double> thresholds;
+  for (const double position : positions) thresholds.push_back(std::max(*settings_.threshold, position));
+  return Psi(arithmetic_, settings_, thresholds, *settings_.epsilon);
+}
+
+void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
+                    float* row) const {
   // The sums grow unit by unit for all keys, so that the compiler sees loops without dependencies.
   std::vector<double> x(count), sums(count, 0.0);
   for (size_t j = 0; j < count; ++j) {
-    x[j] = psi_[static_cast<size_t>(std::abs(keys[j] - position))] / normalisers_[query];
-    if (float32_) x[j] = static_cast<float>(x[j]);
+    x[j] = psi_[static_cast<size_t>(std::abs(keys[j] - position))] / normaliser;
+    if (arithmetic_ == Frequencies::kFloat32) x[j] = static_cast<float>(x[j]);
   }
   const float* weights = settings_.output_weight.row(head);
   for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {

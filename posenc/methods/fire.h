@@ -13,21 +13,22 @@ namespace posenc {
 
 absl::Status Complete(FireSettings& settings, const Limits& limits);
 
-// psi of the distances and of the queries, evaluated once: what is left is the network.
+// psi of the distances, evaluated once: with psi of the queries, what is left is the network.
 class FireRows {
  public:
-  // For whole distances key - query of at most `farthest` in magnitude, and queries at so many positions.
-  FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest,
-           const std::vector<double>& positions);
+  // For whole distances key - query of at most `farthest` in magnitude.
+  FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest);
 
-  // One head's row of the query that is positions[query], with keys at so many positions.
-  void Fill(int64_t head, size_t query, double position, const double* keys, size_t count, float* row) const;
+  // psi of queries at these positions.
+  std::vector<double> Normalisers(const std::vector<double>& positions) const;
+
+  // One head's row of a query, with keys at so many positions.
+  void Fill(int64_t head, double normaliser, double position, const double* keys, size_t count, float* row) const;
 
  private:
-  const bool float32_;
+  const Frequencies arithmetic_;
   const FireSettings settings_;
-  std::vector<double> psi_;          // by magnitude of the distance
-  std::vector<double> normalisers_;  // by query
+  std::vector<double> psi_;  // by magnitude of the distance
 };
 
 }  // namespace posenc

@@ -2,13 +2,17 @@
 // are, under ThreadSanitizer. With this directory first among the include directories it takes <grpcpp/...>'s place.
 //
 // It promises no more than gRPC 1.51 does: reactions come on any of its threads, OnCancel beside the others and at any
-// time, OnDone once, after all others, Finish() and the handler's return.
+// time, a read's and a write's at the same time, OnDone once, after all others, Finish() and the handler's return. What
+// is not answered for (TryCancel after OnDone, a second read, a write while there is one) ends the process.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,7 +24,14 @@
 
 namespace grpc {
 
-enum StatusCode { OK = 0, CANCELLED = 1, DEADLINE_EXCEEDED = 4, UNAVAILABLE = 14 };
+enum StatusCode {
+  OK = 0,
+  CANCELLED = 1,
+  INVALID_ARGUMENT = 3,
+  DEADLINE_EXCEEDED = 4,
+  RESOURCE_EXHAUSTED = 8,
+  UNAVAILABLE = 14,
+};
 
 class Status {
  public:
@@ -77,12 +88,20 @@ class ByteBuffer {
   std::vector<Slice> slices_;
 };
 
+class FakeCall;
+
 struct CallbackServerContext {
   std::chrono::system_clock::time_point deadline() const { return time_limit; }
   void AddTrailingMetadata(const std::string& key, const std::string& value) { trailers.emplace(key, value); }
+  inline void TryCancel();
 
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
   std::multimap<std::string, std::string> trailers;
+
+  // Set when the handler has returned; a cancellation that came before is made up for then.
+  std::mutex mutex;
+  std::shared_ptr<FakeCall> call;
+  bool cancelled = false;
 };
 
 // gRPC's threads.
@@ -94,11 +113,18 @@ inline posenc::WorkPool& Threads() {
 class FakeReactor;
 
 // The other end of a call; outlives the reactor.
-class FakeCall {
+class FakeCall : public std::enable_shared_from_this<FakeCall> {
  public:
   // The handler has returned `reactor`.
-  static std::shared_ptr<FakeCall> Of(FakeReactor* reactor);
+  static std::shared_ptr<FakeCall> Of(FakeReactor* reactor, CallbackServerContext* context = nullptr);
   void Cancel();
+  // What the client sends, and its end.
+  void Send(const ByteBuffer& message);
+  void HalfClose();
+  // The client takes nothing more: a write, or the end, waits until the call is cancelled.
+  void ShutWindow();
+  // Waits until so many messages have been written, or none will be any more.
+  void WaitForMessages(size_t count);
   // Waits until the reactor is done.
   const Status& Wait();
   // The answer's messages so far, in order. Only after Wait().
@@ -106,8 +132,12 @@ class FakeCall {
 
  private:
   friend class FakeReactor;
+  friend struct CallbackServerContext;
   void Begin();
   void End();
+  void Deliver();
+  // Runs it on one of the threads, once the window is open or the call is cancelled.
+  void WhenTaken(std::function<void()> reaction);
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -116,36 +146,63 @@ class FakeCall {
   bool cancelled_ = false;
   bool done_ = false;
   Status status_;
+  bool finished_ = false;
+  bool window_shut_ = false;
+  std::vector<std::function<void()>> untaken_;
+  std::deque<ByteBuffer> sent_;  // and not read
+  bool half_closed_ = false;
+  ByteBuffer* read_into_ = nullptr;  // a read that waits
+  bool writing_ = false;
 };
 
 class FakeReactor {
  public:
+  FakeReactor() { call_->reactor_ = this; }
   virtual ~FakeReactor() = default;
   virtual void OnDone() = 0;
   virtual void OnCancel() {}
+  virtual void OnReadDone(bool) {}
   virtual void OnWriteDone(bool) {}
 
   void Finish(const Status& status) {
-    Threads().Submit([call = call_, status] {
+    call_->WhenTaken([call = call_, status] {
       {
         std::lock_guard lock(call->mutex_);
+        if (call->finished_) std::abort();
+        call->finished_ = true;
         call->status_ = status;
       }
+      call->Deliver();
       call->End();
     });
   }
   void StartWrite(const ByteBuffer* message) {
     call_->Begin();
-    Threads().Submit([this, call = call_, message] {
+    {
+      std::lock_guard lock(call_->mutex_);
+      if (std::exchange(call_->writing_, true)) std::abort();
+    }
+    call_->WhenTaken([this, call = call_, message] {
       bool ok;
       {
         std::lock_guard lock(call->mutex_);
         ok = !call->cancelled_;
         if (ok) call->messages.push_back(*message);
+        call->writing_ = false;
+        call->changed_.notify_all();
       }
       OnWriteDone(ok);
       call->End();
     });
+  }
+  void StartRead(ByteBuffer* message) {
+    call_->Begin();
+    {
+      std::lock_guard lock(call_->mutex_);
+      if (call_->read_into_ != nullptr || call_->finished_) std::abort();
+      call_->read_into_ = message;
+    }
+    call_->Deliver();
   }
 
  private:
@@ -153,14 +210,32 @@ class FakeReactor {
   const std::shared_ptr<FakeCall> call_ = std::make_shared<FakeCall>();
 };
 
-inline std::shared_ptr<FakeCall> FakeCall::Of(FakeReactor* reactor) {
+inline std::shared_ptr<FakeCall> FakeCall::Of(FakeReactor* reactor, CallbackServerContext* context) {
   const std::shared_ptr<FakeCall> call = reactor->call_;
-  {
-    std::lock_guard lock(call->mutex_);
-    call->reactor_ = reactor;
+  bool cancelled = false;
+  if (context != nullptr) {
+    std::lock_guard lock(context->mutex);
+    context->call = call;
+    cancelled = context->cancelled;
   }
+  if (cancelled) call->Cancel();
   call->End();
   return call;
+}
+
+inline void CallbackServerContext::TryCancel() {
+  std::shared_ptr<FakeCall> bound;
+  {
+    std::lock_guard lock(mutex);
+    cancelled = true;
+    bound = call;
+  }
+  if (bound == nullptr) return;
+  {
+    std::lock_guard lock(bound->mutex_);
+    if (bound->done_) std::abort();
+  }
+  bound->Cancel();
 }
 
 inline void FakeCall::Cancel() {
@@ -171,10 +246,71 @@ inline void FakeCall::Cancel() {
     cancelled_ = true;
     ++expected_;
     reactor = reactor_;
+    for (std::function<void()>& reaction : untaken_) Threads().Submit(std::move(reaction));
+    untaken_.clear();
   }
   Threads().Submit([reactor, call = reactor->call_] {
     reactor->OnCancel();
     call->End();
+  });
+  Deliver();
+}
+
+inline void FakeCall::Send(const ByteBuffer& message) {
+  {
+    std::lock_guard lock(mutex_);
+    sent_.push_back(message);
+  }
+  Deliver();
+}
+
+inline void FakeCall::HalfClose() {
+  {
+    std::lock_guard lock(mutex_);
+    half_closed_ = true;
+  }
+  Deliver();
+}
+
+inline void FakeCall::ShutWindow() {
+  std::lock_guard lock(mutex_);
+  window_shut_ = true;
+}
+
+inline void FakeCall::WaitForMessages(size_t count) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, count] { return messages.size() >= count || done_; });
+}
+
+inline void FakeCall::WhenTaken(std::function<void()> reaction) {
+  {
+    std::lock_guard lock(mutex_);
+    if (window_shut_ && !cancelled_) {
+      untaken_.push_back(std::move(reaction));
+      return;
+    }
+  }
+  Threads().Submit(std::move(reaction));
+}
+
+// Completes the read that waits, if it can be.
+inline void FakeCall::Deliver() {
+  std::unique_lock lock(mutex_);
+  if (read_into_ == nullptr) return;
+  const bool over = cancelled_ || finished_;
+  if (!over && sent_.empty() && !half_closed_) return;
+  const bool ok = !over && !sent_.empty();
+  if (ok) {
+    *read_into_ = sent_.front();
+    sent_.pop_front();
+  }
+  read_into_ = nullptr;
+  FakeReactor* reactor = reactor_;
+  const std::shared_ptr<FakeCall> self = shared_from_this();
+  lock.unlock();
+  Threads().Submit([reactor, self, ok] {
+    reactor->OnReadDone(ok);
+    self->End();
   });
 }
 
@@ -205,5 +341,7 @@ inline void FakeCall::End() {
 using ServerUnaryReactor = FakeReactor;
 template <class Message>
 using ServerWriteReactor = FakeReactor;
+template <class Request, class Response>
+using ServerBidiReactor = FakeReactor;
 
 }  // namespace grpc

@@ -22,6 +22,7 @@ class Refusal:
     value: str
     limit: str
     started: str
+    resume: tuple  # of a stream: operand and first byte that was not answered
     trailers: dict
 
     @staticmethod
@@ -37,10 +38,11 @@ class Refusal:
         assert [detail.type_url for detail in status.details] == ["type.googleapis.com/google.rpc.ErrorInfo"]
         info = error_pb2.ErrorInfo.FromString(status.details[0].value)
         assert info.domain == "posenc"
-        assert set(info.metadata) <= {"field", "value", "limit", "started"}
+        assert set(info.metadata) <= {"field", "value", "limit", "started", "operand", "byte_offset"}
         assert info.metadata["started"] in ("true", "false")
-        return Refusal(error.code(), status.message, info.reason, info.metadata.get("field", ""),
-                       info.metadata.get("value", ""), info.metadata.get("limit", ""), info.metadata["started"], trailers)
+        said = {key: info.metadata.get(key, "") for key in ("field", "value", "limit", "started")}
+        resume = (info.metadata["operand"], int(info.metadata["byte_offset"])) if "operand" in info.metadata else None
+        return Refusal(error.code(), status.message, info.reason, **said, resume=resume, trailers=trailers)
 
 
 def serialize(request):
@@ -53,7 +55,8 @@ class Client:
         self._methods = {}
         for method in SERVICE.methods:
             response = getattr(service_pb2, method.output_type.name)
-            make = self.channel.unary_stream if method.name.startswith("Stream") else self.channel.unary_unary
+            make = (self.channel.stream_stream if method.name == "StreamApplyRotary" else
+                    self.channel.unary_stream if method.name.startswith("Stream") else self.channel.unary_unary)
             self._methods[method.name] = make(f"/{SERVICE.full_name}/{method.name}", serialize, response.FromString)
 
     def __enter__(self):

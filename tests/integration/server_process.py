@@ -1,6 +1,8 @@
 """A posenc-server process on a free port of the loopback interface."""
 
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -40,6 +42,11 @@ class ServerProcess:
 
     def log(self):
         return self._log_path.read_text()
+
+    def peak_memory(self):
+        """In bytes, since it was started."""
+        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
     def signal(self, number):
         self._process.send_signal(number)

@@ -104,6 +104,8 @@ def clear(field):
     ("GenerateBias", samples.bias(), "method.alibi.form"),
     ("StreamTable", samples.stream(), "table"),
     ("StreamTable", samples.stream(), "table.dtype"),
+    ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias()), "bias"),
+    ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias()), "bias.geometry"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_what_has_no_default_must_be_given(client, method, request_, field):
     clear(field)(request_)
@@ -157,7 +159,8 @@ def test_every_prefix_of_a_request_is_refused(client):
     b"\x0b" * 200, b"\x0a\x02\xc3\x28",
 ], ids=["varint", "field-0", "wire-7", "end", "length", "nested", "two-gib", "groups", "text"])
 def test_bytes_that_are_no_message(client, junk):
-    for method in ("ApplyRotary", "GenerateTable", "StreamTable", "Explain", "Analyze", "GenerateEmbedding", "GenerateBias"):
+    for method in ("ApplyRotary", "GenerateTable", "StreamTable", "Explain", "Analyze", "GenerateEmbedding", "GenerateBias",
+                   "StreamBias"):
         refusal = client.refusal(method, junk)
         assert (refusal.code, refusal.started) == (INVALID, "false"), (method, refusal)
     client.call("Explain", samples.explain())

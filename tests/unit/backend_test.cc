@@ -202,6 +202,74 @@ TEST_F(BackendTest, ATableOfNoRowsHasItsInfo) {
   }
 }
 
+// Larger than a chunk; with a chunk that is no whole number of head rows.
+TEST_F(BackendTest, RotaryByChunks) {
+  v1::ApplyRotaryRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_positions()->set_offset(1000);
+  request.set_layout(v1::LAYOUT_BHSD);
+  *request.mutable_q()->mutable_tensor() = Random({2, 4, 300, 8});
+  *request.mutable_k()->mutable_tensor() = Random({2, 1, 300, 16});
+  const auto whole = Ask(&Backend::ApplyRotary, request);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  v1::ApplyRotaryRequest header = request;
+  header.mutable_q()->mutable_tensor()->clear_data();
+  header.mutable_k()->mutable_tensor()->clear_data();
+  for (Backend* backend : std::vector<Backend*>{&client_, &in_process_}) {
+    for (const bool in_place : {false, true}) {
+      std::string q = request.q().tensor().data(), k = request.k().tensor().data();
+      std::string q_out(q.size(), '\0'), k_out(k.size(), '\0');
+      const RotaryMemory memory{.q = {q.data(), in_place ? q.data() : q_out.data()},
+                                .k = {k.data(), in_place ? k.data() : k_out.data()}};
+      const auto info = backend->StreamApplyRotary(header, memory, {.bytes = 1000, .in_flight = 3});
+      ASSERT_TRUE(info.ok()) << info.status();
+      EXPECT_EQ(info->SerializeAsString(), whole->info().SerializeAsString());
+      EXPECT_TRUE((in_place ? q : q_out) == whole->q().data());
+      EXPECT_TRUE((in_place ? k : k_out) == whole->k().data());
+    }
+    std::string q = request.q().tensor().data();
+    std::string out(q.size() + 16, '\0');
+    const auto status = [&](const RotaryMemory& memory) { return backend->StreamApplyRotary(header, memory).status(); };
+    EXPECT_EQ(DetailsOf(status({.q = {q.data(), out.data()}, .k = {}})).field, "memory.k");
+    EXPECT_EQ(DetailsOf(status({.q = {out.data(), out.data() + 16}, .k = {q.data(), q.data() + 32}})).field,
+              "memory.q.output")
+        << "in place, but not quite";
+    *header.mutable_k()->mutable_tensor()->mutable_data() = "x";
+    EXPECT_EQ(DetailsOf(status({.q = {q.data(), out.data()}, .k = {}})).field,
+              backend == &client_ ? "memory.k" : "header.k.tensor.data");
+    header.mutable_k()->mutable_tensor()->clear_data();
+  }
+}
+
+TEST_F(BackendTest, BiasesByTiles) {
+  v1::StreamBiasRequest request;
+  v1::GenerateBiasRequest& bias = *request.mutable_bias();
+  bias.mutable_method()->mutable_alibi()->set_num_heads(4);
+  bias.mutable_method()->mutable_alibi()->set_rule(v1::ALIBI_SLOPE_RULE_POWER_OF_TWO);
+  bias.mutable_method()->mutable_alibi()->set_form(v1::ALIBI_FORM_SYMMETRIC);
+  bias.mutable_geometry()->set_query_length(20);
+  bias.mutable_geometry()->set_key_length(20);
+  bias.set_form(v1::BIAS_FORM_DENSE);
+  bias.set_dtype(v1::DATA_TYPE_FP16);
+  request.set_rows_per_tile(6);
+  std::vector<std::string> tiles;
+  for (Backend* backend : std::vector<Backend*>{&client_, &in_process_}) {
+    std::vector<int64_t> begins;
+    std::string all;
+    const absl::Status status = backend->StreamBias(request, [&](const v1::StreamBiasResponse& tile) {
+      begins.push_back(tile.row_begin());
+      EXPECT_EQ(tile.has_info(), begins.size() == 1);
+      all += tile.bias().data();
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_THAT(begins, testing::ElementsAre(0, 6, 12, 18));
+    tiles.push_back(all);
+  }
+  EXPECT_EQ(tiles[0].size(), 4 * 20 * 20 * 2);
+  EXPECT_TRUE(tiles[0] == tiles[1]);
+}
+
 TEST_F(BackendTest, Embedding) {
   v1::GenerateEmbeddingRequest request;
   request.mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_HALVES);

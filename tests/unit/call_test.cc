@@ -1,7 +1,9 @@
 // Calls as the server makes them, many at once, on a transport of standard types (tests/fake_grpc): what
 // ThreadSanitizer can see, which it cannot where gRPC is linked.
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -10,8 +12,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "posenc/v1/error.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/table_stream.h"
+#include "server/rotary_stream.h"
+#include "server/tile_stream.h"
 #include "server/unary_call.h"
 
 namespace posenc::server {
@@ -40,7 +44,9 @@ v1::RotarySource Llama() {
   return rotary;
 }
 
-std::string Rotation(int64_t offset) {
+constexpr size_t kRowBytes = 64 * 2, kTensorRows = 900;
+
+v1::ApplyRotaryRequest Rotary(int64_t offset) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Llama();
   request.mutable_positions()->set_offset(offset);
@@ -52,6 +58,24 @@ std::string Rotation(int64_t offset) {
   for (int n = 0; n < 300 * 3 * 64; ++n) {
     tensor.mutable_data()->append({static_cast<char>(random()), static_cast<char>(random() % 0x3f)});
   }
+  return request;
+}
+
+std::string Rotation(int64_t offset) { return Rotary(offset).SerializeAsString(); }
+
+std::string Header(int64_t offset) {
+  v1::StreamApplyRotaryRequest request;
+  *request.mutable_header() = Rotary(offset);
+  request.mutable_header()->mutable_q()->mutable_tensor()->clear_data();
+  return request.SerializeAsString();
+}
+
+std::string Chunk(int64_t offset, size_t first_row, size_t rows) {
+  v1::StreamApplyRotaryRequest request;
+  request.mutable_chunk()->set_operand(v1::OPERAND_QUERY);
+  request.mutable_chunk()->mutable_rows()->set_byte_offset(static_cast<int64_t>(first_row * kRowBytes));
+  request.mutable_chunk()->mutable_rows()->set_data(
+      Rotary(offset).q().tensor().data().substr(first_row * kRowBytes, rows * kRowBytes));
   return request.SerializeAsString();
 }
 
@@ -95,7 +119,7 @@ class CallTest : public testing::Test {
     std::shared_ptr<grpc::FakeCall> call;
   };
 
-  explicit CallTest(Config config = TestConfig())
+  explicit CallTest(const Config& config = TestConfig())
       : core_(std::make_unique<Core>(config)),
         apply_rotary_(UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
             "ApplyRotary", [](const auto& request, const wire::Payloads& payloads, const Limits& limits,
@@ -103,21 +127,63 @@ class CallTest : public testing::Test {
 
   void Rotate(Exchange* exchange) {
     exchange->call = grpc::FakeCall::Of(
-        StartUnaryCall(core_.get(), apply_rotary_, &exchange->context, &exchange->request, &exchange->answer));
+        StartUnaryCall(core_.get(), apply_rotary_, &exchange->context, &exchange->request, &exchange->answer),
+        &exchange->context);
   }
   void Stream(Exchange* exchange) {
+    exchange->call = grpc::FakeCall::Of(
+        StartTileStream(core_.get(), stream_table_, &exchange->context, &exchange->request), &exchange->context);
+  }
+  // The caller sends what it likes.
+  void Chunks(Exchange* exchange) {
     exchange->call =
-        grpc::FakeCall::Of(StartTableStream(core_.get(), stream_table_, &exchange->context, &exchange->request));
+        grpc::FakeCall::Of(StartRotaryStream(core_.get(), stream_rotary_, &exchange->context), &exchange->context);
+  }
+
+  enum Kind { kRotation, kTable, kChunks };
+  static constexpr int64_t kKinds = 3;
+  void Begin(Kind kind, int64_t offset, Exchange* exchange) {
+    if (kind == kRotation) return Rotate(exchange);
+    if (kind == kTable) return Stream(exchange);
+    Chunks(exchange);
+    exchange->call->Send(Buffer(Header(offset)));
+    for (size_t row = 0; row < kTensorRows; row += 100) exchange->call->Send(Buffer(Chunk(offset, row, 100)));
+    exchange->call->HalfClose();
+  }
+  static std::string Request(Kind kind, int64_t offset) {
+    return kind == kRotation ? Rotation(offset) : kind == kTable ? Table(offset) : "";
   }
 
   // The answers, one after the other.
-  std::string AnswerTo(bool stream, int64_t offset, grpc::Status* status) {
-    Exchange exchange(stream ? Table(offset) : Rotation(offset));
-    stream ? Stream(&exchange) : Rotate(&exchange);
+  std::string AnswerTo(Kind kind, int64_t offset, grpc::Status* status) {
+    Exchange exchange(Request(kind, offset));
+    Begin(kind, offset, &exchange);
     *status = exchange.call->Wait();
     std::string text = Text(exchange.answer);
     for (const grpc::ByteBuffer& message : exchange.call->messages) text += Text(message);
     return text;
+  }
+
+  // The rows of a stream's answers, in their order.
+  static std::string Rows(const std::vector<grpc::ByteBuffer>& messages) {
+    std::string rows;
+    for (const grpc::ByteBuffer& message : messages) {
+      v1::StreamApplyRotaryResponse response;
+      EXPECT_TRUE(response.ParseFromString(Text(message)));
+      if (!response.has_chunk()) continue;
+      EXPECT_EQ(response.chunk().operand(), v1::OPERAND_QUERY);
+      EXPECT_EQ(response.chunk().rows().byte_offset(), static_cast<int64_t>(rows.size()));
+      rows += response.chunk().rows().data();
+    }
+    return rows;
+  }
+
+  static std::map<std::string, std::string> MetadataOf(const grpc::Status& status) {
+    v1::RichStatus rich;
+    v1::ErrorInfo info;
+    EXPECT_TRUE(rich.ParseFromString(status.error_details()) && rich.details_size() == 1);
+    EXPECT_TRUE(info.ParseFromString(rich.details(0).value()));
+    return {info.metadata().begin(), info.metadata().end()};
   }
 
   void OnCallers(const std::function<void(int caller)>& body) {
@@ -139,22 +205,23 @@ class CallTest : public testing::Test {
 
   std::unique_ptr<Core> core_;
   const UnaryMethod apply_rotary_;
-  const wire::Stripper stream_table_{v1::StreamTableRequest::descriptor()};
+  const TileMethod stream_table_ = TileMethod::Of<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable");
+  const wire::Stripper stream_rotary_{v1::StreamApplyRotaryRequest::descriptor()};
 };
 
 TEST_F(CallTest, ManyAtOnceAreAnsweredAsOneAlone) {
   std::vector<std::string> alone;
   grpc::Status status;
-  for (int64_t n = 0; n < 8; ++n) {
-    alone.push_back(AnswerTo(n % 2, 1000 * n, &status));
+  for (int64_t n = 0; n < 9; ++n) {
+    alone.push_back(AnswerTo(Kind(n % kKinds), 1000 * n, &status));
     ASSERT_TRUE(status.ok()) << status.error_message();
     ASSERT_GT(alone.back().size(), 80'000u);
   }
   OnCallers([&](int caller) {
     for (int64_t round = 0; round < 40; ++round) {
-      const int64_t n = (round * 3 + caller) % 8;
+      const int64_t n = (round * 4 + caller) % 9;
       grpc::Status ended;
-      EXPECT_TRUE(AnswerTo(n % 2, 1000 * n, &ended) == alone[n]);
+      EXPECT_TRUE(AnswerTo(Kind(n % kKinds), 1000 * n, &ended) == alone[n]);
       EXPECT_TRUE(ended.ok()) << ended.error_message();
     }
   });
@@ -168,16 +235,20 @@ TEST_F(CallTest, MayBeCancelledOrRunOutOfTimeAtAnyMoment) {
   OnCallers([&](int caller) {
     std::mt19937 random(caller);
     for (int round = 0; round < 60; ++round) {
-      const bool stream = random() % 2;
-      Exchange exchange(stream ? Table(round) : Rotation(round));
+      const Kind kind = Kind(random() % kKinds);
+      Exchange exchange(Request(kind, round));
       if (random() % 4 == 0) exchange.context.time_limit = system_clock::now() + milliseconds(random() % 5);
-      stream ? Stream(&exchange) : Rotate(&exchange);
+      Begin(kind, round, &exchange);
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
       if (random() % 4 != 0) exchange.call->Cancel();
       switch (const grpc::Status& status = exchange.call->Wait(); status.error_code()) {
         case grpc::OK: ++answered; break;
         case grpc::CANCELLED: ++cancelled; break;
         case grpc::DEADLINE_EXCEEDED: ++late; break;
+        case grpc::INVALID_ARGUMENT:  // the end of what it reads may come before the cancellation
+          EXPECT_EQ(kind, kChunks) << status.error_message();
+          ++cancelled;
+          break;
         default: ADD_FAILURE() << status.error_code() << " " << status.error_message();
       }
     }
@@ -221,6 +292,197 @@ TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
   EXPECT_EQ(counters.refused, refused);
   EXPECT_EQ(counters.started, answered + refused);
   EXPECT_EQ(counters.in_flight_requests, 0);
+}
+
+TEST_F(CallTest, ChunksAreAnsweredAsTheWholeIs) {
+  Exchange whole(Rotation(7));
+  Rotate(&whole);
+  ASSERT_TRUE(whole.call->Wait().ok());
+  v1::ApplyRotaryResponse response;
+  ASSERT_TRUE(response.ParseFromString(Text(whole.answer)));
+  Exchange exchange("");
+  Begin(kChunks, 7, &exchange);
+  const grpc::Status& status = exchange.call->Wait();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  v1::StreamApplyRotaryResponse first;
+  ASSERT_TRUE(first.ParseFromString(Text(exchange.call->messages[0])));
+  EXPECT_EQ(first.info().SerializeAsString(), response.info().SerializeAsString());
+  EXPECT_TRUE(Rows(exchange.call->messages) == response.q().data());
+}
+
+TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
+  v1::StreamApplyRotaryRequest beyond;
+  beyond.mutable_chunk()->set_operand(v1::OPERAND_QUERY);
+  beyond.mutable_chunk()->mutable_rows()->set_byte_offset(kTensorRows * kRowBytes);
+  beyond.mutable_chunk()->mutable_rows()->set_data("x");
+  v1::StreamApplyRotaryRequest of_k = beyond;
+  of_k.mutable_chunk()->set_operand(v1::OPERAND_KEY);
+  struct Case {
+    std::string message;
+    std::string field, operand, byte_offset;
+  };
+  const std::string done = std::to_string(200 * kRowBytes);
+  for (const Case& c : {Case{beyond.SerializeAsString(), "chunk.rows.byte_offset", "OPERAND_QUERY", done},
+                        Case{of_k.SerializeAsString(), "chunk.rows.byte_offset", "OPERAND_KEY", "0"},
+                        Case{Header(1), "header", "OPERAND_QUERY", done}, Case{"", "part", "OPERAND_QUERY", done},
+                        Case{"\x0a", "", "OPERAND_QUERY", done},
+                        Case{std::string("\x12\x02\x08\x09"), "chunk.operand", "OPERAND_QUERY", done},
+                        Case{std::string("\x12\x03\xf8\x7f\x01"), "chunk", "OPERAND_QUERY", done}}) {
+    Exchange exchange("");
+    Chunks(&exchange);
+    exchange.call->Send(Buffer(Header(0)));
+    exchange.call->Send(Buffer(Chunk(0, 100, 100)));  // in any order
+    exchange.call->Send(Buffer(Chunk(0, 0, 100)));
+    exchange.call->Send(Buffer(Chunk(0, 0, 50)));  // and twice
+    exchange.call->Send(Buffer(Chunk(0, 300, 100)));
+    exchange.call->Send(Buffer(c.message));
+    exchange.call->Send(Buffer(Chunk(0, 200, 100)));
+    const grpc::Status& status = exchange.call->Wait();
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_EQ(exchange.call->messages.size(), 5u) << "all that came before is answered, nothing after";
+    auto metadata = MetadataOf(status);
+    EXPECT_EQ(metadata["field"], c.field);
+    EXPECT_EQ(metadata["operand"], c.operand);
+    EXPECT_EQ(metadata["byte_offset"], c.byte_offset);
+    EXPECT_EQ(metadata["started"], "true");
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(CallTest, AStreamBeginsWithItsHeader) {
+  for (const bool chunk : {true, false}) {
+    Exchange exchange("");
+    Chunks(&exchange);
+    if (chunk) exchange.call->Send(Buffer(Chunk(0, 0, 1)));
+    exchange.call->HalfClose();
+    const grpc::Status& status = exchange.call->Wait();
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+    auto metadata = MetadataOf(status);
+    EXPECT_EQ(metadata["field"], "header");
+    EXPECT_EQ(metadata["byte_offset"], "0");
+    EXPECT_EQ(metadata["started"], "false");
+  }
+}
+
+TEST_F(CallTest, AStreamWhoseAnswersAreNotTakenHoldsFewChunks) {
+  Exchange exchange("");
+  Chunks(&exchange);
+  exchange.call->Send(Buffer(Header(0)));
+  exchange.call->WaitForMessages(1);
+  exchange.call->ShutWindow();
+  for (size_t row = 0; row < kTensorRows; row += 100) exchange.call->Send(Buffer(Chunk(0, row, 100)));
+  const auto chunk = static_cast<int64_t>(100 * kRowBytes);
+  const auto held = [this] { return core_->admission->counters().in_flight_bytes; };
+  while (held() < chunk) std::this_thread::yield();
+  for (int n = 0; n < 100; ++n) {
+    EXPECT_LT(held(), 4 * chunk + 1000);
+    std::this_thread::yield();
+  }
+  exchange.call->Cancel();
+  exchange.call->Wait();
+  EXPECT_LT(exchange.call->messages.size(), 4u);
+  exchange.call->messages.clear();
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+class CrowdedTest : public CallTest {
+ protected:
+  static Config Crowded() {
+    Config config = TestConfig();
+    config.max_in_flight_bytes = static_cast<int64_t>(250 * kRowBytes);
+    return config;
+  }
+  CrowdedTest() : CallTest(Crowded()) {}
+};
+
+// Room for one chunk of a hundred rows and its answer, but not for two.
+TEST_F(CrowdedTest, AStreamWaitsForItsOwnAnswersAndForNobodyElses) {
+  Exchange exchange("");
+  Chunks(&exchange);
+  exchange.call->Send(Buffer(Header(0)));
+  exchange.call->WaitForMessages(1);
+  exchange.call->ShutWindow();
+  exchange.call->Send(Buffer(Chunk(0, 0, 100)));
+  exchange.call->Send(Buffer(Chunk(0, 100, 100)));
+  while (core_->admission->counters().in_flight_bytes < static_cast<int64_t>(100 * kRowBytes))
+    std::this_thread::yield();
+
+  Exchange other("");
+  Chunks(&other);
+  other.call->Send(Buffer(Header(0)));
+  other.call->Send(Buffer(Chunk(0, 0, 100)));
+  const grpc::Status& refused = other.call->Wait();
+  EXPECT_EQ(refused.error_code(), grpc::UNAVAILABLE) << refused.error_message();
+  EXPECT_EQ(MetadataOf(refused)["byte_offset"], "0");
+  EXPECT_EQ(other.context.trailers.count("grpc-retry-pushback-ms"), 1u);
+
+  exchange.call->Cancel();
+  EXPECT_EQ(exchange.call->Wait().error_code(), grpc::CANCELLED);
+  exchange.call->messages.clear();
+  other.call->messages.clear();
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+class ImpatientTest : public CallTest {
+ protected:
+  static Config Impatient(int64_t send_timeout_s, int64_t max_call_s) {
+    Config config = TestConfig();
+    config.send_timeout_s = send_timeout_s;
+    config.max_call_s = max_call_s;
+    return config;
+  }
+  ImpatientTest() : CallTest(Impatient(1, 600)) {}
+
+  std::mutex gate_;  // shut: the pool does nothing
+};
+
+TEST_F(ImpatientTest, AnAnswerThatIsNotTakenIsCancelled) {
+  for (const Kind kind : {kRotation, kTable, kChunks}) {
+    Exchange exchange(Request(kind, 0));
+    // Shut before anything can have been written.
+    if (kind == kChunks) {
+      Chunks(&exchange);
+      exchange.call->ShutWindow();
+      exchange.call->Send(Buffer(Header(0)));
+    } else {
+      const std::lock_guard shut(gate_);
+      for (size_t n = 0; n < core_->pool.threads(); ++n) {
+        core_->pool.Submit([this] { const std::lock_guard opened(gate_); }, Lane::kSmall);
+      }
+      Begin(kind, 0, &exchange);
+      exchange.call->ShutWindow();
+    }
+    exchange.call->Wait();
+    exchange.call->messages.clear();
+    exchange.answer.Clear();
+    EXPECT_EQ(BytesInTheEnd(), 0);
+  }
+}
+
+// The fake ends the process where a call is cancelled after its OnDone.
+TEST_F(ImpatientTest, NoTimerOutlivesItsCall) {
+  core_ = std::make_unique<Core>(Impatient(0, 600));
+  OnCallers([&](int caller) {
+    for (int round = 0; round < 100; ++round) {
+      const Kind kind = Kind((round + caller) % kKinds);
+      Exchange exchange(Request(kind, round));
+      Begin(kind, round, &exchange);
+      exchange.call->Wait();
+    }
+  });
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(ImpatientTest, ACallHasOnlySoMuchTime) {
+  core_ = std::make_unique<Core>(Impatient(60, 0));
+  for (const Kind kind : {kRotation, kTable}) {
+    Exchange exchange(Request(kind, 0));
+    Begin(kind, 0, &exchange);
+    EXPECT_EQ(exchange.call->Wait().error_code(), grpc::DEADLINE_EXCEEDED);
+  }
+  Exchange idle("");
+  Chunks(&idle);
+  EXPECT_EQ(idle.call->Wait().error_code(), grpc::DEADLINE_EXCEEDED);
 }
 
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {

@@ -73,6 +73,27 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
     return add_bias();
   }
 
+  // Inverts the bytes of chunks, until `chunks` says that the stream ends.
+  grpc::Status StreamApplyRotary(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::StreamApplyRotaryResponse, v1::StreamApplyRotaryRequest>* peer) override {
+    v1::StreamApplyRotaryRequest request;
+    while (peer->Read(&request)) {
+      v1::StreamApplyRotaryResponse response;
+      if (request.has_header()) {
+        response.mutable_info()->set_device("fake");
+      } else {
+        const grpc::Status status = chunk(request.chunk());
+        if (!status.ok()) return status;
+        *response.mutable_chunk() = request.chunk();
+        for (char& byte : *response.mutable_chunk()->mutable_rows()->mutable_data()) byte = static_cast<char>(~byte);
+      }
+      if (!peer->Write(response)) return grpc::Status::CANCELLED;
+    }
+    return grpc::Status::OK;
+  }
+
+  std::function<grpc::Status(const v1::RotaryChunk&)> chunk;
   std::function<grpc::Status(grpc::ServerContext*, v1::ExplainResponse*)> explain;
   std::function<grpc::Status()> add_bias;
   std::function<grpc::Status(grpc::ServerWriter<v1::StreamTableResponse>*)> stream;
@@ -152,6 +173,63 @@ TEST_F(ClientTest, TheDeadlineTravelsWithEachAttempt) {
   ASSERT_EQ(seconds.size(), 2);
   EXPECT_NEAR(seconds[0], 7200, 600);
   EXPECT_NEAR(seconds[1], 3600, 600);
+}
+
+// q [1, 100, 1, 4] of float32: a head row is 16 bytes.
+class Transfer {
+ public:
+  explicit Transfer(bool in_place) : input_(1600, '\0'), output_(in_place ? 0 : 1600, '\0') {
+    for (size_t n = 0; n < input_.size(); ++n) input_[n] = static_cast<char>(n * 7);
+    for (const char byte : input_) inverted_ += static_cast<char>(~byte);
+    v1::Tensor& tensor = *header_.mutable_q()->mutable_tensor();
+    tensor.set_dtype(v1::DATA_TYPE_FP32);
+    for (const int64_t size : {1, 100, 1, 4}) tensor.add_shape(size);
+  }
+  absl::Status Run(const ClientOptions& options) {
+    const RotaryMemory memory{.q = {input_.data(), output_.empty() ? input_.data() : output_.data()}, .k = {}};
+    return Client(options).StreamApplyRotary(header_, memory, {.bytes = 100, .in_flight = 3}).status();
+  }
+  bool done() const { return (output_.empty() ? input_ : output_) == inverted_; }
+
+ private:
+  v1::ApplyRotaryRequest header_;
+  std::string input_, output_, inverted_;
+};
+
+TEST_F(ClientTest, ABrokenStreamGoesOnWithWhatWasNotAnswered) {
+  for (const bool in_place : {false, true}) {
+    std::vector<int64_t> answered;
+    int calls = 0;
+    service_.chunk = [&](const v1::RotaryChunk& chunk) {
+      EXPECT_EQ(chunk.rows().data().size(), chunk.rows().byte_offset() == 1536 ? 64 : 96) << "whole head rows";
+      // More often than the policy allows in a row: each stream has got further.
+      if (++calls % 5 == 0) return Busy();
+      answered.push_back(chunk.rows().byte_offset());
+      return grpc::Status::OK;
+    };
+    options_.retry.max_attempts = 2;
+    Transfer transfer(in_place);
+    const absl::Status status = transfer.Run(options_);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(transfer.done());
+    EXPECT_EQ(answered.size(), 17u) << "nothing that was answered is sent again";
+    EXPECT_EQ(calls, 21) << "four streams were broken off";
+  }
+}
+
+TEST_F(ClientTest, AStreamThatGetsNowhereIsGivenUp) {
+  service_.chunk = [](const v1::RotaryChunk&) { return Busy(); };
+  Transfer transfer(true);
+  const absl::Status status = transfer.Run(options_);
+  EXPECT_EQ(DetailsOf(status).reason, "OVERLOADED") << status;
+  EXPECT_EQ(sleeps_.size(), 4u);
+
+  int chunks = 0;
+  service_.chunk = [&chunks](const v1::RotaryChunk&) {
+    return ++chunks < 5 ? grpc::Status::OK : Error(grpc::StatusCode::INVALID_ARGUMENT, "no", {"MISMATCH", "", "", ""});
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(transfer.Run(options_)));
+  EXPECT_EQ(sleeps_.size(), 4u);
 }
 
 TEST_F(ClientTest, TakesAnswersAboveFourMebibytes) {

@@ -115,7 +115,8 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   TileStream stream;
   stream.rows = request.table().count();
   stream.rows_per_tile = request.rows_per_tile();
-  stream.tile = [stream](int64_t begin, v1::StreamTableResponse* response) {
+  stream.tile = [stream](int64_t begin, google::protobuf::Message* message) {
+    auto* response = static_cast<v1::StreamTableResponse*>(message);
     const int64_t rows = std::min(stream.rows_per_tile, stream.rows - begin);
     response->set_row_begin(begin);
     if (begin == 0) response->mutable_info()->set_device("fake");
@@ -128,6 +129,10 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
     return job;
   };
   return stream;
+}
+
+absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&) {
+  return absl::UnimplementedError("not faked");
 }
 
 void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response) {

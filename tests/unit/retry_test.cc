@@ -54,6 +54,19 @@ TEST(Retry, BacksOffExponentiallyUpToTheMaximum) {
   EXPECT_THAT(time.sleeps, ElementsAre(100ms, 200ms, 300ms, 300ms));
 }
 
+TEST(Retry, ProgressIsANewBeginning) {
+  FakeTime time;
+  int attempts = 0;
+  const absl::Status status = Retry(kPolicy, time.environment(), 60s, [&](Duration) {
+    Attempt attempt = Unavailable();
+    attempt.progressed = ++attempts == 3 || attempts == 7;
+    return attempt;
+  });
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(attempts, 11);
+  EXPECT_THAT(time.sleeps, ElementsAre(100ms, 200ms, 100ms, 200ms, 300ms, 300ms, 100ms, 200ms, 300ms, 300ms));
+}
+
 TEST(Retry, StopsAtSuccessAndAtOtherErrors) {
   FakeTime time;
   int attempts = 0;

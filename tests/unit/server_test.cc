@@ -193,7 +193,7 @@ TEST_F(ServerTest, AnswersWithoutTensors) {
 
 TEST_F(ServerTest, SurvivesACallWithoutAMessage) {
   Start(TestConfig());
-  for (const char* method : {"ApplyRotary", "StreamTable", "GetServerInfo"}) {
+  for (const char* method : {"ApplyRotary", "StreamTable", "StreamBias", "StreamApplyRotary", "GetServerInfo"}) {
     const grpc::Status status = Send(method, std::nullopt);
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << method << ": " << status.error_message();
   }

@@ -1,11 +1,10 @@
-#include "server/table_stream.h"
+#include "server/tile_stream.h"
 
 #include <memory>
 #include <utility>
 
 #include "posenc/status.h"
 #include "wire/answer.h"
-#include "wire/operations.h"
 
 namespace posenc::server {
 namespace {
@@ -13,11 +12,11 @@ namespace {
 // By which later tiles may exceed the first: row_begin, a varint with its tag, is absent from that.
 constexpr size_t kRowBeginBytes = 11;
 
-class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  static TableStream* Start(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context,
-                            const grpc::ByteBuffer* request) {
-    auto* stream = new TableStream(core, stripper, context, request);
+  static TileCall* Start(Core* core, const TileMethod& method, grpc::CallbackServerContext* context,
+                         const grpc::ByteBuffer* request) {
+    auto* stream = new TileCall(core, method, context, request);
     stream->self_.reset(stream);
     absl::Status status = stream->call_.Admit();
     if (status.ok()) status = stream->SubmitTile();
@@ -26,12 +25,11 @@ class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
  private:
-  friend std::default_delete<TableStream>;
+  friend std::default_delete<TileCall>;
 
-  TableStream(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context,
-              const grpc::ByteBuffer* request)
-      : core_(core), stripper_(stripper), call_(core, "StreamTable", context, request) {}
-  ~TableStream() override = default;
+  TileCall(Core* core, const TileMethod& method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request)
+      : core_(core), method_(method), call_(core, method.name, context, request) {}
+  ~TileCall() override = default;
 
   absl::Status SubmitTile() {
     return WithoutExceptions([this] {
@@ -45,6 +43,7 @@ class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const absl::Status status = WithoutExceptions([this] { return ComputeTile(); });
     call_.EndWork();
     if (!status.ok()) return End(status);
+    call_.BeginSend();
     StartWrite(&tile_);
     // Another thread may be in OnWriteDone.
   }
@@ -53,21 +52,23 @@ class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     const bool first = charge_ == nullptr;
     if (first) {
-      POSENC_RETURN_IF_ERROR(call_.Parse(stripper_, &request_));
-      POSENC_ASSIGN_OR_RETURN(tiles_, wire::Prepare(request_, call_.payloads(), core_->config.limits));
+      const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
+      POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
+      POSENC_ASSIGN_OR_RETURN(tiles_, method_.prepare(*request, call_.payloads(), core_->config.limits));
     }
-    v1::StreamTableResponse response;
-    const wire::Job job = tiles_.tile(next_row_, &response);
-    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, job.outputs));
+    const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
+    const wire::Job job = tiles_.tile(next_row_, response.get());
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
     if (first) {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
     POSENC_RETURN_IF_ERROR(call_.Compute(job, layout, charge_, &tile_));
-    next_row_ += tiles_.rows_per_tile;
+    next_row_ += tiles_.RowsAt(next_row_);
     return absl::OkStatus();
   }
 
   void OnWriteDone(bool ok) override {
+    call_.EndSend();
     tile_.Clear();
     if (!ok) return End(absl::CancelledError("the caller is gone"));
     if (next_row_ >= tiles_.rows) return End(absl::OkStatus());
@@ -82,11 +83,10 @@ class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnCancel() override { call_.Cancel(); }
   void OnDone() override { self_.reset(); }
 
-  std::unique_ptr<TableStream> self_;
+  std::unique_ptr<TileCall> self_;
   Core* const core_;
-  const wire::Stripper& stripper_;
+  const TileMethod& method_;
   Call call_;
-  v1::StreamTableRequest request_;
   wire::TileStream tiles_ = {};
   int64_t next_row_ = 0;
   std::shared_ptr<Charge> charge_;
@@ -95,10 +95,10 @@ class TableStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTableStream(Core* core, const wire::Stripper& stripper,
-                                                             grpc::CallbackServerContext* context,
-                                                             const grpc::ByteBuffer* request) {
-  return TableStream::Start(core, stripper, context, request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTileStream(Core* core, const TileMethod& method,
+                                                            grpc::CallbackServerContext* context,
+                                                            const grpc::ByteBuffer* request) {
+  return TileCall::Start(core, method, context, request);
 }
 
 }  // namespace posenc::server

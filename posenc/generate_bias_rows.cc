@@ -1,0 +1,112 @@
+// The part of a bias' generation that writes cells.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "posenc/bias_mask.h"
+#include "posenc/generate_bias.h"
+#include "posenc/kernels/distance_bias.h"
+#include "posenc/methods/window.h"
+
+namespace posenc {
+
+// For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
+void BiasGeneration::IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const {
+  if (window_) return WindowRow(window_->window, window_->cls, rows.first + static_cast<int64_t>(query), row);
+  const double zero = rows.positions.row(b)[query] + static_cast<double>(lists_.first_distance);
+  const double* keys = key_positions_.row(b);
+  for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - zero);
+}
+
+void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const {
+  std::vector<int32_t> row(keys_);
+  for (size_t query = begin; query < end; ++query) {
+    IndexRow(rows, b, query, row.data());
+    if (!window_) {
+      for (int32_t& entry : row) entry = buckets_[entry];
+    }
+    std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
+  }
+}
+
+void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
+                               std::byte* out) const {
+  const int64_t b = matrix / heads_, head = head_start_ + matrix % heads_;
+  const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
+  DistanceBias work{
+      .dtype = call_.dtype,
+      .rounding = bias_in_dtype ? Rounding::kEachOperation : call_.precision.rounding,
+      .queries = static_cast<size_t>(rows.count),
+      .keys = static_cast<size_t>(keys_),
+      .scores = scores,
+      .out = out,
+      .large = rows.large,
+  };
+  if (call_.mask) {
+    SetMask(*call_.mask, b, &work);
+    work.mask_keys_ascend = mask_keys_ascend_;
+    work.mask_query_positions = rows.mask_positions.row(b);
+    if (work.query_documents != nullptr) work.query_documents += rows.first;
+    work.mask_key_positions = mask_key_positions_.row(b);
+  }
+  const ValueLists& lists = alibi() != nullptr ? rows.alibi : lists_;
+  if (alibi() != nullptr && lists.values.values.empty()) {
+    work.query_positions = rows.positions.row(b);
+    work.key_positions = key_positions_.row(b);
+    SetSlopes(b, head, &work);
+  }
+  if (fire_ != nullptr) {
+    std::vector<float> row(keys_);
+    work.bias = row.data();
+    for (size_t query = begin; query < end; ++query) {
+      const double* position = rows.positions.row(b) + query;
+      fire_->Fill(head, rows.normalisers[position - rows.positions.values.data()], *position, key_positions_.row(b),
+                  row.size(), row.data());
+      posenc::Run(work, query, query + 1);
+    }
+    return;
+  }
+  if (lists.values.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
+
+  // ALiBi's are of this call's heads alone.
+  const float* values = lists.values.row(alibi() != nullptr ? head - head_start_ : head);
+  if (lists.row_shift == 0 || (consecutive_ && !window_)) {
+    work.bias = values;
+    if (lists.row_shift != 0) {
+      work.bias += static_cast<int64_t>(key_positions_.row(b)[0] - rows.positions.row(b)[0]) - lists.first_distance;
+    }
+    work.bias_stride = lists.row_shift;
+    return posenc::Run(work, begin, end);
+  }
+  std::vector<int32_t> index(keys_);
+  std::vector<float> row(keys_);
+  work.bias = row.data();
+  for (size_t query = begin; query < end; ++query) {
+    IndexRow(rows, b, query, index.data());
+    for (size_t j = 0; j < row.size(); ++j) row[j] = values[index[j]];
+    posenc::Run(work, query, query + 1);
+  }
+}
+
+absl::Status BiasGeneration::Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
+                                 const Cancellation& cancelled) const {
+  if (shape_.empty()) return absl::OkStatus();
+  const QueryRows rows = LayRows(first, count);
+  const size_t row = keys_ * SizeOf(call_.dtype);
+  const size_t slab = std::max<size_t>((size_t{256} << 10) / row, 1);
+  return pool.ParallelFor(batch_.value_or(1) * heads_ * count, slab, cancelled, [&](size_t begin, size_t end) {
+    while (begin < end) {
+      const size_t matrix = begin / count, top = matrix * count, stop = std::min<size_t>(end, top + count);
+      std::byte* to = out + top * row;
+      if (IsIndex()) {
+        RunIndex(rows, static_cast<int64_t>(matrix), begin - top, stop - top, to);
+      } else {
+        RunMatrix(rows, static_cast<int64_t>(matrix), begin - top, stop - top,
+                  scores == nullptr ? nullptr : scores + top * row, to);
+      }
+      begin = stop;
+    }
+  });
+}
+
+}  // namespace posenc

@@ -1,0 +1,199 @@
+"""Clients that do not take their answers: each is cut off in time, its bytes are given back, and the server goes on."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import grpc
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+import samples
+from client import SECONDS, SERVICE, Client
+from posenc.v1 import service_pb2
+
+MEBIBYTE = 1 << 20
+
+
+class ShutWindow:
+    """An HTTP/2 client whose streams have no window: it hears of headers, pings and ends, but takes no data."""
+
+    def __init__(self, port, window=0):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self.http.initiate_connection()
+        self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+        if window > 0:
+            self.http.increment_flow_control_window(window - 65535)
+        self.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def flush(self):
+        self.socket.sendall(self.http.data_to_send())
+
+    def call(self, method, *messages, end=True):
+        stream = self.http.get_next_available_stream_id()
+        self.http.send_headers(stream, [
+            (":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE.full_name}/{method}"),
+            (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers")])
+        for message in messages:
+            data = message.SerializeToString()
+            self.http.send_data(stream, b"\0" + len(data).to_bytes(4, "big") + data)
+        if end:
+            self.http.end_stream(stream)
+        self.flush()
+        return stream
+
+    def wait_for(self, kind, stream):
+        """The event by which that stream ends."""
+        while True:
+            data = self.socket.recv(65536)
+            assert data, "the connection ended"
+            for event in self.http.receive_data(data):
+                if isinstance(event, kind) and event.stream_id == stream:
+                    return event
+            self.flush()
+
+
+def header(request):
+    message = service_pb2.StreamApplyRotaryRequest(header=request)
+    message.header.q.tensor.ClearField("data")
+    return message
+
+
+def calls():
+    yield "ApplyRotary", samples.rotary()
+    yield "GenerateTable", samples.table(count=MEBIBYTE // 32)
+    yield "StreamTable", samples.stream(count=100_000)
+    yield "StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias(queries=1000, keys=1000))
+    yield "StreamApplyRotary", header(samples.rotary())
+
+
+@pytest.mark.parametrize("method, request_", calls(), ids=lambda value: value if isinstance(value, str) else "")
+def test_an_answer_nobody_takes_is_cancelled(start_server, method, request_):
+    server = start_server("--send-timeout", "1")
+    with Client(server.port) as client, ShutWindow(server.port) as unread:
+        stream = unread.call(method, request_)
+        trailers = unread.wait_for(h2.events.TrailersReceived, stream)
+        assert dict(trailers.headers)[b"grpc-status"] == b"1"  # CANCELLED
+        client.when_idle()
+        assert "not taken in time" in server.log()
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_a_window_that_opens_in_time_gets_its_answer(start_server):
+    server = start_server("--send-timeout", "30")
+    with Client(server.port) as client, ShutWindow(server.port) as unread:
+        stream = unread.call("GenerateTable", samples.table(count=4))
+        unread.wait_for(h2.events.ResponseReceived, stream)
+        assert client.info().counters.in_flight_bytes > 0
+        unread.http.increment_flow_control_window(65536, stream)
+        unread.flush()
+        unread.wait_for(h2.events.StreamEnded, stream)
+        client.when_idle()
+
+
+@pytest.mark.parametrize("messages", (0, 1))
+def test_a_stream_that_sends_nothing_more_ends(start_server, messages):
+    server = start_server("--max-call-seconds", "1")
+    with Client(server.port) as client, ShutWindow(server.port, 65536) as idle:
+        stream = idle.call("StreamApplyRotary", *[header(samples.rotary())] * messages, end=False)
+        trailers = idle.wait_for((h2.events.TrailersReceived, h2.events.ResponseReceived), stream)
+        if messages:
+            trailers = idle.wait_for(h2.events.TrailersReceived, stream)
+        assert dict(trailers.headers)[b"grpc-status"] == b"4"  # DEADLINE_EXCEEDED
+        client.when_idle()
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_a_call_is_not_longer_than_it_may_be(start_server):
+    server = start_server("--max-call-seconds", "1")
+    with Client(server.port) as client:
+        with pytest.raises(grpc.RpcError) as error:
+            for _ in client.method("StreamTable")(samples.stream(count=2**40, rotary_dim=128)):
+                pass
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "--max-call-seconds" in error.value.details()
+        client.when_idle()
+
+
+def wait_for_log(server, text):
+    deadline = time.monotonic() + SECONDS
+    while text not in server.log():
+        assert time.monotonic() < deadline, f"{text} is not in the log"
+        time.sleep(0.01)
+
+
+def test_stuck_tcp_is_freed_by_keepalive_alone(start_server):
+    # As a stopped process: its kernel takes what fits into its buffers, and then nothing, not even the call's reset. The
+    # bytes in gRPC's hands stay charged until a ping is not answered in time; the call's timer has acted long before.
+    server = start_server("--send-timeout", "1", "--keepalive-time", "1", "--keepalive-timeout", "6")
+    with Client(server.port) as client, ShutWindow(server.port, 2**31 - 1) as stuck:
+        stuck.call("GenerateTable", samples.table(count=4 * MEBIBYTE))
+        wait_for_log(server, "not taken in time")
+        assert client.info().counters.in_flight_bytes > 100 * MEBIBYTE
+        client.call("ApplyRotary", samples.rotary())
+        client.when_idle()
+        client.call("ApplyRotary", samples.rotary())
+
+
+# Reads one message of a stream, says so, and goes on reading when it is let.
+READER = """
+import sys
+sys.path[:0] = sys.argv[2:]
+import client, samples
+stream = client.Client(int(sys.argv[1])).method("StreamTable")(samples.stream(count=2**40, rotary_dim=128))
+next(stream)
+print("reading", flush=True)
+for _ in stream:
+    pass
+"""
+
+
+@pytest.fixture
+def reader():
+    """A function that starts a client process which reads an endless stream."""
+    processes = []
+
+    def start(port):
+        process = subprocess.Popen([sys.executable, "-c", READER, str(port), *sys.path], stdout=subprocess.PIPE)
+        processes.append(process)
+        assert process.stdout.readline() == b"reading\n"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_stopped_client_does_not_hold_its_call(start_server, reader):
+    server = start_server("--send-timeout", "1", "--keepalive-time", "1", "--keepalive-timeout", "3")
+    with Client(server.port) as client:
+        process = reader(server.port)
+        process.send_signal(signal.SIGSTOP)
+        wait_for_log(server, "not taken in time")
+        client.when_idle()
+        client.call("ApplyRotary", samples.rotary())
+        process.send_signal(signal.SIGCONT)
+
+
+def test_a_drain_does_not_wait_for_a_window_that_stays_shut(start_server):
+    server = start_server("--drain-timeout", "1")
+    with ShutWindow(server.port) as unread:
+        stream = unread.call("StreamTable", samples.stream(count=10_000_000, rotary_dim=128))
+        unread.wait_for(h2.events.ResponseReceived, stream)
+        begun = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.wait() != 0, "it says that not all were answered"
+        assert time.monotonic() - begun < 30
