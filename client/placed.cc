@@ -5,6 +5,7 @@
 
 #include "client/tensor_memory.h"
 #include "wire/payloads.h"
+#include "wire/shared_memory.h"
 
 namespace posenc {
 namespace {
@@ -84,6 +85,7 @@ Placed::Placed(std::unique_ptr<Backend> local, std::unique_ptr<Backend> remote, 
 template <typename Request>
 Backend& Placed::For(const Request& request, const CallOptions& options, double rate) {
   if (placement_ != Placement::kAuto) return Always();
+  if (wire::HasRegions(request)) return *remote_;  // the server has that memory
   double request_bytes = 0, answer_bytes = 0;
   ForEachTensor(request, [&](const v1::Tensor& tensor) { request_bytes += BytesOf(tensor, options); });
   for (const absl::Span<std::byte> output : options.outputs) answer_bytes += static_cast<double>(output.size());
@@ -112,6 +114,16 @@ absl::StatusOr<v1::ApplyRotaryResponse> Placed::DoApplyRotary(const v1::ApplyRot
 absl::StatusOr<v1::GenerateTableResponse> Placed::DoGenerateTable(const v1::GenerateTableRequest& request,
                                                                   const CallOptions& options) {
   return For(request, options, costs_.generated_bytes_per_second).GenerateTable(request, options);
+}
+
+absl::StatusOr<v1::AnswerInfo> Placed::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,
+                                                           const RotaryMemory& memory, const ChunkOptions& chunks,
+                                                           const CallOptions& options) {
+  return Always().StreamApplyRotary(header, memory, chunks, options);
+}
+
+absl::Status Placed::DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink, const CallOptions& options) {
+  return Always().StreamBias(request, sink, options);
 }
 
 absl::Status Placed::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {

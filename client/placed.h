@@ -37,8 +37,9 @@ struct PlacementCosts {
 // transport is faster than memory.
 bool IsFasterRemote(const PlacementCosts& costs, double rate, double request_bytes, double answer_bytes);
 
-// A call under kAuto that explains, and one whose answer's size is not plain to see (StreamTable), is local: it is
-// small, or as cheap to make as to send. GetServerInfo and CheckHealth ask the server unless all is local.
+// Under kAuto a call that explains is local, because it is small, and so is a stream, which is as cheap to make as to
+// send; a call with regions is the server's, which has that memory. GetServerInfo and CheckHealth ask the server unless
+// all is local.
 class Placed final : public Backend {
  public:
   Placed(std::unique_ptr<Backend> local, std::unique_ptr<Backend> remote, Placement placement,
@@ -53,6 +54,10 @@ class Placed final : public Backend {
                                                         const CallOptions& options) override;
   absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
                                                             const CallOptions& options) override;
+  absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
+                                                     const ChunkOptions& chunks, const CallOptions& options) override;
+  absl::Status DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                            const CallOptions& options) override;
   absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
   absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
                                                                     const CallOptions& options) override;

@@ -44,14 +44,14 @@ SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire
 }
 
 size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {
-  if (tensor.has_region()) return static_cast<size_t>(tensor.region().byte_size());
+  if (regions_ != nullptr && tensor.has_region()) return static_cast<size_t>(tensor.region().byte_size());
   return wire::RangeOf(tensor.data(), ranges_).length;
 }
 
 size_t SlicedPayloads::Size(const v1::TensorChunk& chunk) const { return wire::RangeOf(chunk.data(), ranges_).length; }
 
 absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
-  if (tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
+  if (regions_ != nullptr && tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
   return From(wire::RangeOf(tensor.data(), ranges_), offset);
 }
 

@@ -32,7 +32,8 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
 // The tensors of a stripped message, whose bytes stay in the slices that they came in, or in shared memory.
 class SlicedPayloads final : public wire::Payloads {
  public:
-  // `regions`: the request's, or null where it has none. They must outlive this.
+  // `regions`: the request's, or null where it has none: a tensor in one has then no bytes here. They must outlive
+  // this.
   SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges,
                  const wire::RequestRegions* regions = nullptr);
 

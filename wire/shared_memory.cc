@@ -167,6 +167,11 @@ absl::Status RequestRegions::CheckUndamaged() const {
   return absl::OkStatus();
 }
 
+bool HasRegions(const Message& request) {
+  const auto found = [](const std::string&, const v1::Region&, bool) { return absl::CancelledError(); };
+  return !ForEachRegion(request, "", found).ok();
+}
+
 bool IsInPlace(const Message& request) {
   std::vector<std::pair<std::string, v1::Region>> outputs, tensors;
   const absl::Status status =

@@ -71,6 +71,9 @@ class RequestRegions {
   int64_t copied_bytes_ = 0;
 };
 
+// Whether there is a Region in the request, at any depth.
+bool HasRegions(const google::protobuf::Message& request);
+
 // Whether an output of the request is also one of its operands: then a second run would not find what the first one
 // read.
 bool IsInPlace(const google::protobuf::Message& request);

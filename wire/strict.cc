@@ -10,6 +10,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
+#include "posenc/v1/shared_memory.pb.h"
 
 namespace posenc::wire {
 namespace {
@@ -50,11 +51,13 @@ const Type* AddType(const google::protobuf::Descriptor* descriptor, Types* types
 }
 
 const Type& TypeOf(const Message& message) {
-  // Of all that the service's file has, and so of every request.
+  // Of every request: of the service's file, and of the side socket's.
   static const Types* types = [] {
     auto* all = new Types;
-    const google::protobuf::FileDescriptor* service = v1::ApplyRotaryRequest::descriptor()->file();
-    for (int n = 0; n < service->message_type_count(); ++n) AddType(service->message_type(n), all);
+    for (const auto* file :
+         {v1::ApplyRotaryRequest::descriptor()->file(), v1::SharedMemoryRequest::descriptor()->file()}) {
+      for (int n = 0; n < file->message_type_count(); ++n) AddType(file->message_type(n), all);
+    }
     return all;
   }();
   return *types->at(message.GetDescriptor());

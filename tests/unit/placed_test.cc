@@ -34,6 +34,11 @@ class Asked final : public Backend {
                                                             const CallOptions&) override {
     return status_;
   }
+  absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest&, const RotaryMemory&,
+                                                     const ChunkOptions&, const CallOptions&) override {
+    return status_;
+  }
+  absl::Status DoStreamBias(const v1::StreamBiasRequest&, BiasTileSink, const CallOptions&) override { return status_; }
   absl::Status DoStreamTable(const v1::StreamTableRequest&, TileSink, const CallOptions&) override { return status_; }
   absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest&,
                                                                     const CallOptions&) override {
@@ -117,6 +122,14 @@ TEST(Placed, TheCallersMemorySaysHowLargeTheAnswerIs) {
   std::vector<std::byte> cos(size_t{64} << 20);
   EXPECT_EQ(placed.GenerateTable({}).status().code(), kHere);
   EXPECT_EQ(placed.GenerateTable({}, {.outputs = {absl::MakeSpan(cos)}}).status().code(), kThere);
+}
+
+TEST(Placed, WhoSharesMemoryWithTheServerAsksIt) {
+  Placed placed = Make(Placement::kAuto);
+  v1::GenerateBiasRequest request;
+  EXPECT_EQ(placed.GenerateBias(request).status().code(), kHere);
+  request.mutable_output()->set_byte_size(8);
+  EXPECT_EQ(placed.GenerateBias(request).status().code(), kThere);
 }
 
 TEST(Placed, TheRule) {
