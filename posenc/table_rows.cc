@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -39,10 +41,37 @@ void Scatter(size_t size, const std::byte* from, size_t rows, const std::vector<
   }
 }
 
+// Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's.
+bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr<const RotaryPlan>>& plans) {
+  constexpr double kLargest = 0x1p40, kSmallest = 0x1p-400;
+  double most = 0, least = kLargest;
+  for (const auto& plan : plans) {
+    for (const double f : plan->inv_freq) {
+      if (f == 0) continue;
+      most = std::max(most, std::abs(f));
+      least = std::min(least, std::abs(f));
+    }
+  }
+  std::vector<double> column;
+  for (int64_t n = 0; n < positions.sequences(); ++n) {
+    const int64_t begin = positions.begin(n), count = positions.begin(n + 1) - begin;
+    column.resize(count);
+    for (int64_t axis = 0; axis < positions.axes(); ++axis) {
+      positions.Fill(begin, count, column.data(), axis);
+      for (const double p : column) {
+        if (p != 0 && (std::abs(p) * most > kLargest || std::abs(p) * least < kSmallest)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions positions, Direction direction,
                                             const Limits& limits) {
+  // xPos' scales are powers, by MPFR where they are not usual.
+  if (limits.plans_at_hand && rotary.settings().xpos) return NotAtHand();
   std::vector<int64_t> lengths = {0};
   if (rotary.NeedsSeqLen()) {
     auto given = positions.ScalingLengths(limits);
@@ -81,6 +110,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
+  if (limits.plans_at_hand && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return NotAtHand();
   rows.SetColumns();
   return rows;
 }

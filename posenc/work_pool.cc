@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "posenc/alone.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -38,6 +39,7 @@ constexpr size_t kSmallInARow = 8;
 
 // Small tasks do not serve one another: the stack would grow with the queue, and the first would end last.
 thread_local bool in_small_task = false;
+thread_local bool alone = false;
 
 // A task that throws ends the process here, rather than in the frames of another one.
 void Run(const std::function<void()>& task, Lane lane) noexcept {
@@ -47,6 +49,9 @@ void Run(const std::function<void()>& task, Lane lane) noexcept {
 }
 
 }  // namespace
+
+Alone::Alone() : before_(std::exchange(alone, true)) {}
+Alone::~Alone() { alone = before_; }
 
 void WorkPool::Work() {
   for (;;) {
@@ -69,7 +74,7 @@ void WorkPool::Work() {
 }
 
 void WorkPool::RunSmallTask() {
-  if (small_waiting_ == 0 || in_small_task) return;
+  if (small_waiting_ == 0 || in_small_task || alone) return;
   std::function<void()> task;
   {
     std::lock_guard lock(mutex_);
@@ -133,7 +138,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     }
   };
 
-  const size_t helpers = std::min(loop->slabs - 1, threads_.size() - 1);
+  const size_t helpers = alone ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
   try {
     for (size_t i = 0; i < helpers; ++i) {
       // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.

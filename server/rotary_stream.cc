@@ -168,6 +168,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
         return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
       case v1::StreamApplyRotaryRequest::kHeader:
         POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply));
+        header_charge_ = std::move(charge);  // positions and tables stay
         break;
       case v1::StreamApplyRotaryRequest::kChunk:
         at_fault_ = request.chunk().operand();
@@ -234,6 +235,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   Call call_;
 
   // Of the thread that computes; for others while none does.
+  Charge header_charge_;
   std::optional<wire::RotaryStream> stream_;
   v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // whose chunk is, or was last, in work
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "google/protobuf/arena.h"
+#include "posenc/alone.h"
 #include "posenc/status.h"
 #include "wire/answer.h"
 
@@ -37,6 +38,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     if (status.ok() && IsSmall()) {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
+      const Alone alone;  // gRPC's thread: others' tasks may take long
       status = WithoutExceptions([&] { return Serve(limits); });
       if (!IsNotAtHand(status)) return Finish(call_.End(status));
       status = absl::OkStatus();

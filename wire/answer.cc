@@ -90,7 +90,9 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
 }
 
 Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
-  std::string rows = chunk.rows().SerializeAsString();
+  v1::TensorChunk place;  // without the data of the chunk, which is a ticket where it came in slices
+  place.set_byte_offset(chunk.rows().byte_offset());
+  std::string rows = place.SerializeAsString();
   PutLengthTag(v1::TensorChunk::kDataFieldNumber, &rows);
   PutVarint(bytes, &rows);
   v1::RotaryChunk others;

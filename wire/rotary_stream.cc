@@ -55,6 +55,7 @@ absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) cons
 
 absl::Status RotaryStream::Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y,
                                WorkPool& pool, const Cancellation& cancelled) const {
+  if (size == 0) return absl::OkStatus();  // an operand that is empty, or not there
   if (prepared_.application == nullptr) {  // a layer that does not rotate
     for (int64_t done = 0; done < size;) {
       const absl::Span<const std::byte> piece = x.From(done);

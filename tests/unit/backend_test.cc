@@ -203,6 +203,23 @@ TEST_F(BackendTest, ATableOfNoRowsHasItsInfo) {
 }
 
 // Larger than a chunk; with a chunk that is no whole number of head rows.
+TEST_F(BackendTest, RotaryByChunksOfQAlone) {
+  v1::ApplyRotaryRequest request;
+  *request.mutable_rotary() = Source();
+  request.mutable_positions()->set_offset(1000);
+  request.set_layout(v1::LAYOUT_BSHD);
+  *request.mutable_q()->mutable_tensor() = Random({1, 50, 2, 8});
+  const auto whole = Ask(&Backend::ApplyRotary, request);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  std::string q = request.q().tensor().data(), out(q.size(), '\0');
+  request.mutable_q()->mutable_tensor()->clear_data();
+  for (Backend* backend : std::vector<Backend*>{&client_, &in_process_}) {
+    const auto info = backend->StreamApplyRotary(request, {.q = {q.data(), out.data()}, .k = {}});
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_TRUE(out == whole->q().data());
+  }
+}
+
 TEST_F(BackendTest, RotaryByChunks) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Source();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "posenc/alone.h"
 
 namespace posenc {
 namespace {
@@ -153,6 +154,28 @@ TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
   }
   EXPECT_LT(std::find(order.begin(), order.end(), -1) - order.begin(), 20);
   EXPECT_EQ(order.size(), 51U);
+}
+
+TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
+  WorkPool pool(2);
+  std::atomic<bool> shut = true;
+  for (int n = 0; n < 2; ++n) {
+    pool.Submit([&] {
+      while (shut) std::this_thread::yield();
+    });
+  }
+  std::atomic<bool> ran = false;
+  pool.Submit([&] { ran = true; }, Lane::kSmall);
+  {
+    const Alone alone;
+    size_t slabs = 0;
+    EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, [&](size_t, size_t) { ++slabs; }).ok());
+    EXPECT_EQ(slabs, 8U);
+    EXPECT_FALSE(ran);
+  }
+  EXPECT_TRUE(pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+  EXPECT_TRUE(ran) << "others do, between slabs";
+  shut = false;
 }
 
 TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
