@@ -3,7 +3,8 @@
 
 namespace posenc {
 
-// While one lives on a thread, WorkPool::ParallelFor() there computes on that thread alone and runs no task between slabs.
+// While one lives on a thread, WorkPool::ParallelFor() there computes on that thread alone and runs no task between
+// slabs.
 class Alone {
  public:
   Alone();

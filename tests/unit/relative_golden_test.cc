@@ -112,7 +112,8 @@ TEST(RelativeGolden, ScoresBeforeSoftmax) {
 
 // The same bytes with the weights alone and the model's config.json: it says every setting.
 TEST(RelativeGolden, SettingsFromConfigJson) {
-  for (const json& record : golden::Read("recorded/relative_scores.json")["records"]) {
+  const json recorded = golden::Read("recorded/relative_scores.json");
+  for (const json& record : recorded["records"]) {
     SCOPED_TRACE(record["model"]);
     v1::RelativeScoresRequest request = RequestOf(record);
     const auto expected = Call(request);
