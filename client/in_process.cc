@@ -18,18 +18,6 @@
 namespace posenc {
 namespace {
 
-// Computes into the strings of the response's own tensors.
-absl::Status RunInto(const wire::Job& job, WorkPool& pool, const Cancellation& cancelled) {
-  std::vector<std::byte*> buffers;
-  buffers.reserve(job.outputs.size());
-  for (const wire::Output& output : job.outputs) {
-    std::string& data = *output.tensor->mutable_data();
-    data.resize(output.bytes);
-    buffers.push_back(reinterpret_cast<std::byte*>(data.data()));
-  }
-  return job.run(buffers, pool, cancelled);
-}
-
 // The tensor of the request whose place the n-th tensor of the answer may take while it is computed; null: none.
 template <typename Request>
 const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
@@ -52,7 +40,7 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
   });
 }
 
-// The same into the caller's memory, where there is some for an output.
+// Computes into the caller's memory, where there is some for an output, else into the response's own tensors.
 template <typename Request>
 absl::Status RunInto(const wire::Job& job, const Request& request, const google::protobuf::Message& response,
                      const CallOptions& options, WorkPool& pool, const Cancellation& cancelled) {
@@ -175,7 +163,7 @@ absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptio
   int64_t row = 0;
   do {
     Response tile;
-    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), request, tile, options, pool_, cancelled));
     POSENC_RETURN_IF_ERROR(sink(tile));
     row += stream.RowsAt(row);
   } while (row < stream.rows);
@@ -185,6 +173,7 @@ absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptio
 absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,
                                                               const RotaryMemory& memory, const ChunkOptions&,
                                                               const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(Within("header", wire::RejectUnknown(header)));
   POSENC_ASSIGN_OR_RETURN(const auto stream, wire::RotaryStream::Create(header, wire::InMessage(), options_.limits));

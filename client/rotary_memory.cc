@@ -1,18 +1,15 @@
 #include "client/rotary_memory.h"
 
-#include <functional>
 #include <string>
 
+#include "client/tensor_memory.h"
 #include "posenc/status.h"
 
 namespace posenc {
 namespace {
 
-bool Overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
-  const std::less<> before;
-  const auto* a_begin = static_cast<const std::byte*>(a);
-  const auto* b_begin = static_cast<const std::byte*>(b);
-  return before(a_begin, b_begin + b_bytes) && before(b_begin, a_begin + a_bytes);
+absl::Span<const std::byte> Bytes(const void* data, int64_t size) {
+  return {static_cast<const std::byte*>(data), static_cast<size_t>(size)};
 }
 
 }  // namespace
@@ -33,8 +30,9 @@ absl::Status CheckMemory(int64_t q_bytes, int64_t k_bytes, const RotaryMemory& m
       if (other.bytes == 0) continue;
       const bool itself = &other == &written;
       const bool in_place = itself && written.tensor.input == written.tensor.output;
-      const bool input = !in_place && Overlap(written.tensor.output, written.bytes, other.tensor.input, other.bytes);
-      const bool output = !itself && Overlap(written.tensor.output, written.bytes, other.tensor.output, other.bytes);
+      const auto to = Bytes(written.tensor.output, written.bytes);
+      const bool input = !in_place && Overlap(to, Bytes(other.tensor.input, other.bytes));
+      const bool output = !itself && Overlap(to, Bytes(other.tensor.output, other.bytes));
       if (input || output) {
         return InvalidArgument("CONFLICT", std::string("memory.") + written.name + ".output", "",
                                std::string("overlaps ") + other.name + (input ? ".input" : ".output"));

@@ -1,17 +1,17 @@
 #include "client/rotary_stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/support/proto_buffer_reader.h>
 
 #include "absl/strings/str_cat.h"
 #include "client/rotary_memory.h"
 #include "posenc/status.h"
+#include "transport/slices.h"
 #include "wire/answer.h"
 #include "wire/payloads.h"
 #include "wire/read.h"
@@ -172,34 +172,23 @@ class RotaryExchange {
 
   // What the server sent: a chunk's bytes go from gRPC's slices to their place.
   absl::Status Take() {
-    wire::Stripped stripped;
+    std::vector<grpc::Slice> slices;
     v1::StreamApplyRotaryResponse response;
-    {
-      grpc::ProtoBufferReader reader(&message_);
-      POSENC_ASSIGN_OR_RETURN(stripped, stripper_.Strip(&reader, message_.Length() + 16));
-    }
+    if (!message_.Dump(&slices).ok()) return absl::InternalError("an answer that cannot be read");
+    transport::SliceStream stream(slices);
+    POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper_.Strip(&stream, message_.Length() + 16));
     if (!response.ParseFromString(stripped.message)) return absl::InternalError("an answer that cannot be read");
     if (response.has_info()) transfer_.info_ = response.info();
     if (!response.has_chunk()) return absl::OkStatus();
     const v1::RotaryChunk& chunk = response.chunk();
-    const wire::ByteRange range = wire::RangeOf(chunk.rows().data(), stripped.ranges);
+    const transport::SlicedPayloads payloads(std::move(slices), std::move(stripped.ranges));
+    const auto size = static_cast<int64_t>(payloads.Size(chunk.rows()));
     std::deque<RotaryTransfer::Chunk>& waiting = transfer_.waiting_;
     const auto asked = std::find_if(waiting.begin(), waiting.end(), [&](const RotaryTransfer::Chunk& sent) {
-      return sent.operand == chunk.operand() && sent.begin == chunk.rows().byte_offset() &&
-             sent.size == static_cast<int64_t>(range.length);
+      return sent.operand == chunk.operand() && sent.begin == chunk.rows().byte_offset() && sent.size == size;
     });
     if (asked == waiting.end()) return absl::InternalError("an answer to no chunk that was sent");
-    std::byte* out = transfer_.Of(asked->operand).output + asked->begin;
-    grpc::ProtoBufferReader reader(&message_);
-    const void* piece = nullptr;
-    int size = 0;
-    reader.Skip(static_cast<int>(range.offset));
-    for (size_t left = range.length; left != 0 && reader.Next(&piece, &size);) {
-      const size_t bytes = std::min<size_t>(left, size);
-      std::memcpy(out, piece, bytes);
-      out += bytes;
-      left -= bytes;
-    }
+    payloads.CopyTo(chunk.rows(), transfer_.Of(asked->operand).output + asked->begin);
     waiting.erase(asked);
     ++transfer_.answered_;
     return absl::OkStatus();

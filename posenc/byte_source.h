@@ -1,7 +1,9 @@
 // Bytes that may lie in several places.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "absl/types/span.h"
 
@@ -14,6 +16,16 @@ class ByteSource {
   // What lies together in memory from `offset` on: at least one byte, wherever there is one.
   virtual absl::Span<const std::byte> From(size_t offset) const = 0;
 };
+
+// Copies `size` bytes from `offset` on to `out`, which may be where they are.
+inline void Copy(const ByteSource& from, size_t offset, size_t size, std::byte* out) {
+  for (size_t done = 0; done < size;) {
+    const absl::Span<const std::byte> piece = from.From(offset + done);
+    const size_t bytes = std::min(piece.size(), size - done);
+    if (piece.data() != out + done) std::memcpy(out + done, piece.data(), bytes);
+    done += bytes;
+  }
+}
 
 // All in one place.
 class ContiguousBytes final : public ByteSource {

@@ -261,6 +261,12 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
   return absl::OkStatus();
 }
 
+int64_t BiasGeneration::held_bytes() const {
+  const size_t bytes = lists_.values.values.size() * sizeof(float) + buckets_.size() * sizeof(int32_t) +
+                       (key_positions_.values.size() + mask_key_positions_.values.size()) * sizeof(double);
+  return static_cast<int64_t>(bytes);
+}
+
 BiasGeneration::QueryRows BiasGeneration::LayRows(int64_t first, int64_t count) const {
   QueryRows rows{.first = first, .count = count};
   if (call_.mask) rows.mask_positions = QueryPositions(call_.geometry, first, count);

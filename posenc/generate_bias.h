@@ -43,6 +43,8 @@ class BiasGeneration {
   const BiasMethod& method() const { return call_.method; }
   // ALiBi's.
   const Matrix<double>& slopes() const { return slopes_; }
+  // What it keeps for all rows: values, indices, the keys' positions.
+  int64_t held_bytes() const;
 
   // Writes the tensor. scores: null, or the scores (may be `out`: in place). No alignment needed.
   absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const {

@@ -15,7 +15,7 @@ struct Limits {
   int64_t max_sequences = 65536;               // of one request, where they are counted one by one
   int64_t max_plan_values = int64_t{1} << 16;  // frequencies of one request, over all its sequence lengths
   int64_t max_bias_values = int64_t{1} << 22;  // of one request's bias: heads times distances, at the least
-  bool plans_at_hand = false;                  // no plan is computed: without one in the cache, NotAtHand()
+  bool plans_at_hand = false;                  // nothing that may take long is computed: NotAtHand() instead
 };
 
 }  // namespace posenc

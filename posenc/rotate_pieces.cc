@@ -1,7 +1,6 @@
 #include "posenc/rotate_pieces.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "posenc/line_allocator.h"
 
@@ -43,12 +42,7 @@ class Rows {
   // A row that does not lie together.
   const std::byte* Gather(size_t at) {
     gathered_.resize(row_);
-    for (size_t have = 0; have < row_;) {
-      const absl::Span<const std::byte> piece = x_.From(at + have);
-      const size_t size = std::min(piece.size(), row_ - have);
-      std::memcpy(gathered_.data() + have, piece.data(), size);
-      have += size;
-    }
+    Copy(x_, at, row_, gathered_.data());
     return gathered_.data();
   }
 

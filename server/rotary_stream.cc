@@ -100,7 +100,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     if (stopped_.ok() && !computing_ && !held_up_ && !received_.empty()) {
       computing_ = true;
       const absl::Status submitted = WithoutExceptions([this] {
-        core_->pool.Submit([this] { Work(); });
+        core_->pool.Submit([this, first = &received_.front()] { Work(first); });
         return absl::OkStatus();
       });
       if (!submitted.ok()) computing_ = false;
@@ -128,12 +128,12 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     return ResumableAt(v1::Operand_Name(operand), answered.FirstMissing(), status);
   }
 
-  // Serves the first of the messages received, on a thread of the pool.
-  void Work() {
+  // Serves the first of the messages received, on a thread of the pool. Others may come meanwhile.
+  void Work(grpc::ByteBuffer* first) {
     Reply reply;
     bool no_room = false;
     call_.BeginWork();
-    const absl::Status status = WithoutExceptions([&] { return Serve(received_.front(), &reply, &no_room); });
+    const absl::Status status = WithoutExceptions([&] { return Serve(*first, &reply, &no_room); });
     call_.EndWork();
     std::unique_lock lock(mutex_);
     computing_ = false;

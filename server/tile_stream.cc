@@ -60,7 +60,7 @@ class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const wire::Job job = tiles_.tile(next_row_, response.get());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
     if (first) {
-      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
+      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes + tiles_.held_bytes));
     }
     POSENC_RETURN_IF_ERROR(call_.Compute(job, layout, charge_, &tile_));
     next_row_ += tiles_.RowsAt(next_row_);

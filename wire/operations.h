@@ -51,7 +51,8 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, c
 // An answer in tiles of rows: one job a tile. There is at least one, which brings info and shape, if of no rows.
 struct TileStream {
   int64_t rows;
-  int64_t rows_per_tile;  // >= 1
+  int64_t rows_per_tile;   // >= 1
+  int64_t held_bytes = 0;  // kept until the last tile, beside the request
   // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response`, of the stream's type, gets
   // row_begin, the tensors' headers, and, in the tile at row 0, the info. The request and its payloads are no longer
   // needed.

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
-#include <string>
 
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
@@ -29,31 +27,16 @@ class Payloads {
     return {reinterpret_cast<const std::byte*>(chunk.data().data()) + offset, chunk.data().size() - offset};
   }
 
-  // Copies all Size(tensor) bytes to `out`, which may be where they are.
-  void CopyTo(const v1::Tensor& tensor, std::byte* out) const {
-    const size_t size = Size(tensor);
-    for (size_t done = 0; done < size;) {
-      const absl::Span<const std::byte> piece = From(tensor, done);
-      if (piece.data() != out + done) std::memcpy(out + done, piece.data(), piece.size());  // else it is in place
-      done += piece.size();
-    }
-  }
+  // Copies all Size() bytes to `out`, which may be where they are.
+  void CopyTo(const v1::Tensor& tensor, std::byte* out) const;
+  void CopyTo(const v1::TensorChunk& chunk, std::byte* out) const;
 };
 
 class InMessage final : public Payloads {
  public:
   size_t Size(const v1::Tensor& tensor) const override { return tensor.data().size(); }
-  size_t Size(const v1::TensorChunk& chunk) const override { return chunk.data().size(); }
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override {
-    return From(tensor.data(), offset);
-  }
-  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override {
-    return From(chunk.data(), offset);
-  }
-
- private:
-  static absl::Span<const std::byte> From(const std::string& data, size_t offset) {
-    return {reinterpret_cast<const std::byte*>(data.data()) + offset, data.size() - offset};
+    return {reinterpret_cast<const std::byte*>(tensor.data().data()) + offset, tensor.data().size() - offset};
   }
 };
 
@@ -96,5 +79,12 @@ class BytesOf final : public ByteSource {
 };
 using TensorBytes = BytesOf<v1::Tensor>;
 using ChunkBytes = BytesOf<v1::TensorChunk>;
+
+inline void Payloads::CopyTo(const v1::Tensor& tensor, std::byte* out) const {
+  Copy(TensorBytes(*this, tensor), 0, Size(tensor), out);
+}
+inline void Payloads::CopyTo(const v1::TensorChunk& chunk, std::byte* out) const {
+  Copy(ChunkBytes(*this, chunk), 0, Size(chunk), out);
+}
 
 }  // namespace posenc::wire

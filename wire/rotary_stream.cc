@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "posenc/status.h"
@@ -57,12 +56,7 @@ absl::Status RotaryStream::Run(v1::Operand operand, int64_t begin, int64_t size,
                                WorkPool& pool, const Cancellation& cancelled) const {
   if (size == 0) return absl::OkStatus();  // an operand that is empty, or not there
   if (prepared_.application == nullptr) {  // a layer that does not rotate
-    for (int64_t done = 0; done < size;) {
-      const absl::Span<const std::byte> piece = x.From(done);
-      const auto bytes = std::min(static_cast<int64_t>(piece.size()), size - done);
-      std::memmove(y + done, piece.data(), bytes);  // in place, the same bytes
-      done += bytes;
-    }
+    Copy(x, 0, static_cast<size_t>(size), y);
     return absl::OkStatus();
   }
   const int64_t row = RowSize(operand);

@@ -115,6 +115,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   TileStream stream;
   stream.rows = request.table().count();
   stream.rows_per_tile = request.rows_per_tile();
+  stream.held_bytes = FakeOperations::held_bytes;
   stream.tile = [stream](int64_t begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamTableResponse*>(message);
     const int64_t rows = std::min(stream.rows_per_tile, stream.rows - begin);

@@ -149,6 +149,7 @@ class ServerTest : public testing::Test {
   void TearDown() override {
     FakeOperations::gate_shut = false;
     FakeOperations::plan_at_hand = false;
+    FakeOperations::held_bytes = 0;
   }
 
   // Sends these bytes, or none at all, as the one message of a call.
@@ -391,6 +392,25 @@ TEST_F(ServerTest, WorkEndsWhenTheCallerCancels) {
   context.TryCancel();
   caller.join();
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
+}
+
+TEST_F(ServerTest, WhatAStreamKeepsIsCharged) {
+  Start(TestConfig());
+  v1::StreamTableRequest request;
+  request.mutable_table()->set_count(1);
+  request.set_rows_per_tile(1);
+  const auto stream = [&](int64_t held_bytes) {
+    FakeOperations::held_bytes = held_bytes;
+    grpc::ClientContext context;
+    auto reader = stub_->StreamTable(&context, request);
+    for (v1::StreamTableResponse tile; reader->Read(&tile);) {
+    }
+    return reader->Finish();
+  };
+  EXPECT_TRUE(stream(15 << 20).ok());
+  const grpc::Status status = stream(17 << 20);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; }));
 }
 
 TEST_F(ServerTest, StreamsTilesInOrder) {

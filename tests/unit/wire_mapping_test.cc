@@ -7,6 +7,7 @@
 #include "posenc/methods/methods.h"
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
+#include "tests/unit/full_messages.h"
 #include "wire/alibi.h"
 #include "wire/read.h"
 
@@ -73,28 +74,6 @@ TEST(WireMapping, SettingsSurviveTheRoundTrip) {
   EXPECT_EQ(read->output_pairing, Pairing::kHalfSplit);
 
   EXPECT_EQ(std::get<RopeParameters>(read->frequencies).mrope_order, MropeOrder::kErnie);
-}
-
-// Whether every field of the message, and of those within but Tensor, is set in one of the messages.
-void ExpectAllFieldsSet(const std::vector<const google::protobuf::Message*>& messages) {
-  const auto* descriptor = messages[0]->GetDescriptor();
-  for (int n = 0; n < descriptor->field_count(); ++n) {
-    const auto* field = descriptor->field(n);
-    std::vector<const google::protobuf::Message*> inner;
-    bool set = false;
-    for (const auto* message : messages) {
-      const auto* reflection = message->GetReflection();
-      const bool here =
-          field->is_repeated() ? reflection->FieldSize(*message, field) > 0 : reflection->HasField(*message, field);
-      set = set || here;
-      if (!here || field->message_type() == nullptr || field->message_type() == v1::Tensor::descriptor()) continue;
-      inner.push_back(field->is_repeated() ? &reflection->GetRepeatedMessage(*message, field, 0)
-                                           : &reflection->GetMessage(*message, field));
-    }
-    const bool is_source = field->message_type() == v1::ModelConfig::descriptor();  // of settings, not one itself
-    EXPECT_TRUE(set || is_source) << field->full_name();
-    if (!inner.empty()) ExpectAllFieldsSet(inner);
-  }
 }
 
 TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
@@ -226,75 +205,6 @@ TEST(WireMapping, AlibiSurvivesTheRoundTrip) {
   }
 }
 
-std::vector<double> Counted(int64_t count) {
-  std::vector<double> values(count);
-  for (size_t n = 0; n < values.size(); ++n) values[n] = static_cast<double>(n % 7) / 8 - 0.25;
-  return values;
-}
-v1::Tensor SomeWeight(std::vector<int64_t> shape) {
-  int64_t count = 1;
-  for (int64_t size : shape) count *= size;
-  return MakeTensor(DType::kFP32, std::move(shape), Counted(count));
-}
-
-// A method message in which every field is set, some of them to what is not their default.
-v1::BiasMethod FullMethod(const std::string& name) {
-  v1::BiasMethod method;
-  const auto set_table = [&](int64_t rows) {
-    *method.mutable_table() = SomeWeight({2, rows});
-    method.set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS);
-  };
-  if (name == "alibi") {
-    method.mutable_alibi()->set_num_heads(2);
-    method.mutable_alibi()->set_rule(v1::ALIBI_SLOPE_RULE_GEOMETRIC);
-    method.mutable_alibi()->set_form(v1::ALIBI_FORM_BLOOM);
-    method.mutable_alibi()->set_alibi_bias_max(7);
-    *method.mutable_alibi()->mutable_position_mask() =
-        MakeTensor(DType::kBOOL, {1, 6}, std::vector<uint8_t>{0, 1, 1, 1, 1, 1});
-  } else if (name == "t5") {
-    method.mutable_t5()->set_num_buckets(8);
-    method.mutable_t5()->set_max_distance(5);
-    method.mutable_t5()->set_bidirectional(true);
-    set_table(8);
-  } else if (name == "kerple") {
-    method.mutable_kerple()->set_kernel(v1::KERPLE_KERNEL_POWER);
-    for (double x : {0.3, 0.7}) method.mutable_kerple()->add_a(x), method.mutable_kerple()->add_p(2 * x);
-  } else if (name == "sandwich") {
-    method.mutable_sandwich()->set_convention(v1::SANDWICH_CONVENTION_SNIPPET);
-    method.mutable_sandwich()->set_num_heads(2);
-    method.mutable_sandwich()->set_dim(6);
-    method.mutable_sandwich()->set_base(100);
-  } else if (name == "swin") {
-    method.mutable_swin()->set_window_height(2);
-    method.mutable_swin()->set_window_width(3);
-    set_table(15);
-  } else if (name == "beit") {
-    method.mutable_beit()->set_window_height(1);
-    method.mutable_beit()->set_window_width(5);
-    method.mutable_beit()->set_table(v1::BEIT_TABLE_TRANSFORMERS);
-    set_table(12);
-  } else if (name == "swin_v2") {
-    method.mutable_swin_v2()->set_window_height(2);
-    method.mutable_swin_v2()->set_window_width(3);
-    method.mutable_swin_v2()->set_pretrained_window_height(4);
-    method.mutable_swin_v2()->set_pretrained_window_width(5);
-    *method.mutable_swin_v2()->mutable_hidden_weight() = SomeWeight({3, 2});
-    *method.mutable_swin_v2()->mutable_hidden_bias() = SomeWeight({3});
-    *method.mutable_swin_v2()->mutable_output_weight() = SomeWeight({2, 3});
-  } else if (name == "fire") {
-    method.mutable_fire()->set_c(0.2);
-    method.mutable_fire()->set_threshold(3);
-    method.mutable_fire()->set_epsilon(0.5);
-    *method.mutable_fire()->mutable_hidden_weight() = SomeWeight({3});
-    *method.mutable_fire()->mutable_hidden_bias() = SomeWeight({3});
-    *method.mutable_fire()->mutable_output_weight() = SomeWeight({2, 3});
-    *method.mutable_fire()->mutable_output_bias() = SomeWeight({2});
-  } else {
-    method.mutable_nope()->set_num_heads(2);
-  }
-  return method;
-}
-
 std::vector<std::string> MethodNames() {
   std::vector<std::string> names;
   const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
@@ -329,142 +239,6 @@ TEST(WireMapping, BiasMethodsSurviveTheRoundTrip) {
     ASSERT_THAT(explained, IsOk());
     EXPECT_EQ(explained->layers(0).info().plan_fingerprint(), answer->info().plan_fingerprint());
   }
-}
-
-// The same of relative terms, for two heads of four channels.
-v1::RelativeMethod FullRelativeMethod(const std::string& name) {
-  v1::RelativeMethod method;
-  const auto project = [](v1::Projection* projection) {
-    *projection->mutable_weight() = SomeWeight({8, 6});
-    projection->set_layout(v1::WEIGHT_LAYOUT_OUTPUT_BY_INPUT);
-    *projection->mutable_bias() = SomeWeight({8});
-  };
-  const auto normalise = [](v1::LayerNorm* norm) {
-    *norm->mutable_weight() = SomeWeight({6});
-    *norm->mutable_bias() = SomeWeight({6});
-    norm->set_epsilon(1e-7);
-  };
-  if (name == "shaw") {
-    *method.mutable_shaw()->mutable_table() = SomeWeight({5, 4});
-    method.mutable_shaw()->set_order(v1::SHAW_ORDER_QUERY_MINUS_KEY);
-    method.mutable_shaw()->set_clip(true);
-    method.mutable_shaw()->set_key_term(true);
-    method.mutable_shaw()->set_before(1);
-  } else if (name == "transformer_xl") {
-    auto& xl = *method.mutable_transformer_xl();
-    project(xl.mutable_position());
-    xl.mutable_position()->clear_bias();
-    *xl.mutable_position_bias() = SomeWeight({2, 4});
-    *xl.mutable_content_bias() = SomeWeight({3, 4});
-    xl.set_clamp_len(2);
-    xl.set_encoding(v1::TRANSFORMER_XL_ENCODING_INTERLEAVED);
-  } else if (name == "tupe") {
-    auto& tupe = *method.mutable_tupe();
-    *tupe.mutable_position_embeddings() = SomeWeight({7, 6});
-    normalise(tupe.mutable_layer_norm());
-    project(tupe.mutable_query());
-    project(tupe.mutable_key());
-    *tupe.mutable_relative_bias() = FullMethod("t5").t5();
-    *tupe.mutable_relative_bias_table() = SomeWeight({2, 8});
-    tupe.set_relative_bias_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS);
-    tupe.set_cls(v1::TUPE_CLS_UNTIED_WITHOUT_BIAS);
-  } else if (name == "deberta") {
-    auto& deberta = *method.mutable_deberta();
-    *deberta.mutable_relative_embeddings() = SomeWeight({9, 6});
-    normalise(deberta.mutable_layer_norm());
-    project(deberta.mutable_key());
-    project(deberta.mutable_query());
-    deberta.set_position_buckets(4);
-    deberta.set_max_relative_positions(5);
-    deberta.set_distance(v1::DEBERTA_DISTANCE_CLAMPED);
-  } else if (name == "wpr") {
-    method.mutable_wpr()->set_wavelet(v1::WAVELET_MORLET);
-    method.mutable_wpr()->set_scales(4);
-    method.mutable_wpr()->set_first_exponent(-1);
-    method.mutable_wpr()->set_channels(v1::WPR_CHANNELS_SCALE_FASTEST);
-    method.mutable_wpr()->set_distance(v1::WPR_DISTANCE_KEY_MINUS_QUERY);
-    method.mutable_wpr()->set_morlet_frequency(1.25);
-  } else {
-    *method.mutable_cope()->mutable_position_embeddings() = SomeWeight({3, 4});
-  }
-  return method;
-}
-
-TEST(WireMapping, RelativeMethodsSurviveTheRoundTrip) {
-  const auto* oneof = v1::RelativeMethod::descriptor()->FindOneofByName("method");
-  std::vector<v1::RelativeMethod> methods;
-  for (int n = 0; n < oneof->field_count(); ++n) {
-    SCOPED_TRACE(oneof->field(n)->name());
-    methods.push_back(FullRelativeMethod(oneof->field(n)->name()));
-    v1::RelativeScoresRequest request;
-    *request.mutable_method() = methods.back();
-    request.set_layout(v1::LAYOUT_BSHD);
-    request.set_content(true);
-    request.set_dtype(v1::DATA_TYPE_FP32);
-    *request.mutable_q() = SomeWeight({1, 6, 2, 4});
-    *request.mutable_k() = SomeWeight({1, 6, 1, 4});
-    request.mutable_hints()->set_return_plan(true);
-    const auto answer = Call(request);
-    ASSERT_THAT(answer, IsOk());
-    EXPECT_EQ(answer->info().plan().relative().DebugString(), request.method().DebugString());
-    *request.mutable_method() = answer->info().plan().relative();
-    const auto again = Call(request);
-    ASSERT_THAT(again, IsOk());
-    EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
-  }
-  // What is refused: W_kR has no bias.
-  *methods.emplace_back().mutable_transformer_xl()->mutable_position()->mutable_bias() = SomeWeight({8});
-  std::vector<const google::protobuf::Message*> all;
-  for (const auto& method : methods) all.push_back(&method);
-  ExpectAllFieldsSet(all);
-}
-
-// What is stored otherwise, or is a default, is the same plan.
-TEST(WireMapping, RelativeMethodsHaveOneCanonicalForm) {
-  const auto plan = [](const v1::RelativeMethod& method) {
-    v1::RelativeScoresRequest request;
-    *request.mutable_method() = method;
-    request.set_layout(v1::LAYOUT_BSHD);
-    request.set_content(false);
-    request.set_dtype(v1::DATA_TYPE_FP32);
-    *request.mutable_q() = SomeWeight({1, 6, 2, 8});
-    const auto answer = Call(request);
-    EXPECT_THAT(answer, IsOk());
-    return answer.ok() ? answer->info().plan_fingerprint() : "";
-  };
-  v1::RelativeMethod wpr = FullRelativeMethod("wpr"), defaults = wpr;
-  wpr.mutable_wpr()->set_scales(8);
-  wpr.mutable_wpr()->set_first_exponent(0);
-  defaults.mutable_wpr()->clear_scales();
-  defaults.mutable_wpr()->clear_first_exponent();
-  EXPECT_EQ(plan(wpr), plan(defaults));
-  wpr.mutable_wpr()->set_first_exponent(1);
-  EXPECT_NE(plan(wpr), plan(defaults));
-
-  v1::RelativeMethod xl, turned;
-  auto& weight = *xl.mutable_transformer_xl()->mutable_position();
-  *weight.mutable_weight() = MakeTensor(DType::kFP32, {16, 2}, Counted(32));
-  weight.set_layout(v1::WEIGHT_LAYOUT_OUTPUT_BY_INPUT);
-  std::vector<double> columns(32);
-  for (size_t n = 0; n < 32; ++n) columns[n % 2 * 16 + n / 2] = Counted(32)[n];
-  auto& other = *turned.mutable_transformer_xl()->mutable_position();
-  *other.mutable_weight() = MakeTensor(DType::kBF16, {2, 16}, columns);
-  other.set_layout(v1::WEIGHT_LAYOUT_INPUT_BY_OUTPUT);
-  EXPECT_EQ(plan(xl), plan(turned));
-  turned.mutable_transformer_xl()->set_encoding(v1::TRANSFORMER_XL_ENCODING_HALVES);
-  EXPECT_EQ(plan(xl), plan(turned));
-  turned.mutable_transformer_xl()->set_encoding(v1::TRANSFORMER_XL_ENCODING_INTERLEAVED);
-  EXPECT_NE(plan(xl), plan(turned));
-
-  v1::RelativeMethod shaw;
-  *shaw.mutable_shaw()->mutable_table() = SomeWeight({5, 8});
-  shaw.mutable_shaw()->set_order(v1::SHAW_ORDER_KEY_MINUS_QUERY);
-  shaw.mutable_shaw()->set_clip(true);
-  v1::RelativeMethod middle = shaw;
-  middle.mutable_shaw()->set_before(2);
-  EXPECT_EQ(plan(shaw), plan(middle));
-  middle.mutable_shaw()->set_before(3);
-  EXPECT_NE(plan(shaw), plan(middle));
 }
 
 // The canonical settings of every model and layer, sent back without the file, are the same plan.
@@ -523,63 +297,6 @@ INSTANTIATE_TEST_SUITE_P(Models, CanonicalSettings, testing::ValuesIn(Configs())
       name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
-
-// The fingerprint moves with everything that moves a table.
-TEST(Fingerprint, DiffersWithEverySetting) {
-  const auto fingerprint = [](const auto& change) {
-    v1::ExplainRequest request;
-    auto* p = request.mutable_rotary()->mutable_rope_parameters();
-    p->set_rope_type("yarn");
-    p->set_factor(4);
-    p->set_original_max_position_embeddings(4096);
-    request.mutable_rotary()->set_rotary_dim(64);
-    request.mutable_rotary()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
-    change(request, *p);
-    const auto response = Call(request);
-    EXPECT_THAT(response, IsOk());
-    return response->layers(0).info().plan_fingerprint();
-  };
-  std::set<std::string> seen;
-  seen.insert(fingerprint([](auto&, auto&) {}));
-  seen.insert(fingerprint([](auto&, auto& p) { p.set_rope_theta(10001); }));
-  seen.insert(fingerprint([](auto&, auto& p) { p.set_factor(5); }));
-  seen.insert(fingerprint([](auto&, auto& p) { p.set_attention_factor(1); }));
-  seen.insert(fingerprint([](auto&, auto& p) { p.set_truncate(false); }));
-  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_rotary_dim(32); }));
-  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_input_pairing(v1::PAIRING_INTERLEAVED); }));
-  seen.insert(fingerprint([](auto& r, auto&) { r.mutable_rotary()->set_output_pairing(v1::PAIRING_INTERLEAVED); }));
-  for (auto preset : {v1::PRECISION_PRESET_F32, v1::PRECISION_PRESET_HF_EAGER, v1::PRECISION_PRESET_VLLM,
-                      v1::PRECISION_PRESET_FLUX}) {
-    seen.insert(fingerprint([preset](auto& r, auto&) { r.mutable_precision()->set_preset(preset); }));
-  }
-  EXPECT_EQ(seen.size(), 12u);
-}
-
-// Of a bias added to scores, with all that rounds it; a bias alone is rounded once whatever these say.
-TEST(Fingerprint, OfAnAddedBiasDiffersWithItsRounding) {
-  const auto fingerprint = [](v1::PrecisionPreset preset, bool added) {
-    v1::AddBiasRequest add;
-    *add.mutable_method() = FullMethod("kerple");
-    add.mutable_precision()->set_preset(preset);
-    *add.mutable_scores() = MakeTensor(DType::kFP32, {1, 2, 1, 1}, {0, 0});
-    v1::GenerateBiasRequest generate;
-    *generate.mutable_method() = add.method();
-    *generate.mutable_precision() = add.precision();
-    generate.mutable_geometry()->set_query_length(1);
-    generate.mutable_geometry()->set_key_length(1);
-    generate.set_form(v1::BIAS_FORM_DENSE);
-    generate.set_dtype(v1::DATA_TYPE_FP32);
-    return added ? Call(add)->info().plan_fingerprint() : Call(generate)->info().plan_fingerprint();
-  };
-  std::set<std::string> added, alone;
-  for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32, v1::PRECISION_PRESET_HF_EAGER,
-                      v1::PRECISION_PRESET_VLLM, v1::PRECISION_PRESET_FLUX}) {
-    added.insert(fingerprint(preset, true));
-    alone.insert(fingerprint(preset, false));
-  }
-  EXPECT_EQ(added.size(), 5u);
-  EXPECT_EQ(alone.size(), 3u);
-}
 
 TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   v1::GetServerInfoResponse info;
