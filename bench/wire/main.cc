@@ -5,86 +5,22 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
 #include <thread>
 
 #include "bench/measure.h"
 #include "bench/wire/peers.h"
+#include "bench/wire/requests.h"
+#include "bench/wire/row.h"
+#include "bench/wire/shared.h"
 #include "bench/wire/traffic.h"
-#include "posenc/v1/service.pb.h"
 
 namespace posenc::bench {
 namespace {
 
-constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr int64_t kHeadDim = 128;
-
 struct Addresses {
-  std::string posenc, echo, copy, typed;
-};
-
-void Fill(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
-  tensor->set_dtype(v1::DATA_TYPE_BF16);
-  for (const int64_t size : {int64_t{1}, tokens, heads, kHeadDim}) tensor->add_shape(size);
-  std::string& data = *tensor->mutable_data();
-  data.resize(tokens * heads * kHeadDim * 2);
-  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i % 2 == 0 ? i * 37 : 0x3e + i % 4 / 2);
-}
-
-// Of q and, where there are any, k heads; of one model, whose layers ask with the same settings.
-grpc::ByteBuffer Rotation(int64_t tokens, int64_t q_heads, int64_t k_heads, double rope_theta) {
-  v1::ApplyRotaryRequest request;
-  v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
-  settings.mutable_rope_parameters()->set_rope_type("default");
-  settings.mutable_rope_parameters()->set_rope_theta(rope_theta);
-  settings.set_rotary_dim(kHeadDim);
-  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
-  request.mutable_positions()->set_offset(4096);
-  request.set_layout(v1::LAYOUT_BSHD);
-  Fill(tokens, q_heads, request.mutable_q()->mutable_tensor());
-  if (k_heads > 0) Fill(tokens, k_heads, request.mutable_k()->mutable_tensor());
-  const grpc::Slice slice(request.SerializeAsString());
-  return {&slice, 1};
-}
-
-grpc::ByteBuffer OfSize(size_t bytes) {
-  constexpr int64_t kHeads = 32;
-  return Rotation(static_cast<int64_t>(bytes) / (kHeads * kHeadDim * 2), kHeads, 0, 5e5);
-}
-grpc::ByteBuffer DecodeStep(double rope_theta = 5e5) { return Rotation(1, 32, 8, rope_theta); }
-
-std::string SizeName(size_t bytes) {
-  return bytes < kMiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} MiB", bytes / kMiB);
-}
-
-// One line of the table: a figure of posenc's beside another's, and what their ratio should be.
-struct Row {
-  std::string name, against;
-  double subject, other;
-  const char* unit;
-  double ratio, goal;
-  bool at_least;
-};
-
-void Print(const Row& row) {
-  const nlohmann::ordered_json line = {{"case", row.name},
-                                       {"posenc", row.subject},
-                                       {"against", row.against},
-                                       {"other", row.other},
-                                       {"unit", row.unit},
-                                       {"ratio", row.ratio},
-                                       {"goal", row.goal},
-                                       {"at_least", row.at_least},
-                                       {"met", row.at_least ? row.ratio >= row.goal : row.ratio <= row.goal}};
-  fmt::print("{}\n", line.dump());
-  std::fflush(stdout);
-}
-
-struct Effort {
-  int rounds;
-  double seconds;  // of each contestant in each round
+  std::string posenc, echo, copy, typed, shared_memory_socket;
 };
 
 class Bench {
@@ -122,7 +58,7 @@ class Bench {
 
   // Beside one caller of 64 MiB, who asks posenc, or the echo.
   void DecodeBeside() {
-    const grpc::ByteBuffer step = DecodeStep(), large = OfSize(64 * kMiB);
+    const grpc::ByteBuffer step = DecodeStep(), large = RotationOfSize(64 * kMiB);
     std::vector<double> beside_ours, beside_echo;
     for (int round = 0; round < effort_.rounds; ++round) {
       for (auto [background, tails] : {std::pair(&posenc_, &beside_ours), {&echo_, &beside_echo}}) {
@@ -138,9 +74,16 @@ class Bench {
            MedianRatio(beside_ours, beside_echo), 3, false});
   }
 
+  void SharedMemory(const std::function<bool(const std::string&)>& wanted) {
+    for (const size_t bytes : {16 * kKiB, 256 * kKiB, 4 * kMiB, 64 * kMiB, 256 * kMiB}) {
+      const std::string name = "shared memory " + SizeName(bytes);
+      if (wanted(name)) MeasureShared(name, bytes, addresses_.shared_memory_socket, effort_, &posenc_, &echo_);
+    }
+  }
+
  private:
   void Size(const std::string& name, size_t bytes, size_t concurrency) {
-    const grpc::ByteBuffer request = OfSize(bytes);
+    const grpc::ByteBuffer request = RotationOfSize(bytes);
     const std::map<std::string, Caller*> contestants = {
         {"posenc", &posenc_}, {"copy", &copy_}, {"echo", &echo_}, {"typed", &typed_}};
     std::map<std::string, std::vector<double>> p50, gb_s;
@@ -200,6 +143,7 @@ int Main(int argc, char** argv) {
   measure->add_option("--echo", addresses.echo, "its address")->required();
   measure->add_option("--copy", addresses.copy, "its address")->required();
   measure->add_option("--typed", addresses.typed, "its address")->required();
+  measure->add_option("--shared-memory-socket", addresses.shared_memory_socket, "posenc's")->required();
   measure->add_option("--filter", filter, "regular expression: the cases whose name has a match");
   measure->add_flag("--quick", quick, "few and short rounds");
   CLI11_PARSE(app, argc, argv);
@@ -219,6 +163,7 @@ int Main(int argc, char** argv) {
     bench.Decode();
     bench.DecodeBeside();
   }
+  bench.SharedMemory(wanted);
   return 0;
 }
 

@@ -31,8 +31,10 @@ def measure(quick, pattern):
     program = PROGRAMS / "posenc-bench-wire"
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as servers:
         ports = pathlib.Path(directory)
-        listen = ["--listen", "127.0.0.1:0", "--log-level", "warning"]
+        socket = str(ports / "memory.sock")
+        listen = ["--listen", "127.0.0.1:0", "--log-level", "warning", "--shared-memory-socket", socket]
         command = [program, "measure", *["--quick"] * quick, *(["--filter", pattern] if pattern else [])]
+        command += ["--shared-memory-socket", socket]
         command += ["--posenc", servers.enter_context(serving([PROGRAMS / "posenc-server", *listen], ports / "posenc"))]
         for kind in ("echo", "copy", "typed"):
             command += [f"--{kind}", servers.enter_context(serving([program, "serve", kind], ports / kind))]

@@ -1,6 +1,8 @@
-"""soak [--minutes N] [--callers N]: keeps a server busy and watches its memory.
+"""soak [--minutes N] [--callers N] | --tensor-gib N: keeps a server busy and watches its memory.
   scripts/soak               ten minutes, four callers
   scripts/soak --minutes 2   a shorter look; at least two
+  scripts/soak --tensor-gib 10   instead one tensor of 10 GiB by StreamApplyRotary, through a server that is limited to
+                             256 MiB in flight; cancelled at a third, and gone on with
 Calls of all kinds and sizes up to 64 MiB, some of them wrong, cancelled or too large, each caller in an order of its own.
 Prints the server's memory every ten seconds. After the first minute and at the end the callers pause: ends with status 1
 if the idle server's memory is more than 32 MiB above what it was after the first minute, if a call has another outcome
@@ -16,6 +18,7 @@ import time
 
 from conftest import BUILD  # first: it makes the messages importable
 import grpc
+import long_tensor
 import samples
 from client import SECONDS, Client
 from posenc.v1 import service_pb2, tensor_pb2
@@ -32,6 +35,7 @@ def read_arguments():
     parser.format_help = lambda: f"{__doc__}\n"
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--callers", type=int, default=4)
+    parser.add_argument("--tensor-gib", type=float)
     arguments = parser.parse_args()
     if arguments.minutes < 2 or arguments.callers < 1:
         parser.error("--minutes is at least 2, --callers at least 1")
@@ -144,6 +148,8 @@ def keep_busy(server, seconds, seeds):
 
 def main():
     arguments = read_arguments()
+    if arguments.tensor_gib is not None:
+        return long_tensor.run(arguments.tensor_gib)
     flags = ["--max-request-bytes", "80MiB", "--max-output-bytes", "80MiB", "--max-in-flight-bytes", "512MiB",
              "--log-level", "error"]
     wrong, idle = [], []

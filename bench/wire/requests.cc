@@ -1,0 +1,71 @@
+#include "bench/wire/requests.h"
+
+#include <fmt/format.h>
+
+namespace posenc::bench {
+namespace {
+
+constexpr int64_t kHeadDim = 128, kHeads = 32;
+
+void Shape(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
+  tensor->set_dtype(v1::DATA_TYPE_BF16);
+  for (const int64_t size : {int64_t{1}, tokens, heads, kHeadDim}) tensor->add_shape(size);
+}
+
+void FillTensor(v1::Tensor* tensor) {
+  size_t bytes = 2;
+  for (const int64_t size : tensor->shape()) bytes *= size;
+  tensor->mutable_data()->resize(bytes);
+  Fill(tensor->mutable_data()->data(), bytes);
+}
+
+// Of one model, whose layers ask with the same settings.
+v1::ApplyRotaryRequest Rotation(double rope_theta) {
+  v1::ApplyRotaryRequest request;
+  v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.mutable_rope_parameters()->set_rope_theta(rope_theta);
+  settings.set_rotary_dim(kHeadDim);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_offset(4096);
+  request.set_layout(v1::LAYOUT_BSHD);
+  return request;
+}
+
+}  // namespace
+
+v1::ApplyRotaryRequest RotationWithoutData(size_t bytes) {
+  v1::ApplyRotaryRequest request = Rotation(5e5);
+  Shape(static_cast<int64_t>(bytes) / (kHeads * kHeadDim * 2), kHeads, request.mutable_q()->mutable_tensor());
+  return request;
+}
+
+grpc::ByteBuffer RotationOfSize(size_t bytes) {
+  v1::ApplyRotaryRequest request = RotationWithoutData(bytes);
+  FillTensor(request.mutable_q()->mutable_tensor());
+  return Serialize(request);
+}
+
+grpc::ByteBuffer DecodeStep(double rope_theta) {
+  v1::ApplyRotaryRequest request = Rotation(rope_theta);
+  for (auto [operand, heads] : {std::pair(request.mutable_q(), kHeads), {request.mutable_k(), kHeads / 4}}) {
+    Shape(1, heads, operand->mutable_tensor());
+    FillTensor(operand->mutable_tensor());
+  }
+  return Serialize(request);
+}
+
+grpc::ByteBuffer Serialize(const v1::ApplyRotaryRequest& request) {
+  const grpc::Slice slice(request.SerializeAsString());
+  return {&slice, 1};
+}
+
+void Fill(char* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i % 2 == 0 ? i * 37 : 0x3e + i % 4 / 2);
+}
+
+std::string SizeName(size_t bytes) {
+  return bytes < kMiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} MiB", bytes / kMiB);
+}
+
+}  // namespace posenc::bench
