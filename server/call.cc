@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/descriptor.h"
@@ -34,21 +35,43 @@ double Milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// CallHints.request_id, where the message has hints, itself or one message down (StreamTableRequest.table).
-std::string RequestId(const Message& message, int depth = 0) {
-  const auto& reflection = *message.GetReflection();
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  std::string id;
-  for (const auto* field : fields) {
+using Path = std::vector<const google::protobuf::FieldDescriptor*>;
+
+void AddPathsToHints(const google::protobuf::Descriptor& type, const Path& way, std::vector<Path>* paths) {
+  for (int n = 0; n < type.field_count(); ++n) {
+    const auto* field = type.field(n);
     if (field->is_repeated() || field->message_type() == nullptr) continue;
-    const Message& inner = reflection.GetMessage(message, field);
+    Path further = way;
+    further.push_back(field);
     if (field->message_type() == v1::CallHints::descriptor()) {
-      return static_cast<const v1::CallHints&>(inner).request_id();
+      paths->push_back(further);
+    } else if (way.empty()) {
+      AddPathsToHints(*field->message_type(), further, paths);
     }
-    if (depth == 0 && id.empty()) id = RequestId(inner, 1);
   }
-  return id;
+}
+
+// CallHints.request_id, where the message has hints, itself or one message down (StreamTableRequest.table).
+std::string RequestId(const Message& request) {
+  // Found once: reflection takes long to ask.
+  static const auto* const paths = [] {
+    auto* all = new absl::flat_hash_map<const google::protobuf::Descriptor*, std::vector<Path>>;
+    const auto& file = *v1::ApplyRotaryRequest::descriptor()->file();
+    for (int n = 0; n < file.message_type_count(); ++n) {
+      AddPathsToHints(*file.message_type(n), {}, &(*all)[file.message_type(n)]);
+    }
+    return all;
+  }();
+  for (const Path& path : paths->at(request.GetDescriptor())) {
+    const Message* message = &request;
+    for (const auto* field : path) {
+      const auto& reflection = *message->GetReflection();
+      message = reflection.HasField(*message, field) ? &reflection.GetMessage(*message, field) : nullptr;
+      if (message == nullptr) break;
+    }
+    if (message != nullptr) return static_cast<const v1::CallHints*>(message)->request_id();
+  }
+  return "";
 }
 
 }  // namespace
