@@ -42,6 +42,9 @@ class TokenPositions {
   // Writes the positions on that axis of tokens [token, token + count), all of one sequence.
   void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
 
+  // What it keeps of the caller's numbers.
+  int64_t held_bytes() const;
+
   // INVALID_ARGUMENT unless all are integers in [0, rows). One axis.
   absl::Status CheckIndices(int64_t rows) const;
 

@@ -167,8 +167,8 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
         return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
       case v1::StreamApplyRotaryRequest::kHeader:
-        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply));
-        header_charge_ = std::move(charge);  // positions and tables stay
+        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, size, reply));
+        header_charge_ = std::move(charge);  // tables stay
         break;
       case v1::StreamApplyRotaryRequest::kChunk:
         at_fault_ = request.chunk().operand();
@@ -182,10 +182,14 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     return absl::OkStatus();
   }
 
-  absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, Reply* reply) {
+  absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, size_t size, Reply* reply) {
     if (stream_) return InvalidArgument("CONFLICT", "header", "", "a stream has one, and this is the second");
     POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                             wire::RotaryStream::Create(header, payloads, core_->config.limits));
+    const auto held = static_cast<size_t>(stream.held_bytes());
+    POSENC_RETURN_IF_ERROR(
+        call_.Refuse(core_->admission->AdmitBytes(stream.held_bytes(), static_cast<int64_t>(size), &positions_charge_),
+                     size + held));
     v1::StreamApplyRotaryResponse response;
     *response.mutable_info() = stream.info();
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
@@ -235,7 +239,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   Call call_;
 
   // Of the thread that computes; for others while none does.
-  Charge header_charge_;
+  Charge header_charge_, positions_charge_;
   std::optional<wire::RotaryStream> stream_;
   v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // whose chunk is, or was last, in work
 

@@ -26,6 +26,8 @@ class RotaryStream {
   // Bytes of the operand; 0 where there is none.
   int64_t Size(v1::Operand operand) const { return operand == v1::OPERAND_QUERY ? q_size_ : k_size_; }
   int64_t RowSize(v1::Operand operand) const;
+  // Kept of the header's positions.
+  int64_t held_bytes() const;
 
   // INVALID_ARGUMENT, from "chunk" on, unless it is whole head rows of an operand, at least one.
   absl::Status Check(const v1::RotaryChunk& chunk, size_t size) const;

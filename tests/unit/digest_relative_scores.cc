@@ -1,10 +1,10 @@
 // Digests of relative scores: products of rows with columns, sigmoids, and the tables that each method makes.
 #include <fmt/format.h>
 
-#include "posenc/kernels/convert.h"
 #include "posenc/relative_scores.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
+#include "tests/unit/digest_relative_inputs.h"
 
 namespace posenc {
 namespace {
@@ -20,20 +20,6 @@ struct ScoresCase {
 constexpr int64_t kWidth = 6;  // of tables before they are projected
 
 // Streams 1 and 2 are q and k.
-std::vector<float> Numbers(uint64_t stream, int64_t count) {
-  std::vector<float> numbers(count);
-  for (int64_t n = 0; n < count; ++n) numbers[n] = static_cast<float>(RandomReal(stream, n, -4, 5));
-  return numbers;
-}
-Matrix<float> Table(uint64_t stream, int64_t rows, int64_t columns) {
-  return {Numbers(stream, rows * columns), rows, columns, false};
-}
-Block Tensor(DType dtype, uint64_t stream, int64_t count) {
-  const std::vector<float> numbers = Numbers(stream, count);
-  Block bytes(count * SizeOf(dtype), 1);
-  Convert(DType::kFP32, dtype, numbers.data(), bytes.data(), count);
-  return bytes;
-}
 LayerNorm Norm() { return {Numbers(8, kWidth), Numbers(9, kWidth), 1e-5}; }
 
 RelativeMethod MethodOf(const ScoresCase& c) {
