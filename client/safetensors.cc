@@ -128,8 +128,10 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
   return tensors;
 }
 
-absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors) {
+absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors,
+                                                  const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorHeader& tensor : tensors) {
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),

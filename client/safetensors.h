@@ -3,6 +3,7 @@
 // which the tensors cover without gap or overlap.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@ namespace posenc {
 // DATA_TYPE_UNSPECIFIED and no shape. INVALID_ARGUMENT says what is wrong, without the file's name.
 absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile& file);
 
-// What comes before the data, which must follow in this order. Names are distinct and ASCII.
-absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors);
+// What comes before the data, which must follow in this order. Names are distinct and ASCII. The metadata become
+// "__metadata__".
+absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors,
+                                                  const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace posenc

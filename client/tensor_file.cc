@@ -84,10 +84,11 @@ absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t c
   return In(path, MakeNpyHeader({.name = "", .dtype = dtype, .shape = {}}).status());
 }
 
-absl::StatusOr<TensorWriter> TensorWriter::Create(const std::string& path, const std::vector<TensorHeader>& tensors) {
+absl::StatusOr<TensorWriter> TensorWriter::Create(const std::string& path, const std::vector<TensorHeader>& tensors,
+                                                  const std::map<std::string, std::string>& metadata) {
   for (const TensorHeader& tensor : tensors) POSENC_RETURN_IF_ERROR(CheckWritable(path, tensor.dtype, tensors.size()));
   const absl::StatusOr<std::string> header =
-      path.ends_with(kNpy) ? MakeNpyHeader(tensors.front()) : MakeSafetensorsHeader(tensors);
+      path.ends_with(kNpy) ? MakeNpyHeader(tensors.front()) : MakeSafetensorsHeader(tensors, metadata);
   if (!header.ok()) return In(path, header.status());
   std::vector<uint64_t> begins;
   uint64_t end = header->size();
@@ -105,12 +106,13 @@ absl::Status TensorWriter::Write(size_t index, uint64_t offset, std::string_view
   return file_.Write(begins_[index] + offset, bytes);
 }
 
-absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
   std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors) {
     headers.push_back({name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}});
   }
-  POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path, headers));
+  POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path, headers, metadata));
   for (size_t i = 0; i < tensors.size(); ++i) POSENC_RETURN_IF_ERROR(writer.Write(i, 0, tensors[i].tensor->data()));
   return writer.Commit();
 }

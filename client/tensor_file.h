@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,9 @@ absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source);
 class TensorWriter {
  public:
   // `tensors` are distinct in name; a .npy file takes one, of any type but BF16.
-  static absl::StatusOr<TensorWriter> Create(const std::string& path, const std::vector<TensorHeader>& tensors);
+  // Only .safetensors has metadata.
+  static absl::StatusOr<TensorWriter> Create(const std::string& path, const std::vector<TensorHeader>& tensors,
+                                             const std::map<std::string, std::string>& metadata = {});
 
   // `offset` is within the data of tensors[index].
   absl::Status Write(size_t index, uint64_t offset, std::string_view bytes);
@@ -39,7 +42,8 @@ struct NamedTensor {
   std::string name;
   const v1::Tensor* tensor;
 };
-absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors);
+absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                          const std::map<std::string, std::string>& metadata = {});
 
 // Whether Create() would take so many tensors of this type (of any, where it is not known); to be asked before the work
 // is done.

@@ -1,0 +1,93 @@
+"""posenc vectors: what other projects test against, recomputed here from the papers' formulas."""
+
+import json
+
+import formulas
+import numpy
+import pytest
+from tensors import BF16, FP32, from_bf16, rounded
+
+TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def load(path):
+    """Metadata and tensors of a .safetensors file, BF16 as float32."""
+    contents = path.read_bytes()
+    end = 8 + int.from_bytes(contents[:8], "little")
+    header = json.loads(contents[8:end])
+    metadata, tensors = header.pop("__metadata__"), {}
+    for name, entry in header.items():
+        begin, stop = entry["data_offsets"]
+        values = numpy.frombuffer(contents[end + begin:end + stop], TYPES[entry["dtype"]]).reshape(entry["shape"])
+        tensors[name] = from_bf16(values) if entry["dtype"] == "BF16" else values
+    return metadata, tensors
+
+
+@pytest.fixture
+def vectors(posenc, configs, tmp_path):
+    def make(model, *flags):
+        posenc("vectors", "--model", configs / f"{model}.json", "--out", "v.safetensors", *flags)
+        return load(tmp_path / "v.safetensors")
+    return make
+
+
+def test_of_llama_are_what_the_formula_says(vectors):
+    metadata, tensors = vectors("llama-3.1-8b")
+    positions = tensors["positions"].tolist()
+    assert positions == [0, 1, 2, 3, 8191, 8192, 8193, 32768, 65536, 1 << 20, (1 << 24) + 1]
+    inv_freq = formulas.llama3_inv_freq(500000, 128, 8, 1, 4, 8192)
+    assert tensors["inv_freq"].tolist() == inv_freq
+    cos, sin = formulas.table(inv_freq, positions)
+    assert (tensors["cos.exact"] == cos).all() and (tensors["sin.exact"] == sin).all()
+
+    q = tensors["q.fp32"]
+    assert q.shape == (1, 11, 2, 128) and q.min() < -3.5 and q.max() > 3.5
+    assert (tensors["q.bf16"] == rounded(q, BF16)).all()
+    # Tables of BF16 in float32 arithmetic, one rounding: what the preset vllm says.
+    exact = [table[:, None] for table in formulas.table(inv_freq, positions, FP32)]
+    rotated = formulas.rotate(q, *exact, interleaved=False)
+    assert numpy.abs(tensors["rotated.fp32.exact"] - rotated).max() < 1e-6
+    narrow = formulas.rotate(tensors["q.bf16"], *exact, interleaved=False)
+    assert numpy.abs(tensors["rotated.bf16.exact"] - rounded(narrow, BF16)).max() <= 2 ** -5  # an ulp of 4 .. 8
+    assert (tensors["rotated.bf16.exact"] != tensors["rotated.bf16.hf_eager"]).any()
+    made = json.loads(metadata["rotated.bf16.hf_eager"])
+    assert made["call"] == "ApplyRotary" and made["input"] == "q.bf16"
+    assert made["precision"]["rounding"] == "ROUNDING_EACH_OPERATION"
+    assert json.loads(metadata["settings"])["rope_parameters"]["rope_type"] == "llama3"
+    assert set(metadata) == set(tensors) | {"posenc", "numerics_version", "seed", "settings"}
+
+
+def test_are_the_same_bytes_again_by_a_server_and_on_any_processor(posenc, address, configs, tmp_path):
+    files = []
+    other = json.loads(posenc("info", "--json").stdout)["cpu_targets"][-1]
+    for flags, environment in (((), {}), (("--server", address), {}), ((), {"POSENC_TARGET": other}), (("--seed", 2), {})):
+        posenc("vectors", "--model", configs / "phi-2.json", "--out", "v.safetensors", *flags, **environment)
+        files.append((tmp_path / "v.safetensors").read_bytes())
+    assert files[0] == files[1] == files[2] != files[3]
+
+
+def test_layers_that_differ_have_their_own(vectors):
+    metadata, tensors = vectors("gemma-3-1b-it")
+    assert {name.split("/")[0] for name in tensors} == {"full_attention", "sliding_attention"}
+    bases = {kind: json.loads(metadata[f"{kind}_attention/settings"])["rope_parameters"]["rope_theta"]
+             for kind in ("full", "sliding")}
+    assert bases == {"full": 1000000, "sliding": 10000}
+    assert (tensors["full_attention/inv_freq"] != tensors["sliding_attention/inv_freq"]).any()
+
+
+def test_lengths_that_matter_are_within_and_beyond(vectors):
+    _, tensors = vectors("phi-3-mini-128k-instruct")
+    short, long = tensors["seq_len_4096/inv_freq"], tensors["seq_len_16384/inv_freq"]
+    plain = numpy.array(formulas.rope_inv_freq(10000, 96))
+    numpy.testing.assert_allclose((plain / short)[:4], [1.1, 1.1, 1.1, 1.3], rtol=1e-12)
+    numpy.testing.assert_allclose((plain / long)[:2], [1.07, 1.12], rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", ("bloom-560m", "mpt-7b"))
+def test_without_a_rotation_there_are_none(posenc, configs, tmp_path, model):
+    ended = posenc("vectors", "--model", configs / f"{model}.json", "--out", "v.safetensors", exit_code=1)
+    assert "no rotary embedding" in ended.stderr and not (tmp_path / "v.safetensors").exists()
+
+
+def test_another_kind_of_file_is_a_usage_error(posenc, configs):
+    assert "safetensors" in posenc("vectors", "--model", configs / "phi-2.json", "--out", "v.npy", exit_code=2).stderr
