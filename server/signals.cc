@@ -11,9 +11,10 @@ StopSignals::StopSignals() {
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
 }
 
-int StopSignals::Wait() {
-  int signal = 0;
-  sigwait(&signals_, &signal);
+std::optional<int> StopSignals::Wait(std::chrono::seconds timeout) {
+  const timespec time{.tv_sec = timeout.count()};
+  const int signal = sigtimedwait(&signals_, nullptr, &time);
+  if (signal < 0) return std::nullopt;
   pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
   return signal;
 }

@@ -1,7 +1,9 @@
 // SIGTERM and SIGINT as something to wait for.
 #pragma once
 
+#include <chrono>
 #include <csignal>
+#include <optional>
 
 namespace posenc::server {
 
@@ -9,8 +11,9 @@ namespace posenc::server {
 class StopSignals {
  public:
   StopSignals();
-  // Waits for the first; from then on they act as usual, so that a second one ends the process at once.
-  int Wait();
+  // Waits for the first; from then on they act as usual, so that a second one ends the process at once. Absent: none
+  // came in that time.
+  std::optional<int> Wait(std::chrono::seconds timeout);
 
  private:
   sigset_t signals_;

@@ -1,6 +1,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -36,6 +37,24 @@ void KeepMemory(const Config& config) {
 #endif
 }
 
+// Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once the
+// server has been idle for a while: it is kept for the next call, not for ever.
+int Wait(const Server& server, StopSignals* stop) {
+  constexpr std::chrono::seconds kIdle{5};
+  int64_t started = 0;
+  bool used = false;
+  for (;;) {
+    if (const auto signal = stop->Wait(kIdle)) return *signal;
+    const Admission::Counters now = server.counters();
+    const bool idle = now.in_flight_requests == 0 && now.started == started;
+#ifdef __GLIBC__
+    if (idle && used) malloc_trim(0);
+#endif
+    used = !idle;
+    started = now.started;
+  }
+}
+
 int Run(const Config& config, StopSignals* stop) {
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
@@ -47,7 +66,7 @@ int Run(const Config& config, StopSignals* stop) {
     if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
   }
 
-  const int signal = stop->Wait();
+  const int signal = Wait(**server, stop);
   Log(LogLevel::info, "draining", {{"signal", signal}});
   const bool answered = (*server)->Drain();
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});

@@ -47,8 +47,15 @@ class ServerProcess:
 
     def peak_memory(self):
         """In bytes, since it was started."""
+        return self._memory("VmHWM")
+
+    def resident_memory(self):
+        """In bytes."""
+        return self._memory("VmRSS")
+
+    def _memory(self, field):
         status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+        return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
     def signal(self, number):
         self._process.send_signal(number)

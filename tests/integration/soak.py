@@ -4,7 +4,8 @@
   scripts/soak --tensor-gib 10   instead one tensor of 10 GiB by StreamApplyRotary, through a server that is limited to
                              256 MiB in flight; cancelled at a third, and gone on with
 Calls of all kinds and sizes up to 64 MiB, some of them wrong, cancelled or too large, each caller in an order of its own.
-Prints the server's memory every ten seconds. After the first minute and at the end the callers pause: ends with status 1
+Prints the server's memory every ten seconds. After the first minute and at the end the callers pause, until an idle
+server has given back what it keeps between calls: ends with status 1
 if the idle server's memory is more than 32 MiB above what it was after the first minute, if a call has another outcome
 than it should, or if bytes are still charged."""
 
@@ -25,6 +26,7 @@ from posenc.v1 import service_pb2, tensor_pb2
 from server_process import ServerProcess
 
 SLACK = 32 << 20
+IDLE_SECONDS = 12  # after ten at the most the server returns memory
 SIZES = [1 << 10, 10 << 10, 64 << 10, 300 << 10, 1 << 20, 5 << 20, 16 << 20, 64 << 20]
 WEIGHTS = [20, 20, 20, 10, 10, 4, 2, 1]
 LARGEST = 96 << 20
@@ -122,11 +124,6 @@ class Caller(threading.Thread):
             raise AssertionError(f"{method}: OK instead of {code}")
 
 
-def resident(pid):
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS"))
-
-
 def keep_busy(server, seconds, seeds):
     """What the callers did; the idle server's memory is next to be seen."""
     stop = threading.Event()
@@ -135,7 +132,7 @@ def keep_busy(server, seconds, seeds):
         caller.start()
     begin, peak, ten = time.monotonic(), 0, 1
     while not stop.wait(0.2) and time.monotonic() - begin < seconds:
-        peak = max(peak, resident(server.pid))
+        peak = max(peak, server.resident_memory())
         if time.monotonic() - begin > 10 * ten:
             calls, moved = sum(c.calls for c in callers), sum(c.bytes for c in callers)
             print(f"{10 * ten:5} s  {peak >> 20:5} MiB  {calls:7} calls  {moved / 1e9:7.1f} GB", flush=True)
@@ -158,7 +155,8 @@ def main():
         for number, seconds in enumerate((60, 60 * arguments.minutes - 60)):
             wrong += keep_busy(server, seconds, [number * 1000 + seed for seed in range(arguments.callers)])
             counters = Client(server.port).when_idle()
-            idle.append(resident(server.pid))
+            time.sleep(IDLE_SECONDS)
+            idle.append(server.resident_memory())
             print(f"idle     {idle[-1] >> 20:5} MiB, of it {counters.answer_pool.bytes >> 20} in the pool of answers", flush=True)
     print(f"{counters.requests_started} calls, {counters.requests_failed} failed, {counters.requests_refused} refused")
     if idle[-1] > idle[0] + SLACK:

@@ -1,6 +1,7 @@
 """What clients may send to take a server's memory: it stays within its quota, and load that is legal is never killed."""
 
 import contextlib
+import time
 
 import grpc
 import numpy
@@ -118,3 +119,19 @@ def test_all_at_once_stays_within_what_the_flags_say(start_server):
         clients[0].when_idle()
         serve(clients[0])
     assert server.peak_memory() < base + QUOTA + KEPT + SLACK + SANITIZER_BYTES
+
+
+def test_an_idle_server_gives_memory_back(start_server):
+    # Nothing is kept for answers, so that what is resident is the C library's.
+    server = start_server("--max-request-bytes", "64MiB", "--max-in-flight-bytes", "512MiB", "--answer-pool-bytes", "1MiB")
+    request = samples.rotary(numpy.ones((1, 16384, 4, 128)), rotary_dim=128)
+    with Client(server.port) as client:
+        serve(client)
+        for call in [client.method("ApplyRotary").future(request, timeout=SECONDS) for _ in range(6)]:
+            call.result()
+        client.when_idle()
+        assert server.peak_memory() > 100 * MEBIBYTE
+    deadline = time.monotonic() + SECONDS
+    while server.resident_memory() > 64 * MEBIBYTE + SANITIZER_BYTES:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
