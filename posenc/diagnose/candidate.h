@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "posenc/spec.h"
@@ -36,6 +37,7 @@ struct Candidate {
   double position_shift = 0;
   std::optional<double> attention_scaling;  // in place of the settings' own
   std::optional<int64_t> seq_len;           // in place of the evidence's
+  std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each turn by the other's positions
   TableFault fault = TableFault::kNone;
   std::vector<Departure> departures;
 };

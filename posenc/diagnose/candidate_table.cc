@@ -57,7 +57,7 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
 absl::StatusOr<RotarySettings> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic,
                                                  const Tokens& tokens, const Limits& limits) {
   const std::optional<DType> rounded = RoundsFrequencies(candidate.fault);
-  if (!candidate.attention_scaling && !rounded) return candidate.settings;
+  if (!candidate.attention_scaling && !rounded && !candidate.exchanged_axes) return candidate.settings;
   POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(candidate.settings, arithmetic, limits));
   int64_t seq_len = candidate.seq_len.value_or(0);
   if (rotary.NeedsSeqLen() && !candidate.seq_len) {
@@ -69,6 +69,10 @@ absl::StatusOr<RotarySettings> EffectiveSettings(const Candidate& candidate, Fre
   GivenFrequencies given{plan->inv_freq, candidate.attention_scaling.value_or(plan->attention_scaling), plan->axis};
   if (rounded) {
     for (double& f : given.inv_freq) f = RoundTo(*rounded, f);
+  }
+  if (candidate.exchanged_axes) {
+    const auto [a, b] = *candidate.exchanged_axes;
+    for (int64_t& axis : given.axis) axis = axis == a ? b : axis == b ? a : axis;
   }
   RotarySettings settings;
   settings.frequencies = std::move(given);

@@ -16,7 +16,6 @@ class Collector {
       : asked_(asked), base_(std::move(base)), tokens_(tokens), options_(*options) {}
 
   void Collect() {
-    options_.push_back({base_});
     if (auto* p = std::get_if<RopeParameters>(&base_.frequencies)) {
       CollectParameters(*p);
     } else if (auto* axial = std::get_if<AxialRope>(&base_.frequencies)) {
@@ -31,7 +30,7 @@ class Collector {
   Option& Add(const Change& change, std::string code, std::string message) {
     RotarySettings settings = base_;
     change(settings, std::get_if<RopeParameters>(&settings.frequencies));
-    options_.push_back({std::move(settings), {}, TableFault::kNone, {{std::move(code), std::move(message)}}});
+    options_.push_back({.settings = std::move(settings), .departures = {{std::move(code), std::move(message)}}});
     return options_.back();
   }
   void AddFault(TableFault fault) {
@@ -202,20 +201,14 @@ void SetPairing(RotarySettings& settings) {
 std::vector<Option> WithAxesExchanged(const Asked& asked) {
   std::vector<Option> options;
   const auto rotary = Rotary::Create(*asked.settings, Frequencies::kExact, {});
-  if (!rotary.ok() || rotary->axes() < 2 || rotary->NeedsSeqLen()) return options;
-  const auto plan = rotary->Plan(0);
-  if (!plan.ok()) return options;
-  const bool three = rotary->axes() == 3;
-  const auto name = [three](int64_t axis) {
-    return three ? std::string(1, "thw"[axis]) : std::to_string(axis);
+  if (!rotary.ok()) return options;
+  const auto name = [&rotary](int64_t axis) {
+    return rotary->axes() == 3 ? std::string(1, "thw"[axis]) : std::to_string(axis);
   };
   for (int64_t a = 0; a < rotary->axes(); ++a) {
     for (int64_t b = a + 1; b < rotary->axes(); ++b) {
-      GivenFrequencies given{(*plan)->inv_freq, (*plan)->attention_scaling, (*plan)->axis};
-      for (int64_t& axis : given.axis) axis = axis == a ? b : axis == b ? a : axis;
       Option option{*asked.settings};
-      option.settings.max_position_embeddings.reset();
-      option.settings.frequencies = std::move(given);
+      option.exchanged_axes = {a, b};
       option.departures = {{"AXES_EXCHANGED", fmt::format("sections {} and {} are exchanged: the pairs of one turn by "
                                                           "the other's positions", name(a), name(b))}};
       options.push_back(std::move(option));
@@ -238,12 +231,13 @@ std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Toke
     if (p->rope_type != "proportional") p->partial_rotary_factor.reset();
     base.rotary_dim = rotary_dim;
   }
-  Collector(asked, base, tokens, &options).Collect();
+  options.push_back({base});
   for (const NamedSettings& other : asked.others) {
     if (*other.settings.rotary_dim != rotary_dim) continue;
     options.push_back({other.settings});
     options.back().departures = {{"OTHER_LAYERS", "the settings of " + other.name + " were applied"}};
   }
+  Collector(asked, base, tokens, &options).Collect();
   if (*asked.settings->rotary_dim == rotary_dim) {
     for (Option& option : WithAxesExchanged(asked)) options.push_back(std::move(option));
   }

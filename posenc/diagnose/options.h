@@ -32,6 +32,7 @@ struct Option {
   RotarySettings settings;
   std::optional<int64_t> seq_len = {};
   TableFault fault = TableFault::kNone;
+  std::optional<std::pair<int64_t, int64_t>> exchanged_axes = {};
   std::vector<Departure> departures = {};
 };
 

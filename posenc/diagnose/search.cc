@@ -20,7 +20,10 @@ struct Evaluated {
 };
 
 absl::StatusOr<Evaluated> Evaluate(const Option& option, const Tokens& tokens, const Limits& limits) {
-  Candidate candidate{.settings = option.settings, .seq_len = option.seq_len, .fault = option.fault};
+  Candidate candidate{.settings = option.settings,
+                      .seq_len = option.seq_len,
+                      .exchanged_axes = option.exchanged_axes,
+                      .fault = option.fault};
   POSENC_ASSIGN_OR_RETURN(RotarySettings settings, EffectiveSettings(candidate, Frequencies::kExact, tokens, limits));
   POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
   if (rotary.axes() > tokens.axes()) return absl::FailedPreconditionError("positions have fewer axes");
@@ -68,12 +71,6 @@ std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& 
   }
   if (scalings.empty()) scalings.push_back(measured);
   return scalings;
-}
-
-double AskedScaling(const Asked& asked, const Tokens& tokens, const Limits& limits, double otherwise) {
-  if (!asked.settings) return otherwise;
-  const auto plan = Evaluate({*asked.settings}, tokens, limits);
-  return plan.ok() ? plan->attention_scaling : otherwise;
 }
 
 bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, const Frequency& fb, double scaling_a,
@@ -135,14 +132,12 @@ class Finder {
       if (given) match.direction = asked_.direction == Direction::kForward ? 1 : -1;
       match.residual = MatchResidual(angles, sample_.tokens, plan->frequency, match.direction, match.shift);
     }
-    const double wanted = AskedScaling(asked_, sample_.tokens, limits_, plan->attention_scaling);
     for (const auto& scaling : Scalings(*plan, asked_, reading.angles.attention_scaling, 4 * rounding_)) {
-      Add(n, option, *plan, match, scaling, wanted);
+      Add(n, option, *plan, match, scaling);
     }
   }
 
-  void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling,
-           double wanted) {
+  void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
     const Reading& reading = readings_[n];
     const PairLayout& layout = reading.layouts[0];
     Entry entry{{.reading = n, .residual = match.residual}, plan.frequency, scaling.value_or(plan.attention_scaling)};
@@ -156,6 +151,7 @@ class Finder {
     candidate.position_shift = match.shift;
     candidate.attention_scaling = scaling;
     candidate.seq_len = option.seq_len;
+    candidate.exchanged_axes = option.exchanged_axes;
     candidate.fault = option.fault;
     for (const Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
@@ -173,9 +169,8 @@ class Finder {
     append(MatchDepartures(asked_, match, sample_.tokens));
     append(option.departures);
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
-    if (asked_.settings && std::fabs(entry.scaling / wanted - 1) > 1e-9) {
-      departures.push_back(AttentionDeparture(asked_, entry.scaling, wanted));
-    }
+    // A scaling that is missing is missing with its factor.
+    if (asked_.settings && scaling) departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));
     found_.push_back(std::move(entry));
   }
 
