@@ -46,6 +46,7 @@ Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddPlot(CLI::App& parent);
 Subcommand AddScores(CLI::App& parent);
 Subcommand AddValues(CLI::App& parent);
+Subcommand AddDiagnose(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 
 // The command line is wrong, rather than what it asked for failed: another exit code, and a pointer to the help.

@@ -111,7 +111,7 @@ void Angles::Finish() {
 }
 
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
-                const std::vector<double>& others) {
+                const std::vector<double>& others, bool far) {
   const double total = TotalWeight(angles);
   Match best;
   if (total == 0) return best;
@@ -120,7 +120,7 @@ Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& fre
   for (double direction : {1.0, -1.0}) {
     const std::vector<Complex> sums = Unexplained(angles, tokens, frequency, direction);
     std::vector<double> tried = shifts;
-    tried.push_back(BestShift(sums, frequency, direction));
+    if (far) tried.push_back(BestShift(sums, frequency, direction));
     for (double shift : tried) {
       const double residual = 1 - SumAt(sums, frequency, direction, shift) / total;
       if (residual < best.residual * (1 - 1e-9) - 1e-13) best = {direction, shift, residual};
@@ -128,13 +128,6 @@ Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& fre
   }
   best.residual = std::max(best.residual, 0.0);
   return best;
-}
-
-double MatchResidual(const Angles& angles, const Tokens& tokens, const Frequency& frequency, double direction,
-                     double shift) {
-  const double total = TotalWeight(angles);
-  if (total == 0) return 1;
-  return std::max(0.0, 1 - SumAt(Unexplained(angles, tokens, frequency, direction), frequency, direction, shift) / total);
 }
 
 }  // namespace posenc::diagnose

@@ -35,12 +35,8 @@ struct Match {
   double shift = 0;      // tokens stand so much later than said
   double residual = 1;   // 1 - cos of the error of the angles, on average
 };
-// Shifts of 0 and -1 and 1, of `others`, and every one up to some thousands; the smallest of equals.
+// Shifts of 0, 1 and -1, of `others`, and, with `far`, every one up to some thousands; the first of equals.
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
-                const std::vector<double>& others);
-
-// The residual of one direction and shift.
-double MatchResidual(const Angles& angles, const Tokens& tokens, const Frequency& frequency, double direction,
-                     double shift);
+                const std::vector<double>& others, bool far);
 
 }  // namespace posenc::diagnose

@@ -54,20 +54,20 @@ std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, cons
   const int64_t width = *asked.settings->rotary_dim, offset = asked.offsets[operand];
   const std::string what = operand == 0 ? "" : " of k";
   if (operand == 0 && (found.input != input || found.output != output)) {
-    departures.push_back({"PAIRING", fmt::format("{} was applied, {} wants {}", Describe(found.input, found.output),
-                                                 asked.who, Describe(input, output))});
+    departures.push_back({"PAIRING", fmt::format("{} was applied, {} {}", Describe(found.input, found.output),
+                                                 asked.Wants(), Describe(input, output))});
   }
   if (operand == 0 && found.rotary_dim != width) {
     departures.push_back(
         {"ROTARY_WIDTH",
          found.rotary_dim == head_dim
-             ? fmt::format("all {} dimensions rotate, {} wants {}", head_dim, asked.who, width)
-             : fmt::format("only {} {} of {} dimensions rotate, {} wants {}", found.offset == 0 ? "the first" : "",
-                           found.rotary_dim, head_dim, asked.who, width)});
+             ? fmt::format("all {} dimensions rotate, {} {}", head_dim, asked.Wants(), width)
+             : fmt::format("only {} {} of {} dimensions rotate, {} {}", found.offset == 0 ? "the first" : "",
+                           found.rotary_dim, head_dim, asked.Wants(), width)});
   }
   if (found.offset != offset) {
-    departures.push_back({"ROTARY_OFFSET", fmt::format("dimensions{} from {} on rotate, {} wants them from {} on", what,
-                                                       found.offset, asked.who, offset)});
+    departures.push_back({"ROTARY_OFFSET", fmt::format("dimensions{} from {} on rotate, {} them from {} on", what,
+                                                       found.offset, asked.Wants(), offset)});
   }
   return departures;
 }
@@ -93,7 +93,7 @@ Departure AttentionDeparture(const Asked& asked, double applied, double wanted) 
     return {"ATTENTION_FACTOR", fmt::format("the attention factor {} was applied twice", Short(wanted))};
   }
   return {"ATTENTION_FACTOR",
-          fmt::format("the attention factor {} was applied, {} wants {}", Short(applied), asked.who, Short(wanted))};
+          fmt::format("the attention factor {} was applied, {} {}", Short(applied), asked.Wants(), Short(wanted))};
 }
 
 Departure FaultDeparture(TableFault fault) {
@@ -143,7 +143,7 @@ std::string Sentence(const Asked& asked, const Explanation& explanation) {
   const Candidate& candidate = explanation.candidate;
   std::string text;
   for (const Departure& departure : candidate.departures) text += (text.empty() ? "" : "; ") + departure.message;
-  if (text.empty() && asked.settings) text = fmt::format("what {} asks for was applied", asked.who);
+  if (text.empty() && asked.settings) text = fmt::format("what {} for was applied", asked.of_model ? "the model asks" : "the settings ask");
   if (!asked.settings) {
     const std::string what = fmt::format("{}, {}, {} dimensions", Describe(candidate.settings),
                                          Describe(*candidate.settings.input_pairing, *candidate.settings.output_pairing),

@@ -51,7 +51,7 @@ class Diagnostician {
 
   absl::Status CheckContents() {
     for (size_t n = 0; n < census_.size(); ++n) {
-      const std::string field = fmt::format("{}.before", n == 0 ? "q" : "k");
+      const std::string field = evidence_.is_table ? "cos" : fmt::format("{}.before", n == 0 ? "q" : "k");
       if (census_[n].finite_rows == 0) {
         return InvalidArgument("OUT_OF_RANGE", field, "", "no row of before and after is finite: send finite numbers");
       }
@@ -66,6 +66,10 @@ class Diagnostician {
   std::vector<Variant> Variants() const {
     std::vector<Precision> precisions = {kExactPrecision, kF32Precision, kHfEagerPrecision, kVllmPrecision,
                                          kFluxPrecision};
+    if (evidence_.is_table) {  // rounded once, to the table's own type
+      precisions.push_back({Frequencies::kExact, TableDtype::kTensor, Rounding::kOnce});
+      precisions.push_back({Frequencies::kFloat64, TableDtype::kTensor, Rounding::kOnce});
+    }
     if (asked_.precision) precisions.insert(precisions.begin(), *asked_.precision);
     std::vector<Variant> variants;
     for (DType compute : ComputeTypes(sample_.operands[0].before_dtype, sample_.operands[0].after_dtype)) {

@@ -53,6 +53,10 @@ struct Diagnosis {
 absl::StatusOr<Diagnosis> Diagnose(const Evidence& evidence, const Asked& asked, size_t most_explanations,
                                    const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
+// The same of frequencies alone, [rotary_dim/2] of FP64 or FP32. Nothing of layouts and positions is read.
+absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<double>& inv_freq, const Asked& asked,
+                                              size_t most_explanations, const Limits& limits);
+
 // All that `sentence` should say of a candidate, in words.
 std::string Sentence(const Asked& asked, const Explanation& explanation);
 

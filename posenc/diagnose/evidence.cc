@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "posenc/kernels/convert.h"
 #include "posenc/positions.h"
 #include "posenc/status.h"
 
@@ -140,6 +141,49 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
   return rows;
 }
 
+absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckType("cos.dtype", table.cos.dtype));
+  const std::vector<int64_t>& s = table.cos.shape;
+  const bool half = table.form == TableForm::kHalfWidth;
+  if (s.size() != 2 || (!half && s[1] % 2 != 0)) {
+    return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
+                           half ? "must be [rows, rotary_dim/2]" : "must be [rows, rotary_dim], which is even");
+  }
+  if (table.sin.shape != s || table.sin.dtype != table.cos.dtype) {
+    return InvalidArgument("MISMATCH", "sin.shape", ToString(table.sin.shape), "must be as cos: " + ToString(s));
+  }
+  POSENC_RETURN_IF_ERROR(ByteSize("cos", table.cos, limits).status());
+  if (table.cos.empty()) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s), "is empty: there is nothing to diagnose");
+  }
+  const int64_t rows = s[0], columns = s[1], pairs = half ? columns : columns / 2;
+  if (2 * pairs > limits.max_rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s),
+                           fmt::format("the last axis must be at most {}", limits.max_rotary_dim / 2));
+  }
+  const size_t size = SizeOf(table.cos.dtype);
+  const int64_t step = table.form == TableForm::kRepeatInterleaved ? 2 : 1;
+  std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
+  const double one = 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const bool sines : {false, true}) {
+      Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * columns * size, line.size(), line.data());
+      for (int64_t k = 0; k < pairs; ++k) {
+        const size_t to = ((2 * row + (sines ? 1 : 0)) * pairs + k) * size;
+        std::memcpy(after.data() + to, line.data() + k * step * size, size);
+        if (!sines) Convert(DType::kFP64, table.cos.dtype, &one, before.data() + to, 1);
+      }
+    }
+  }
+  Rows made{.layout = Layout::kTHD, .before_dtype = table.cos.dtype, .after_dtype = table.cos.dtype};
+  made.length = rows;
+  made.heads = 1;
+  made.width = 2 * pairs;
+  made.before = std::make_shared<const OwnedBytes>(std::move(before));
+  made.after = std::make_shared<const OwnedBytes>(std::move(after));
+  return made;
+}
+
 absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
                                   int64_t length, bool packed, const Limits& limits) {
   int64_t axes = 1;
@@ -173,6 +217,7 @@ Evidence Sample(const Evidence& all) {
   const int64_t wanted = std::clamp<int64_t>(kSampledElements / width, 16, kSampledTokens);
   const std::vector<int64_t> chosen = SampledTokens(all.tokens.count(), wanted);
   Evidence sample;
+  sample.is_table = all.is_table;
   for (const Rows& rows : all.operands) sample.operands.push_back(SampleRows(rows, chosen));
   sample.tokens.positions.resize(all.tokens.axes());
   const bool one_length = all.tokens.seq_len.size() <= 1;

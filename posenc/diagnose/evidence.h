@@ -46,6 +46,7 @@ struct Tokens {
 struct Evidence {
   std::vector<Rows> operands;  // q; k
   Tokens tokens;
+  bool is_table = false;  // MakeTable made it: half-split, all of it
 };
 
 // A caller's tensor. `before` and `after` are of the same shape; errors name them within `field`.
@@ -55,6 +56,15 @@ struct TensorPair {
 };
 absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const TensorPair& pair, Layout layout,
                               const Limits& limits);
+
+// Cosines and sines [rows, pairs] as what they make of pairs (1, 0): before [rows, 1, 2 * pairs] is ones and zeros, after
+// the two side by side. Errors name the field within TableEvidence.
+struct TablePair {
+  TensorShape cos, sin;
+  std::shared_ptr<const ByteSource> cos_bytes, sin_bytes;
+  TableForm form = TableForm::kHalfWidth;
+};
+absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits);
 
 // Where the caller says that tokens stand; `asked` has a say in axes and whether a scaling length is needed. Errors
 // name the field within Positions.

@@ -77,7 +77,7 @@ class Collector {
     for (double theta : {10000.0, 500000.0, 1000000.0}) {
       if (theta == *p.rope_theta) continue;
       const std::string message =
-          fmt::format("rope_theta {} was applied, {} wants {}", Short(theta), asked_.who, Short(*p.rope_theta));
+          fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked_.Wants(), Short(*p.rope_theta));
       Add([theta](RotarySettings&, RopeParameters* q) { q->rope_theta = theta; }, "ROPE_THETA", message);
       if (p.rope_type == "default") continue;
       Option& both = Add(
@@ -122,8 +122,8 @@ class Collector {
     if (p.rope_type == "yarn") {
       const bool truncate = p.truncate.value_or(true);
       Add([truncate](RotarySettings&, RopeParameters* q) { q->truncate = !truncate; }, "TRUNCATE",
-          fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} says truncate = {}",
-                      truncate ? " not" : "", asked_.who, truncate));
+          fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} truncate = {}",
+                      truncate ? " not" : "", asked_.Wants(), truncate));
     }
     Add(
         [](RotarySettings& s, RopeParameters* q) {
@@ -138,7 +138,7 @@ class Collector {
       if (p.original_max_position_embeddings == l0) continue;
       Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; },
           "ORIGINAL_LENGTH",
-          fmt::format("original_max_position_embeddings {} was applied, {} wants {}", Short(l0), asked_.who,
+          fmt::format("original_max_position_embeddings {} was applied, {} {}", Short(l0), asked_.Wants(),
                       Short(p.original_max_position_embeddings.value_or(0))));
     }
   }

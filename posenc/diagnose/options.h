@@ -19,12 +19,14 @@ struct NamedSettings {
 
 // What should have been applied.
 struct Asked {
-  std::string who = "the settings";         // in sentences
+  bool of_model = false;                    // a config.json says it: for sentences
   std::optional<RotarySettings> settings;   // completed
   std::vector<NamedSettings> others;        // of the same model's other layers
   std::vector<int64_t> offsets;             // rotary_offset of each operand
   Direction direction = Direction::kForward;
   std::optional<Precision> precision;       // absent: any
+
+  std::string Wants() const { return of_model ? "the model wants" : "the settings want"; }
 };
 
 // Settings, and how they depart from what was asked.

@@ -11,6 +11,7 @@ namespace posenc::diagnose {
 namespace {
 
 constexpr size_t kCandidates = 12;
+constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
 
 // The frequencies that an option has over the real numbers.
 struct Evaluated {
@@ -93,18 +94,12 @@ class Finder {
   }
 
   std::vector<Scored> Find() {
-    for (size_t n = 0; n < readings_.size(); ++n) {
-      const Reading& reading = readings_[n];
-      const int64_t width = reading.layouts[0].rotary_dim;
-      for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option, std::nullopt);
-      if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
-      for (Option& option :
-           MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
-        Try(n, option, Match{});
-      }
+    TryAll();
+    if (found_.empty() || found_[0].scored.residual > kWellMatched) {
+      far_ = true;
+      found_.clear();
+      TryAll();
     }
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Entry& a, const Entry& b) { return a.scored.residual < b.scored.residual; });
     std::vector<Scored> best;
     const double limit = found_.empty() ? 0 : 100 * found_[0].scored.residual + 1e-4;
     for (const Entry& entry : found_) {
@@ -120,18 +115,29 @@ class Finder {
     double scaling;
   };
 
-  // `fixed`: frequencies that were measured need no search for shift and direction, which are in them.
-  void Try(size_t n, const Option& option, std::optional<Match> fixed) {
+  void TryAll() {
+    for (size_t n = 0; n < readings_.size(); ++n) {
+      const Reading& reading = readings_[n];
+      const int64_t width = reading.layouts[0].rotary_dim;
+      for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
+      if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
+      for (Option& option :
+           MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
+        Try(n, option);
+      }
+    }
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Entry& a, const Entry& b) { return a.scored.residual < b.scored.residual; });
+  }
+
+  void Try(size_t n, const Option& option) {
     const Reading& reading = readings_[n];
     const auto plan = Evaluate(option, sample_.tokens, limits_);
     if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
-    const Angles& angles = plan->by_sequence ? FirstSequence(reading.angles, sample_.tokens) : reading.angles;
-    Match match = FindMatch(angles, sample_.tokens, plan->frequency, shifts_);
-    if (fixed) {
-      const bool given = std::holds_alternative<GivenFrequencies>(option.settings.frequencies);
-      if (given) match.direction = asked_.direction == Direction::kForward ? 1 : -1;
-      match.residual = MatchResidual(angles, sample_.tokens, plan->frequency, match.direction, match.shift);
-    }
+    std::optional<Angles> first;
+    if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
+    const Match match =
+        FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
     for (const auto& scaling : Scalings(*plan, asked_, reading.angles.attention_scaling, 4 * rounding_)) {
       Add(n, option, *plan, match, scaling);
     }
@@ -180,6 +186,7 @@ class Finder {
   const Limits& limits_;
   double rounding_ = 0;
   std::vector<double> shifts_;
+  bool far_ = false;
   std::vector<Entry> found_;
 };
 
@@ -197,7 +204,13 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
   const auto rounding = [&](size_t n) {
     return std::max(RoundingOf(sample.operands[n].before_dtype), RoundingOf(sample.operands[n].after_dtype));
   };
-  for (const PairHypothesis& q : FindPairs(numbers[0], census[0], AskedLayout(asked, 0), rounding(0))) {
+  std::vector<PairHypothesis> hypotheses;
+  if (sample.is_table) {  // its pairs are known, and their norms may be anything
+    hypotheses = {{{Pairing::kHalfSplit, Pairing::kHalfSplit, numbers[0].width, 0}, 0}};
+  } else {
+    hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), rounding(0));
+  }
+  for (const PairHypothesis& q : hypotheses) {
     Reading reading{{q.layout}, q.residual};
     reading.angles.Add(numbers[0], q.layout);
     if (numbers.size() > 1) {

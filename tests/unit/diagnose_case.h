@@ -113,7 +113,7 @@ inline RotarySettings Rope(RopeParameters parameters, int64_t rotary_dim, Pairin
 }
 
 inline Asked AskFor(const RotarySettings& settings) {
-  return {.who = "the model", .settings = settings, .offsets = {0}};
+  return {.of_model = true, .settings = settings, .offsets = {0}};
 }
 
 }  // namespace posenc::diagnose
