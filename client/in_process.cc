@@ -155,7 +155,7 @@ absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1:
 }
 
 absl::StatusOr<v1::DiagnoseResponse> InProcess::DoDiagnose(const v1::DiagnoseRequest& request,
-                                                        const CallOptions& options) {
+                                                           const CallOptions& options) {
   return Unary<v1::DiagnoseResponse>(request, options);
 }
 

@@ -39,11 +39,11 @@ absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits
 absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRequest& request) {
   Expected expected;
   diagnose::Asked& asked = expected.asked;
-  POSENC_ASSIGN_OR_RETURN(asked.direction, (Choose<v1::Direction, Direction>(
-                                               "direction", request.direction() == v1::DIRECTION_UNSPECIFIED
-                                                                ? v1::DIRECTION_FORWARD
-                                                                : request.direction(),
-                                               kDirections)));
+  POSENC_ASSIGN_OR_RETURN(
+      asked.direction,
+      (Choose<v1::Direction, Direction>(
+          "direction", request.direction() == v1::DIRECTION_UNSPECIFIED ? v1::DIRECTION_FORWARD : request.direction(),
+          kDirections)));
   if (!request.has_expected()) {
     if (request.has_precision()) {
       POSENC_ASSIGN_OR_RETURN(asked.precision, ReadPrecision(request.precision(), std::nullopt));
@@ -65,9 +65,8 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   asked.offsets = {0, 0};
   if (request.expected().has_model()) {
     asked.of_model = true;
-    POSENC_RETURN_IF_ERROR(
-        Within("expected.model",
-               AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &asked)));
+    POSENC_RETURN_IF_ERROR(Within(
+        "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &asked)));
   }
   expected.rotary = std::move(resolved->rotary);
   return expected;
@@ -160,7 +159,7 @@ void Write(const diagnose::Explanation& explanation, const diagnose::Evidence* e
   if (rotation) {
     message->set_q_rotary_offset(candidate.offsets[0]);
     if (evidence->operands.size() > 1) message->set_k_rotary_offset(candidate.offsets[1]);
-    const auto &q = evidence->operands[0];
+    const auto& q = evidence->operands[0];
     if (q.before_dtype != q.after_dtype) message->set_computed_in(Name(explanation.variant.compute, kDataTypes));
   }
   if (evidence != nullptr) message->set_direction(Name(candidate.direction, kDirections));
@@ -259,20 +258,15 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
       return InvalidArgument("MISSING", "evidence", "", "give rotation, table or inv_freq");
-    case v1::DiagnoseRequest::kRotation:
-      POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get()));
-      break;
-    case v1::DiagnoseRequest::kTable:
-      POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), evidence.get()));
-      break;
+    case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get())); break;
+    case v1::DiagnoseRequest::kTable: POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), evidence.get())); break;
     case v1::DiagnoseRequest::kInvFreq: break;
   }
   POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
   Job job;
   job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
   if (request.has_inv_freq()) {
-    POSENC_ASSIGN_OR_RETURN(Job frequencies,
-                            PrepareFrequencies(reader, request, std::move(expected), most, response));
+    POSENC_ASSIGN_OR_RETURN(Job frequencies, PrepareFrequencies(reader, request, std::move(expected), most, response));
     job.decide = std::move(frequencies.decide);
     return job;
   }

@@ -113,8 +113,9 @@ Subcommand AddDiagnose(CLI::App& parent) {
   const auto file = [&](const char* name, std::string* path, const char* help) {
     app->add_option(name, *path, help)->type_name("FILE")->group(kTensors);
   };
-  file("--before", &flags->before, "q (or k alone) as it was: FP64, FP32, FP16 or BF16; .npy, .safetensors or "
-                                   ".safetensors:NAME");
+  file("--before", &flags->before,
+       "q (or k alone) as it was: FP64, FP32, FP16 or BF16; .npy, .safetensors or "
+       ".safetensors:NAME");
   file("--after", &flags->after, "And as the other system left it; its type may be another");
   file("--k-before", &flags->k_before, "k of the same call");
   file("--k-after", &flags->k_after, "And as it was left");
@@ -123,10 +124,11 @@ Subcommand AddDiagnose(CLI::App& parent) {
                 {{"cos", "In place of tensors: a table, [rows, width]", "--table-cos"},
                  {"sin", "Its sines", "--table-sin"},
                  {"form", "Whether it has a value a pair, or one an element", "--table-form"}});
-  AddFieldFlags(*app, kTensors, &flags->request,
-                {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens; absent: inferred"},
-                 {"direction", "What was asked for; default forward"},
-                 {"max_explanations", "Of the answer; default 5"}});
+  AddFieldFlags(
+      *app, kTensors, &flags->request,
+      {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens; absent: inferred"},
+       {"direction", "What was asked for; default forward"},
+       {"max_explanations", "Of the answer; default 5"}});
   app->add_option("--q-rotary-offset", flags->rotary_offset, "First element of a head row that should rotate")
       ->group(kTensors);
   app->add_option("--k-rotary-offset", flags->k_rotary_offset, "The same of k")->group(kTensors);

@@ -63,9 +63,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app), AddTable(app),  AddRope(app),      AddBias(app),
-                                               AddScores(app),  AddValues(app), AddEmbedding(app), AddPlot(app),
-                                               AddDiagnose(app), AddInfo(app),    AddHealth(app)};
+  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),  AddRope(app),      AddBias(app),
+                                               AddScores(app),   AddValues(app), AddEmbedding(app), AddPlot(app),
+                                               AddDiagnose(app), AddInfo(app),   AddHealth(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {

@@ -20,7 +20,11 @@ class Diagnostician {
  public:
   Diagnostician(const Evidence& evidence, const Asked& asked, const Limits& limits, WorkPool& pool,
                 const Cancellation& cancelled)
-      : evidence_(evidence), sample_(Sample(evidence)), asked_(asked), limits_(limits), pool_(pool),
+      : evidence_(evidence),
+        sample_(Sample(evidence)),
+        asked_(asked),
+        limits_(limits),
+        pool_(pool),
         cancelled_(cancelled) {}
 
   absl::StatusOr<Diagnosis> Run(size_t most) {
@@ -103,7 +107,8 @@ class Diagnostician {
     Rank();
     if (explanations().empty() || explanations()[0].proof.comparison.share() == 1) return absl::OkStatus();
     std::vector<Candidate> bases;
-    for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n) bases.push_back(explanations()[n].candidate);
+    for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
+      bases.push_back(explanations()[n].candidate);
     if (!scored_.empty() && asked_.settings) {
       Candidate straight = *AskedCandidate(asked_);  // rounded positions look like others
       const Candidate& found = scored_[0].candidate;
@@ -112,8 +117,8 @@ class Diagnostician {
       straight.offsets = found.offsets;
       if (straight.settings.rotary_dim == found.settings.rotary_dim) {
         for (size_t n = 0; n < straight.offsets.size(); ++n) {
-          for (const Departure& d : LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n],
-                                                     sample_.operands[n].width)) {
+          for (const Departure& d :
+               LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n], sample_.operands[n].width)) {
             straight.departures.push_back(d);
           }
         }
@@ -144,8 +149,8 @@ class Diagnostician {
 
   // The best, and those that the sample cannot tell from it.
   absl::Status ProveOnAll() {
-    const bool whole = sample_.tokens.count() == evidence_.tokens.count() &&
-                       sample_.operands[0].heads == evidence_.operands[0].heads;
+    const bool whole =
+        sample_.tokens.count() == evidence_.tokens.count() && sample_.operands[0].heads == evidence_.operands[0].heads;
     const uint64_t best = explanations().empty() ? 0 : explanations()[0].proof.digest;
     for (size_t n = 0; n < explanations().size(); ++n) {
       Explanation& explanation = explanations()[n];
@@ -214,13 +219,13 @@ class Diagnostician {
     if (!Changed()) {
       say("NOTHING_CHANGED", "after is before, element by element: nothing was rotated, or all tokens stand at 0",
           "rows at positions other than 0; a layer that rotates");
-    } else if (readings_.empty() || readings_[0].norm_residual > kNotARotation) {
+    } else if (!proven && (readings_.empty() || readings_[0].norm_residual > kNotARotation)) {
       say("NOT_A_ROTATION",
           fmt::format("no pairing keeps the norms of pairs: {} of their squares stay unexplained",
                       readings_.empty() ? "most" : Short(readings_[0].norm_residual)),
           "before and after of the rotation alone: the same tensor, in this layout, without norm, bias or projection "
           "between them");
-    } else if (readings_[0].angles.scatter > kNotARotation) {
+    } else if (!proven && readings_[0].angles.scatter > kNotARotation) {
       say("HEADS_DIFFER",
           fmt::format("heads of one token turn by different angles: {} of the energy stays unexplained",
                       Short(readings_[0].angles.scatter)),

@@ -56,9 +56,8 @@ std::optional<Explanation> Compare(const Option& option, DType dtype, const std:
     Proof proof;
     const size_t first = proof.comparison.Add(dtype, Rounded(dtype, *computed).data(), theirs.data(), inv_freq.size());
     if (first < inv_freq.size()) {
-      proof.first = Difference{.index = {static_cast<int64_t>(first)},
-                               .computed = (*computed)[first],
-                               .given = inv_freq[first]};
+      proof.first =
+          Difference{.index = {static_cast<int64_t>(first)}, .computed = (*computed)[first], .given = inv_freq[first]};
     }
     if (found && proof.comparison.mean_log() >= best.proof.comparison.mean_log()) continue;
     best.proof = std::move(proof);
@@ -98,22 +97,22 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
     }
   }
   // What was measured is always equal to itself: it counts where nothing else is near.
-  std::stable_sort(diagnosis.explanations.begin(), diagnosis.explanations.end(),
-                   [](const Explanation& a, const Explanation& b) {
-                     const auto rank = [](const Explanation& e) {
-                       const bool itself = !e.candidate.departures.empty() &&
-                                           e.candidate.departures.back().code == "UNKNOWN_FREQUENCIES";
-                       return itself ? 3.5 : e.proof.comparison.mean_log();
-                     };
-                     return rank(a) < rank(b);
-                   });
+  std::stable_sort(
+      diagnosis.explanations.begin(), diagnosis.explanations.end(), [](const Explanation& a, const Explanation& b) {
+        const auto rank = [](const Explanation& e) {
+          const bool itself =
+              !e.candidate.departures.empty() && e.candidate.departures.back().code == "UNKNOWN_FREQUENCIES";
+          return itself ? 3.5 : e.proof.comparison.mean_log();
+        };
+        return rank(a) < rank(b);
+      });
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
     diagnosis.explanations[n].same_as = n;
     diagnosis.explanations[n].sentence = Sentence(asked, diagnosis.explanations[n]);
   }
-  diagnosis.measured = Measured{.layout = {Pairing::kHalfSplit, Pairing::kHalfSplit, width, 0},
-                                .frequencies = measured.pairs};
+  diagnosis.measured =
+      Measured{.layout = {Pairing::kHalfSplit, Pairing::kHalfSplit, width, 0}, .frequencies = measured.pairs};
   return diagnosis;
 }
 

@@ -57,8 +57,8 @@ struct TensorPair {
 absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const TensorPair& pair, Layout layout,
                               const Limits& limits);
 
-// Cosines and sines [rows, pairs] as what they make of pairs (1, 0): before [rows, 1, 2 * pairs] is ones and zeros, after
-// the two side by side. Errors name the field within TableEvidence.
+// Cosines and sines [rows, pairs] as what they make of pairs (1, 0): before [rows, 1, 2 * pairs] is ones and zeros,
+// after the two side by side. Errors name the field within TableEvidence.
 struct TablePair {
   TensorShape cos, sin;
   std::shared_ptr<const ByteSource> cos_bytes, sin_bytes;

@@ -121,8 +121,7 @@ class Finder {
       const int64_t width = reading.layouts[0].rotary_dim;
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
       if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
-      for (Option& option :
-           MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
+      for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
         Try(n, option);
       }
     }
@@ -136,8 +135,8 @@ class Finder {
     if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
     std::optional<Angles> first;
     if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
-    const Match match =
-        FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
+    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
+    if (!std::isfinite(match.residual)) return;
     for (const auto& scaling : Scalings(*plan, asked_, reading.angles.attention_scaling, 4 * rounding_)) {
       Add(n, option, *plan, match, scaling);
     }

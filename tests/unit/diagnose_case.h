@@ -15,9 +15,7 @@ namespace posenc::diagnose {
 class Bytes final : public ByteSource {
  public:
   explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override {
-    return absl::MakeConstSpan(bytes_).subspan(offset);
-  }
+  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
 
  private:
   std::vector<std::byte> bytes_;
@@ -112,8 +110,6 @@ inline RotarySettings Rope(RopeParameters parameters, int64_t rotary_dim, Pairin
   return Completed(std::move(settings));
 }
 
-inline Asked AskFor(const RotarySettings& settings) {
-  return {.of_model = true, .settings = settings, .offsets = {0}};
-}
+inline Asked AskFor(const RotarySettings& settings) { return {.of_model = true, .settings = settings, .offsets = {0}}; }
 
 }  // namespace posenc::diagnose

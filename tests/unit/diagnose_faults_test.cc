@@ -104,8 +104,8 @@ TEST(DiagnoseFaults, ARecurrence) {
     for (int64_t n = 0; n < k; ++n) angle *= scale;
     return EntryAt(angle);
   });
-  ExpectFirst(made, AskFor(Plain()),
-              "angles come of a recurrence over pairs in float32: the error grows with position", 0.9);
+  ExpectFirst(made, AskFor(Plain()), "angles come of a recurrence over pairs in float32: the error grows with position",
+              0.9);
 }
 
 TEST(DiagnoseFaults, Float32PhasesWhereExactOnesWereAskedFor) {
@@ -128,8 +128,8 @@ TEST(DiagnoseFaults, UnknownFrequenciesAreMeasured) {
   for (int k = 0; k < kWidth / 2; ++k) given.inv_freq.push_back(0.9 / (1 + 0.37 * k * k));
   odd.frequencies = given;
   odd.input_pairing = Pairing::kHalfSplit;
-  const Made made = Make(Completed(odd), kExactPrecision, DType::kFP32, Stretch(0, kLength), Stretch(0, kLength),
-                         kHeads, kWidth);
+  const Made made =
+      Make(Completed(odd), kExactPrecision, DType::kFP32, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   ASSERT_FALSE(diagnosis->explanations.empty());
@@ -177,7 +177,8 @@ TEST(DiagnoseHonesty, NoRotationAtAll) {
 
 TEST(DiagnoseHonesty, SettingsThatGiveTheSameBytes) {
   RopeParameters yarn{.rope_type = "yarn", .factor = 1, .original_max_position_embeddings = 4096};
-  const Made made = Make(Plain(), kExactPrecision, DType::kBF16, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
+  const Made made =
+      Make(Plain(), kExactPrecision, DType::kBF16, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
   ExpectFirst(made, AskFor(Rope(yarn, kWidth, Pairing::kHalfSplit)), "what the model asks for was applied", 1);
   // Above and below L0 yarn's ramp limits differ only where pairs turn little: bfloat16 near 0 does not show it.
   yarn.factor = 1.0001;
