@@ -107,15 +107,17 @@ TEST(DiagnoseEvidence, SequencesWithFrequenciesOfTheirOwn) {
 TEST(DiagnoseEvidence, ATable) {
   const auto make = [](const RotarySettings& settings, Frequencies arithmetic, DType dtype) {
     const auto rotary = Rotary::Create(settings, arithmetic, {});
-    GenerateTable call{.positions = AsPositions(Stretch(5, 100), false), .rows = 100, .dtype = dtype,
+    GenerateTable call{.positions = AsPositions(Stretch(5, 100), false),
+                       .rows = 100,
+                       .dtype = dtype,
                        .form = TableForm::kRepeatInterleaved};
     const auto table = TableGeneration::Create(*rotary, call, {});
     std::vector<std::byte> cos(100 * 32 * SizeOf(dtype)), sin(cos.size());
     WorkPool pool(1);
     EXPECT_TRUE(table->Run(0, 100, cos.data(), sin.data(), pool, NeverCancelled).ok());
     const TensorShape shape{dtype, {100, 32}};
-    auto rows = MakeTable({shape, shape, std::make_shared<Bytes>(cos), std::make_shared<Bytes>(sin),
-                           TableForm::kRepeatInterleaved}, {});
+    auto rows = MakeTable(
+        {shape, shape, std::make_shared<Bytes>(cos), std::make_shared<Bytes>(sin), TableForm::kRepeatInterleaved}, {});
     return Evidence{{*std::move(rows)}, Stretch(5, 100), true};
   };
   for (DType dtype : {DType::kFP64, DType::kFP32, DType::kFP16, DType::kBF16}) {
@@ -132,9 +134,13 @@ TEST(DiagnoseEvidence, ATable) {
 }
 
 TEST(DiagnoseEvidence, FrequenciesAlone) {
-  const RotarySettings wanted = Rope({.rope_type = "llama3", .rope_theta = 5e5, .factor = 8,
-                                      .original_max_position_embeddings = 8192, .low_freq_factor = 1,
-                                      .high_freq_factor = 4}, 64, Pairing::kHalfSplit);
+  const RotarySettings wanted = Rope({.rope_type = "llama3",
+                                      .rope_theta = 5e5,
+                                      .factor = 8,
+                                      .original_max_position_embeddings = 8192,
+                                      .low_freq_factor = 1,
+                                      .high_freq_factor = 4},
+                                     64, Pairing::kHalfSplit);
   const auto of = [](const RotarySettings& settings, Frequencies arithmetic) {
     return (*Rotary::Create(settings, arithmetic, {})->Plan(0))->inv_freq;
   };
@@ -142,9 +148,9 @@ TEST(DiagnoseEvidence, FrequenciesAlone) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_EQ(diagnosis->explanations[0].sentence, kAsAsked);
   EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
-  diagnosis = DiagnoseFrequencies(DType::kFP64, of(Rope({.rope_type = "default", .rope_theta = 5e5}, 64,
-                                                        Pairing::kHalfSplit), Frequencies::kExact),
-                                  AskFor(wanted), 4, {});
+  diagnosis = DiagnoseFrequencies(
+      DType::kFP64, of(Rope({.rope_type = "default", .rope_theta = 5e5}, 64, Pairing::kHalfSplit), Frequencies::kExact),
+      AskFor(wanted), 4, {});
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_EQ(diagnosis->explanations[0].candidate.departures[0].code, "SCALING_MISSING");
   EXPECT_THAT(DiagnoseFrequencies(DType::kFP64, {1, NAN}, Asked{}, 4, {}), IsInvalid("OUT_OF_RANGE", "inv_freq[1]"));
