@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "posenc/diagnose/departures.h"
+#include "posenc/diagnose/doubts.h"
 #include "posenc/diagnose/search.h"
 #include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {
 
-constexpr double kNotARotation = 2e-3;  // norms that differ by more than bfloat16's chains make them
-constexpr size_t kComplete = 4;         // candidates that are compared with all elements
+constexpr size_t kComplete = 4;  // candidates that are compared with all elements
 
 class Diagnostician {
  public:
@@ -43,7 +42,8 @@ class Diagnostician {
     Rank();
     POSENC_RETURN_IF_ERROR(ProveOnAll());
     Explain(most);
-    Doubt();
+    const Findings findings{sample_, census_, readings_, reading_, explanations()};
+    diagnosis_.undecided = Doubts(findings, limits_);
     return std::move(diagnosis_);
   }
 
@@ -191,85 +191,17 @@ class Diagnostician {
     }
     explanations() = std::move(kept);
     if (readings_.empty()) return;
-    const Reading* reading = &readings_[0];
+    reading_ = &readings_[0];
     for (const Reading& other : readings_) {
       if (!explanations().empty() && other.layouts[0].input == *explanations()[0].candidate.settings.input_pairing &&
           other.layouts[0].output == *explanations()[0].candidate.settings.output_pairing &&
           other.layouts[0].rotary_dim == *explanations()[0].candidate.settings.rotary_dim) {
-        reading = &other;
+        reading_ = &other;
         break;
       }
     }
-    diagnosis_.measured = Measured{reading->layouts[0], reading->norm_residual, reading->angles.scatter,
-                                   reading->angles.attention_scaling, reading->frequencies.pairs};
-    smallest_step_ = reading->frequencies.smallest_step;
-  }
-
-  void Doubt() {
-    const auto say = [&](std::string code, std::string message, std::string remedy) {
-      diagnosis_.undecided.push_back({std::move(code), std::move(message), std::move(remedy)});
-    };
-    const bool proven = !explanations().empty() && explanations()[0].proof.comparison.share() == 1;
-    int64_t lost = 0;
-    for (const ElementCensus& c : census_) lost += c.rows - c.finite_rows;
-    if (lost > 0) {
-      say("NOT_FINITE", fmt::format("{} of the rows that were measured have elements that are not finite", lost),
-          "send finite numbers");
-    }
-    if (!Changed()) {
-      say("NOTHING_CHANGED", "after is before, element by element: nothing was rotated, or all tokens stand at 0",
-          "rows at positions other than 0; a layer that rotates");
-    } else if (!proven && (readings_.empty() || readings_[0].norm_residual > kNotARotation)) {
-      say("NOT_A_ROTATION",
-          fmt::format("no pairing keeps the norms of pairs: {} of their squares stay unexplained",
-                      readings_.empty() ? "most" : Short(readings_[0].norm_residual)),
-          "before and after of the rotation alone: the same tensor, in this layout, without norm, bias or projection "
-          "between them");
-    } else if (!proven && readings_[0].angles.scatter > kNotARotation) {
-      say("HEADS_DIFFER",
-          fmt::format("heads of one token turn by different angles: {} of the energy stays unexplained",
-                      Short(readings_[0].angles.scatter)),
-          "the layout that the tensors have; positions that belong to these rows");
-    }
-    for (const ElementCensus& c : census_) {
-      if (c.constant) {
-        say("CONSTANT_INPUT", "every element of before is the same: permutations of elements cannot be told apart",
-            "random numbers");
-        break;
-      }
-    }
-    DoubtPositions(proven, say);
-    DoubtAliases(say);
-  }
-
-  template <class Say>
-  void DoubtPositions(bool proven, const Say& say) {
-    std::set<std::vector<double>> distinct;
-    for (int64_t n = 0; n < sample_.tokens.count() && distinct.size() < 3; ++n) {
-      std::vector<double> position;
-      for (const auto& axis : sample_.tokens.positions) position.push_back(axis[n]);
-      distinct.insert(position);
-    }
-    if (distinct.size() < 2) {
-      say("TOO_FEW_POSITIONS", "all tokens stand at one position: frequencies and positions cannot be told apart",
-          "a run of neighbouring positions, 64 say, far from 0");
-    } else if (!proven && smallest_step_ > 1) {
-      say("STEP_TOO_LARGE",
-          fmt::format("positions are {} apart or more: frequencies are known modulo 2 pi / {}", Short(smallest_step_),
-                      Short(smallest_step_)),
-          "rows at neighbouring positions");
-    }
-  }
-
-  template <class Say>
-  void DoubtAliases(const Say& say) {
-    std::string others;
-    for (size_t n = 1; n < explanations().size(); ++n) {
-      if (explanations()[n].same_as == 0) others += (others.empty() ? "" : "; ") + explanations()[n].sentence;
-    }
-    if (others.empty()) return;
-    say("ALIASES", "these give the same bytes on this data as the first: " + others,
-        "rows at larger positions, or of a wider type: where the settings differ");
+    diagnosis_.measured = Measured{reading_->layouts[0], reading_->norm_residual, reading_->angles.scatter,
+                                   reading_->angles.attention_scaling, reading_->frequencies.pairs};
   }
 
   const Evidence& evidence_;
@@ -282,7 +214,7 @@ class Diagnostician {
   std::vector<ElementCensus> census_;
   std::vector<Reading> readings_;
   std::vector<Scored> scored_;
-  double smallest_step_ = 0;
+  const Reading* reading_ = nullptr;  // of the first explanation
   Diagnosis diagnosis_;
 };
 
