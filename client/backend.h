@@ -110,6 +110,9 @@ class Backend {
                                                             const CallOptions& options = {}) {
     return DoRelativeValues(request, options);
   }
+  absl::StatusOr<v1::DiagnoseResponse> Diagnose(const v1::DiagnoseRequest& request, const CallOptions& options = {}) {
+    return DoDiagnose(request, options);
+  }
   // `service` is a fully qualified name, or empty: the process as a whole.
   absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
     return DoCheckHealth(service, options);
@@ -136,6 +139,7 @@ class Backend {
                                                                       const CallOptions&) = 0;
   virtual absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest&,
                                                                       const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest&, const CallOptions&) = 0;
   virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions&) = 0;
 };
 

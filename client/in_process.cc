@@ -94,6 +94,7 @@ absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOpti
   const wire::BesideMessage payloads(options.inputs);
   Response response;
   POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
+  if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
   POSENC_RETURN_IF_ERROR(RunInto(job, request, response, options, pool_, cancelled));
   return response;
 }
@@ -151,6 +152,11 @@ absl::StatusOr<v1::RelativeScoresResponse> InProcess::DoRelativeScores(const v1:
 absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1::RelativeValuesRequest& request,
                                                                        const CallOptions& options) {
   return Unary<v1::RelativeValuesResponse>(request, options);
+}
+
+absl::StatusOr<v1::DiagnoseResponse> InProcess::DoDiagnose(const v1::DiagnoseRequest& request,
+                                                           const CallOptions& options) {
+  return Unary<v1::DiagnoseResponse>(request, options);
 }
 
 template <typename Response, typename Request, typename Sink>

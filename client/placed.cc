@@ -154,6 +154,12 @@ absl::StatusOr<v1::RelativeValuesResponse> Placed::DoRelativeValues(const v1::Re
   return For(request, options, costs_.relative_bytes_per_second).RelativeValues(request, options);
 }
 
+absl::StatusOr<v1::DiagnoseResponse> Placed::DoDiagnose(const v1::DiagnoseRequest& request,
+                                                        const CallOptions& options) {
+  const bool shared = placement_ == Placement::kAuto && wire::HasRegions(request);
+  return (shared ? *remote_ : Always()).Diagnose(request, options);
+}
+
 absl::StatusOr<ServingStatus> Placed::DoCheckHealth(const std::string& service, const CallOptions& options) {
   return (placement_ == Placement::kLocal ? local_ : remote_)->CheckHealth(service, options);
 }

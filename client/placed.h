@@ -68,6 +68,8 @@ class Placed final : public Backend {
                                                               const CallOptions& options) override;
   absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest& request,
                                                               const CallOptions& options) override;
+  absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest& request,
+                                                  const CallOptions& options) override;
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
   // The backend for a call that computes `rate` bytes of answer a second in process.

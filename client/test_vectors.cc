@@ -27,9 +27,8 @@ constexpr int64_t kHeads = 2;
 // Where no length is known: the one that most models were trained with first.
 constexpr int64_t kUnknownLength = 4096;
 
-constexpr std::pair<DType, v1::DataType> kTypes[] = {{DType::kFP32, v1::DATA_TYPE_FP32},
-                                                     {DType::kBF16, v1::DATA_TYPE_BF16},
-                                                     {DType::kFP16, v1::DATA_TYPE_FP16}};
+constexpr std::pair<DType, v1::DataType> kTypes[] = {
+    {DType::kFP32, v1::DATA_TYPE_FP32}, {DType::kBF16, v1::DATA_TYPE_BF16}, {DType::kFP16, v1::DATA_TYPE_FP16}};
 
 // "bf16" of DATA_TYPE_BF16, "hf_eager" of PRECISION_PRESET_HF_EAGER.
 std::string ShortName(std::string name, std::string_view prefix) {
@@ -135,8 +134,8 @@ class Maker {
   static v1::Positions PositionsOf(const v1::RotarySettings& settings) {
     const int64_t length = LengthOf(settings), axes = AxesOf(settings);
     // The last is beyond the whole numbers of float32.
-    const std::set<int64_t> edges = {0,          1,          2,       3,       length - 1,          length,
-                                     length + 1, 4 * length, 1 << 16, 1 << 20, (int64_t{1} << 24) + 1};
+    const std::set<int64_t> edges = {
+        0, 1, 2, 3, length - 1, length, length + 1, 4 * length, 1 << 16, 1 << 20, (int64_t{1} << 24) + 1};
     const std::vector<int64_t> line(edges.begin(), edges.end());
     std::vector<int64_t> ids;
     for (size_t n = 0; n < line.size(); ++n) {

@@ -82,7 +82,8 @@ Service::Service(Core* core, const SharedMemoryRegistry* memory)
       stream_bias_(TileMethod::Of<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias")),
       add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias")),
       relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores")),
-      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")) {}
+      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")),
+      diagnose_(Method<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose")) {}
 
 Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, get_server_info_, context, request, response);
@@ -134,6 +135,10 @@ Service::Reactor* Service::RelativeScores(Context* context, const Bytes* request
 
 Service::Reactor* Service::RelativeValues(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, relative_values_, context, request, response);
+}
+
+Service::Reactor* Service::Diagnose(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, diagnose_, context, request, response);
 }
 
 }  // namespace posenc::server

@@ -23,7 +23,8 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
                                         v1::PositionalEncodingService::WithRawCallbackMethod_RelativeValues<
                                             v1::PositionalEncodingService::WithRawCallbackMethod_StreamApplyRotary<
                                                 v1::PositionalEncodingService::WithRawCallbackMethod_StreamBias<
-                                                    v1::PositionalEncodingService::Service>>>>>>>>>>>>>;
+                                                    v1::PositionalEncodingService::WithRawCallbackMethod_Diagnose<
+                                                        v1::PositionalEncodingService::Service>>>>>>>>>>>>>>;
 
 class Service final : public RawService {
  public:
@@ -47,6 +48,7 @@ class Service final : public RawService {
   Reactor* AddBias(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* RelativeScores(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* RelativeValues(Context* context, const Bytes* request, Bytes* response) override;
+  Reactor* Diagnose(Context* context, const Bytes* request, Bytes* response) override;
 
  private:
   Core* const core_;
@@ -63,6 +65,7 @@ class Service final : public RawService {
   const UnaryMethod add_bias_;
   const UnaryMethod relative_scores_;
   const UnaryMethod relative_values_;
+  const UnaryMethod diagnose_;
 };
 
 }  // namespace posenc::server

@@ -75,6 +75,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     if (limits.plans_at_hand && !IsSmall()) return NotAtHand();
     google::protobuf::Message* const response = method_.response.New(&arena);
     POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), limits, response));
+    if (job.decide) {
+      POSENC_RETURN_IF_ERROR(job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    }
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response, job.outputs));
 
     std::shared_ptr<Charge> charge;

@@ -29,6 +29,9 @@ struct Output {
 
 struct Job {
   std::vector<Output> outputs;  // in the order of their field numbers in the response
+  // Of answers whose message takes long to find: fills the response, which has no outputs then, before it is laid out.
+  // Null: it is filled already. Otherwise as run.
+  std::function<absl::Status(WorkPool& pool, const Cancellation& cancelled)> decide;
   // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].shared unless that is null. Runs at most once, on
   // any thread; request, payloads and response must outlive it. The buffers need no alignment.
   std::function<absl::Status(absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled)> run;
@@ -47,6 +50,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, c
                             v1::RelativeScoresResponse*);
 absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
                             v1::RelativeValuesResponse*);
+absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const Limits&, v1::DiagnoseResponse*);
 
 // An answer in tiles of rows: one job a tile. There is at least one, which brings info and shape, if of no rows.
 struct TileStream {

@@ -31,29 +31,30 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
 }
 
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
-                                             const v1::Precision& precision) {
+                                             const v1::Precision& precision, std::string_view field) {
+  const std::string path(field);
   switch (source.source_case()) {
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
       POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model()));
       auto layers = SelectLayer(model, reader.limits);
-      if (!layers.ok()) return Within("rotary.model", layers.status());
+      if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {
-        return InvalidArgument("UNSUPPORTED", "rotary.model.config_json", "",
+        return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
                                "this model has a bias, no rotary embedding: use GenerateBias or AddBias");
       }
       auto resolved = ResolveRotary(*layers, precision, reader.limits);
-      if (!resolved.ok()) return Within("rotary.model", resolved.status());
+      if (!resolved.ok()) return Within(path + ".model", resolved.status());
       return resolved;
     }
     case v1::RotarySource::kSettings: {
       POSENC_ASSIGN_OR_RETURN(const Precision axes, ReadPrecision(precision, std::nullopt));
       auto resolved = ResolveRotary(reader, source.settings(), axes);
-      if (!resolved.ok()) return Within("rotary.settings", resolved.status());
+      if (!resolved.ok()) return Within(path + ".settings", resolved.status());
       return resolved;
     }
   }
-  return InvalidArgument("MISSING", "rotary", "", "give model (a config.json) or settings");
+  return InvalidArgument("MISSING", path, "", "give model (a config.json) or settings");
 }
 
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info) {

@@ -22,8 +22,9 @@ struct ResolvedRotary {
   bool scales_softmax = true;  // whether the settings' owner multiplies its softmax scale
 };
 
+// Errors name the field by its path from `field` on.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
-                                             const v1::Precision& precision);
+                                             const v1::Precision& precision, std::string_view field = "rotary");
 // Errors name the field within the settings.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
                                              const Precision& precision);

@@ -21,7 +21,9 @@ constexpr char kExamples[] = R"(Examples:
   posenc table --model config.json --offset 0 --count 8192 --dtype bf16 --form half-width -o table.safetensors
       Its cosines and sines, exact to the last bit.
   posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
-      Rotates tensors. Add --server localhost:50051 to let a posenc-server do it.)";
+      Rotates tensors. Add --server localhost:50051 to let a posenc-server do it.
+  posenc diagnose --model config.json --before q.npy --after q_rotated.npy
+      What another system did to them, and where it departs from the model.)";
 
 // With a pointer to the help of `app`, where there is one.
 void Complain(const std::string& message, const CLI::App* app) {
@@ -61,9 +63,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app), AddTable(app),  AddRope(app),      AddBias(app),
-                                               AddScores(app),  AddValues(app), AddEmbedding(app), AddPlot(app),
-                                               AddVectors(app), AddInfo(app),   AddHealth(app)};
+  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),   AddRope(app),      AddBias(app),
+                                               AddScores(app),   AddValues(app),  AddEmbedding(app), AddPlot(app),
+                                               AddDiagnose(app), AddVectors(app), AddInfo(app),      AddHealth(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {

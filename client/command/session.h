@@ -46,6 +46,7 @@ Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddPlot(CLI::App& parent);
 Subcommand AddScores(CLI::App& parent);
 Subcommand AddValues(CLI::App& parent);
+Subcommand AddDiagnose(CLI::App& parent);
 Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 

@@ -37,8 +37,8 @@ void KeepMemory(const Config& config) {
 #endif
 }
 
-// Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once the
-// server has been idle for a while: it is kept for the next call, not for ever.
+// Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once
+// the server has been idle for a while: it is kept for the next call, not for ever.
 int Wait(const Server& server, StopSignals* stop) {
   constexpr std::chrono::seconds kIdle{5};
   int64_t started = 0;

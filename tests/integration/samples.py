@@ -1,7 +1,7 @@
 """Requests that are legal: small ones, and for each method one in which as much as possible is set."""
 
 import numpy
-from posenc.v1 import bias_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, diagnose_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
 from tensors import BF16, BOOL, FP32, FP64, INT32, INT64, tensor
 
 
@@ -45,6 +45,14 @@ def model_table(config_json, count=4, **choice):
 def analysis(distances=(0.0, 4.0), **settings):
     return service_pb2.AnalyzeRequest(rotary=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
                                       distances=rotary_pb2.Positions(ids=tensor(distances, FP64)))
+
+
+def diagnosis(before, after, offset=0, dtype=FP32, **settings):
+    rows = diagnose_pb2.BeforeAndAfter(before=tensor(before, dtype), after=tensor(after, dtype))
+    return service_pb2.DiagnoseRequest(
+        expected=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
+        positions=rotary_pb2.Positions(offset=offset), layout=rotary_pb2.LAYOUT_BSHD,
+        rotation=diagnose_pb2.RotationEvidence(q=rows))
 
 
 def embedding(dim=8, count=4, dtype=FP32, convention=embedding_pb2.SINUSOIDAL_CONVENTION_INTERLEAVED):
@@ -256,6 +264,13 @@ def rich_requests():
     values.geometry.query_offset = 2
     values.hints.return_plan = True
 
+    rows = numpy.ones((1, 2, 1, 8)) + numpy.eye(8)[:2].reshape(1, 2, 1, 8)
+    found = diagnosis(rows, rows[..., ::-1])
+    found.rotation.k.CopyFrom(found.rotation.q)
+    found.direction = rotary_pb2.DIRECTION_INVERSE
+    found.precision.CopyFrom(axes)
+    found.max_explanations = 2
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
@@ -267,5 +282,5 @@ def rich_requests():
         ("GenerateEmbedding", features), ("GenerateBias", masked), ("AddBias", added),
         ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed),
         ("Analyze", curves), ("Analyze", dots), *others,
-        *(("RelativeScores", request) for request in scores), ("RelativeValues", values),
+        *(("RelativeScores", request) for request in scores), ("RelativeValues", values), ("Diagnose", found),
     ]

@@ -342,6 +342,25 @@ TEST_F(BackendTest, Analyses) {
   EXPECT_EQ(response->cosine_sum().data().size(), 5 * 8);
 }
 
+TEST_F(BackendTest, Diagnoses) {
+  v1::DiagnoseRequest request;
+  *request.mutable_expected() = Source();
+  request.mutable_positions()->set_offset(3);
+  request.set_layout(v1::LAYOUT_BSHD);
+  v1::BeforeAndAfter& q = *request.mutable_rotation()->mutable_q();
+  std::vector<float> x(5 * 8);
+  for (size_t n = 0; n < x.size(); ++n) x[n] = static_cast<float>(n % 7) - 2.5f;
+  for (v1::Tensor* tensor : {q.mutable_before(), q.mutable_after()}) {
+    tensor->set_dtype(v1::DATA_TYPE_FP32);
+    for (const int64_t dimension : {1, 5, 1, 8}) tensor->add_shape(dimension);
+    tensor->set_data(x.data(), x.size() * sizeof(float));
+  }
+  const auto response = Ask(&Backend::Diagnose, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_GE(response->undecided_size(), 1);
+  EXPECT_EQ(response->undecided(0).code(), "NOTHING_CHANGED");
+}
+
 TEST_F(BackendTest, ErrorsLookAlike) {
   v1::GenerateTableRequest request = Table(4);
   request.mutable_rotary()->mutable_settings()->set_rotary_dim(7);

@@ -25,6 +25,7 @@ inline v1::RelativeScoresResponse ResponseTo(const v1::RelativeScoresRequest&) {
 inline v1::RelativeValuesResponse ResponseTo(const v1::RelativeValuesRequest&) { return {}; }
 inline v1::AnalyzeResponse ResponseTo(const v1::AnalyzeRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
+inline v1::DiagnoseResponse ResponseTo(const v1::DiagnoseRequest&) { return {}; }
 
 // On a pool of its own where none is given.
 template <class Request>
@@ -34,11 +35,14 @@ auto Call(const Request& request, const Limits& limits = {}, WorkPool* pool = nu
   auto response = ResponseTo(request);
   auto job = wire::Prepare(request, payloads, limits, &response);
   if (!job.ok()) return job.status();
+  std::optional<WorkPool> own;
+  if (pool == nullptr) pool = &own.emplace(2);
+  if (job->decide) {
+    if (absl::Status status = job->decide(*pool, NeverCancelled); !status.ok()) return status;
+  }
   std::vector<std::vector<std::byte>> outputs;
   std::vector<std::byte*> buffers;
   for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
-  std::optional<WorkPool> own;
-  if (pool == nullptr) pool = &own.emplace(2);
   if (absl::Status status = job->run(buffers, *pool, NeverCancelled); !status.ok()) return status;
   for (size_t n = 0; n < outputs.size(); ++n) {
     job->outputs[n].tensor->set_data(outputs[n].data(), outputs[n].size());

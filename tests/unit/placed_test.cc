@@ -58,6 +58,9 @@ class Asked final : public Backend {
                                                               const CallOptions&) override {
     return status_;
   }
+  absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest&, const CallOptions&) override {
+    return status_;
+  }
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string&, const CallOptions&) override { return status_; }
 
   const absl::Status status_;
@@ -92,6 +95,7 @@ TEST(Placed, AFixedPlacementIsForEveryCall) {
     EXPECT_EQ(placed.AddBias({}).status().code(), where);
     EXPECT_EQ(placed.RelativeScores({}).status().code(), where);
     EXPECT_EQ(placed.RelativeValues({}).status().code(), where);
+    EXPECT_EQ(placed.Diagnose({}).status().code(), where);
     const auto sink = [](const v1::StreamTableResponse&) { return absl::OkStatus(); };
     EXPECT_EQ(placed.StreamTable({}, sink).code(), where);
   }

@@ -1,0 +1,38 @@
+// How two arrays of one type differ, in units of the last place.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "posenc/dtype.h"
+
+namespace posenc::diagnose {
+
+// Distances are differences of rank among the type's values: 1 is the neighbour, across zero and powers of two too. Two
+// NaNs are equal; a NaN and a number are as far as can be.
+class Comparison {
+ public:
+  // Counts `count` elements; returns the first that differs, or `count`.
+  size_t Add(DType dtype, const std::byte* ours, const std::byte* theirs, size_t count);
+  void Merge(const Comparison& other);
+
+  uint64_t elements() const { return elements_; }
+  uint64_t equal() const { return equal_; }
+  double share() const { return elements_ == 0 ? 0 : static_cast<double>(equal_) / static_cast<double>(elements_); }
+  uint64_t worst() const { return worst_; }
+  // Exact below 128, beyond rounded down to seven binary digits.
+  uint64_t median() const;
+  // The mean of log2(1 + distance): 0 where all are equal.
+  double mean_log() const;
+
+ private:
+  static constexpr size_t kExact = 128, kBuckets = kExact + 64 * 57;
+  static size_t BucketOf(uint64_t distance);
+  static uint64_t Lowest(size_t bucket);
+
+  uint64_t elements_ = 0, equal_ = 0, worst_ = 0;
+  std::array<uint64_t, kBuckets> counts_{};
+};
+
+}  // namespace posenc::diagnose

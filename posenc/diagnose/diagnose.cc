@@ -1,0 +1,228 @@
+#include "posenc/diagnose/diagnose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/diagnose/departures.h"
+#include "posenc/diagnose/doubts.h"
+#include "posenc/diagnose/search.h"
+#include "posenc/status.h"
+
+namespace posenc::diagnose {
+namespace {
+
+constexpr size_t kComplete = 4;  // candidates that are compared with all elements
+
+class Diagnostician {
+ public:
+  Diagnostician(const Evidence& evidence, const Asked& asked, const Limits& limits, WorkPool& pool,
+                const Cancellation& cancelled)
+      : evidence_(evidence),
+        sample_(Sample(evidence)),
+        asked_(asked),
+        limits_(limits),
+        pool_(pool),
+        cancelled_(cancelled) {}
+
+  absl::StatusOr<Diagnosis> Run(size_t most) {
+    for (const Rows& rows : sample_.operands) {
+      numbers_.emplace_back(rows);
+      census_.push_back(Census(numbers_.back()));
+    }
+    POSENC_RETURN_IF_ERROR(CheckContents());
+    if (Changed()) readings_ = ReadPairs(sample_, numbers_, census_, asked_);
+    if (!readings_.empty() && readings_[0].norm_residual <= kNotARotation) {
+      scored_ = FindCandidates(sample_, readings_, asked_, limits_);
+    }
+    for (const Scored& scored : scored_) POSENC_RETURN_IF_ERROR(ProveOnSample(scored.candidate));
+    if (const auto candidate = AskedCandidate(asked_)) POSENC_RETURN_IF_ERROR(ProveOnSample(*candidate));
+    POSENC_RETURN_IF_ERROR(TryFaults());
+    Rank();
+    POSENC_RETURN_IF_ERROR(ProveOnAll());
+    Explain(most);
+    const Findings findings{sample_, census_, readings_, reading_, explanations()};
+    diagnosis_.undecided = Doubts(findings, limits_);
+    return std::move(diagnosis_);
+  }
+
+ private:
+  std::vector<Explanation>& explanations() { return diagnosis_.explanations; }
+  bool Changed() const {
+    return std::any_of(census_.begin(), census_.end(), [](const auto& c) { return c.first_changed >= 0; });
+  }
+
+  absl::Status CheckContents() {
+    for (size_t n = 0; n < census_.size(); ++n) {
+      const std::string field = evidence_.is_table ? "cos" : fmt::format("{}.before", n == 0 ? "q" : "k");
+      if (census_[n].finite_rows == 0) {
+        return InvalidArgument("OUT_OF_RANGE", field, "", "no row of before and after is finite: send finite numbers");
+      }
+      if (census_[n].all_zero) {
+        return InvalidArgument("OUT_OF_RANGE", field, "",
+                               "is all zeros, which every encoding leaves as they are: send random numbers");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<Variant> Variants() const {
+    std::vector<Precision> precisions = {kExactPrecision, kF32Precision, kHfEagerPrecision, kVllmPrecision,
+                                         kFluxPrecision};
+    if (evidence_.is_table) {  // rounded once, to the table's own type
+      precisions.push_back({Frequencies::kExact, TableDtype::kTensor, Rounding::kOnce});
+      precisions.push_back({Frequencies::kFloat64, TableDtype::kTensor, Rounding::kOnce});
+    }
+    if (asked_.precision) precisions.insert(precisions.begin(), *asked_.precision);
+    std::vector<Variant> variants;
+    for (DType compute : ComputeTypes(sample_.operands[0].before_dtype, sample_.operands[0].after_dtype)) {
+      for (const Precision& precision : precisions) variants.push_back({precision, compute});
+    }
+    return variants;
+  }
+
+  // The variant that comes nearest becomes an explanation.
+  absl::Status ProveOnSample(const Candidate& candidate) {
+    std::optional<Explanation> best;
+    for (const Variant& variant : Variants()) {
+      auto proof = Prove(candidate, variant, sample_, limits_, pool_, cancelled_);
+      if (!proof.ok()) {
+        POSENC_RETURN_IF_ERROR(cancelled_());
+        continue;
+      }
+      if (best && proof->digest == best->proof.digest) {
+        if (variant.compute == best->variant.compute) best->same_precisions.push_back(variant.precision);
+        continue;
+      }
+      if (best && proof->comparison.mean_log() >= best->proof.comparison.mean_log()) continue;
+      best = Explanation{.candidate = candidate, .variant = variant, .proof = *std::move(proof)};
+    }
+    if (best) explanations().push_back(*std::move(best));
+    return absl::OkStatus();
+  }
+
+  // What frameworks do to tables, where nothing else explains all.
+  absl::Status TryFaults() {
+    Rank();
+    if (explanations().empty() || explanations()[0].proof.comparison.share() == 1) return absl::OkStatus();
+    std::vector<Candidate> bases;
+    for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
+      bases.push_back(explanations()[n].candidate);
+    if (!scored_.empty() && asked_.settings) {
+      Candidate straight = *AskedCandidate(asked_);  // rounded positions look like others
+      const Candidate& found = scored_[0].candidate;
+      straight.settings.input_pairing = found.settings.input_pairing;
+      straight.settings.output_pairing = found.settings.output_pairing;
+      straight.offsets = found.offsets;
+      if (straight.settings.rotary_dim == found.settings.rotary_dim) {
+        for (size_t n = 0; n < straight.offsets.size(); ++n) {
+          for (const Departure& d :
+               LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n], sample_.operands[n].width)) {
+            straight.departures.push_back(d);
+          }
+        }
+        bases.push_back(std::move(straight));
+      }
+    }
+    for (const Candidate& base : bases) {
+      if (base.fault != TableFault::kNone) continue;
+      for (TableFault fault : {TableFault::kTableBF16, TableFault::kTableFP16, TableFault::kAnglesBF16,
+                               TableFault::kPositionsBF16, TableFault::kPositionsFP16, TableFault::kRecurrence}) {
+        Candidate candidate = base;
+        candidate.fault = fault;
+        candidate.departures.push_back(FaultDeparture(fault));
+        POSENC_RETURN_IF_ERROR(ProveOnSample(candidate));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Nearest first; of equals that with fewer departures. Of equal bytes and equally many departures both stay.
+  void Rank() {
+    std::stable_sort(explanations().begin(), explanations().end(), [](const Explanation& a, const Explanation& b) {
+      const double left = a.proof.comparison.mean_log(), right = b.proof.comparison.mean_log();
+      if (left != right) return left < right;
+      return a.candidate.departures.size() < b.candidate.departures.size();
+    });
+  }
+
+  // The best, and those that the sample cannot tell from it.
+  absl::Status ProveOnAll() {
+    const bool whole =
+        sample_.tokens.count() == evidence_.tokens.count() && sample_.operands[0].heads == evidence_.operands[0].heads;
+    const uint64_t best = explanations().empty() ? 0 : explanations()[0].proof.digest;
+    for (size_t n = 0; n < explanations().size(); ++n) {
+      Explanation& explanation = explanations()[n];
+      if (whole) {
+        explanation.complete = true;
+        continue;
+      }
+      if (n >= kComplete && (explanation.proof.digest != best || n >= 2 * kComplete)) break;
+      auto proof = Prove(explanation.candidate, explanation.variant, evidence_, limits_, pool_, cancelled_);
+      POSENC_RETURN_IF_ERROR(proof.status());
+      explanation.proof = *std::move(proof);
+      explanation.complete = true;
+    }
+    Rank();
+    return absl::OkStatus();
+  }
+
+  void Explain(size_t most) {
+    std::vector<Explanation> kept;
+    for (Explanation& explanation : explanations()) {
+      const bool again = std::any_of(kept.begin(), kept.end(), [&](const Explanation& other) {
+        return other.sentence == Sentence(asked_, explanation) && other.proof.digest == explanation.proof.digest;
+      });
+      if (again || kept.size() == most) continue;
+      const auto precision = PrecisionDepartures(asked_, explanation, sample_.operands[0].after_dtype);
+      auto& departures = explanation.candidate.departures;
+      departures.insert(departures.end(), precision.begin(), precision.end());
+      explanation.sentence = Sentence(asked_, explanation);
+      explanation.same_as = kept.size();
+      for (size_t n = 0; n < kept.size(); ++n) {
+        const bool comparable = kept[n].complete == explanation.complete;
+        if (comparable && kept[n].proof.digest == explanation.proof.digest) {
+          explanation.same_as = n;
+          break;
+        }
+      }
+      kept.push_back(std::move(explanation));
+    }
+    explanations() = std::move(kept);
+    if (readings_.empty()) return;
+    reading_ = &readings_[0];
+    for (const Reading& other : readings_) {
+      if (!explanations().empty() && other.layouts[0].input == *explanations()[0].candidate.settings.input_pairing &&
+          other.layouts[0].output == *explanations()[0].candidate.settings.output_pairing &&
+          other.layouts[0].rotary_dim == *explanations()[0].candidate.settings.rotary_dim) {
+        reading_ = &other;
+        break;
+      }
+    }
+    diagnosis_.measured = Measured{reading_->layouts[0], reading_->norm_residual, reading_->angles.scatter,
+                                   reading_->angles.attention_scaling, reading_->frequencies.pairs};
+  }
+
+  const Evidence& evidence_;
+  const Evidence sample_;
+  const Asked& asked_;
+  const Limits& limits_;
+  WorkPool& pool_;
+  const Cancellation& cancelled_;
+  std::vector<Numbers> numbers_;
+  std::vector<ElementCensus> census_;
+  std::vector<Reading> readings_;
+  std::vector<Scored> scored_;
+  const Reading* reading_ = nullptr;  // of the first explanation
+  Diagnosis diagnosis_;
+};
+
+}  // namespace
+
+absl::StatusOr<Diagnosis> Diagnose(const Evidence& evidence, const Asked& asked, size_t most_explanations,
+                                   const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+  return Diagnostician(evidence, asked, limits, pool, cancelled).Run(most_explanations);
+}
+
+}  // namespace posenc::diagnose

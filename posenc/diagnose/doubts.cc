@@ -1,0 +1,154 @@
+#include "posenc/diagnose/doubts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <set>
+
+#include "posenc/diagnose/candidate_table.h"
+
+namespace posenc::diagnose {
+namespace {
+
+class Doubter {
+ public:
+  Doubter(const Findings& findings, const Limits& limits) : f_(findings), limits_(limits) {
+    proven_ = !f_.explanations.empty() && f_.explanations[0].proof.comparison.share() == 1;
+  }
+
+  std::vector<Undecided> All() {
+    Contents();
+    Positions();
+    if (!proven_) Growth();
+    Aliases();
+    return std::move(doubts_);
+  }
+
+ private:
+  void Say(std::string code, std::string message, std::string remedy) {
+    doubts_.push_back({std::move(code), std::move(message), std::move(remedy)});
+  }
+
+  void Contents() {
+    int64_t lost = 0;
+    bool changed = false, constant = false;
+    for (const ElementCensus& c : f_.census) {
+      lost += c.rows - c.finite_rows;
+      changed = changed || c.first_changed >= 0;
+      constant = constant || c.constant;
+    }
+    if (lost > 0) {
+      Say("NOT_FINITE", fmt::format("{} of the rows that were measured have elements that are not finite", lost),
+          "send finite numbers");
+    }
+    if (!changed) {
+      Say("NOTHING_CHANGED", "after is before, element by element: nothing was rotated, or all tokens stand at 0",
+          "rows at positions other than 0; a layer that rotates");
+    } else if (!proven_ && (f_.readings.empty() || f_.readings[0].norm_residual > kNotARotation)) {
+      Say("NOT_A_ROTATION",
+          fmt::format("no pairing keeps the norms of pairs: {} of their squares stays unexplained",
+                      f_.readings.empty() ? "most" : Short(f_.readings[0].norm_residual)),
+          "before and after of the rotation alone: the same tensor, in this layout, without norm, bias or projection "
+          "between them");
+    } else if (!proven_ && f_.readings[0].angles.scatter > kNotARotation) {
+      Say("HEADS_DIFFER",
+          fmt::format("heads of one token turn by different angles: {} of the energy stays unexplained",
+                      Short(f_.readings[0].angles.scatter)),
+          "the layout that the tensors have; positions that belong to these rows");
+    }
+    if (constant) {
+      Say("CONSTANT_INPUT", "every element of before is the same: permutations of elements cannot be told apart",
+          "random numbers");
+    }
+  }
+
+  void Positions() {
+    std::set<std::vector<double>> distinct;
+    for (int64_t n = 0; n < f_.sample.tokens.count() && distinct.size() < 2; ++n) {
+      std::vector<double> position;
+      for (const auto& axis : f_.sample.tokens.positions) position.push_back(axis[n]);
+      distinct.insert(position);
+    }
+    const double step = f_.reading == nullptr ? 0 : f_.reading->frequencies.smallest_step;
+    if (distinct.size() < 2) {
+      Say("TOO_FEW_POSITIONS", "all tokens stand at one position: frequencies and positions cannot be told apart",
+          "a run of neighbouring positions, 64 say, far from 0");
+    } else if (!proven_ && step > 1) {
+      Say("STEP_TOO_LARGE",
+          fmt::format("positions are {} apart or more: frequencies are known modulo 2 pi / {}", Short(step),
+                      Short(step)),
+          "rows at neighbouring positions");
+    }
+  }
+
+  // Whether angles depart from the first explanation's exact ones the more the larger the position.
+  void Growth() {
+    if (f_.reading == nullptr || f_.explanations.empty() || f_.sample.tokens.axes() > 1) return;
+    const Candidate& candidate = f_.explanations[0].candidate;
+    const auto settings = EffectiveSettings(candidate, Frequencies::kExact, f_.sample.tokens, limits_);
+    if (!settings.ok() || candidate.fault != TableFault::kNone) return;
+    const auto rotary = Rotary::Create(*settings, Frequencies::kExact, limits_);
+    if (!rotary.ok() || rotary->NeedsSeqLen()) return;
+    const auto plan = rotary->Plan(0);
+    const Angles& angles = f_.reading->angles;
+    if (!plan.ok() || static_cast<int64_t>((*plan)->inv_freq.size()) != angles.pairs) return;
+    const double sign = candidate.direction == Direction::kForward ? 1 : -1;
+    struct Error {
+      double position, weight, square;
+    };
+    std::vector<Error> errors;
+    for (int64_t n = 0; n < angles.tokens; ++n) {
+      const double p = f_.sample.tokens.positions[0][n] + candidate.position_shift;
+      Error error{std::fabs(p), 0, 0};
+      for (int64_t k = 0; k < angles.pairs; ++k) {
+        const int64_t at = n * angles.pairs + k;
+        if (angles.weight[at] == 0) continue;
+        const double off = std::arg(angles.turn[at] * std::polar(1.0, -sign * (*plan)->inv_freq[k] * p));
+        error.weight += angles.weight[at];
+        error.square += angles.weight[at] * off * off;
+      }
+      errors.push_back(error);
+    }
+    std::sort(errors.begin(), errors.end(), [](const Error& a, const Error& b) { return a.position < b.position; });
+    const auto rms = [&](size_t begin, size_t end) {
+      double weight = 0, square = 0;
+      for (size_t n = begin; n < end; ++n) weight += errors[n].weight, square += errors[n].square;
+      return weight > 0 ? std::sqrt(square / weight) : 0.0;
+    };
+    const size_t quarter = errors.size() / 4;
+    if (quarter == 0) return;
+    const double low = rms(0, quarter), high = rms(errors.size() - quarter, errors.size());
+    if (!(high > 4 * low) || high < 1e-6 || !(errors.back().position > 2 * errors[quarter].position)) return;
+    Say("ERROR_GROWS",
+        fmt::format(
+            "angles depart from exact ones the more the larger the position, by {} radians at {}: phases of few "
+            "bits, a recurrence, or slightly other frequencies",
+            Short(high), Short(errors.back().position)),
+        "the code that makes the angles; rows at the largest positions");
+  }
+
+  void Aliases() {
+    std::string others;
+    for (size_t n = 1; n < f_.explanations.size(); ++n) {
+      if (f_.explanations[n].same_as == 0) others += (others.empty() ? "" : "; ") + f_.explanations[n].sentence;
+    }
+    if (others.empty()) return;
+    Say("ALIASES", "these give the same bytes on this data as the first: " + others,
+        "rows at larger positions, or of a wider type: where the settings differ");
+  }
+
+  const Findings& f_;
+  const Limits& limits_;
+  bool proven_ = false;
+  std::vector<Undecided> doubts_;
+};
+
+}  // namespace
+
+std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits) {
+  return Doubter(findings, limits).All();
+}
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,24 @@
+// What speaks against the first explanation, or against there being only one.
+#pragma once
+
+#include <vector>
+
+#include "posenc/diagnose/diagnose.h"
+#include "posenc/diagnose/search.h"
+
+namespace posenc::diagnose {
+
+struct Findings {
+  const Evidence& sample;
+  const std::vector<ElementCensus>& census;  // of each operand
+  const std::vector<Reading>& readings;      // none: nothing changed
+  const Reading* reading;                    // that of the first explanation; null: there is none
+  const std::vector<Explanation>& explanations;
+};
+
+std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);
+
+// Norms and angles that a rotation leaves unexplained are below this, in bfloat16's chains too.
+inline constexpr double kNotARotation = 2e-3;
+
+}  // namespace posenc::diagnose

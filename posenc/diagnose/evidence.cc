@@ -1,0 +1,240 @@
+#include "posenc/diagnose/evidence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "posenc/kernels/convert.h"
+#include "posenc/positions.h"
+#include "posenc/status.h"
+
+namespace posenc::diagnose {
+namespace {
+
+constexpr int64_t kSampledTokens = 640;
+constexpr int64_t kSampledHeads = 8;
+constexpr int64_t kSampledElements = int64_t{1} << 20;  // of each operand, or 16 head rows
+
+class OwnedBytes final : public ByteSource {
+ public:
+  explicit OwnedBytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
+
+ private:
+  const std::vector<std::byte> bytes_;
+};
+
+absl::Status CheckType(std::string_view field, DType dtype) {
+  switch (dtype) {
+    case DType::kFP64:
+    case DType::kFP32:
+    case DType::kFP16:
+    case DType::kBF16: return absl::OkStatus();
+    default: return InvalidArgument("UNSUPPORTED", field, Name(dtype), "must be FP64, FP32, FP16 or BF16");
+  }
+}
+
+std::vector<int64_t> SampledTokens(int64_t tokens, int64_t wanted) {
+  std::vector<int64_t> chosen;
+  if (tokens <= wanted) {
+    for (int64_t n = 0; n < tokens; ++n) chosen.push_back(n);
+    return chosen;
+  }
+  const int64_t run = wanted / 6;  // neighbours, in each of three places
+  for (int64_t begin : {int64_t{0}, (tokens - run) / 2, tokens - run}) {
+    for (int64_t n = 0; n < run; ++n) chosen.push_back(begin + n);
+  }
+  const int64_t between = wanted - static_cast<int64_t>(chosen.size());
+  for (int64_t n = 0; n < between; ++n) chosen.push_back(tokens * n / between);
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// The same tokens, and heads that are evenly spread.
+Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens) {
+  Rows rows = all;
+  rows.layout = Layout::kTHD;
+  rows.sequences = 1;
+  rows.length = static_cast<int64_t>(tokens.size());
+  rows.heads = std::clamp<int64_t>(kSampledElements / (rows.length * all.width), 1, std::min(all.heads, kSampledHeads));
+  const auto take = [&](bool of_before, DType dtype) {
+    const size_t row = all.width * SizeOf(dtype);
+    std::vector<std::byte> token(all.heads * row), bytes(rows.length * rows.heads * row);
+    std::byte* out = bytes.data();
+    for (int64_t n : tokens) {
+      all.Load(of_before, n, 1, token.data());
+      for (int64_t h = 0; h < rows.heads; ++h, out += row) {
+        std::memcpy(out, token.data() + all.heads * h / rows.heads * row, row);
+      }
+    }
+    return std::make_shared<const OwnedBytes>(std::move(bytes));
+  };
+  rows.before = take(true, all.before_dtype);
+  rows.after = take(false, all.after_dtype);
+  return rows;
+}
+
+}  // namespace
+
+void Rows::Load(bool of_before, int64_t token, int64_t count, std::byte* out) const {
+  const ByteSource& from = of_before ? *before : *after;
+  const size_t row = width * SizeOf(of_before ? before_dtype : after_dtype);
+  if (layout != Layout::kBHSD) return Copy(from, token * heads * row, count * heads * row, out);
+  for (int64_t n = 0; n < count; ++n) {
+    const int64_t sequence = (token + n) / length, within = (token + n) % length;
+    for (int64_t h = 0; h < heads; ++h, out += row)
+      Copy(from, ((sequence * heads + h) * length + within) * row, row, out);
+  }
+}
+
+std::vector<int64_t> Rows::Index(int64_t token, int64_t head, int64_t element) const {
+  const int64_t sequence = token / length, within = token % length;
+  switch (layout) {
+    case Layout::kBSHD: return {sequence, within, head, element};
+    case Layout::kBHSD: return {sequence, head, within, element};
+    case Layout::kTHD: return {token, head, element};
+  }
+  __builtin_unreachable();
+}
+
+int64_t Tokens::SequenceOf(int64_t token) const {
+  return std::upper_bound(bounds.begin(), bounds.end(), token) - bounds.begin() - 1;
+}
+
+absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const TensorPair& pair, Layout layout,
+                              const Limits& limits) {
+  const std::string before = fmt::format("{}.before", field), after = fmt::format("{}.after", field);
+  POSENC_RETURN_IF_ERROR(CheckType(before + ".dtype", pair.before.dtype));
+  POSENC_RETURN_IF_ERROR(CheckType(after + ".dtype", pair.after.dtype));
+  const std::vector<int64_t>& s = pair.before.shape;
+  if (pair.after.shape != s) {
+    return InvalidArgument("MISMATCH", after + ".shape", ToString(pair.after.shape),
+                           fmt::format("must be as before: {}", ToString(s)));
+  }
+  const size_t rank = layout == Layout::kTHD ? 3 : 4;
+  if (s.size() != rank) {
+    return InvalidArgument("MISMATCH", before + ".shape", ToString(s),
+                           rank == 3                 ? "LAYOUT_THD wants [T, H, D]"
+                           : layout == Layout::kBSHD ? "LAYOUT_BSHD wants [B, S, H, D]"
+                                                     : "LAYOUT_BHSD wants [B, H, S, D]");
+  }
+  POSENC_RETURN_IF_ERROR(ByteSize(before, pair.before, limits).status());
+  if (pair.before.empty()) {
+    return InvalidArgument("OUT_OF_RANGE", before + ".shape", ToString(s), "is empty: there is nothing to diagnose");
+  }
+  Rows rows{.which = which, .layout = layout, .before_dtype = pair.before.dtype, .after_dtype = pair.after.dtype};
+  rows.before = pair.x;
+  rows.after = pair.y;
+  rows.width = s.back();
+  switch (layout) {
+    case Layout::kBSHD: rows.sequences = s[0], rows.length = s[1], rows.heads = s[2]; break;
+    case Layout::kBHSD: rows.sequences = s[0], rows.heads = s[1], rows.length = s[2]; break;
+    case Layout::kTHD: rows.length = s[0], rows.heads = s[1]; break;
+  }
+  if (rows.width < 2 || rows.width > limits.max_rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", before + ".shape", ToString(s),
+                           fmt::format("the last axis must be 2 .. {}", limits.max_rotary_dim));
+  }
+  return rows;
+}
+
+absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckType("cos.dtype", table.cos.dtype));
+  const std::vector<int64_t>& s = table.cos.shape;
+  const bool half = table.form == TableForm::kHalfWidth;
+  if (s.size() != 2 || (!half && s[1] % 2 != 0)) {
+    return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
+                           half ? "must be [rows, rotary_dim/2]" : "must be [rows, rotary_dim], which is even");
+  }
+  if (table.sin.shape != s || table.sin.dtype != table.cos.dtype) {
+    return InvalidArgument("MISMATCH", "sin.shape", ToString(table.sin.shape), "must be as cos: " + ToString(s));
+  }
+  POSENC_RETURN_IF_ERROR(ByteSize("cos", table.cos, limits).status());
+  if (table.cos.empty()) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s), "is empty: there is nothing to diagnose");
+  }
+  const int64_t rows = s[0], columns = s[1], pairs = half ? columns : columns / 2;
+  if (2 * pairs > limits.max_rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s),
+                           fmt::format("the last axis must be at most {}", limits.max_rotary_dim / 2));
+  }
+  const size_t size = SizeOf(table.cos.dtype);
+  const int64_t step = table.form == TableForm::kRepeatInterleaved ? 2 : 1;
+  std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
+  const double one = 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const bool sines : {false, true}) {
+      Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * columns * size, line.size(), line.data());
+      for (int64_t k = 0; k < pairs; ++k) {
+        const size_t to = ((2 * row + (sines ? 1 : 0)) * pairs + k) * size;
+        std::memcpy(after.data() + to, line.data() + k * step * size, size);
+        if (!sines) Convert(DType::kFP64, table.cos.dtype, &one, before.data() + to, 1);
+      }
+    }
+  }
+  Rows made{.layout = Layout::kTHD, .before_dtype = table.cos.dtype, .after_dtype = table.cos.dtype};
+  made.length = rows;
+  made.heads = 1;
+  made.width = 2 * pairs;
+  made.before = std::make_shared<const OwnedBytes>(std::move(before));
+  made.after = std::make_shared<const OwnedBytes>(std::move(after));
+  return made;
+}
+
+absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
+                                  int64_t length, bool packed, const Limits& limits) {
+  int64_t axes = 1;
+  const bool by_axis =
+      positions.axis_dimension == AxisDimension::kFirst || positions.axis_dimension == AxisDimension::kLast;
+  if (const auto* ids = std::get_if<PositionIds>(&positions.source); ids != nullptr && by_axis) axes = ids->axes;
+  if (asked) axes = asked->axes();
+  POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
+                          TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
+  Tokens tokens;
+  for (int64_t n = 0; n <= resolved.sequences(); ++n) tokens.bounds.push_back(resolved.begin(n));
+  tokens.positions.resize(axes);
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    tokens.positions[axis].resize(resolved.tokens());
+    for (int64_t n = 0; n < resolved.sequences(); ++n) {
+      const int64_t begin = resolved.begin(n);
+      resolved.Fill(begin, resolved.begin(n + 1) - begin, tokens.positions[axis].data() + begin, axis);
+    }
+  }
+  if (asked && asked->NeedsSeqLen()) {
+    POSENC_ASSIGN_OR_RETURN(tokens.seq_len, resolved.ScalingLengths(limits));
+  } else {
+    POSENC_RETURN_IF_ERROR(resolved.RefuseScalingLength());
+  }
+  return tokens;
+}
+
+Evidence Sample(const Evidence& all) {
+  int64_t width = 0;
+  for (const Rows& rows : all.operands) width = std::max(width, rows.width);
+  const int64_t wanted = std::clamp<int64_t>(kSampledElements / width, 16, kSampledTokens);
+  const std::vector<int64_t> chosen = SampledTokens(all.tokens.count(), wanted);
+  Evidence sample;
+  sample.is_table = all.is_table;
+  for (const Rows& rows : all.operands) sample.operands.push_back(SampleRows(rows, chosen));
+  sample.tokens.positions.resize(all.tokens.axes());
+  const bool one_length = all.tokens.seq_len.size() <= 1;
+  int64_t last = -1;
+  for (int64_t n : chosen) {
+    const int64_t sequence = one_length ? 0 : all.tokens.SequenceOf(n);
+    if (sequence != last) {
+      sample.tokens.bounds.push_back(static_cast<int64_t>(sample.tokens.positions[0].size()));
+      if (!one_length) sample.tokens.seq_len.push_back(all.tokens.seq_len[sequence]);
+      last = sequence;
+    }
+    for (int64_t axis = 0; axis < all.tokens.axes(); ++axis) {
+      sample.tokens.positions[axis].push_back(all.tokens.positions[axis][n]);
+    }
+  }
+  sample.tokens.bounds.push_back(static_cast<int64_t>(chosen.size()));
+  if (one_length) sample.tokens.seq_len = all.tokens.seq_len;
+  return sample;
+}
+
+}  // namespace posenc::diagnose

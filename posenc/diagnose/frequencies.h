@@ -1,0 +1,30 @@
+// Frequencies measured from angles over positions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "posenc/diagnose/angles.h"
+
+namespace posenc::diagnose {
+
+struct MeasuredFrequency {
+  double inv_freq = 0;     // radians a position; negative: the pair turns the other way
+  double uncertainty = 0;  // one standard deviation; infinite where the positions say nothing
+  int64_t axis = 0;
+  double phase = 0;  // the angle at position 0
+};
+
+struct MeasuredFrequencies {
+  std::vector<MeasuredFrequency> pairs;
+  double smallest_step = 0;  // between positions: frequencies are known modulo 2 pi over it. 0: there is one position
+};
+MeasuredFrequencies MeasureFrequencies(const Angles& angles, const Tokens& tokens);
+
+// inv_freq[k] = theta^(-2k/d) / factor, where that is what they are.
+struct PowerLaw {
+  double rope_theta, factor;
+};
+std::optional<PowerLaw> FindPowerLaw(const MeasuredFrequencies& measured);
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,286 @@
+#include "posenc/diagnose/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace posenc::diagnose {
+namespace {
+
+// Of one width: the settings asked for, and what is tried in their place.
+class Collector {
+ public:
+  Collector(const Asked& asked, RotarySettings base, const Tokens& tokens, std::vector<Option>* options)
+      : asked_(asked), base_(std::move(base)), tokens_(tokens), options_(*options) {}
+
+  void Collect() {
+    if (auto* p = std::get_if<RopeParameters>(&base_.frequencies)) {
+      CollectParameters(*p);
+    } else if (auto* axial = std::get_if<AxialRope>(&base_.frequencies)) {
+      CollectAxial(*axial);
+    }
+    AddFault(TableFault::kInvFreqBF16);
+    AddFault(TableFault::kInvFreqFP16);
+  }
+
+ private:
+  template <class Change>
+  Option& Add(const Change& change, std::string code, std::string message) {
+    RotarySettings settings = base_;
+    change(settings, std::get_if<RopeParameters>(&settings.frequencies));
+    options_.push_back({.settings = std::move(settings), .departures = {{std::move(code), std::move(message)}}});
+    return options_.back();
+  }
+  void AddFault(TableFault fault) {
+    options_.push_back({base_});
+    options_.back().fault = fault;
+  }
+
+  void CollectParameters(const RopeParameters& p) {
+    if (p.rope_type != "default") {
+      Add([](RotarySettings& s, RopeParameters* q) { *q = Unscaled(*q), s.max_position_embeddings.reset(); },
+          "SCALING_MISSING",
+          fmt::format("the {} scaling is missing: unscaled frequencies of rope_theta {} were applied", p.rope_type,
+                      Short(p.rope_theta.value_or(10000))));
+    }
+    if (p.rope_theta) CollectThetas(p);
+    CollectLongrope(p);
+    if (p.rope_type == "dynamic") CollectDynamic();
+    if (p.rope_type == "yarn" || p.rope_type == "deepseek_yarn") CollectYarn(p);
+    if (p.rope_type == "linear") {
+      Add([](RotarySettings&, RopeParameters* q) { q->rope_type = "linear_positions"; }, "POSITIONS_DIVIDED",
+          "positions were divided by the factor, not frequencies");
+      Add([](RotarySettings&, RopeParameters* q) { q->factor = 1 / *q->factor; }, "FACTOR_INVERTED",
+          "positions were multiplied by the factor, not divided");
+    }
+    CollectSections(p);
+    const auto full = base_.rotary_dim.value_or(0);
+    const int64_t asked_dim = asked_.settings ? *asked_.settings->rotary_dim : full;
+    if (asked_dim != full && p.rope_theta) {
+      Add([&](RotarySettings&, RopeParameters* q) { q->frequency_dim = static_cast<double>(asked_dim); },
+          "FREQUENCY_DIM", fmt::format("exponents were computed with {}, not {}", asked_dim, full));
+    }
+  }
+
+  static RopeParameters Unscaled(const RopeParameters& p) {
+    return {.rope_type = "default",
+            .rope_theta = p.rope_theta,
+            .frequency_dim = p.frequency_dim,
+            .negate_angle = p.negate_angle,
+            .mrope_section = p.mrope_section,
+            .mrope_order = p.mrope_order};
+  }
+
+  void CollectThetas(const RopeParameters& p) {
+    for (double theta : {10000.0, 500000.0, 1000000.0}) {
+      if (theta == *p.rope_theta) continue;
+      const std::string message =
+          fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked_.Wants(), Short(*p.rope_theta));
+      Add([theta](RotarySettings&, RopeParameters* q) { q->rope_theta = theta; }, "ROPE_THETA", message);
+      if (p.rope_type == "default") continue;
+      Option& both = Add(
+          [theta](RotarySettings& s, RopeParameters* q) {
+            *q = Unscaled(*q), q->rope_theta = theta, s.max_position_embeddings.reset();
+          },
+          "ROPE_THETA", message);
+      both.departures.push_back({"SCALING_MISSING", fmt::format("the {} scaling is missing", p.rope_type)});
+    }
+  }
+
+  void CollectLongrope(const RopeParameters& p) {
+    if (p.rope_type != "longrope") return;
+    const double l0 = p.original_max_position_embeddings.value_or(0);
+    const auto lengths = tokens_.seq_len;
+    const int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+    Add([](RotarySettings&, RopeParameters* q) { q->longrope_branch = LongropeBranch::kShort; }, "SHORT_FACTORS",
+        longest > 0
+            ? fmt::format("short factors were used at length {}, above the original length {}", longest, Short(l0))
+            : "short factors were used");
+    Add([](RotarySettings&, RopeParameters* q) { q->longrope_branch = LongropeBranch::kLong; }, "LONG_FACTORS",
+        longest > 0 ? fmt::format("long factors were used at length {}, which is not above the original length {}",
+                                  longest, Short(l0))
+                    : "long factors were used");
+  }
+
+  void CollectDynamic() {
+    const auto lmax = static_cast<int64_t>(base_.max_position_embeddings.value_or(1));
+    Add([](RotarySettings&, RopeParameters*) {}, "SCALING_LENGTH",
+        "frequencies are those of a short sequence: the dynamic scaling did not grow with the length")
+        .seq_len = std::max<int64_t>(lmax, 1);
+    if (tokens_.seq_len.empty()) return;
+    const int64_t longest = *std::max_element(tokens_.seq_len.begin(), tokens_.seq_len.end());
+    for (int64_t other : {longest, longest - 1, longest + 1}) {
+      if (other < 1 || (tokens_.seq_len.size() == 1 && other == longest)) continue;
+      Add([](RotarySettings&, RopeParameters*) {}, "SCALING_LENGTH",
+          fmt::format("frequencies are those of length {} for every sequence", other))
+          .seq_len = other;
+    }
+  }
+
+  void CollectYarn(const RopeParameters& p) {
+    if (p.rope_type == "yarn") {
+      const bool truncate = p.truncate.value_or(true);
+      Add([truncate](RotarySettings&, RopeParameters* q) { q->truncate = !truncate; }, "TRUNCATE",
+          fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} truncate = {}", truncate ? " not" : "",
+                      asked_.Wants(), truncate));
+    }
+    Add(
+        [](RotarySettings& s, RopeParameters* q) {
+          RopeParameters linear = Unscaled(*q);
+          linear.rope_type = "linear";
+          linear.factor = q->factor;
+          *q = linear;
+          s.max_position_embeddings.reset();
+        },
+        "SCALING_TYPE", "linear scaling was applied in place of yarn");
+    for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0}) {
+      if (p.original_max_position_embeddings == l0) continue;
+      Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
+          fmt::format("original_max_position_embeddings {} was applied, {} {}", Short(l0), asked_.Wants(),
+                      Short(p.original_max_position_embeddings.value_or(0))));
+    }
+  }
+
+  void CollectSections(const RopeParameters& p) {
+    if (p.mrope_section.size() != 3) return;
+    constexpr std::array<const char*, 3> kContiguous = {"t", "h", "w"}, kErnie = {"h", "w", "t"};
+    const auto& names = p.mrope_order == MropeOrder::kErnie ? kErnie : kContiguous;
+    constexpr std::array<std::array<int, 2>, 3> kSwaps = {{{1, 2}, {0, 1}, {0, 2}}};
+    for (const auto& [a, b] : kSwaps) {
+      Add([a = a, b = b](RotarySettings&, RopeParameters* q) { std::swap(q->mrope_section[a], q->mrope_section[b]); },
+          "SECTIONS", fmt::format("the sections' sizes of {} and {} are exchanged", names[a], names[b]));
+    }
+    for (MropeOrder order : {MropeOrder::kContiguous, MropeOrder::kInterleaved, MropeOrder::kErnie}) {
+      if (order == p.mrope_order) continue;
+      Add([order](RotarySettings&, RopeParameters* q) { q->mrope_order = order; }, "SECTION_ORDER",
+          order == MropeOrder::kContiguous    ? "sections are contiguous blocks of pairs, not interleaved"
+          : order == MropeOrder::kInterleaved ? "sections are interleaved, not contiguous blocks of pairs"
+                                              : "sections alternate as ERNIE's do");
+    }
+    Add([](RotarySettings&, RopeParameters* q) { q->mrope_section.clear(), q->mrope_order = MropeOrder::kNone; },
+        "SECTIONS_IGNORED", "sections are ignored: all pairs turn by the first axis");
+  }
+
+  void CollectAxial(const AxialRope& axial) {
+    for (double theta : {10000.0, 256.0, 2000.0}) {
+      AxialRope other = axial;
+      bool differs = false;
+      for (AxialAxis& axis : other.axes) {
+        differs = differs || axis.rope_theta.value_or(10000) != theta;
+        axis.rope_theta = theta;
+      }
+      if (!differs) continue;
+      Add([&other](RotarySettings& s, RopeParameters*) { s.frequencies = other; }, "ROPE_THETA",
+          fmt::format("rope_theta {} was applied", Short(theta)));
+    }
+  }
+
+  const Asked& asked_;
+  const RotarySettings base_;
+  const Tokens& tokens_;
+  std::vector<Option>& options_;
+};
+
+// The nearest number of few digits, if it is as near as `tolerance` (a part of the value).
+double Snap(double value, double tolerance) {
+  for (int digits = 1; digits <= 6; ++digits) {
+    const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
+    const double rounded =
+        unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+    if (std::fabs(rounded / value - 1) <= tolerance) return rounded;
+  }
+  return value;
+}
+
+void SetPairing(RotarySettings& settings) {
+  if (!settings.input_pairing) settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
+}
+
+// The pairs of two axes exchanged, whatever put them there.
+std::vector<Option> WithAxesExchanged(const Asked& asked) {
+  std::vector<Option> options;
+  const auto rotary = Rotary::Create(*asked.settings, Frequencies::kExact, {});
+  if (!rotary.ok()) return options;
+  const auto name = [&rotary](int64_t axis) {
+    return rotary->axes() == 3 ? std::string(1, "thw"[axis]) : std::to_string(axis);
+  };
+  for (int64_t a = 0; a < rotary->axes(); ++a) {
+    for (int64_t b = a + 1; b < rotary->axes(); ++b) {
+      Option option{*asked.settings};
+      option.exchanged_axes = {a, b};
+      option.departures = {{"AXES_EXCHANGED", fmt::format("sections {} and {} are exchanged: the pairs of one turn by "
+                                                          "the other's positions",
+                                                          name(a), name(b))}};
+      options.push_back(std::move(option));
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string Short(double value) {
+  return fmt::format("{}", std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr));
+}
+
+std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens) {
+  std::vector<Option> options;
+  if (!asked.settings) return options;
+  RotarySettings base = *asked.settings;
+  if (*base.rotary_dim != rotary_dim) {
+    auto* p = std::get_if<RopeParameters>(&base.frequencies);
+    if (p == nullptr) return options;
+    if (p->rope_type != "proportional") p->partial_rotary_factor.reset();
+    base.rotary_dim = rotary_dim;
+  }
+  options.push_back({base});
+  for (const NamedSettings& other : asked.others) {
+    if (*other.settings.rotary_dim != rotary_dim) continue;
+    options.push_back({other.settings});
+    options.back().departures = {{"OTHER_LAYERS", "the settings of " + other.name + " were applied"}};
+  }
+  Collector(asked, base, tokens, &options).Collect();
+  if (*asked.settings->rotary_dim == rotary_dim) {
+    for (Option& option : WithAxesExchanged(asked)) options.push_back(std::move(option));
+  }
+  return options;
+}
+
+std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
+                                    double attention_scaling) {
+  std::vector<Option> options;
+  RotarySettings base;
+  base.rotary_dim = rotary_dim;
+  SetPairing(base);
+  if (const auto law = FindPowerLaw(measured)) {
+    const double theta = Snap(law->rope_theta, 3e-4), factor = Snap(law->factor, 1e-4);
+    RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
+    if (factor != 1) p.factor = factor;
+    Option option{base};
+    option.settings.frequencies = p;
+    if (asked.settings) {
+      std::string what = fmt::format("unscaled frequencies of rope_theta {} were applied", Short(theta));
+      if (factor != 1)
+        what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
+      option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
+    }
+    options.push_back(option);
+  }
+  GivenFrequencies given;
+  given.attention_scaling = Snap(attention_scaling, 1e-5);
+  for (const MeasuredFrequency& f : measured.pairs) {
+    given.inv_freq.push_back(f.inv_freq);
+    given.axis.push_back(f.axis);
+  }
+  if (std::all_of(given.axis.begin(), given.axis.end(), [](int64_t axis) { return axis == 0; })) given.axis.clear();
+  Option option{base};
+  option.settings.frequencies = std::move(given);
+  option.departures = {{"UNKNOWN_FREQUENCIES", "the frequencies match no known scaling: they are given as measured"}};
+  options.push_back(std::move(option));
+  return options;
+}
+
+}  // namespace posenc::diagnose

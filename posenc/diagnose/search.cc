@@ -1,0 +1,248 @@
+#include "posenc/diagnose/search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/diagnose/candidate_table.h"
+#include "posenc/diagnose/departures.h"
+#include "posenc/status.h"
+
+namespace posenc::diagnose {
+namespace {
+
+constexpr size_t kCandidates = 12;
+constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
+
+// The frequencies that an option has over the real numbers.
+struct Evaluated {
+  Frequency frequency;
+  double attention_scaling;
+  bool by_sequence;  // these are the first sequence's
+};
+
+absl::StatusOr<Evaluated> Evaluate(const Option& option, const Tokens& tokens, const Limits& limits) {
+  Candidate candidate{.settings = option.settings,
+                      .seq_len = option.seq_len,
+                      .exchanged_axes = option.exchanged_axes,
+                      .fault = option.fault};
+  POSENC_ASSIGN_OR_RETURN(RotarySettings settings, EffectiveSettings(candidate, Frequencies::kExact, tokens, limits));
+  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
+  if (rotary.axes() > tokens.axes()) return absl::FailedPreconditionError("positions have fewer axes");
+  int64_t seq_len = option.seq_len.value_or(0);
+  if (rotary.NeedsSeqLen() && seq_len == 0) {
+    if (tokens.seq_len.empty()) return absl::FailedPreconditionError("no scaling length was given");
+    seq_len = tokens.seq_len[0];
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(seq_len));
+  return Evaluated{{plan->inv_freq, plan->axis},
+                   plan->attention_scaling,
+                   rotary.NeedsSeqLen() && !option.seq_len && tokens.seq_len.size() > 1};
+}
+
+// Without the tokens of all sequences but the first.
+Angles FirstSequence(const Angles& all, const Tokens& tokens) {
+  Angles angles = all;
+  std::fill(angles.weight.begin() + tokens.bounds[1] * angles.pairs, angles.weight.end(), 0.0);
+  return angles;
+}
+
+Direction DirectionOf(const Asked& asked, double direction) {
+  const bool forward = asked.direction == Direction::kForward;
+  if ((direction > 0) == forward) return asked.direction;
+  return forward ? Direction::kTranspose : Direction::kForward;
+}
+
+// The attention scalings that the norms allow: the settings' own, or one that is a known mistake, or what was measured.
+std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& asked, double measured,
+                                            double tolerance) {
+  const double own = plan.attention_scaling;
+  const auto fits = [&](double a) { return std::fabs(measured / a - 1) <= tolerance; };
+  std::vector<std::optional<double>> scalings;
+  if (fits(own) || own == 0) scalings.push_back(std::nullopt);
+  std::vector<double> others = {1, own * own};
+  if (asked.settings) {
+    if (const auto* p = std::get_if<RopeParameters>(&asked.settings->frequencies); p != nullptr && p->factor) {
+      const double s = *p->factor;
+      if (s > 1) others.push_back(0.1 * std::log(s) + 1);
+      if (s > 1 && p->mscale) others.push_back(0.1 * *p->mscale * std::log(s) + 1);
+    }
+  }
+  for (double other : others) {
+    if (other != own && fits(other)) scalings.push_back(other);
+  }
+  if (scalings.empty()) scalings.push_back(measured);
+  return scalings;
+}
+
+bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, const Frequency& fb, double scaling_a,
+                   double scaling_b) {
+  return a.settings.input_pairing == b.settings.input_pairing &&
+         a.settings.output_pairing == b.settings.output_pairing && a.offsets == b.offsets &&
+         a.direction == b.direction && a.position_shift == b.position_shift && a.fault == b.fault &&
+         a.seq_len == b.seq_len && fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
+}
+
+class Finder {
+ public:
+  Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked, const Limits& limits)
+      : sample_(sample), readings_(readings), asked_(asked), limits_(limits) {
+    for (const Rows& rows : sample.operands) {
+      rounding_ = std::max({rounding_, RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)});
+    }
+    const double first = *std::min_element(sample.tokens.positions[0].begin(), sample.tokens.positions[0].end());
+    if (first != 0) shifts_ = {-first, 1 - first};
+  }
+
+  std::vector<Scored> Find() {
+    TryAll();
+    if (found_.empty() || found_[0].scored.residual > kWellMatched) {
+      far_ = true;
+      found_.clear();
+      TryAll();
+    }
+    std::vector<Scored> best;
+    const double limit = found_.empty() ? 0 : 100 * found_[0].scored.residual + 1e-4;
+    for (const Entry& entry : found_) {
+      if (best.size() < kCandidates && entry.scored.residual <= limit) best.push_back(entry.scored);
+    }
+    return best;
+  }
+
+ private:
+  struct Entry {
+    Scored scored;
+    Frequency frequency;
+    double scaling;
+  };
+
+  void TryAll() {
+    for (size_t n = 0; n < readings_.size(); ++n) {
+      const Reading& reading = readings_[n];
+      const int64_t width = reading.layouts[0].rotary_dim;
+      for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
+      if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
+      for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
+        Try(n, option);
+      }
+    }
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Entry& a, const Entry& b) { return a.scored.residual < b.scored.residual; });
+  }
+
+  void Try(size_t n, const Option& option) {
+    const Reading& reading = readings_[n];
+    const auto plan = Evaluate(option, sample_.tokens, limits_);
+    if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
+    std::optional<Angles> first;
+    if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
+    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
+    if (!std::isfinite(match.residual)) return;
+    for (const auto& scaling : Scalings(*plan, asked_, reading.angles.attention_scaling, 4 * rounding_)) {
+      Add(n, option, *plan, match, scaling);
+    }
+  }
+
+  void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
+    const Reading& reading = readings_[n];
+    const PairLayout& layout = reading.layouts[0];
+    Entry entry{{.reading = n, .residual = match.residual}, plan.frequency, scaling.value_or(plan.attention_scaling)};
+    Candidate& candidate = entry.scored.candidate;
+    candidate.settings = option.settings;
+    candidate.settings.rotary_dim = layout.rotary_dim;
+    candidate.settings.input_pairing = layout.input;
+    candidate.settings.output_pairing = layout.output;
+    for (const PairLayout& each : reading.layouts) candidate.offsets.push_back(each.offset);
+    candidate.direction = DirectionOf(asked_, match.direction);
+    candidate.position_shift = match.shift;
+    candidate.attention_scaling = scaling;
+    candidate.seq_len = option.seq_len;
+    candidate.exchanged_axes = option.exchanged_axes;
+    candidate.fault = option.fault;
+    for (const Entry& other : found_) {
+      if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
+                        other.scaling)) {
+        return;
+      }
+    }
+    auto& departures = candidate.departures;
+    const auto append = [&departures](const std::vector<Departure>& more) {
+      departures.insert(departures.end(), more.begin(), more.end());
+    };
+    for (size_t operand = 0; operand < reading.layouts.size(); ++operand) {
+      append(LayoutDepartures(asked_, operand, reading.layouts[operand], sample_.operands[operand].width));
+    }
+    append(MatchDepartures(asked_, match, sample_.tokens));
+    append(option.departures);
+    if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
+    // A scaling that is missing is missing with its factor.
+    if (asked_.settings && scaling) departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));
+    found_.push_back(std::move(entry));
+  }
+
+  const Evidence& sample_;
+  const std::vector<Reading>& readings_;
+  const Asked& asked_;
+  const Limits& limits_;
+  double rounding_ = 0;
+  std::vector<double> shifts_;
+  bool far_ = false;
+  std::vector<Entry> found_;
+};
+
+std::optional<PairLayout> AskedLayout(const Asked& asked, size_t operand) {
+  if (!asked.settings) return std::nullopt;
+  return PairLayout{*asked.settings->input_pairing, *asked.settings->output_pairing, *asked.settings->rotary_dim,
+                    asked.offsets[operand]};
+}
+
+}  // namespace
+
+std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
+                               const std::vector<ElementCensus>& census, const Asked& asked) {
+  std::vector<Reading> readings;
+  const auto rounding = [&](size_t n) {
+    return std::max(RoundingOf(sample.operands[n].before_dtype), RoundingOf(sample.operands[n].after_dtype));
+  };
+  std::vector<PairHypothesis> hypotheses;
+  if (sample.is_table) {  // its pairs are known, and their norms may be anything
+    hypotheses = {{{Pairing::kHalfSplit, Pairing::kHalfSplit, numbers[0].width, 0}, 0}};
+  } else {
+    hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), rounding(0));
+  }
+  for (const PairHypothesis& q : hypotheses) {
+    Reading reading{{q.layout}, q.residual};
+    reading.angles.Add(numbers[0], q.layout);
+    if (numbers.size() > 1) {
+      // k has q's pairs, maybe elsewhere.
+      PairLayout like_q = q.layout;
+      if (asked.settings) like_q.offset = asked.offsets[1];
+      for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, rounding(1))) {
+        if (k.layout.input != q.layout.input || k.layout.output != q.layout.output ||
+            k.layout.rotary_dim != q.layout.rotary_dim) {
+          continue;
+        }
+        reading.layouts.push_back(k.layout);
+        reading.norm_residual = std::max(reading.norm_residual, k.residual);
+        reading.angles.Add(numbers[1], k.layout);
+        break;
+      }
+      if (reading.layouts.size() == 1) continue;
+    }
+    reading.angles.Finish();
+    reading.frequencies = MeasureFrequencies(reading.angles, sample.tokens);
+    readings.push_back(std::move(reading));
+  }
+  return readings;
+}
+
+std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
+                                   const Limits& limits) {
+  return Finder(sample, readings, asked, limits).Find();
+}
+
+std::optional<Candidate> AskedCandidate(const Asked& asked) {
+  if (!asked.settings) return std::nullopt;
+  return Candidate{.settings = *asked.settings, .offsets = asked.offsets, .direction = asked.direction};
+}
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,33 @@
+// From what was measured to the few candidates worth computing.
+#pragma once
+
+#include <vector>
+
+#include "posenc/diagnose/angles.h"
+#include "posenc/diagnose/diagnose.h"
+
+namespace posenc::diagnose {
+
+// One layout that the norms allow, with what follows from it.
+struct Reading {
+  std::vector<PairLayout> layouts;  // of each operand
+  double norm_residual = 0;
+  Angles angles;
+  MeasuredFrequencies frequencies;
+};
+std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
+                               const std::vector<ElementCensus>& census, const Asked& asked);
+
+struct Scored {
+  Candidate candidate;
+  size_t reading = 0;
+  double residual = 1;  // Match::residual
+};
+// Best first. What was asked for is among them, however badly it fits.
+std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
+                                   const Limits& limits);
+
+// What was asked for, as it stands; none without settings.
+std::optional<Candidate> AskedCandidate(const Asked& asked);
+
+}  // namespace posenc::diagnose

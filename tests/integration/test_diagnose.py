@@ -1,0 +1,175 @@
+"""`posenc diagnose` and its RPC, on files that numpy made by the papers' formulas."""
+
+import json
+
+import numpy
+import pytest
+import samples
+from google.protobuf import json_format
+from posenc.v1 import rotary_pb2, service_pb2
+from tensors import FP32, tensor
+
+INVALID = "INVALID_ARGUMENT"
+TOKENS, HEADS, DIM, THETA = 96, 2, 64, 500000.0
+LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": THETA,
+         "max_position_embeddings": 131072}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}
+
+
+def frequencies(theta=THETA, scaling=False):
+    f = theta ** (-2.0 * numpy.arange(DIM // 2) / DIM)
+    if not scaling:
+        return f
+    wavelength = 2 * numpy.pi / f
+    t = (8192 / wavelength - 1) / 3
+    smooth = numpy.where(wavelength > 8192, f / 8, (1 - t) * f / 8 + t * f)
+    return numpy.where(wavelength < 8192 / 4, f, smooth)
+
+
+def rotate(x, positions, inv_freq, interleaved=False, scale=1.0, sign=1.0):
+    """x [S, H, D] in float64; the result is rounded once."""
+    angles = sign * positions[:, None] * inv_freq
+    c, s = scale * numpy.cos(angles)[:, None], scale * numpy.sin(angles)[:, None]
+    first, second = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, DIM // 2), slice(DIM // 2, None))
+    x = x.astype("f8")
+    y = x.copy()
+    y[..., first] = x[..., first] * c - x[..., second] * s
+    y[..., second] = x[..., second] * c + x[..., first] * s
+    return y
+
+
+@pytest.fixture
+def diagnose(posenc, tmp_path):
+    """Writes before and after and runs the command; the answer as a message."""
+
+    def run(after, *flags, config=LLAMA, positions=numpy.arange(TOKENS), dtype="<f4", before=None):
+        x = before_rows() if before is None else before
+        numpy.save(tmp_path / "q.npy", x[None])
+        numpy.save(tmp_path / "q_rot.npy", after(x.astype("f8"), positions)[None].astype(dtype))
+        numpy.save(tmp_path / "positions.npy", positions)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        printed = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy",
+                         "--positions", "positions.npy", *flags)
+        return json_format.Parse(printed, service_pb2.DiagnoseResponse())
+
+    return run
+
+
+def before_rows():
+    return numpy.random.default_rng(20240609).standard_normal((TOKENS, HEADS, DIM)).astype("<f4")
+
+
+FAR = numpy.arange(32768 - 32, 32768 + 64)
+FAULTS = {
+    "as asked": (lambda x, p: rotate(x, p, frequencies()), {}, numpy.arange(TOKENS), "what the model asks for was applied"),
+    "interleaved": (lambda x, p: rotate(x, p, frequencies(), interleaved=True), {}, FAR,
+                    "interleaved was applied, the model wants half-split"),
+    "from one": (lambda x, p: rotate(x, p + 1, frequencies()), {}, numpy.arange(TOKENS), "positions start at 1, not 0"),
+    "inverse": (lambda x, p: rotate(x, p, frequencies(), sign=-1), {}, FAR, "the inverse rotation was applied"),
+    "theta": (lambda x, p: rotate(x, p, frequencies(10000)), {}, FAR,
+              "rope_theta 10000 was applied, the model wants 500000"),
+    "odd theta": (lambda x, p: rotate(x, p, frequencies(123456)), {}, numpy.arange(TOKENS),
+                  "unscaled frequencies of rope_theta 123456 were applied"),
+    "no scaling": (lambda x, p: rotate(x, p, frequencies()), {"rope_scaling": LLAMA3}, FAR,
+                   "the llama3 scaling is missing: unscaled frequencies of rope_theta 500000 were applied"),
+    "scaled": (lambda x, p: rotate(x, p, frequencies(scaling=True)), {"rope_scaling": LLAMA3}, FAR,
+               "what the model asks for was applied"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("dtype", ("<f4", "<f2"))
+def test_what_numpy_made_is_named(diagnose, fault, dtype):
+    after, config, positions, sentence = FAULTS[fault]
+    if dtype == "<f2" and fault == "odd theta":
+        pytest.skip("float16 near 0 does not say theta to six digits")
+    x = before_rows().astype(dtype)
+    answer = diagnose(after, config={**LLAMA, **config}, positions=positions, dtype=dtype, before=x)
+    best = answer.explanations[0]
+    assert best.sentence == sentence
+    assert best.complete and best.elements == TOKENS * HEADS * DIM
+    assert best.median_ulp <= 1 and best.equal_share > 0.5
+    assert best.first_difference.index or best.equal_share == 1
+    assert len(answer.explanations) == 1 or answer.explanations[1].equal_share <= best.equal_share
+
+
+def test_measured_frequencies_serve_as_given_ones(diagnose):
+    odd = 0.9 / (1 + 0.37 * numpy.arange(DIM // 2) ** 2)
+    answer = diagnose(lambda x, p: rotate(x, p, odd))
+    best = answer.explanations[0]
+    assert [departure.code for departure in best.departures] == ["UNKNOWN_FREQUENCIES"]
+    numpy.testing.assert_allclose(best.settings.given_frequencies.inv_freq, odd, rtol=0, atol=1e-8)
+    numpy.testing.assert_allclose(answer.measured.inv_freq, odd, rtol=0, atol=1e-8)
+
+
+def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
+    x = before_rows()
+    positions = numpy.arange(TOKENS)
+    for name, rows in {"q": x, "q_rot": rotate(x, positions, frequencies(), interleaved=True)}.items():
+        numpy.save(tmp_path / f"{name}.npy", rows[None].transpose(0, 2, 1, 3).astype("<f4"))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy")
+    assert report.startswith("1. interleaved was applied, the model wants half-split\n")
+    assert "The layout was inferred: bhsd." in report
+    assert "Positions 0, 1, 2, ... were assumed" in report
+    assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in report
+
+
+def test_a_table_and_frequencies_alone(posenc, tmp_path):
+    angles = numpy.outer(FAR, frequencies(10000))
+    numpy.save(tmp_path / "cos.npy", numpy.cos(angles).astype("<f4"))
+    numpy.save(tmp_path / "sin.npy", numpy.sin(angles).astype("<f4"))
+    numpy.save(tmp_path / "inv_freq.npy", frequencies(10000).astype("<f4"))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    for evidence in (("--table-cos", "cos.npy", "--table-sin", "sin.npy", "--table-form", "half-width", "--offset", FAR[0]),
+                     ("--applied-inv-freq", "inv_freq.npy")):
+        printed = posenc("diagnose", "--json", "--model", "config.json", *evidence)
+        best = json_format.Parse(printed, service_pb2.DiagnoseResponse()).explanations[0]
+        assert best.sentence == "rope_theta 10000 was applied, the model wants 500000"
+        assert best.equal_share > 0.9
+
+
+def request(before=None, after=None, **fields):
+    x = before_rows() if before is None else before
+    y = rotate(x, numpy.arange(len(x)), frequencies()) if after is None else after
+    made = samples.diagnosis(x[None], y[None], theta=THETA, rotary_dim=DIM)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_server_says_the_same(client):
+    answer = client.call("Diagnose", request())
+    assert answer.explanations[0].sentence == "what the settings ask for was applied"
+    assert not answer.undecided
+
+
+def test_bad_evidence_is_refused_by_name(client):
+    x = before_rows()
+    nothing = request()
+    nothing.ClearField("rotation")
+    without_positions, without_layout, zeros, shapes = request(), request(layout=0), request(x * 0, x * 0), request()
+    without_positions.ClearField("positions")
+    shapes.rotation.q.after.CopyFrom(tensor(x[None, 1:], FP32))
+    short = request()
+    short.positions.ids.CopyFrom(tensor(numpy.arange(7.0), FP32))
+    wide = request(max_explanations=33)
+    frequencies_with_layout = request()
+    frequencies_with_layout.inv_freq.CopyFrom(tensor(frequencies(), FP32))
+    table = request()
+    table.table.form = rotary_pb2.TABLE_FORM_HALF_WIDTH
+    empty = request(x[:0], x[:0])
+    odd = request()
+    odd.expected.settings.rotary_dim = 7
+    for made, reason, field in (
+            (nothing, "MISSING", "evidence"), (without_positions, "MISSING", "positions"),
+            (without_layout, "MISSING", "layout"), (zeros, "OUT_OF_RANGE", "rotation.q.before"),
+            (shapes, "MISMATCH", "rotation.q.after.shape"), (short, "MISMATCH", "positions.ids.shape"),
+            (wide, "OUT_OF_RANGE", "max_explanations"), (frequencies_with_layout, "NOT_READ", "layout"),
+            (table, "NOT_READ", "layout"), (empty, "OUT_OF_RANGE", "rotation.q.before.shape"),
+            (odd, "OUT_OF_RANGE", "expected.settings.rotary_dim")):
+        if made is nothing:
+            made.layout = 0
+        refusal = client.refusal("Diagnose", made)
+        assert (refusal.code.name, refusal.reason, refusal.field) == (INVALID, reason, field), refusal
