@@ -134,7 +134,8 @@ double MatchResidual(const Angles& angles, const Tokens& tokens, const Frequency
                      double shift) {
   const double total = TotalWeight(angles);
   if (total == 0) return 1;
-  return std::max(0.0, 1 - SumAt(Unexplained(angles, tokens, frequency, direction), frequency, direction, shift) / total);
+  return std::max(0.0,
+                  1 - SumAt(Unexplained(angles, tokens, frequency, direction), frequency, direction, shift) / total);
 }
 
 }  // namespace posenc::diagnose

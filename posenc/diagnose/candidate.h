@@ -14,14 +14,14 @@ namespace posenc::diagnose {
 // What frameworks do to a table that no setting says.
 enum class TableFault {
   kNone,
-  kInvFreqBF16,    // frequencies rounded to bfloat16: a model cast as a whole
+  kInvFreqBF16,  // frequencies rounded to bfloat16: a model cast as a whole
   kInvFreqFP16,
   kPositionsBF16,  // positions rounded to bfloat16: above 256 they collide
   kPositionsFP16,
-  kAnglesBF16,     // position, frequency, and their product rounded to bfloat16
-  kTableBF16,      // cosines and sines rounded to bfloat16, whatever the tensor's type
+  kAnglesBF16,  // position, frequency, and their product rounded to bfloat16
+  kTableBF16,   // cosines and sines rounded to bfloat16, whatever the tensor's type
   kTableFP16,
-  kRecurrence,     // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
+  kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
 };
 
 // How what was applied differs from what was asked for.
@@ -31,12 +31,12 @@ struct Departure {
 };
 
 struct Candidate {
-  RotarySettings settings;         // rotary_dim and both pairings are set
-  std::vector<int64_t> offsets;    // rotary_offset of each operand
+  RotarySettings settings;       // rotary_dim and both pairings are set
+  std::vector<int64_t> offsets;  // rotary_offset of each operand
   Direction direction = Direction::kForward;
   double position_shift = 0;
-  std::optional<double> attention_scaling;  // in place of the settings' own
-  std::optional<int64_t> seq_len;           // in place of the evidence's
+  std::optional<double> attention_scaling;                    // in place of the settings' own
+  std::optional<int64_t> seq_len;                             // in place of the evidence's
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each turn by the other's positions
   TableFault fault = TableFault::kNone;
   std::vector<Departure> departures;

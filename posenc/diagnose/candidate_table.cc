@@ -100,8 +100,7 @@ absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate
   POSENC_ASSIGN_OR_RETURN(
       TokenPositions resolved,
       TokenPositions::Create(std::move(positions), {1, tokens.count(), true, rotary.axes()}, limits));
-  POSENC_ASSIGN_OR_RETURN(TableRows rows,
-                          TableRows::Create(rotary, std::move(resolved), candidate.direction, limits));
+  POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, std::move(resolved), candidate.direction, limits));
   CandidateTable table(std::move(rows));
   table.fault_ = candidate.fault;
   table.sign_ = candidate.direction == Direction::kForward ? 1 : -1;
@@ -158,7 +157,8 @@ void CandidateTable::ComputeOwn(int64_t token, int64_t count, DType dtype, std::
         angle = static_cast<float>(RoundTo(DType::kBF16, p * plan.inv_freq[i]));
       }
       *c = static_cast<float>(std::cos(static_cast<double>(angle))) * static_cast<float>(plan.attention_scaling);
-      *s = sign_ * static_cast<float>(std::sin(static_cast<double>(angle))) * static_cast<float>(plan.attention_scaling);
+      *s =
+          sign_ * static_cast<float>(std::sin(static_cast<double>(angle))) * static_cast<float>(plan.attention_scaling);
       angle *= static_cast<float>(recurrence_);
     }
   }

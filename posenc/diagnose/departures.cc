@@ -81,7 +81,8 @@ std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, c
   }
   if (match.shift != 0) {
     const double first = *std::min_element(tokens.positions[0].begin(), tokens.positions[0].end());
-    departures.push_back({"POSITIONS", fmt::format("positions start at {}, not {}", Short(first + match.shift), Short(first))});
+    departures.push_back(
+        {"POSITIONS", fmt::format("positions start at {}, not {}", Short(first + match.shift), Short(first))});
   }
   return departures;
 }
@@ -145,9 +146,10 @@ std::string Sentence(const Asked& asked, const Explanation& explanation) {
   for (const Departure& departure : candidate.departures) text += (text.empty() ? "" : "; ") + departure.message;
   if (text.empty() && asked.settings) text = fmt::format("what {} asks for was applied", asked.who);
   if (!asked.settings) {
-    const std::string what = fmt::format("{}, {}, {} dimensions", Describe(candidate.settings),
-                                         Describe(*candidate.settings.input_pairing, *candidate.settings.output_pairing),
-                                         *candidate.settings.rotary_dim);
+    const std::string what =
+        fmt::format("{}, {}, {} dimensions", Describe(candidate.settings),
+                    Describe(*candidate.settings.input_pairing, *candidate.settings.output_pairing),
+                    *candidate.settings.rotary_dim);
     text = text.empty() ? what : what + "; " + text;
   }
   return text;

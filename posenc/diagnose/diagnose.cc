@@ -20,7 +20,11 @@ class Diagnostician {
  public:
   Diagnostician(const Evidence& evidence, const Asked& asked, const Limits& limits, WorkPool& pool,
                 const Cancellation& cancelled)
-      : evidence_(evidence), sample_(Sample(evidence)), asked_(asked), limits_(limits), pool_(pool),
+      : evidence_(evidence),
+        sample_(Sample(evidence)),
+        asked_(asked),
+        limits_(limits),
+        pool_(pool),
         cancelled_(cancelled) {}
 
   absl::StatusOr<Diagnosis> Run(size_t most) {
@@ -99,7 +103,8 @@ class Diagnostician {
     Rank();
     if (explanations().empty() || explanations()[0].proof.comparison.share() == 1) return absl::OkStatus();
     std::vector<Candidate> bases;
-    for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n) bases.push_back(explanations()[n].candidate);
+    for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
+      bases.push_back(explanations()[n].candidate);
     if (!scored_.empty() && asked_.settings) {
       Candidate straight = *AskedCandidate(asked_);  // rounded positions look like others
       const Candidate& found = scored_[0].candidate;
@@ -108,8 +113,8 @@ class Diagnostician {
       straight.offsets = found.offsets;
       if (straight.settings.rotary_dim == found.settings.rotary_dim) {
         for (size_t n = 0; n < straight.offsets.size(); ++n) {
-          for (const Departure& d : LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n],
-                                                     sample_.operands[n].width)) {
+          for (const Departure& d :
+               LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n], sample_.operands[n].width)) {
             straight.departures.push_back(d);
           }
         }
@@ -140,8 +145,8 @@ class Diagnostician {
 
   // The best, and those that the sample cannot tell from it.
   absl::Status ProveOnAll() {
-    const bool whole = sample_.tokens.count() == evidence_.tokens.count() &&
-                       sample_.operands[0].heads == evidence_.operands[0].heads;
+    const bool whole =
+        sample_.tokens.count() == evidence_.tokens.count() && sample_.operands[0].heads == evidence_.operands[0].heads;
     const uint64_t best = explanations().empty() ? 0 : explanations()[0].proof.digest;
     for (size_t n = 0; n < explanations().size(); ++n) {
       Explanation& explanation = explanations()[n];

@@ -18,9 +18,7 @@ constexpr int64_t kSampledElements = int64_t{1} << 20;  // of each operand, or 1
 class OwnedBytes final : public ByteSource {
  public:
   explicit OwnedBytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override {
-    return absl::MakeConstSpan(bytes_).subspan(offset);
-  }
+  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
 
  private:
   const std::vector<std::byte> bytes_;
@@ -85,7 +83,8 @@ void Rows::Load(bool of_before, int64_t token, int64_t count, std::byte* out) co
   if (layout != Layout::kBHSD) return Copy(from, token * heads * row, count * heads * row, out);
   for (int64_t n = 0; n < count; ++n) {
     const int64_t sequence = (token + n) / length, within = (token + n) % length;
-    for (int64_t h = 0; h < heads; ++h, out += row) Copy(from, ((sequence * heads + h) * length + within) * row, row, out);
+    for (int64_t h = 0; h < heads; ++h, out += row)
+      Copy(from, ((sequence * heads + h) * length + within) * row, row, out);
   }
 }
 
@@ -143,8 +142,8 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
 absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
                                   int64_t length, bool packed, const Limits& limits) {
   int64_t axes = 1;
-  const bool by_axis = positions.axis_dimension == AxisDimension::kFirst ||
-                       positions.axis_dimension == AxisDimension::kLast;
+  const bool by_axis =
+      positions.axis_dimension == AxisDimension::kFirst || positions.axis_dimension == AxisDimension::kLast;
   if (const auto* ids = std::get_if<PositionIds>(&positions.source); ids != nullptr && by_axis) axes = ids->axes;
   if (asked) axes = asked->axes();
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,

@@ -12,7 +12,7 @@ struct MeasuredFrequency {
   double inv_freq = 0;     // radians a position; negative: the pair turns the other way
   double uncertainty = 0;  // one standard deviation; infinite where the positions say nothing
   int64_t axis = 0;
-  double phase = 0;        // the angle at position 0
+  double phase = 0;  // the angle at position 0
 };
 
 struct MeasuredFrequencies {

@@ -95,8 +95,9 @@ class Collector {
     const auto lengths = tokens_.seq_len;
     const int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
     Add([](RotarySettings&, RopeParameters* q) { q->longrope_branch = LongropeBranch::kShort; }, "SHORT_FACTORS",
-        longest > 0 ? fmt::format("short factors were used at length {}, above the original length {}", longest, Short(l0))
-                    : "short factors were used");
+        longest > 0
+            ? fmt::format("short factors were used at length {}, above the original length {}", longest, Short(l0))
+            : "short factors were used");
     Add([](RotarySettings&, RopeParameters* q) { q->longrope_branch = LongropeBranch::kLong; }, "LONG_FACTORS",
         longest > 0 ? fmt::format("long factors were used at length {}, which is not above the original length {}",
                                   longest, Short(l0))
@@ -122,8 +123,8 @@ class Collector {
     if (p.rope_type == "yarn") {
       const bool truncate = p.truncate.value_or(true);
       Add([truncate](RotarySettings&, RopeParameters* q) { q->truncate = !truncate; }, "TRUNCATE",
-          fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} says truncate = {}",
-                      truncate ? " not" : "", asked_.who, truncate));
+          fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} says truncate = {}", truncate ? " not" : "",
+                      asked_.who, truncate));
     }
     Add(
         [](RotarySettings& s, RopeParameters* q) {
@@ -136,8 +137,7 @@ class Collector {
         "SCALING_TYPE", "linear scaling was applied in place of yarn");
     for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0}) {
       if (p.original_max_position_embeddings == l0) continue;
-      Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; },
-          "ORIGINAL_LENGTH",
+      Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
           fmt::format("original_max_position_embeddings {} was applied, {} wants {}", Short(l0), asked_.who,
                       Short(p.original_max_position_embeddings.value_or(0))));
     }
@@ -187,7 +187,8 @@ class Collector {
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {
     const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
-    const double rounded = unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+    const double rounded =
+        unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
     if (std::fabs(rounded / value - 1) <= tolerance) return rounded;
   }
   return value;
@@ -210,7 +211,8 @@ std::vector<Option> WithAxesExchanged(const Asked& asked) {
       Option option{*asked.settings};
       option.exchanged_axes = {a, b};
       option.departures = {{"AXES_EXCHANGED", fmt::format("sections {} and {} are exchanged: the pairs of one turn by "
-                                                          "the other's positions", name(a), name(b))}};
+                                                          "the other's positions",
+                                                          name(a), name(b))}};
       options.push_back(std::move(option));
     }
   }
@@ -258,7 +260,8 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
     option.settings.frequencies = p;
     if (asked.settings) {
       std::string what = fmt::format("unscaled frequencies of rope_theta {} were applied", Short(theta));
-      if (factor != 1) what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
+      if (factor != 1)
+        what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
       option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
     }
     options.push_back(option);

@@ -19,12 +19,12 @@ struct NamedSettings {
 
 // What should have been applied.
 struct Asked {
-  std::string who = "the settings";         // in sentences
-  std::optional<RotarySettings> settings;   // completed
-  std::vector<NamedSettings> others;        // of the same model's other layers
-  std::vector<int64_t> offsets;             // rotary_offset of each operand
+  std::string who = "the settings";        // in sentences
+  std::optional<RotarySettings> settings;  // completed
+  std::vector<NamedSettings> others;       // of the same model's other layers
+  std::vector<int64_t> offsets;            // rotary_offset of each operand
   Direction direction = Direction::kForward;
-  std::optional<Precision> precision;       // absent: any
+  std::optional<Precision> precision;  // absent: any
 };
 
 // Settings, and how they depart from what was asked.
@@ -36,7 +36,8 @@ struct Option {
   std::vector<Departure> departures = {};
 };
 
-// Of `rotary_dim`; what was asked comes first, if it has that width. Some of them may turn out to be no settings at all.
+// Of `rotary_dim`; what was asked comes first, if it has that width. Some of them may turn out to be no settings at
+// all.
 std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens);
 
 // Of frequencies that follow one power law, or none that is known.

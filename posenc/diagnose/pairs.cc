@@ -70,7 +70,11 @@ std::vector<int64_t> Widths(int64_t width, const ElementCensus& census, const st
 }  // namespace
 
 Numbers::Numbers(const Rows& rows)
-    : tokens(rows.tokens()), heads(rows.heads), width(rows.width), before(tokens * heads * width), after(before.size()) {
+    : tokens(rows.tokens()),
+      heads(rows.heads),
+      width(rows.width),
+      before(tokens * heads * width),
+      after(before.size()) {
   std::vector<std::byte> bytes(before.size() * sizeof(double));
   rows.Load(true, 0, tokens, bytes.data());
   Convert(rows.before_dtype, DType::kFP64, bytes.data(), before.data(), before.size());
@@ -123,8 +127,8 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
   if (asked) consider(*asked);
   for (int64_t d : Widths(numbers.width, census, asked)) {
     for (int64_t offset : {asked ? asked->offset : 0, int64_t{0}, numbers.width - d, census.first_changed}) {
-      for (const auto& [input, output] : {std::pair{kHalf, kHalf}, {kInterleaved, kInterleaved},
-                                          {kInterleaved, kHalf}, {kHalf, kInterleaved}}) {
+      for (const auto& [input, output] :
+           {std::pair{kHalf, kHalf}, {kInterleaved, kInterleaved}, {kInterleaved, kHalf}, {kHalf, kInterleaved}}) {
         consider({input, output, d, offset});
       }
     }

@@ -1,4 +1,5 @@
-// Which elements rotate together, found without knowing any angle: a rotation keeps each pair's norm up to one constant.
+// Which elements rotate together, found without knowing any angle: a rotation keeps each pair's norm up to one
+// constant.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +40,10 @@ struct PairHypothesis {
 };
 
 struct ElementCensus {
-  int64_t finite_rows = 0, rows = 0;    // rows in which every element is finite, before and after
+  int64_t finite_rows = 0, rows = 0;              // rows in which every element is finite, before and after
   int64_t first_changed = -1, last_changed = -1;  // elements of a head row; -1: none changed anywhere
-  bool all_zero = true;                 // before
-  bool constant = true;                 // before: every element of every row the same
+  bool all_zero = true;                           // before
+  bool constant = true;                           // before: every element of every row the same
 };
 ElementCensus Census(const Numbers& numbers);
 

@@ -24,7 +24,8 @@ DType TableType(const Variant& variant) {
 // One operand's rows of one slab.
 class Slab {
  public:
-  Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Rows& rows, int64_t offset)
+  Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Rows& rows,
+       int64_t offset)
       : candidate_(candidate), variant_(variant), table_(table), rows_(rows), offset_(offset) {}
 
   // The rotated rows, of after's type.
@@ -143,8 +144,8 @@ std::vector<DType> ComputeTypes(DType before, DType after) {
 
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
                             const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
-  POSENC_ASSIGN_OR_RETURN(const CandidateTable table, CandidateTable::Create(candidate, variant.precision.frequencies,
-                                                                             evidence.tokens, limits));
+  POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
+                          CandidateTable::Create(candidate, variant.precision.frequencies, evidence.tokens, limits));
   Proof proof;
   std::mutex mutex;
   for (size_t operand = 0; operand < evidence.operands.size(); ++operand) {

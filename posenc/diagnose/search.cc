@@ -98,8 +98,7 @@ class Finder {
       const int64_t width = reading.layouts[0].rotary_dim;
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option, std::nullopt);
       if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
-      for (Option& option :
-           MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
+      for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
         Try(n, option, Match{});
       }
     }

@@ -15,9 +15,7 @@ namespace posenc::diagnose {
 class Bytes final : public ByteSource {
  public:
   explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override {
-    return absl::MakeConstSpan(bytes_).subspan(offset);
-  }
+  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
 
  private:
   std::vector<std::byte> bytes_;

@@ -56,7 +56,10 @@ std::vector<RopeParameters> Scalings() {
           {.rope_type = "ntk", .factor = 4, .mixed_b = 0.625},
           {.rope_type = "ntk_alpha", .alpha = 1000},
           Yarn(),
-          {.rope_type = "deepseek_yarn", .factor = 40, .original_max_position_embeddings = 4096, .mscale = 0.707,
+          {.rope_type = "deepseek_yarn",
+           .factor = 40,
+           .original_max_position_embeddings = 4096,
+           .mscale = 0.707,
            .mscale_all_dim = 1},
           {.rope_type = "ggml_yarn", .factor = 4, .original_max_position_embeddings = 4096},
           Longrope(),
@@ -75,10 +78,10 @@ RotarySettings Settings(const RopeParameters& p, Pairing pairing, int64_t rotary
 }
 
 Tokens TokensOf(const RopeParameters& p, double first = 8200) {
-  const bool by_length = p.rope_type == "dynamic" ||
-                         (p.rope_type == "longrope" && p.longrope_branch == LongropeBranch::kBySeqLen);
-  return Stretch(first, kLength, by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kLength}
-                                           : std::vector<int64_t>{});
+  const bool by_length =
+      p.rope_type == "dynamic" || (p.rope_type == "longrope" && p.longrope_branch == LongropeBranch::kBySeqLen);
+  return Stretch(first, kLength,
+                 by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kLength} : std::vector<int64_t>{});
 }
 
 // With the attention scaling raised to a power; none where it is 1.
@@ -170,15 +173,16 @@ std::vector<Case> Cases() {
   const auto interleaved = Mrope({12, 10, 10}, MropeOrder::kInterleaved);
   add("mrope", Settings(contiguous, half), Settings(contiguous, half), Image(), Image(), "");
   add("mrope interleaved", Settings(interleaved, half), Settings(interleaved, half), Image(), Image(), "");
-  add("mrope, sections' sizes exchanged", Settings(uneven, half), Settings(swapped, half), Image(), Image(), "SECTIONS");
+  add("mrope, sections' sizes exchanged", Settings(uneven, half), Settings(swapped, half), Image(), Image(),
+      "SECTIONS");
   Tokens turned = Image();
   std::swap(turned.positions[1], turned.positions[2]);
   add("mrope, h and w exchanged", Settings(contiguous, half), Settings(contiguous, half), Image(), turned,
       "AXES_EXCHANGED");
   add("mrope, order of sections", Settings(Mrope({12, 10, 10}, MropeOrder::kContiguous), half),
       Settings(interleaved, half), Image(), Image(), "SECTION_ORDER");
-  add("mrope, sections ignored", Settings(contiguous, half), Settings({.rope_type = "default", .rope_theta = 1e6}, half),
-      Image(), Image(), "SECTIONS_IGNORED");
+  add("mrope, sections ignored", Settings(contiguous, half),
+      Settings({.rope_type = "default", .rope_theta = 1e6}, half), Image(), Image(), "SECTIONS_IGNORED");
   cases.back().at = Stretch(0, kLength);
   cases.back().at.positions[0] = Image().positions[0];
   RotarySettings axial;
@@ -190,8 +194,9 @@ std::vector<Case> Cases() {
   given.input_pairing = half;
   add("given frequencies", Completed(given), Completed(given), near, near, "");
   RotarySettings local = Settings({.rope_type = "default", .rope_theta = 1e4}, half);
-  Case& layers = add("another layer's settings", Settings({.rope_type = "linear", .rope_theta = 1e6, .factor = 8}, half),
-                     local, near, near, "OTHER_LAYERS");
+  Case& layers =
+      add("another layer's settings", Settings({.rope_type = "linear", .rope_theta = 1e6, .factor = 8}, half), local,
+          near, near, "OTHER_LAYERS");
   layers.others = {{"layer type \"sliding_attention\"", local}};
   return cases;
 }
@@ -201,10 +206,11 @@ struct Setting {
   Precision precision;
   const char* name;
 };
-const Setting kSettings[] = {{DType::kBF16, kExactPrecision, "bf16 exact"},   {DType::kBF16, kHfEagerPrecision, "bf16 hf_eager"},
-                             {DType::kBF16, kVllmPrecision, "bf16 vllm"},     {DType::kFP16, kF32Precision, "fp16 f32"},
-                             {DType::kFP16, kHfEagerPrecision, "fp16 hf_eager"}, {DType::kFP32, kExactPrecision, "fp32 exact"},
-                             {DType::kFP32, kHfEagerPrecision, "fp32 hf_eager"}, {DType::kFP32, kFluxPrecision, "fp32 flux"}};
+const Setting kSettings[] = {
+    {DType::kBF16, kExactPrecision, "bf16 exact"},      {DType::kBF16, kHfEagerPrecision, "bf16 hf_eager"},
+    {DType::kBF16, kVllmPrecision, "bf16 vllm"},        {DType::kFP16, kF32Precision, "fp16 f32"},
+    {DType::kFP16, kHfEagerPrecision, "fp16 hf_eager"}, {DType::kFP32, kExactPrecision, "fp32 exact"},
+    {DType::kFP32, kHfEagerPrecision, "fp32 hf_eager"}, {DType::kFP32, kFluxPrecision, "fp32 flux"}};
 
 // Whether the wanted settings, somehow, give the same bytes.
 bool SameBytes(const Case& c, const Setting& setting, const Made& made) {
@@ -237,8 +243,7 @@ TEST(DiagnoseMatrix, TheFirstExplanationIsTheRightOne) {
       } else {
         const Explanation& best = diagnosis->explanations[0];
         const auto& departures = best.candidate.departures;
-        const bool named = c.code.empty() ? departures.empty()
-                                          : departures.size() == 1 && departures[0].code == c.code;
+        const bool named = c.code.empty() ? departures.empty() : departures.size() == 1 && departures[0].code == c.code;
         const bool same = !c.code.empty() && departures.empty() && SameBytes(c, setting, made);
         untold += same;
         if ((!named && !same) || best.proof.comparison.share() != 1) {
@@ -250,7 +255,8 @@ TEST(DiagnoseMatrix, TheFirstExplanationIsTheRightOne) {
     }
     std::printf("%-40s %-18s %s%s\n", c.name.c_str(), c.code.c_str(), line.empty() ? "ok" : "FAILED", line.c_str());
   }
-  std::printf("%d of them with identical bytes, which no one can tell apart\n%d passed, %d failed\n", untold, passed, failed);
+  std::printf("%d of them with identical bytes, which no one can tell apart\n%d passed, %d failed\n", untold, passed,
+              failed);
   EXPECT_EQ(failed, 0);
 }
 
