@@ -77,7 +77,8 @@ class Doubter {
           "a run of neighbouring positions, 64 say, far from 0");
     } else if (!proven_ && step > 1) {
       Say("STEP_TOO_LARGE",
-          fmt::format("positions are {} apart or more: frequencies are known modulo 2 pi / {}", Short(step), Short(step)),
+          fmt::format("positions are {} apart or more: frequencies are known modulo 2 pi / {}", Short(step),
+                      Short(step)),
           "rows at neighbouring positions");
     }
   }
@@ -121,9 +122,10 @@ class Doubter {
     const double low = rms(0, quarter), high = rms(errors.size() - quarter, errors.size());
     if (!(high > 4 * low) || high < 1e-6 || !(errors.back().position > 2 * errors[quarter].position)) return;
     Say("ERROR_GROWS",
-        fmt::format("angles depart from exact ones the more the larger the position, by {} radians at {}: phases of few "
-                    "bits, a recurrence, or slightly other frequencies",
-                    Short(high), Short(errors.back().position)),
+        fmt::format(
+            "angles depart from exact ones the more the larger the position, by {} radians at {}: phases of few "
+            "bits, a recurrence, or slightly other frequencies",
+            Short(high), Short(errors.back().position)),
         "the code that makes the angles; rows at the largest positions");
   }
 
@@ -145,6 +147,8 @@ class Doubter {
 
 }  // namespace
 
-std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits) { return Doubter(findings, limits).All(); }
+std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits) {
+  return Doubter(findings, limits).All();
+}
 
 }  // namespace posenc::diagnose

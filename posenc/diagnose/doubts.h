@@ -10,9 +10,9 @@ namespace posenc::diagnose {
 
 struct Findings {
   const Evidence& sample;
-  const std::vector<ElementCensus>& census;    // of each operand
-  const std::vector<Reading>& readings;        // none: nothing changed
-  const Reading* reading;                      // that of the first explanation; null: there is none
+  const std::vector<ElementCensus>& census;  // of each operand
+  const std::vector<Reading>& readings;      // none: nothing changed
+  const Reading* reading;                    // that of the first explanation; null: there is none
   const std::vector<Explanation>& explanations;
 };
 
