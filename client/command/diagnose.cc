@@ -83,7 +83,9 @@ absl::Status Run(const Flags& flags, Session& session) {
   if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
   POSENC_RETURN_IF_ERROR(ReadEvidence(flags, &request));
   DiagnosisContext context;
-  if (!request.has_inv_freq()) {
+  if (request.has_inv_freq()) {
+    if (!IsSet(request.positions())) request.clear_positions();
+  } else {
     context.assumed_positions = request.positions().source_case() == v1::Positions::SOURCE_NOT_SET;
     if (context.assumed_positions) request.mutable_positions()->set_offset(0);
     CompletePositions(request.mutable_positions());
