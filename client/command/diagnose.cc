@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Flags {
   v1::TableEvidence table;
   std::string before, after, k_before, k_after, inv_freq;
   int64_t rotary_offset = 0, k_rotary_offset = 0;
+  std::optional<int32_t> max_explanations;
 };
 
 // [S, D] is one head.
@@ -78,9 +80,12 @@ absl::Status Run(const Flags& flags, Session& session) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.rotary.Get());
   }
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
   POSENC_RETURN_IF_ERROR(ReadEvidence(flags, &request));
   DiagnosisContext context;
-  if (!request.has_inv_freq()) {
+  if (request.has_inv_freq()) {
+    if (!IsSet(request.positions())) request.clear_positions();
+  } else {
     context.assumed_positions = request.positions().source_case() == v1::Positions::SOURCE_NOT_SET;
     if (context.assumed_positions) request.mutable_positions()->set_offset(0);
     CompletePositions(request.mutable_positions());
@@ -127,8 +132,8 @@ Subcommand AddDiagnose(CLI::App& parent) {
   AddFieldFlags(
       *app, kTensors, &flags->request,
       {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens; absent: inferred"},
-       {"direction", "What was asked for; default forward"},
-       {"max_explanations", "Of the answer; default 5"}});
+       {"direction", "What was asked for; default forward"}});
+  app->add_option("--max-explanations", flags->max_explanations, "Of the answer; default 5")->group(kTensors);
   app->add_option("--q-rotary-offset", flags->rotary_offset, "First element of a head row that should rotate")
       ->group(kTensors);
   app->add_option("--k-rotary-offset", flags->k_rotary_offset, "The same of k")->group(kTensors);

@@ -172,7 +172,10 @@ class Diagnostician {
     std::vector<Explanation> kept;
     for (Explanation& explanation : explanations()) {
       const bool again = std::any_of(kept.begin(), kept.end(), [&](const Explanation& other) {
-        return other.sentence == Sentence(asked_, explanation) && other.proof.digest == explanation.proof.digest;
+        // A fault that changes nothing here is none.
+        const bool nothing_new =
+            explanation.candidate.fault != TableFault::kNone || other.sentence == Sentence(asked_, explanation);
+        return nothing_new && other.proof.digest == explanation.proof.digest;
       });
       if (again || kept.size() == most) continue;
       const auto precision = PrecisionDepartures(asked_, explanation, sample_.operands[0].after_dtype);

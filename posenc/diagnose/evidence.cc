@@ -55,6 +55,8 @@ std::vector<int64_t> SampledTokens(int64_t tokens, int64_t wanted) {
 // The same tokens, and heads that are evenly spread.
 Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens) {
   Rows rows = all;
+  rows.sampled_from = std::make_shared<const Rows>(all);
+  rows.sampled_tokens = tokens;
   rows.layout = Layout::kTHD;
   rows.sequences = 1;
   rows.length = static_cast<int64_t>(tokens.size());
@@ -90,6 +92,9 @@ void Rows::Load(bool of_before, int64_t token, int64_t count, std::byte* out) co
 }
 
 std::vector<int64_t> Rows::Index(int64_t token, int64_t head, int64_t element) const {
+  if (sampled_from != nullptr) {
+    return sampled_from->Index(sampled_tokens[token], sampled_from->heads * head / heads, element);
+  }
   const int64_t sequence = token / length, within = token % length;
   switch (layout) {
     case Layout::kBSHD: return {sequence, within, head, element};

@@ -24,6 +24,9 @@ struct Rows {
   DType before_dtype = DType::kFP32, after_dtype = DType::kFP32;
   int64_t sequences = 1, length = 0, heads = 0, width = 0;  // tokens: sequences * length
   std::shared_ptr<const ByteSource> before, after;
+  // Of a sample: what it was taken from, and its tokens there; its heads are evenly spread.
+  std::shared_ptr<const Rows> sampled_from = nullptr;
+  std::vector<int64_t> sampled_tokens = {};
 
   int64_t tokens() const { return sequences * length; }
   // Writes [count, heads, width] of tokens [token, token + count), head rows of a token together.

@@ -155,7 +155,8 @@ std::optional<PowerLaw> FindPowerLaw(const MeasuredFrequencies& measured) {
     if (std::fabs(std::log(f) - start - slope * static_cast<double>(k)) > 8 * sigma / f + 1e-4) return std::nullopt;
   }
   const double d = 2 * static_cast<double>(measured.pairs.size());
-  return PowerLaw{std::exp(-slope * d / 2), std::exp(-start)};
+  return PowerLaw{std::exp(-slope * d / 2), std::exp(-start), d / 2 * std::sqrt(sum / determinant),
+                  std::sqrt(sum_kk / determinant)};
 }
 
 }  // namespace posenc::diagnose

@@ -24,6 +24,7 @@ MeasuredFrequencies MeasureFrequencies(const Angles& angles, const Tokens& token
 // inv_freq[k] = theta^(-2k/d) / factor, where that is what they are.
 struct PowerLaw {
   double rope_theta, factor;
+  double theta_uncertainty, factor_uncertainty;  // one standard deviation, as parts of them
 };
 std::optional<PowerLaw> FindPowerLaw(const MeasuredFrequencies& measured);
 

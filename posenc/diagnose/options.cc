@@ -184,6 +184,9 @@ class Collector {
   std::vector<Option>& options_;
 };
 
+// What float32 recipes of frequencies are off by, and more.
+constexpr double kRecipe = 1e-6;
+
 // The nearest number of few digits, if it is as near as `tolerance` (a part of the value).
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {
@@ -256,7 +259,8 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
   base.rotary_dim = rotary_dim;
   SetPairing(base);
   if (const auto law = FindPowerLaw(measured)) {
-    const double theta = Snap(law->rope_theta, 3e-4), factor = Snap(law->factor, 1e-4);
+    const double theta = Snap(law->rope_theta, std::max(4 * law->theta_uncertainty, kRecipe));
+    const double factor = Snap(law->factor, std::max(4 * law->factor_uncertainty, kRecipe));
     RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
     if (factor != 1) p.factor = factor;
     Option option{base};

@@ -51,7 +51,7 @@ def diagnose(posenc, tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(config))
         printed = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy",
                          "--positions", "positions.npy", *flags)
-        return json_format.Parse(printed, service_pb2.DiagnoseResponse())
+        return json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
 
     return run
 
@@ -109,7 +109,7 @@ def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
     for name, rows in {"q": x, "q_rot": rotate(x, positions, frequencies(), interleaved=True)}.items():
         numpy.save(tmp_path / f"{name}.npy", rows[None].transpose(0, 2, 1, 3).astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy")
+    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy").stdout
     assert report.startswith("1. interleaved was applied, the model wants half-split\n")
     assert "The layout was inferred: bhsd." in report
     assert "Positions 0, 1, 2, ... were assumed" in report
@@ -125,7 +125,7 @@ def test_a_table_and_frequencies_alone(posenc, tmp_path):
     for evidence in (("--table-cos", "cos.npy", "--table-sin", "sin.npy", "--table-form", "half-width", "--offset", FAR[0]),
                      ("--applied-inv-freq", "inv_freq.npy")):
         printed = posenc("diagnose", "--json", "--model", "config.json", *evidence)
-        best = json_format.Parse(printed, service_pb2.DiagnoseResponse()).explanations[0]
+        best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
         assert best.sentence == "rope_theta 10000 was applied, the model wants 500000"
         assert best.equal_share > 0.9
 
@@ -163,7 +163,7 @@ def test_bad_evidence_is_refused_by_name(client):
     odd = request()
     odd.expected.settings.rotary_dim = 7
     for made, reason, field in (
-            (nothing, "MISSING", "evidence"), (without_positions, "MISSING", "positions"),
+            (nothing, "MISSING", "evidence"), (without_positions, "MISSING", "positions.source"),
             (without_layout, "MISSING", "layout"), (zeros, "OUT_OF_RANGE", "rotation.q.before"),
             (shapes, "MISMATCH", "rotation.q.after.shape"), (short, "MISMATCH", "positions.ids.shape"),
             (wide, "OUT_OF_RANGE", "max_explanations"), (frequencies_with_layout, "NOT_READ", "layout"),

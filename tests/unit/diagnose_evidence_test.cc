@@ -59,6 +59,9 @@ TEST(DiagnoseEvidence, HeadsBeforeTokens) {
   rows.after = turned(made.y);
   EXPECT_EQ(Ask(made.evidence, AskFor(Plain(32))).explanations[0].sentence, kAsAsked);
   EXPECT_EQ(rows.Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
+  // A difference in a sample is found in the tensor.
+  const Evidence sample = Sample(made.evidence);
+  EXPECT_EQ(sample.operands[0].Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
 }
 
 TEST(DiagnoseEvidence, OneElementOfManyIsFound) {
