@@ -4,6 +4,7 @@ include(cmake/library_dependencies.cmake)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
+find_package(ZLIB REQUIRED)
 
 if(POSENC_BUILD_TESTS)
   find_package(GTest REQUIRED)

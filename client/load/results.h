@@ -26,9 +26,9 @@ struct Measurement {
   int64_t request_bytes = 0;              // of tensors, of calls that succeeded
   int64_t answer_bytes = 0;
   // Microseconds, of calls that succeeded.
-  Histogram latency;          // from the intended start
-  Histogram service;          // from the actual start
-  Histogram server_queue;     // of the server's trailers
+  Histogram latency;       // from the intended start
+  Histogram service;       // from the actual start
+  Histogram server_queue;  // of the server's trailers
   Histogram server_compute;
 
   void Merge(const Measurement& other);
@@ -43,10 +43,10 @@ struct Second {
 
 // A part of the run with one rate or concurrency: a step, or a try of the search.
 struct Step {
-  std::string name;         // "1000/s", "concurrency 8"
-  double rate = 0;          // intended, calls a second; 0: closed loop
-  double concurrency = 0;   // of a closed loop
-  double seconds = 0;       // that it took
+  std::string name;        // "1000/s", "concurrency 8"
+  double rate = 0;         // intended, calls a second; 0: closed loop
+  double concurrency = 0;  // of a closed loop
+  double seconds = 0;      // that it took
   Measurement measured;
   std::optional<bool> held;  // a search's: whether the objective was met
 };
@@ -69,14 +69,14 @@ struct Results {
   int clients = 1;         // processes that were merged
   Measurement total;       // without the warm-up
   std::vector<Second> timeline;
-  std::vector<Step> steps;            // one at least
+  std::vector<Step> steps;             // one at least
   std::optional<double> highest_rate;  // a search's
   int64_t verified = 0, mismatches = 0;
   std::optional<Mismatch> first_mismatch;
-  double memory_bytes_per_second = 0;   // this machine's, measured by copying; 0: not measured
-  double client_cpu_share = 0;          // of all processors, 0 .. 1
-  double late_starts_p99_us = 0;        // how late after their intended start calls were started
-  std::vector<std::string> warnings;    // "the client itself was saturated: ..."
+  double memory_bytes_per_second = 0;  // this machine's, measured by copying; 0: not measured
+  double client_cpu_share = 0;         // of all processors, 0 .. 1
+  double late_starts_p99_us = 0;       // how late after their intended start calls were started
+  std::vector<std::string> warnings;   // "the client itself was saturated: ..."
 
   // Of another process that ran at the same time.
   void Merge(const Results& other);
