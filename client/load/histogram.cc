@@ -14,7 +14,9 @@ constexpr int64_t kHalf = int64_t{1} << kHalfBits;
 // Of the width of an index: how many values count there, as a power of two.
 int Shift(int32_t index) { return std::max(0, (index >> kHalfBits) - 1); }
 
-double Middle(int32_t index) { return static_cast<double>(Histogram::Lowest(index) + (int64_t{1} << Shift(index) >> 1)); }
+double Middle(int32_t index) {
+  return static_cast<double>(Histogram::Lowest(index) + (int64_t{1} << Shift(index) >> 1));
+}
 
 }  // namespace
 

@@ -94,7 +94,8 @@ absl::StatusOr<std::string> Decompress(std::string_view compressed) {
   uLongf size = bytes.size();
   const int result = uncompress(reinterpret_cast<Bytef*>(bytes.data()), &size,
                                 reinterpret_cast<const Bytef*>(compressed.data()), compressed.size());
-  if (result == Z_BUF_ERROR) return absl::InvalidArgumentError("is truncated, or decompresses to more than a histogram");
+  if (result == Z_BUF_ERROR)
+    return absl::InvalidArgumentError("is truncated, or decompresses to more than a histogram");
   if (result != Z_OK) return absl::InvalidArgumentError("is not compressed by zlib");
   bytes.resize(size);
   return bytes;

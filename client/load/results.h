@@ -36,7 +36,7 @@ struct Measurement {
 
 // A second of the run, for figures over time.
 struct Second {
-  double offered = 0;  // calls a second that the schedule asked for; 0 in a closed loop
+  double offered = 0;  // calls a second that the schedule asked this process for; 0 in a closed loop
   bool warm_up = false;
   Measurement measured;
 };
@@ -78,7 +78,7 @@ struct Results {
   double late_starts_p99_us = 0;       // how late after their intended start calls were started
   std::vector<std::string> warnings;   // "the client itself was saturated: ..."
 
-  // Of another process that ran at the same time.
+  // Of another process that ran at the same time, with a schedule that has the same steps at the same times.
   void Merge(const Results& other);
 };
 

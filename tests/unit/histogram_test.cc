@@ -12,14 +12,9 @@ namespace {
 
 TEST(Histogram, KeepsThreeDigitsInTheBucketsOfHdrHistogram) {
   // Value, and what Java's HdrHistogram says are the lowest and highest that count as the same.
-  constexpr int64_t kExpected[][3] = {{0, 0, 0},
-                                      {1, 1, 1},
-                                      {2047, 2047, 2047},
-                                      {2048, 2048, 2049},
-                                      {4095, 4094, 4095},
-                                      {4096, 4096, 4099},
-                                      {1000000, 999936, 1000447},
-                                      {3599999999, 3598712832, 3600809983}};
+  constexpr int64_t kExpected[][3] = {
+      {0, 0, 0},          {1, 1, 1},          {2047, 2047, 2047},         {2048, 2048, 2049},
+      {4095, 4094, 4095}, {4096, 4096, 4099}, {1000000, 999936, 1000447}, {3599999999, 3598712832, 3600809983}};
   for (const auto& [value, lowest, highest] : kExpected) {
     EXPECT_EQ(Histogram::Lowest(Histogram::Index(value)), lowest) << value;
     EXPECT_EQ(Histogram::Highest(Histogram::Index(value)), highest) << value;

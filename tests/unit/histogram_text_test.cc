@@ -28,8 +28,8 @@ std::string Inside(std::string_view text) {
   std::string bytes, inside(1 << 20, '\0');
   EXPECT_TRUE(absl::Base64Unescape(std::string(text), &bytes));
   uLongf size = inside.size();
-  EXPECT_EQ(uncompress(reinterpret_cast<Bytef*>(inside.data()), &size,
-                       reinterpret_cast<const Bytef*>(bytes.data()) + 8, bytes.size() - 8),
+  EXPECT_EQ(uncompress(reinterpret_cast<Bytef*>(inside.data()), &size, reinterpret_cast<const Bytef*>(bytes.data()) + 8,
+                       bytes.size() - 8),
             Z_OK);
   inside.resize(size);
   return inside;
@@ -146,7 +146,8 @@ TEST(Hgrm, IsReadAsTheDistributionAtItsLines) {
 TEST(Hgrm, TellsWhatIsNone) {
   EXPECT_EQ(FromHgrm("", 1).status().message(), "is no .hgrm file: it is empty");
   EXPECT_EQ(FromHgrm("hello\n", 1).status().message(), "is no .hgrm file: it does not begin with a title");
-  for (const char* line : {"1.0", "1.0 0.5", "x 0.5 3 2", "nan 0.5 3 2", "-1 0.5 3 2", "1.0 0.5 -3 2", "1.0 0.5 1.5 2"}) {
+  for (const char* line :
+       {"1.0", "1.0 0.5", "x 0.5 3 2", "nan 0.5 3 2", "-1 0.5 3 2", "1.0 0.5 -3 2", "1.0 0.5 1.5 2"}) {
     EXPECT_THAT(std::string(FromHgrm(std::string("Value Percentile\n\n") + line, 1).status().message()),
                 HasSubstr("must be a value, a percentile and a count"))
         << line;
