@@ -12,13 +12,8 @@ struct NamedPercentile {
   const char* name;
   double percentile;
 };
-inline constexpr std::array<NamedPercentile, 7> kPercentiles = {{{"p50", 50},
-                                                                 {"p75", 75},
-                                                                 {"p90", 90},
-                                                                 {"p95", 95},
-                                                                 {"p99", 99},
-                                                                 {"p99.9", 99.9},
-                                                                 {"p99.99", 99.99}}};
+inline constexpr std::array<NamedPercentile, 7> kPercentiles = {
+    {{"p50", 50}, {"p75", 75}, {"p90", 90}, {"p95", 95}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}}};
 
 // Rates are 0 where no time passed, shares where there is nothing that they are of.
 struct Figures {

@@ -30,7 +30,8 @@ std::string Rates(const Results& results) {
     return fmt::format("{:10} {:>12}/s  {} {}\n", name, Grouped(rate), Grouped(static_cast<double>(count)), what);
   };
   std::string text;
-  if (IsOpenLoop(results)) text += line("intended", figures.intended_per_second, counts.intended, "calls by the schedule");
+  if (IsOpenLoop(results))
+    text += line("intended", figures.intended_per_second, counts.intended, "calls by the schedule");
   text += line("offered", figures.offered_per_second, counts.intended - counts.skipped, "started");
   text += line("achieved", figures.achieved_per_second, counts.succeeded, "succeeded");
   const std::string errors = Errors(results.total);
@@ -63,8 +64,8 @@ std::string Latencies(const Measurement& measured) {
 }
 
 std::string Steps(const Results& results) {
-  std::string text = fmt::format("{:20}{:>12}{:>12}{:>9}{:>9}{:>9}{:>9}  {}\n", "step", "offered/s", "achieved/s", "p50",
-                                 "p99", "p99.9", "max", "errors");
+  std::string text = fmt::format("{:20}{:>12}{:>12}{:>9}{:>9}{:>9}{:>9}  {}\n", "step", "offered/s", "achieved/s",
+                                 "p50", "p99", "p99.9", "max", "errors");
   for (const Step& step : results.steps) {
     const Figures figures = FiguresOf(step.measured, step.seconds, 0);
     text += fmt::format("{:20}{:>12}{:>12}", Quote(step.name), Grouped(figures.offered_per_second),
@@ -73,7 +74,9 @@ std::string Steps(const Results& results) {
       text += fmt::format("{:>9}", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
     }
     text += fmt::format("{:>8}{}\n", Percent(figures.error_share),
-                        !step.held ? "" : *step.held ? "  held" : "  did not hold");
+                        !step.held   ? ""
+                        : *step.held ? "  held"
+                                     : "  did not hold");
   }
   return text;
 }
@@ -110,16 +113,17 @@ std::string ToText(const Results& results) {
   text += fmt::format("{:.1f} s by {} client{}, server {} ({})\n", results.seconds, results.clients,
                       results.clients == 1 ? "" : "s", Quote(results.server_version), Quote(results.server_cpu_target));
   text += Rates(results) + "\n" + Latencies(results.total);
-  text += IsOpenLoop(results) ? "Latency is from a call's intended start, service time from its actual one.\n"
-                              : "A closed loop waits for its answers: it does not see what other callers would have waited.\n";
+  text += IsOpenLoop(results)
+              ? "Latency is from a call's intended start, service time from its actual one.\n"
+              : "A closed loop waits for its answers: it does not see what other callers would have waited.\n";
   if (results.steps.size() > 1) text.append("\n").append(Steps(results));
   if (results.highest_rate) {
     text += fmt::format("\nHighest rate that held the objective: {}/s\n", Grouped(*results.highest_rate));
   }
   if (results.verified > 0) {
-    text += fmt::format("\n{} answers compared with those computed here, {} differed\n",
-                        Grouped(static_cast<double>(results.verified)),
-                        Grouped(static_cast<double>(results.mismatches)));
+    text +=
+        fmt::format("\n{} answers compared with those computed here, {} differed\n",
+                    Grouped(static_cast<double>(results.verified)), Grouped(static_cast<double>(results.mismatches)));
   }
   if (const auto& first = results.first_mismatch) {
     text += fmt::format("First difference: {}, {}, element {}: expected {}, got {}\n", Quote(first->call),

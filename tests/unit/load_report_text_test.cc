@@ -51,13 +51,15 @@ TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   EXPECT_THAT(text, HasSubstr("did not hold\n"));
   EXPECT_THAT(text, HasSubstr("Highest rate that held the objective: 1,200/s\n"));
   EXPECT_THAT(text, HasSubstr("300 answers compared with those computed here, 1 differed\n"));
-  EXPECT_THAT(text, HasSubstr("First difference: decode, q, element 77: expected 0x3f80 (1), got 0x3f81 (1.0078125)\n"));
+  EXPECT_THAT(text,
+              HasSubstr("First difference: decode, q, element 77: expected 0x3f80 (1), got 0x3f81 (1.0078125)\n"));
 }
 
 TEST(LoadText, LeavesOutWhatAClosedLoopHasNot) {
   Results results{.steps = {Step{.name = "concurrency 8", .concurrency = 8, .seconds = 1}}};
-  EXPECT_THAT(ToText(results), AllOf(HasSubstr("A closed loop waits"), Not(HasSubstr("intended")), Not(HasSubstr("Highest")), Not(HasSubstr("server:")),
-                                     Not(HasSubstr("nan")), Not(HasSubstr("bandwidth"))));
+  EXPECT_THAT(ToText(results),
+              AllOf(HasSubstr("A closed loop waits"), Not(HasSubstr("intended")), Not(HasSubstr("Highest")),
+                    Not(HasSubstr("server:")), Not(HasSubstr("nan")), Not(HasSubstr("bandwidth"))));
 }
 
 TEST(LoadText, ShowsNoControlCharacters) {
