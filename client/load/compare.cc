@@ -38,7 +38,8 @@ std::vector<Regression> Regressions(const Results& baseline, const Results& now,
 }
 
 std::string Describe(const Regression& regression) {
-  const std::string text = fmt::format("{}: was {:.4g}, is {:.4g}", regression.figure, regression.before, regression.after);
+  const std::string text =
+      fmt::format("{}: was {:.4g}, is {:.4g}", regression.figure, regression.before, regression.after);
   if (std::isinf(regression.ratio)) return text;
   return fmt::format("{} ({:.1f} % {})", text, 100 * std::abs(regression.ratio - 1),
                      regression.ratio > 1 ? "more" : "less");

@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "client/load/figures.h"
 #include "client/load/report_html.h"
@@ -21,7 +22,9 @@ double InMilliseconds(int64_t microseconds) { return static_cast<double>(microse
 Json DistributionPoints(const Histogram& histogram) {
   Json points = Json::array();
   // Logarithms know no 0.
-  const auto add = [&](double x, int64_t value) { points.push_back(Point(x, InMilliseconds(std::max<int64_t>(1, value)))); };
+  const auto add = [&](double x, int64_t value) {
+    points.push_back(Point(x, InMilliseconds(std::max<int64_t>(1, value))));
+  };
   const auto count = static_cast<double>(histogram.Count());
   for (int i = 0;; ++i) {
     const double x = std::pow(10, i / 12.0);
@@ -89,55 +92,64 @@ Json WarmUp(const std::vector<Second>& timeline) {
   return spans;
 }
 
-Json Search(const Results& results) {
-  const auto objective = ObjectiveOf(results);
-  std::vector<std::pair<double, Json>> points;
-  for (const Step& step : results.steps) {
-    if (step.measured.latency.Count() == 0) continue;
-    const double rate = step.rate > 0 ? step.rate : FiguresOf(step.measured, step.seconds, 0).achieved_per_second;
-    const double latency = InMilliseconds(step.measured.latency.Percentile(objective ? objective->percentile : 99));
-    Json point = Point(rate, latency);
-    if (step.held) point["held"] = *step.held;
-    points.emplace_back(rate, std::move(point));
+struct Limit {
+  std::string name;  // "p99"
+  double percentile = 0;
+  double milliseconds = 0;
+};
+
+// What the run was asked to hold, "p50=1ms,p99.9=20ms", by its settings; what cannot be read is left out.
+std::vector<Limit> Objective(const Results& results) {
+  std::vector<Limit> limits;
+  const auto setting = results.settings.find("--slo");
+  std::istringstream text(setting == results.settings.end() ? "" : setting->second);
+  const std::map<std::string, double> units = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}, {"", 1e3}, {"m", 6e4}};
+  for (std::string part; std::getline(text, part, ',');) {
+    Limit limit{.name = part.substr(0, part.find('=')), .percentile = 100};
+    std::istringstream name(limit.name), value(part.substr(std::min(part.size(), limit.name.size() + 1)));
+    std::string unit;
+    const bool named = limit.name == "max" || (name.get() == 'p' && name >> limit.percentile && name.eof());
+    if (!named || !(value >> limit.milliseconds)) continue;
+    value >> unit;
+    const auto milliseconds = units.find(unit);
+    if (milliseconds == units.end() || !(limit.milliseconds > 0) || limit.percentile < 0 || limit.percentile > 100)
+      continue;
+    limit.milliseconds *= milliseconds->second;
+    limits.push_back(limit);
   }
-  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Json search = {{"percentile", objective ? objective->name : "p99"}, {"points", Json::array()}};
-  for (auto& [rate, point] : points) search["points"].push_back(std::move(point));
-  if (objective) search["objective"] = objective->microseconds / 1000;
-  return search;
+  return limits;
+}
+
+// For each percentile of the objective, or p99 if there is none, a line over the rates.
+Json Search(const Results& results) {
+  std::vector<const Step*> steps;
+  for (const Step& step : results.steps) {
+    if (step.measured.latency.Count() > 0) steps.push_back(&step);
+  }
+  const auto rate = [](const Step* step) {
+    return step->rate > 0 ? step->rate : FiguresOf(step->measured, step->seconds, 0).achieved_per_second;
+  };
+  std::stable_sort(steps.begin(), steps.end(), [&](const Step* a, const Step* b) { return rate(a) < rate(b); });
+  std::vector<Limit> limits = Objective(results);
+  if (limits.empty()) limits.push_back({"p99", 99});
+  Json lines = Json::array();
+  for (const Limit& limit : limits) {
+    Json points = Json::array();
+    for (const Step* step : steps) {
+      points.push_back(Point(rate(step), InMilliseconds(step->measured.latency.Percentile(limit.percentile))));
+      if (step->held) points.back()["held"] = *step->held;
+    }
+    lines.push_back({{"percentile", limit.name}, {"points", std::move(points)}});
+    if (limit.milliseconds > 0) lines.back()["objective"] = limit.milliseconds;
+  }
+  return lines;
 }
 
 }  // namespace
 
-std::optional<Objective> ObjectiveOf(const Results& results) {
-  for (const char* name : {"slo", "--slo"}) {
-    const auto setting = results.settings.find(name);
-    if (setting == results.settings.end()) continue;
-    const std::string& text = setting->second;
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || text[0] != 'p') return std::nullopt;
-    Objective objective{.name = text.substr(0, equals)};
-    double duration;
-    const char* const end = text.data() + text.size();
-    const auto percentile = std::from_chars(text.data() + 1, text.data() + equals, objective.percentile);
-    const auto [unit, error] = std::from_chars(text.data() + equals + 1, end, duration);
-    if (percentile.ptr != text.data() + equals || error != std::errc() || !(duration > 0 && duration < 1e9) ||
-        !(objective.percentile > 0 && objective.percentile < 100)) {
-      return std::nullopt;
-    }
-    for (const auto& [suffix, microseconds] : {std::pair{"us", 1.0}, {"ms", 1e3}, {"s", 1e6}}) {
-      if (std::string(unit, end) != suffix) continue;
-      objective.microseconds = duration * microseconds;
-      return objective;
-    }
-    return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 std::string PictureData(const Results& results) {
-  const Json data = {{"open_loop", IsOpenLoop(results)},     {"seconds", results.timeline.size()},
-                     {"warm_up", WarmUp(results.timeline)},  {"distribution", Distribution(results.total)},
+  const Json data = {{"open_loop", IsOpenLoop(results)},       {"seconds", results.timeline.size()},
+                     {"warm_up", WarmUp(results.timeline)},    {"distribution", Distribution(results.total)},
                      {"timeline", Timeline(results.timeline)}, {"search", Search(results)}};
   std::string text;
   // Else a text that holds "</script>" would end the element that this stands in.

@@ -50,11 +50,13 @@ std::string Tiles(const Results& results) {
     return Milliseconds(static_cast<double>(results.total.latency.Percentile(percentile))) + " ms";
   };
   std::string tiles;
-  if (results.highest_rate) tiles += Tile(Grouped(*results.highest_rate) + "/s", "highest rate that held the objective");
+  if (results.highest_rate)
+    tiles += Tile(Grouped(*results.highest_rate) + "/s", "highest rate that held the objective");
   tiles += Tile(Grouped(figures.achieved_per_second) + "/s",
                 IsOpenLoop(results) ? fmt::format("achieved, of {}/s intended", Grouped(figures.intended_per_second))
                                     : std::string("achieved"));
-  tiles += Tile(latency(50), "median latency") + Tile(latency(99), "p99 latency") + Tile(latency(99.9), "p99.9 latency");
+  tiles +=
+      Tile(latency(50), "median latency") + Tile(latency(99), "p99 latency") + Tile(latency(99.9), "p99.9 latency");
   tiles += Tile(Percent(figures.error_share), "failed or skipped");
   tiles += Tile(BytesPerSecond(figures.bytes_per_second),
                 results.memory_bytes_per_second > 0
@@ -72,14 +74,18 @@ std::string Picture(std::string_view id, std::string_view title, std::string_vie
 
 std::string Pictures(const Results& results) {
   std::string pictures = "<div class=\"cards\">\n";
-  pictures += Picture("distribution", "Latency by percentile",
-                      "Each step to the right is ten times rarer. Where latency leaves service time, calls started late.");
+  pictures +=
+      Picture("distribution", "Latency by percentile",
+              "Each step to the right is ten times rarer. Where latency leaves service time, calls started late.");
   if (results.steps.size() > 1) {
-    pictures += Picture("search", "Latency by rate", "A point for each step of the run.");
+    pictures += Picture("search", "Latency by rate",
+                        results.steps[0].held ? "Green points held the objective, red ones did not."
+                                              : "A point for each step of the run.");
   }
   if (results.timeline.size() > 1) {
     pictures += Picture("latency", "Latency over time", "By the second in which calls were to start.");
-    pictures += Picture("throughput", "Throughput and failures over time", "By the second in which calls were to start.");
+    pictures +=
+        Picture("throughput", "Throughput and failures over time", "By the second in which calls were to start.");
   }
   return pictures + "</div>\n";
 }
@@ -113,13 +119,14 @@ std::string StepsTable(const Results& results) {
       "<th>failed</th><th></th></tr>\n";
   for (const Step& step : results.steps) {
     const Figures figures = FiguresOf(step.measured, step.seconds, 0);
-    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", Escaped(step.name), Grouped(figures.offered_per_second),
-                        Grouped(figures.achieved_per_second));
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", Escaped(step.name),
+                        Grouped(figures.offered_per_second), Grouped(figures.achieved_per_second));
     for (const double percentile : {50.0, 99.0, 99.9}) {
-      rows += fmt::format("<td>{}</td>", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
+      rows +=
+          fmt::format("<td>{}</td>", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
     }
     rows += fmt::format("<td>{}</td><td>{}</td></tr>\n", Percent(figures.error_share),
-                        !step.held    ? ""
+                        !step.held   ? ""
                         : *step.held ? "<span class=\"good\">held</span>"
                                      : "<span class=\"bad\">did not hold</span>");
   }
@@ -158,10 +165,9 @@ std::string SettingsTable(const Results& results) {
 }  // namespace
 
 std::string ToHtml(const Results& results) {
-  const std::string subtitle =
-      Escaped(fmt::format("{}, {:.1f} s by {} client{}, server {} ({})", results.begin_time, results.seconds,
-                          results.clients, results.clients == 1 ? "" : "s", results.server_version,
-                          results.server_cpu_target));
+  const std::string subtitle = Escaped(fmt::format("{}, {:.1f} s by {} client{}, server {} ({})", results.begin_time,
+                                                   results.seconds, results.clients, results.clients == 1 ? "" : "s",
+                                                   results.server_version, results.server_cpu_target));
   std::string warnings;
   for (const std::string& warning : results.warnings) {
     warnings += fmt::format("<p class=\"warning\">{}</p>\n", Escaped(warning));

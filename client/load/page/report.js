@@ -106,21 +106,22 @@
       y: {min: 0, title: {display: !narrow, text: 'calls a second'}, ticks: {callback: number}},
     }, at, (value) => `${number(value)}/s`, [warmUp]);
 
-    const curve = [line(data.search.percentile, data.search.points, 'a', {
-      pointRadius: 5, pointHoverRadius: 7, borderWidth: 1.5,
-      pointBackgroundColor: data.search.points.map((p) => color(p.held === false ? 'bad' : p.held ? 'good' : 'a')),
-      pointBorderColor: color('card'),
-    })];
-    if (data.search.objective) {
-      const xs = data.search.points.map((point) => point.x);
-      curve.push(line(`objective: ${data.search.percentile} ≤ ${duration(data.search.objective)}`,
-        [Math.min(...xs), Math.max(...xs)].map((x) => ({x, y: data.search.objective})), 'quiet',
+    const curves = [];
+    data.search.forEach(({percentile: name, points, objective}, i) => {
+      curves.push(line(name, points, 'adbc'[i % 4], {
+        pointRadius: 5, pointHoverRadius: 7, borderWidth: 1.5, pointBorderColor: color('card'),
+        pointBackgroundColor: points.map(({held}) => color(held === false ? 'bad' : held ? 'good' : 'adbc'[i % 4])),
+      }));
+      if (!objective || !points.length) return;
+      curves.push(line(`objective: ${name} ≤ ${duration(objective)}`,
+        [points[0], points[points.length - 1]].map(({x}) => ({x, y: objective})), 'adbc'[i % 4],
         {borderDash: [6, 4], borderWidth: 1.5}));
-    }
-    chart('search', curve, {
+    });
+    const highest = Math.max(0, ...data.search.map(({objective}) => objective || 0));
+    chart('search', curves, {
       x: {type: 'linear', grace: '5%', title: {display: !narrow, text: data.open_loop ? 'intended calls a second' : 'achieved calls a second'},
         ticks: {callback: number, maxRotation: 0}},
-      y: times({suggestedMax: 1.5 * data.search.objective}),
+      y: times(highest ? {suggestedMax: 1.5 * highest} : {}),
     }, (x) => `${number(x)}/s`, duration);
   }
 
