@@ -40,6 +40,19 @@ std::string Fill(std::string_view page, const std::map<std::string_view, std::st
   }
 }
 
+// A few where none can miss them, and how many more there are.
+std::string Warnings(const Results& results) {
+  constexpr size_t kShown = 3;
+  std::string warnings;
+  for (size_t i = 0; i < results.warnings.size(); ++i) {
+    if (i == kShown) {
+      warnings += fmt::format("<details><summary>{} more warnings</summary>\n", results.warnings.size() - kShown);
+    }
+    warnings += fmt::format("<p class=\"warning\">{}</p>\n", Escaped(results.warnings[i]));
+  }
+  return results.warnings.size() > kShown ? warnings + "</details>\n" : warnings;
+}
+
 std::string Tile(std::string_view figure, std::string_view what) {
   return fmt::format("<div><b>{}</b><span>{}</span></div>\n", Escaped(figure), Escaped(what));
 }
@@ -65,18 +78,19 @@ std::string Tiles(const Results& results) {
   return tiles;
 }
 
-std::string Picture(std::string_view id, std::string_view title, std::string_view about) {
+std::string Picture(std::string_view id, std::string_view title, std::string_view about, std::string_view style = "") {
   return fmt::format(
-      "<section class=\"card\"><h2>{1}</h2><p class=\"quiet\">{2}</p>"
+      "<section class=\"card{3}\"><h2>{1}</h2><p class=\"quiet\">{2}</p>"
       "<div class=\"chart\"><canvas id=\"{0}\" role=\"img\" aria-label=\"{1}\"></canvas></div></section>\n",
-      id, title, about);
+      id, title, about, style);
 }
 
 std::string Pictures(const Results& results) {
   std::string pictures = "<div class=\"cards\">\n";
   pictures +=
       Picture("distribution", "Latency by percentile",
-              "Each step to the right is ten times rarer. Where latency leaves service time, calls started late.");
+              "Each step to the right is ten times rarer. Where latency leaves service time, calls started late.",
+              results.steps.size() > 1 ? "" : " wide");
   if (results.steps.size() > 1) {
     pictures += Picture("search", "Latency by rate",
                         results.steps[0].held ? "Green points held the objective, red ones did not."
@@ -168,17 +182,13 @@ std::string ToHtml(const Results& results) {
   const std::string subtitle = Escaped(fmt::format("{}, {:.1f} s by {} client{}, server {} ({})", results.begin_time,
                                                    results.seconds, results.clients, results.clients == 1 ? "" : "s",
                                                    results.server_version, results.server_cpu_target));
-  std::string warnings;
-  for (const std::string& warning : results.warnings) {
-    warnings += fmt::format("<p class=\"warning\">{}</p>\n", Escaped(warning));
-  }
   std::string tables = "<div class=\"cards\">\n" + Card("Percentiles", LatencyTable(results.total)) +
                        Card("Calls", CountsTable(results)) + "</div>\n<div class=\"cards\">\n";
   if (results.steps.size() > 1) tables += Card("Steps", StepsTable(results), " wide");
   tables += Card("Settings", SettingsTable(results), " wide") + "</div>\n";
   return Fill(kReportHtml, {{"STYLE", kReportCss},
                             {"SUBTITLE", subtitle},
-                            {"WARNINGS", warnings},
+                            {"WARNINGS", Warnings(results)},
                             {"TILES", Tiles(results)},
                             {"CHARTS", Pictures(results)},
                             {"TABLES", tables},

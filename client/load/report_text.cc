@@ -6,10 +6,21 @@
 #include <fmt/format.h>
 
 #include "client/load/figures.h"
-#include "posenc/status.h"
 
 namespace posenc::load {
 namespace {
+
+// What a file or a server said, without what a terminal would take for a command: control characters, C1's too.
+std::string Printable(const std::string& text) {
+  std::string printable;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool two = text[i] == '\xc2' && i + 1 < text.size() && (text[i + 1] & 0x60) == 0;
+    const bool control = two || static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
+    printable += control ? '?' : text[i];
+    i += two;
+  }
+  return printable;
+}
 
 // A list of texts, the statuses with the most failures first.
 std::string Errors(const Measurement& measured) {
@@ -18,7 +29,7 @@ std::string Errors(const Measurement& measured) {
   std::sort(errors.begin(), errors.end());
   std::string text;
   for (const auto& [count, status] : errors) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", Grouped(static_cast<double>(-count)), Quote(status));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", Grouped(static_cast<double>(-count)), Printable(status));
   }
   return text;
 }
@@ -68,7 +79,7 @@ std::string Steps(const Results& results) {
                                  "p50", "p99", "p99.9", "max", "errors");
   for (const Step& step : results.steps) {
     const Figures figures = FiguresOf(step.measured, step.seconds, 0);
-    text += fmt::format("{:20}{:>12}{:>12}", Quote(step.name), Grouped(figures.offered_per_second),
+    text += fmt::format("{:20}{:>12}{:>12}", Printable(step.name), Grouped(figures.offered_per_second),
                         Grouped(figures.achieved_per_second));
     for (const double percentile : {50.0, 99.0, 99.9, 100.0}) {
       text += fmt::format("{:>9}", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
@@ -108,10 +119,11 @@ std::string Percent(double share) {
 
 std::string ToText(const Results& results) {
   std::string text;
-  for (const std::string& warning : results.warnings) text += fmt::format("Warning: {}\n", Quote(warning, 500));
+  for (const std::string& warning : results.warnings) text += fmt::format("Warning: {}\n", Printable(warning));
   if (!text.empty()) text += "\n";
   text += fmt::format("{:.1f} s by {} client{}, server {} ({})\n", results.seconds, results.clients,
-                      results.clients == 1 ? "" : "s", Quote(results.server_version), Quote(results.server_cpu_target));
+                      results.clients == 1 ? "" : "s", Printable(results.server_version),
+                      Printable(results.server_cpu_target));
   text += Rates(results) + "\n" + Latencies(results.total);
   text += IsOpenLoop(results)
               ? "Latency is from a call's intended start, service time from its actual one.\n"
@@ -126,8 +138,8 @@ std::string ToText(const Results& results) {
                     Grouped(static_cast<double>(results.verified)), Grouped(static_cast<double>(results.mismatches)));
   }
   if (const auto& first = results.first_mismatch) {
-    text += fmt::format("First difference: {}, {}, element {}: expected {}, got {}\n", Quote(first->call),
-                        Quote(first->tensor), first->element, Quote(first->expected), Quote(first->got));
+    text += fmt::format("First difference: {}, {}, element {}: expected {}, got {}\n", Printable(first->call),
+                        Printable(first->tensor), first->element, Printable(first->expected), Printable(first->got));
   }
   text += fmt::format("\nThe client used {} of its processors; 99 % of its calls started within {} ms of their time.\n",
                       Percent(results.client_cpu_share), Milliseconds(results.late_starts_p99_us));

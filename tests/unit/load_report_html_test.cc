@@ -55,6 +55,16 @@ TEST(LoadHtml, EscapesWhatAUserWrote) {
   EXPECT_THAT(page, HasSubstr("&lt;/script&gt;&lt;script&gt;alert(&#39;@DATA@&#39;)&lt;/script&gt;&amp;&quot;"));
 }
 
+TEST(LoadHtml, HidesNoneOfManyWarnings) {
+  Results results = SearchResults();
+  results.warnings = {"one", "two", "three"};
+  EXPECT_THAT(ToHtml(results), Not(HasSubstr("more warnings")));
+  results.warnings.insert(results.warnings.end(), {"four", "five"});
+  const std::string page = ToHtml(results);
+  EXPECT_EQ(CountOf(page, "<p class=\"warning\">"), 5);
+  EXPECT_THAT(page, HasSubstr("<summary>2 more warnings</summary>\n<p class=\"warning\">four</p>"));
+}
+
 TEST(LoadHtml, LeavesOutPicturesOfNothing) {
   const std::string page = ToHtml(Results{.steps = {Step{.name = "concurrency 8", .concurrency = 8}}});
   EXPECT_THAT(page, Not(HasSubstr("<canvas id=\"search\"")));

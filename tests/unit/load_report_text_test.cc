@@ -68,7 +68,12 @@ TEST(LoadText, ShowsNoControlCharacters) {
   results.first_mismatch->call = "\x1b]0;title\x07";
   results.steps[0].name = "\x1b[2J";
   results.total.errors["\x1b[1m"] = 5;
-  EXPECT_EQ(ToText(results).find('\x1b'), std::string::npos);
+  results.server_version = "client's \xc2\x9b\xc3\xa4";
+  const std::string text = ToText(results);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(text.find("\xc2\x9b"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("?[31mred"));
+  EXPECT_THAT(text, AllOf(HasSubstr("client's "), HasSubstr("\xc3\xa4")));
 }
 
 // As many fields in every line as the first has, outside quotes.

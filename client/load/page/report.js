@@ -88,7 +88,7 @@
       },
     };
     const seconds = {type: 'linear', min: 0, max: data.seconds, title: {display: !narrow, text: 'seconds'},
-      ticks: {maxRotation: 0}};
+      ticks: {maxRotation: 0, includeBounds: false}};
     const at = (second) => `second ${number(second)}`;
     chart('latency', [
       line('max', data.timeline.max, 'b'), line('p99', data.timeline.p99, 'd'), line('p50', data.timeline.p50, 'a'),
@@ -103,7 +103,7 @@
     }
     chart('throughput', throughput, {
       x: seconds,
-      y: {min: 0, title: {display: !narrow, text: 'calls a second'}, ticks: {callback: number}},
+      y: {min: 0, grace: '5%', title: {display: !narrow, text: 'calls a second'}, ticks: {callback: number}},
     }, at, (value) => `${number(value)}/s`, [warmUp]);
 
     const curves = [];
@@ -118,9 +118,19 @@
         {borderDash: [6, 4], borderWidth: 1.5}));
     });
     const highest = Math.max(0, ...data.search.map(({objective}) => objective || 0));
+    const rates = data.search.flatMap(({points}) => points.map(({x}) => x));
+    const least = Math.min(...rates), most = Math.max(...rates), wide = most > 8 * least;
+    const space = wide ? Math.pow(most / least, 0.04) : 0.04 * (most - least) || 1;
     chart('search', curves, {
-      x: {type: 'linear', grace: '5%', title: {display: !narrow, text: data.open_loop ? 'intended calls a second' : 'achieved calls a second'},
-        ticks: {callback: number, maxRotation: 0}},
+      x: {
+        type: wide ? 'logarithmic' : 'linear',
+        min: wide ? least / space : Math.max(0, least - space), max: wide ? most * space : most + space,
+        title: {display: !narrow, text: data.open_loop ? 'intended calls a second' : 'achieved calls a second'},
+        ticks: {
+          maxRotation: 0, includeBounds: false,
+          callback: (value) => !wide || /^[125]/.test(value.toExponential()) ? number(value) : null,
+        },
+      },
       y: times(highest ? {suggestedMax: 1.5 * highest} : {}),
     }, (x) => `${number(x)}/s`, duration);
   }
