@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/load_results.h"
@@ -12,7 +11,6 @@ namespace posenc::load {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
 
 TEST(LoadReport, ReadsBackWhatItWrote) {
   const Results results = SearchResults();
