@@ -63,7 +63,7 @@ int Main(int argc, char** argv) {
 
   const std::vector<Subcommand> subcommands = {AddExplain(app), AddTable(app),  AddRope(app),      AddBias(app),
                                                AddScores(app),  AddValues(app), AddEmbedding(app), AddPlot(app),
-                                               AddInfo(app),    AddHealth(app)};
+                                               AddInfo(app),    AddHealth(app), AddLoad(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {
