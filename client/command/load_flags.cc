@@ -44,7 +44,7 @@ std::vector<std::string> SplitServers(const std::vector<std::string>& flags) {
 
 void WorkFlags::Add(CLI::App& app) {
   const char* group = "Work";
-  const auto add = [&, this](const char* name, auto& variable, const char* help, const char* type) {
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
   CLI::Option* mix = add("--mix", mix_path_, "Calls with weights, as --record writes them", "FILE.json");

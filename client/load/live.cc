@@ -15,7 +15,7 @@ constexpr auto kInterval = std::chrono::seconds(1);
 
 std::string Milliseconds(int64_t us) {
   const double ms = 1e-3 * static_cast<double>(us);
-  return absl::StrFormat(ms < 10 ? "%.2f ms" : "%.0f ms", ms);
+  return ms < 10 ? absl::StrFormat("%.2f ms", ms) : absl::StrFormat("%.0f ms", ms);
 }
 
 }  // namespace

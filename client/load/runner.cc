@@ -84,7 +84,7 @@ class RealRunner final : public Runner {
   void BeginNext(StepRun& run);
   void Begin(StepRun& run, int64_t number, double intended, Clock::time_point intended_time);
   void Done(Flight* flight);
-  void Record(const Flight& flight, Ended ended);
+  void Record(const Flight& flight, const Ended& ended);
   void Warn(const StepPlan& plan, const std::vector<double>& busy, double offered, Results* results) const;
 
   const RunnerOptions options_;
@@ -180,7 +180,7 @@ void RealRunner::Done(Flight* raw) {
   run.in_flight -= 1;
   if (!run.plan.open_loop()) BeginNext(run);
 
-  if (!flight->verify || !ended.error.empty()) return Record(*flight, std::move(ended));
+  if (!flight->verify || !ended.error.empty()) return Record(*flight, ended);
   const std::shared_ptr<Flight> held = std::move(flight);
   Verifier::Job job{.work = held->requests->work, .offset = held->offset, .pieces = std::move(held->answers())};
   if (held->slot >= 0) job.shared = held->requests->slots->Answer(held->slot);
@@ -188,16 +188,16 @@ void RealRunner::Done(Flight* raw) {
     Ended verified = ended;
     if (mismatch) verified.error = "MISMATCH";
     held->run->collector.Verified(mismatch);
-    Record(*held, std::move(verified));
+    Record(*held, verified);
   };
   if (!verifier_->Offer(std::move(job))) {
     run.collector.NotVerified();
-    Record(*held, std::move(ended));
+    Record(*held, ended);
   }
 }
 
 // The last of a call: nothing of its step may be touched afterwards.
-void RealRunner::Record(const Flight& flight, Ended ended) {
+void RealRunner::Record(const Flight& flight, const Ended& ended) {
   if (flight.slot >= 0) {
     if (flight.verify) slots_verified_.fetch_sub(1);
     flight.requests->slots->Give(flight.slot);
