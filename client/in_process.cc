@@ -1,5 +1,7 @@
 #include "client/in_process.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -74,6 +76,13 @@ absl::Status RunInto(const wire::Job& job, const Request& request, const google:
 }
 
 }  // namespace
+
+InProcessOptions WholeMachine() {
+  InProcessOptions options;
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  options.limits.max_request_bytes = options.limits.max_output_bytes = memory / 2;
+  return options;
+}
 
 InProcess::InProcess(const InProcessOptions& options) : options_(options), pool_(options.threads) {}
 

@@ -18,6 +18,9 @@ struct InProcessOptions {
   Duration timeout = Duration::max();
 };
 
+// For a program of its own: nobody else's memory is at stake, so half of the machine's in place of a server's caution.
+InProcessOptions WholeMachine();
+
 class InProcess final : public Backend {
  public:
   explicit InProcess(const InProcessOptions& options = {});

@@ -65,7 +65,8 @@ int Main(int argc, char** argv) {
 
   const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),   AddRope(app),      AddBias(app),
                                                AddScores(app),   AddValues(app),  AddEmbedding(app), AddPlot(app),
-                                               AddDiagnose(app), AddVectors(app), AddInfo(app),      AddHealth(app)};
+                                               AddDiagnose(app), AddVectors(app), AddLoad(app),      AddInfo(app),
+                                               AddHealth(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {

@@ -1,9 +1,6 @@
 #include "client/command/session.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdint>
 
 #include "absl/strings/cord.h"
 #include "client/client.h"
@@ -22,17 +19,17 @@ std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
     if (flags.timeout_seconds > 0) options.timeout = timeout;
     return std::make_unique<Client>(std::move(options));
   }
-  InProcessOptions options;
-  // Nobody else's memory is at stake here: half of the machine's, in place of a server's caution.
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  options.limits.max_request_bytes = options.limits.max_output_bytes = memory / 2;
+  InProcessOptions options = WholeMachine();
   if (flags.timeout_seconds > 0) options.timeout = timeout;
   return std::make_unique<InProcess>(options);
 }
 
 }  // namespace
 
-Session::Session(const GlobalFlags& flags) : flags_(flags), backend_(MakeBackend(flags)) {}
+Backend& Session::backend() {
+  if (backend_ == nullptr) backend_ = MakeBackend(flags_);
+  return *backend_;
+}
 
 absl::Status UsageError(const std::string& message) {
   absl::Status status = absl::InvalidArgumentError(message);

@@ -21,11 +21,13 @@ struct GlobalFlags {
 
 class Session {
  public:
-  explicit Session(const GlobalFlags& flags);
+  explicit Session(const GlobalFlags& flags) : flags_(flags) {}
 
-  Backend& backend() { return *backend_; }
+  // Made when first asked for: until then there are no threads, and the program may fork.
+  Backend& backend();
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
+  const std::string& server() const { return flags_.server; }
 
  private:
   const GlobalFlags flags_;
@@ -49,6 +51,7 @@ Subcommand AddValues(CLI::App& parent);
 Subcommand AddDiagnose(CLI::App& parent);
 Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
+Subcommand AddLoad(CLI::App& parent);
 
 // The command line is wrong, rather than what it asked for failed: another exit code, and a pointer to the help.
 absl::Status UsageError(const std::string& message);

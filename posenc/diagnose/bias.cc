@@ -84,8 +84,10 @@ std::string Describe(const BiasStructure& structure) {
     case Follows::kBoth: break;
   }
   const auto& [a, b] = *structure.contradiction;
-  return mask + fmt::format("; values do not follow the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] are as far apart "
-                            "and differ", a.b, a.h, a.i, a.j, b.b, b.h, b.i, b.j);
+  return mask + fmt::format(
+                    "; values do not follow the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] are as far apart "
+                    "and differ",
+                    a.b, a.h, a.i, a.j, b.b, b.h, b.i, b.j);
 }
 
 }  // namespace
@@ -113,7 +115,8 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   }
   auto& found = diagnosis.explanations;
   std::stable_sort(found.begin(), found.end(), [](const BiasExplanation& a, const BiasExplanation& b) {
-    return std::pair(-a.comparison.share(), a.comparison.mean_log()) < std::pair(-b.comparison.share(), b.comparison.mean_log());
+    return std::pair(-a.comparison.share(), a.comparison.mean_log()) <
+           std::pair(-b.comparison.share(), b.comparison.mean_log());
   });
   if (found.size() > kMostExplanations) found.resize(kMostExplanations);
   for (size_t n = 0; n < found.size(); ++n) {

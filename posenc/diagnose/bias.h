@@ -18,9 +18,9 @@ struct BiasExplanation {
   BiasMethod method;
   int64_t query_offset = 0;
   Precision precision;
-  Comparison comparison;            // of the cells that are not masked
+  Comparison comparison;  // of the cells that are not masked
   std::optional<Cell> first_differ;
-  size_t same_as = 0;               // index of the first explanation that gives the same bytes; its own, if it is that
+  size_t same_as = 0;  // index of the first explanation that gives the same bytes; its own, if it is that
   std::string sentence;
 };
 

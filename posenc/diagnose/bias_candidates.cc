@@ -62,8 +62,8 @@ class ByDistance {
   const int64_t first_;
 };
 
-// The slope towards earlier or later keys (side -1 or 1) of a head whose value at `origin` is 0: by the neighbour, which
-// has it exactly, or else by the nearest value there is. NaN: none.
+// The slope towards earlier or later keys (side -1 or 1) of a head whose value at `origin` is 0: by the neighbour,
+// which has it exactly, or else by the nearest value there is. NaN: none.
 double Slope(const ByDistance& values, int64_t origin, int64_t side) {
   const int64_t end = side < 0 ? origin - values.first() : values.last() - origin;
   for (int64_t n = 1; n <= end; ++n) {
@@ -158,7 +158,8 @@ void AddByKey(const BiasEvidence& e, const std::vector<std::vector<double>>& val
   for (const std::vector<double>& head : values) {
     // By the neighbour of the key whose value is 0, and else by the farthest.
     from_first.push_back(last >= 1 && std::isfinite(head[1]) ? head[1] : head[last] / static_cast<double>(last));
-    to_last.push_back(last >= 1 && std::isfinite(head[last - 1]) ? -head[last - 1] : -head[0] / static_cast<double>(last));
+    to_last.push_back(last >= 1 && std::isfinite(head[last - 1]) ? -head[last - 1]
+                                                                 : -head[0] / static_cast<double>(last));
   }
   const auto positive = [](const std::vector<double>& slopes) {
     return std::all_of(slopes.begin(), slopes.end(), [](double s) { return std::isfinite(s) && s > 0; });
@@ -170,7 +171,8 @@ void AddByKey(const BiasEvidence& e, const std::vector<std::vector<double>>& val
 
 // The table by bucket, [buckets] of one head, where each bucket has one value; NaN for one that no distance has.
 // Absent: a bucket has two, or none but the first is shared by distances, so that any values would do.
-std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::vector<int32_t>& buckets, size_t count) {
+std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::vector<int32_t>& buckets,
+                                           size_t count) {
   std::vector<double> table(count, NAN);
   bool shared = false;
   for (size_t n = 0; n < buckets.size(); ++n) {

@@ -19,7 +19,8 @@ constexpr double kFill = -1e8;
 constexpr double kNarrowFills[] = {-65504, -10000};  // FP16's lowest, and BERT's
 
 bool IsFill(double lowest) {
-  return lowest <= kFill || std::find(std::begin(kNarrowFills), std::end(kNarrowFills), lowest) != std::end(kNarrowFills);
+  return lowest <= kFill ||
+         std::find(std::begin(kNarrowFills), std::end(kNarrowFills), lowest) != std::end(kNarrowFills);
 }
 
 // Which keys a query sees, without those that are hidden from all.

@@ -48,7 +48,9 @@ class Made {
   std::vector<std::byte> bytes_;
 };
 
-double Slope(int64_t h, int64_t heads) { return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)); }
+double Slope(int64_t h, int64_t heads) {
+  return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads));
+}
 
 const AlibiSettings* Alibi(const BiasDiagnosis& diagnosis) {
   return diagnosis.explanations.empty() ? nullptr
@@ -85,15 +87,18 @@ TEST(DiagnoseBias, NamesAlibiAndItsForm) {
 
 TEST(DiagnoseBias, TellsSlopesOfTheRulesApart) {
   const auto with = [](const Value& slope) {
-    return Made(DType::kFP32, {1, 12, 9, 9}, [&](int64_t h, int64_t i, int64_t j) {
-             return -static_cast<float>(slope(h, 0, 0)) * static_cast<double>(std::abs(i - j));
-           }).Diagnose();
+    return Made(DType::kFP32, {1, 12, 9, 9},
+                [&](int64_t h, int64_t i, int64_t j) {
+                  return -static_cast<float>(slope(h, 0, 0)) * static_cast<double>(std::abs(i - j));
+                })
+        .Diagnose();
   };
   const BiasDiagnosis paper = with([](int64_t h, int64_t, int64_t) { return Slope(h, 12); });
   ExpectExact(paper);
   EXPECT_EQ(std::get<AlibiSlopeRule>(Alibi(paper)->slopes), AlibiSlopeRule::kGeometric);
   // The released code: of 8 heads, and then every other one of 16.
-  const BiasDiagnosis code = with([](int64_t h, int64_t, int64_t) { return h < 8 ? Slope(h, 8) : Slope(2 * (h - 8), 16); });
+  const BiasDiagnosis code =
+      with([](int64_t h, int64_t, int64_t) { return h < 8 ? Slope(h, 8) : Slope(2 * (h - 8), 16); });
   ExpectExact(code);
   EXPECT_EQ(std::get<AlibiSlopeRule>(Alibi(code)->slopes), AlibiSlopeRule::kPowerOfTwo);
   const BiasDiagnosis own = with([](int64_t h, int64_t, int64_t) { return 0.3f + 0.125f * static_cast<float>(h); });
@@ -126,8 +131,9 @@ int64_t Bucket(int64_t distance, int64_t buckets, int64_t farthest, bool bidirec
   const int64_t exact = buckets / 2;
   if (n < exact) return base + n;
   const double m = static_cast<double>(exact);
-  const auto shared = static_cast<int64_t>(std::log(static_cast<double>(n) / m) / std::log(static_cast<double>(farthest) / m) *
-                                           static_cast<double>(buckets - exact));
+  const auto shared =
+      static_cast<int64_t>(std::log(static_cast<double>(n) / m) / std::log(static_cast<double>(farthest) / m) *
+                           static_cast<double>(buckets - exact));
   return base + std::min(buckets - 1, exact + shared);
 }
 
@@ -153,9 +159,10 @@ TEST(DiagnoseBias, FindsT5sBucketsAndItsTable) {
 
 TEST(DiagnoseBias, ClassifiesMasks) {
   const auto mask = [](const std::function<bool(int64_t i, int64_t j)>& sees) {
-    return Made(DType::kBF16, {2, 2, 12, 15}, [&](int64_t, int64_t i, int64_t j) {
-             return sees(i, j) ? 0 : std::numeric_limits<float>::lowest();
-           }).Diagnose().structure;
+    return Made(DType::kBF16, {2, 2, 12, 15},
+                [&](int64_t, int64_t i, int64_t j) { return sees(i, j) ? 0 : std::numeric_limits<float>::lowest(); })
+        .Diagnose()
+        .structure;
   };
   const BiasStructure causal = mask([](int64_t i, int64_t j) { return j <= i + 3; });
   EXPECT_EQ(causal.mask.kind, MaskKind::kCausal);
@@ -177,8 +184,9 @@ TEST(DiagnoseBias, ClassifiesMasks) {
 }
 
 TEST(DiagnoseBias, SaysWhatIsNoFunctionOfTheDistance) {
-  const BiasDiagnosis found =
-      Made(DType::kFP32, {1, 1, 4, 4}, [](int64_t, int64_t i, int64_t j) { return i == 3 && j == 2 ? 5 : j - i; }).Diagnose();
+  const BiasDiagnosis found = Made(DType::kFP32, {1, 1, 4, 4}, [](int64_t, int64_t i, int64_t j) {
+                                return i == 3 && j == 2 ? 5 : j - i;
+                              }).Diagnose();
   EXPECT_EQ(found.structure.follows, Follows::kBoth);
   EXPECT_TRUE(found.explanations.empty());
   EXPECT_NE(found.sentence.find("[0, 0, 1, 0] and [0, 0, 3, 2]"), std::string::npos) << found.sentence;
@@ -187,7 +195,8 @@ TEST(DiagnoseBias, SaysWhatIsNoFunctionOfTheDistance) {
 TEST(DiagnoseBias, ComparesWithWhatWasAsked) {
   const Made made(DType::kFP32, {1, 8, 16, 16},
                   [](int64_t h, int64_t i, int64_t j) { return -Slope(h, 8) * static_cast<double>(std::abs(i - j)); });
-  const BiasMethod asked{AlibiSettings{.num_heads = 8, .slopes = AlibiSlopeRule::kPowerOfTwo, .form = AlibiForm::kBloom}};
+  const BiasMethod asked{
+      AlibiSettings{.num_heads = 8, .slopes = AlibiSlopeRule::kPowerOfTwo, .form = AlibiForm::kBloom}};
   const BiasDiagnosis found = made.Diagnose(asked);
   ExpectExact(found);
   EXPECT_EQ(Alibi(found)->form, AlibiForm::kSymmetric);

@@ -1,0 +1,97 @@
+#include "client/command/load_output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/file_io.h"
+#include "client/load/compare.h"
+#include "client/load/duration.h"
+#include "client/load/histogram_text.h"
+#include "client/load/report_csv.h"
+#include "client/load/report_html.h"
+#include "client/load/report_json.h"
+#include "client/load/report_text.h"
+#include "posenc/status.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr uint64_t kMostResultBytes = uint64_t{1} << 30;
+constexpr double kMicrosecondsPerMillisecond = 1e3;
+
+}  // namespace
+
+absl::Status WriteText(const std::string& path, std::string_view text) {
+  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  POSENC_RETURN_IF_ERROR(file.Write(0, text));
+  return file.Commit();
+}
+
+absl::StatusOr<load::Results> ReadResults(const std::string& path) {
+  POSENC_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostResultBytes));
+  absl::StatusOr<load::Results> results = load::FromJson(text);
+  if (results.ok()) return results;
+  return absl::Status(results.status().code(), absl::StrCat(path, ": ", results.status().message()));
+}
+
+void LoadOutput::Add(CLI::App& app) {
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
+    return app.add_option(name, variable, help)->type_name(type)->group("Results");
+  };
+  add("-o,--output", json_, "All that was measured, as --json prints it: for --baseline and `load merge`", "FILE.json");
+  add("--csv", csv_, "A line a second", "FILE");
+  add("--steps-csv", steps_csv_, "A line a step, or try of a search", "FILE");
+  add("--hgrm", hgrm_, "The latencies' distribution, as HdrHistogram's tools write it", "FILE");
+  add("--html", html_, "One page with pictures, readable without a network", "FILE");
+  CLI::Option* baseline =
+      add("--baseline", baseline_, "Results of another run: exits with 1 where a figure is worse", "FILE.json");
+  add("--max-regression", max_regression_, "How much worse is good enough; default 5%", "SHARE")->needs(baseline);
+}
+
+absl::Status LoadOutput::Check() const {
+  if (const auto share = load::ParseShare("--max-regression", max_regression_); !share.ok()) {
+    return UsageError(std::string(share.status().message()));
+  }
+  return baseline_.empty() ? absl::OkStatus() : ReadResults(baseline_).status();
+}
+
+absl::Status LoadOutput::Deliver(const Session& session, const load::Results& results) const {
+  const std::string json = load::ToJson(results);
+  std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
+  const std::pair<const std::string&, std::function<std::string()>> files[] = {
+      {json_, [&] { return json; }},
+      {csv_, [&] { return load::TimelineCsv(results); }},
+      {steps_csv_, [&] { return load::StepsCsv(results); }},
+      {hgrm_, [&] { return load::ToHgrm(results.total.latency, kMicrosecondsPerMillisecond); }},
+      {html_, [&] { return load::ToHtml(results); }},
+  };
+  for (const auto& [path, report] : files) {
+    if (!path.empty()) POSENC_RETURN_IF_ERROR(WriteText(path, report()));
+  }
+  if (results.mismatches > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));
+  }
+  if (results.total.counts.succeeded == 0) return absl::FailedPreconditionError("no call succeeded");
+  const bool search =
+      std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });
+  if (search && !results.highest_rate)
+    return absl::FailedPreconditionError("no rate that was tried held the objective");
+  if (baseline_.empty()) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const load::Results baseline, ReadResults(baseline_));
+  POSENC_ASSIGN_OR_RETURN(const double most, load::ParseShare("--max-regression", max_regression_));
+  std::vector<std::string> worse;
+  for (const load::Regression& regression : load::Regressions(baseline, results, most)) {
+    worse.push_back(load::Describe(regression));
+  }
+  if (!worse.empty()) return absl::FailedPreconditionError(absl::StrJoin(worse, "; "));
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::command

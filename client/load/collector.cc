@@ -1,0 +1,95 @@
+#include "client/load/collector.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace posenc::load {
+namespace {
+
+void Add(const Ended& call, Measurement* measured) {
+  if (!call.error.empty()) {
+    measured->counts.failed += 1;
+    measured->errors[call.error] += 1;
+    return;
+  }
+  measured->counts.succeeded += 1;
+  measured->request_bytes += call.request_bytes;
+  measured->answer_bytes += call.answer_bytes;
+  measured->latency.Record(call.latency_us);
+  measured->service.Record(call.service_us);
+  if (call.server.queue_us >= 0) measured->server_queue.Record(std::llround(call.server.queue_us));
+  if (call.server.compute_us >= 0) measured->server_compute.Record(std::llround(call.server.compute_us));
+}
+
+}  // namespace
+
+Second& Collector::At(double intended) {
+  const auto index = static_cast<size_t>(intended);
+  while (results_.timeline.size() <= index) {
+    const auto second = static_cast<double>(results_.timeline.size());
+    results_.timeline.push_back(
+        {.offered = plan_.open_loop() ? plan_.RateAt(second + 0.5) : 0, .warm_up = plan_.warm_up});
+  }
+  return results_.timeline[index];
+}
+
+void Collector::Skip(double intended) {
+  const std::lock_guard lock(mutex_);
+  for (Measurement* measured : {&measured_, &At(intended).measured}) {
+    measured->counts.intended += 1;
+    measured->counts.skipped += 1;
+    measured->errors["SKIPPED"] += 1;
+  }
+  progress_->skipped.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Collector::Start(double late_us) {
+  progress_->started.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  late_.Record(std::llround(late_us));
+}
+
+void Collector::End(const Ended& call) {
+  if (call.error.empty()) {
+    progress_->Succeeded(call.latency_us);
+  } else {
+    progress_->failed.fetch_add(1, std::memory_order_relaxed);
+  }
+  const std::lock_guard lock(mutex_);
+  for (Measurement* measured : {&measured_, &At(call.intended).measured}) {
+    measured->counts.intended += 1;
+    Add(call, measured);
+  }
+}
+
+void Collector::Verified(const std::optional<Mismatch>& mismatch) {
+  const std::lock_guard lock(mutex_);
+  results_.verified += 1;
+  if (!mismatch) return;
+  results_.mismatches += 1;
+  if (!results_.first_mismatch) results_.first_mismatch = mismatch;
+}
+
+void Collector::NotVerified() {
+  const std::lock_guard lock(mutex_);
+  not_verified_ += 1;
+}
+
+Results Collector::Take(double seconds) {
+  const std::lock_guard lock(mutex_);
+  Step step{.name = plan_.name, .concurrency = static_cast<double>(plan_.concurrency), .seconds = seconds};
+  step.rate = plan_.open_loop() ? plan_.MeanRate() : 0;
+  step.measured = std::move(measured_);
+  results_.steps.push_back(std::move(step));
+  results_.seconds = seconds;
+  results_.late_starts_p99_us = static_cast<double>(late_.Percentile(99));
+  if (not_verified_ > 0) {
+    results_.warnings.push_back(
+        absl::StrCat(not_verified_, " sampled answers were not verified: this process could not keep up"));
+  }
+  return std::move(results_);
+}
+
+}  // namespace posenc::load

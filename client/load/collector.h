@@ -1,0 +1,49 @@
+// Where the calls of one step are counted, from whichever thread.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "client/load/exchange.h"
+#include "client/load/progress.h"
+#include "client/load/results.h"
+#include "client/load/schedule.h"
+
+namespace posenc::load {
+
+// One call that ended.
+struct Ended {
+  double intended = 0;  // seconds since the step's beginning
+  int64_t latency_us = 0, service_us = 0;
+  ServerTimes server;
+  int64_t request_bytes = 0, answer_bytes = 0;
+  std::string error;  // empty: it succeeded
+};
+
+class Collector {
+ public:
+  Collector(const StepPlan& plan, Progress* progress) : plan_(plan), progress_(progress) {}
+
+  void Skip(double intended);
+  void Start(double late_us);
+  void End(const Ended& call);
+  void Verified(const std::optional<Mismatch>& mismatch);
+  void NotVerified();
+
+  // What has been measured when the step has ended: one step, its seconds, and nothing of the whole run.
+  Results Take(double seconds);
+
+ private:
+  Second& At(double intended);
+
+  const StepPlan plan_;
+  Progress* const progress_;
+  std::mutex mutex_;
+  Results results_;
+  Histogram late_;
+  Measurement measured_;
+  int64_t not_verified_ = 0;
+};
+
+}  // namespace posenc::load

@@ -1,0 +1,78 @@
+// One call in flight, on gRPC's completion queue: bytes in, bytes out.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/types/span.h"
+
+namespace posenc::load {
+
+// What the server says about a call in its trailer `server-timing`; negative where it says nothing.
+struct ServerTimes {
+  double queue_us = -1, compute_us = -1;
+};
+ServerTimes ParseServerTiming(std::string_view trailer);
+
+class Exchange {
+ public:
+  struct Call {
+    const std::string* path;
+    absl::Span<const grpc::ByteBuffer> messages;  // both outlive the call; one, but of a stream
+    bool stream = false;
+    bool keep = false;  // the answers
+    std::chrono::system_clock::time_point deadline;
+  };
+
+  explicit Exchange(const Call& call);
+  virtual ~Exchange() = default;
+
+  void Start(grpc::GenericStub& stub, grpc::CompletionQueue* queue);
+  // For each of the queue's events, by one thread. The exchange if that was its last; else null.
+  static Exchange* Proceed(void* tag, bool ok) {
+    auto* step = static_cast<Step*>(tag);
+    (step->exchange->*step->proceed)(ok);
+    return --step->exchange->outstanding_ == 0 ? step->exchange : nullptr;
+  }
+
+  const grpc::Status& status() const { return status_; }
+  std::vector<grpc::ByteBuffer>& answers() { return answers_; }  // all of them, if they were to be kept
+  ServerTimes server_times() const;
+
+ private:
+  struct Step {  // an event's tag
+    Exchange* exchange;
+    void (Exchange::*proceed)(bool ok);
+  };
+  void Started(bool ok);
+  void Written(bool ok);
+  void Read(bool ok);
+  void Finished(bool) {}
+  void WriteNext();
+
+  const Call call_;
+  grpc::ClientContext context_;
+  grpc::Status status_;
+  std::vector<grpc::ByteBuffer> answers_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> unary_;
+
+  // Of a stream.
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::ByteBuffer piece_;
+  size_t written_ = 0;
+  int outstanding_ = 0;  // of gRPC's operations
+  Step started_{this, &Exchange::Started}, written_step_{this, &Exchange::Written}, read_{this, &Exchange::Read},
+      finished_{this, &Exchange::Finished};
+};
+
+}  // namespace posenc::load

@@ -1,0 +1,182 @@
+#include "client/load/requests.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/tensor_header.h"
+#include "posenc/status.h"
+#include "posenc/v1/service.pb.h"
+#include "wire/gather.h"
+
+namespace posenc::load {
+namespace {
+
+using google::protobuf::DynamicCastToGenerated;
+using google::protobuf::Message;
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a stream's message
+constexpr size_t kAlignment = 64;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// gRPC may hold a call's bytes longer than the call: they keep alive what they are part of.
+template <typename Owner>
+grpc::ByteBuffer ToBytes(const wire::Gathered& message, const std::shared_ptr<Owner>& owner) {
+  std::vector<grpc::Slice> slices;
+  for (const auto& [bytes, lent] : message.pieces) {
+    if (!lent) {
+      slices.emplace_back(bytes.data(), bytes.size());
+      continue;
+    }
+    slices.emplace_back(
+        const_cast<std::byte*>(bytes.data()), bytes.size(),
+        [](void* held) { delete static_cast<std::shared_ptr<Owner>*>(held); }, new std::shared_ptr<Owner>(owner));
+  }
+  return {slices.data(), slices.size()};
+}
+
+grpc::ByteBuffer ToBytes(const Message& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return {&slice, 1};
+}
+
+absl::StatusOr<std::vector<grpc::ByteBuffer>> RotaryStream(const std::shared_ptr<const Work>& work, size_t i) {
+  v1::StreamApplyRotaryRequest header;
+  *header.mutable_header() = static_cast<const v1::ApplyRotaryRequest&>(work->request(i));
+  std::vector<grpc::ByteBuffer> messages = {ToBytes(header)};
+  for (size_t operand = 0; operand < work->tensors().size(); ++operand) {
+    const absl::Span<const std::byte> bytes = work->tensors()[operand];
+    const auto head_row = static_cast<size_t>(work->entry().head_dim) * ElementSize(work->answer()[operand].dtype);
+    const size_t step = std::max<size_t>(kPieceBytes / head_row, 1) * head_row;
+    for (size_t begin = 0; begin < bytes.size(); begin += step) {
+      v1::StreamApplyRotaryRequest request;
+      v1::RotaryChunk& chunk = *request.mutable_chunk();
+      chunk.set_operand(operand == 0 ? v1::OPERAND_QUERY : v1::OPERAND_KEY);
+      chunk.mutable_rows()->set_byte_offset(static_cast<int64_t>(begin));
+      const wire::TensorView view{&chunk.rows(), bytes.subspan(begin, step)};
+      POSENC_ASSIGN_OR_RETURN(const wire::Gathered gathered, wire::Gather(request, {&view, 1}));
+      messages.push_back(ToBytes(gathered, work));
+    }
+  }
+  return messages;
+}
+
+absl::StatusOr<std::vector<grpc::ByteBuffer>> Stream(const std::shared_ptr<const Work>& work, size_t i) {
+  const Message& request = work->request(i);
+  if (const auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(&request)) {
+    v1::StreamTableRequest stream;
+    *stream.mutable_table() = *table;
+    return std::vector{ToBytes(stream)};
+  }
+  if (const auto* bias = DynamicCastToGenerated<v1::GenerateBiasRequest>(&request)) {
+    v1::StreamBiasRequest stream;
+    *stream.mutable_bias() = *bias;
+    return std::vector{ToBytes(stream)};
+  }
+  return RotaryStream(work, i);
+}
+
+// Where the answer's tensors go, in their order.
+std::vector<v1::Region*> OutputsOf(Message* request, size_t count) {
+  if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request)) {
+    std::vector<v1::Region*> outputs = {rotary->mutable_q()->mutable_output()};
+    if (count > 1) outputs.push_back(rotary->mutable_k()->mutable_output());
+    return outputs;
+  }
+  if (auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(request)) {
+    return {table->mutable_cos_output(), table->mutable_sin_output()};
+  }
+  if (auto* embedding = DynamicCastToGenerated<v1::GenerateEmbeddingRequest>(request)) {
+    return {embedding->mutable_output()};
+  }
+  return {static_cast<v1::GenerateBiasRequest*>(request)->mutable_output()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std::string& socket, size_t count) {
+  size_t inputs = 0;
+  for (const auto& tensor : work.tensors()) inputs += Aligned(tensor.size());
+  size_t answer = 0;
+  for (const AnswerTensor& tensor : work.answer()) answer += Aligned(tensor.bytes);
+  count = std::clamp<size_t>(kMostBytes / std::max<size_t>(answer, 1), 1, count);
+
+  POSENC_ASSIGN_OR_RETURN(SharedMemory memory,
+                          SharedMemory::Create(socket, std::max<size_t>(inputs + count * answer, 1)));
+  std::unique_ptr<Slots> slots(new Slots(std::move(memory)));
+  slots->count_ = count;
+  slots->input_bytes_ = inputs;
+  slots->answer_bytes_ = answer;
+  SharedMemory& shared = slots->memory_;
+  for (size_t at = 0; const auto& tensor : work.tensors()) {
+    std::memcpy(shared.data() + at, tensor.data(), tensor.size());
+    at += Aligned(tensor.size());
+  }
+  for (size_t i = 0; i < work.entry().offsets.size(); ++i) {
+    for (size_t slot = 0; slot < count; ++slot) {
+      const std::unique_ptr<Message> request(work.request(i).New());
+      request->CopyFrom(work.request(i));
+      if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request.get())) {
+        const size_t q = work.tensors()[0].size();
+        *rotary->mutable_q()->mutable_tensor()->mutable_region() = shared.Part(0, q);
+        if (rotary->has_k()) {
+          *rotary->mutable_k()->mutable_tensor()->mutable_region() = shared.Part(Aligned(q), work.tensors()[1].size());
+        }
+      }
+      size_t at = inputs + slot * answer;
+      const std::vector<v1::Region*> outputs = OutputsOf(request.get(), work.answer().size());
+      for (size_t n = 0; n < outputs.size(); at += Aligned(work.answer()[n].bytes), ++n) {
+        *outputs[n] = shared.Part(at, work.answer()[n].bytes);
+      }
+      slots->messages_.push_back(ToBytes(*request));
+    }
+  }
+  for (size_t slot = count; slot-- > 0;) slots->free_.push_back(static_cast<int>(slot));
+  return slots;
+}
+
+int Slots::Take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return -1;
+  const int slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void Slots::Give(int slot) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(slot);
+}
+
+absl::Span<std::byte> Slots::Answer(int slot) {
+  return {memory_.data() + input_bytes_ + static_cast<size_t>(slot) * answer_bytes_, answer_bytes_};
+}
+
+absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, size_t in_flight) {
+  Requests requests;
+  requests.path = absl::StrCat("/posenc.v1.PositionalEncodingService/", work->method());
+  const Transport transport = work->entry().transport;
+  if (transport == Transport::kSharedMemory) {
+    if (socket.empty()) {
+      return InvalidArgument("MISSING", "shared-memory-socket", "", "calls in shared memory need the server's");
+    }
+    POSENC_ASSIGN_OR_RETURN(requests.slots, Slots::Create(*work, socket, in_flight));
+  } else {
+    for (size_t i = 0; i < work->entry().offsets.size(); ++i) {
+      if (transport == Transport::kStream) {
+        POSENC_ASSIGN_OR_RETURN(std::vector<grpc::ByteBuffer> messages, Stream(work, i));
+        requests.messages.push_back(std::move(messages));
+      } else {
+        const std::vector<wire::TensorView> inputs = work->inputs(i);
+        POSENC_ASSIGN_OR_RETURN(const wire::Gathered gathered, wire::Gather(work->request(i), inputs));
+        requests.messages.push_back({ToBytes(gathered, work)});
+      }
+    }
+  }
+  requests.work = std::move(work);
+  return requests;
+}
+
+}  // namespace posenc::load

@@ -1,0 +1,417 @@
+"""`posenc load`: it offers what it was asked for, hides nothing, and finds wrong answers."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import grpc
+import pytest
+from client import SECONDS, Client
+from posenc.v1 import rotary_pb2, service_pb2
+
+SMALL = ("--heads", 4, "--key-heads", 2, "--head-dim", 64)
+SERVICE = "posenc.v1.PositionalEncodingService"
+
+
+@pytest.fixture
+def load(posenc):
+    """A function that runs `posenc load`, and gives what --json prints."""
+    def run(*arguments, exit_code=0):
+        ended = posenc("load", "--json", "--quiet", *arguments, exit_code=exit_code)
+        return json.loads(ended.stdout)
+    return run
+
+
+@pytest.fixture
+def started(command_program, tmp_path):
+    """A function that starts `posenc load` and gives the process, which is killed after the test."""
+    processes = []
+
+    def start(*arguments, **options):
+        command = [*command_program, "load", *map(str, arguments)]
+        processes.append(subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, text=True,
+                                          **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def finished(process):
+    """What --json printed."""
+    out, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    return json.loads(out)
+
+
+def when_called(port, calls):
+    """Waits until others have begun so many calls of the server."""
+    with Client(port) as client:
+        deadline = time.monotonic() + SECONDS
+        own = 1
+        while client.info().counters.requests_started - own < calls:
+            assert time.monotonic() < deadline, "nobody calls the server"
+            own += 1
+            time.sleep(0.02)
+
+
+def assert_adds_up(measured):
+    assert measured["intended"] == measured["skipped"] + measured["succeeded"] + measured["failed"]
+    assert sum(measured["errors"].values()) == measured["skipped"] + measured["failed"]
+    for histogram in "latency_us", "service_us":
+        assert measured[histogram]["count"] == measured["succeeded"]
+
+
+@contextlib.contextmanager
+def proxy(port, change):
+    """A server that answers ApplyRotary as the one at `port` does, but for what change(answer) does to it."""
+    with Client(port) as client:
+        def apply_rotary(request, context):
+            answer = client.call("ApplyRotary", request)
+            change(answer)
+            return answer
+
+        handler = grpc.unary_unary_rpc_method_handler(apply_rotary, service_pb2.ApplyRotaryRequest.FromString,
+                                                      service_pb2.ApplyRotaryResponse.SerializeToString)
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"ApplyRotary": handler}),))
+        own = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{own}"
+        finally:
+            server.stop(None).wait()
+
+
+def test_an_open_loop_intends_exactly_what_it_was_asked_for(load, address):
+    results = load("--server", address, *SMALL, "--rate", 200, "--duration", "3s")
+    total = results["total"]
+    assert total["intended"] == 600
+    assert_adds_up(total)
+    assert total["succeeded"] == 600
+    assert [second["measured"]["intended"] for second in results["timeline"]] == [200, 200, 200]
+    assert results["steps"][0]["rate"] == 200
+    assert results["seconds"] >= 3
+    # q of 4 heads and k of 2, 64 elements of two bytes.
+    assert total["request_bytes"] == total["answer_bytes"] == 600 * 6 * 64 * 2
+    for times in "server_queue_us", "server_compute_us":
+        assert total[times]["count"] == 600
+    # What the server measures of a call is part of the call.
+    assert total["server_compute_us"]["mean"] <= total["service_us"]["mean"]
+    assert total["service_us"]["mean"] <= total["latency_us"]["mean"]
+
+
+def test_a_closed_loop_makes_so_many_calls_and_no_more(load, address):
+    results = load("--server", address, *SMALL, "--concurrency", "1,4", "--count", 500, "--connections", 2)
+    assert [step["concurrency"] for step in results["steps"]] == [1, 4]
+    assert [step["measured"]["succeeded"] for step in results["steps"]] == [500, 500]
+    assert results["total"]["intended"] == 1000
+    assert_adds_up(results["total"])
+
+
+def test_steps_ramps_poisson_arrivals_and_the_warm_up(load, address):
+    results = load("--server", address, *SMALL, "--rate", "50,100..200", "--duration", "1s", "--warm-up", "1s")
+    assert [step["measured"]["intended"] for step in results["steps"]] == [50, 150]
+    assert [second["warm_up"] for second in results["timeline"]] == [True, False, False]
+    assert results["total"]["intended"] == 200
+
+    poisson = ("--server", address, *SMALL, "--rate", 300, "--duration", "1s", "--arrivals", "poisson")
+    once, again = load(*poisson), load(*poisson)
+    assert once["total"]["intended"] == again["total"]["intended"] != 300
+    assert load(*poisson, "--seed", 2)["total"]["intended"] != once["total"]["intended"]
+
+
+def test_each_transport_and_method_is_verified(load, start_server, tmp_path):
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
+    try:
+        server = start_server("--shared-memory-socket", directory / "memory.sock")
+        calls = [{"name": f"{method}-{transport}", "method": method, "transport": transport, "dtype": dtype,
+                  "tokens": 300, "heads": 4, "key_heads": 2, "head_dim": 64, "offsets": [0, 7], **more}
+                 for method, dtype, more, transports in (
+                     ("ApplyRotary", "bf16", {}, ("unary", "stream", "shared-memory")),
+                     ("ApplyRotary", "fp32", {"request": {"layout": "LAYOUT_BHSD"}}, ("unary", "stream")),
+                     ("GenerateTable", "fp16", {"tokens": 20_000}, ("unary", "stream", "shared-memory")),
+                     ("GenerateBias", "fp32", {"tokens": 600}, ("unary", "stream", "shared-memory")),
+                     ("GenerateEmbedding", "fp64", {}, ("unary", "shared-memory")))
+                 for transport in transports]
+        (tmp_path / "mix.json").write_text(json.dumps({"version": 1, "seed": 3, "calls": calls}))
+        results = load("--server", f"127.0.0.1:{server.port}", "--mix", "mix.json", "--concurrency", 3, "--count", 400,
+                       "--verify", "100%", "--shared-memory-socket", directory / "memory.sock")
+    finally:
+        shutil.rmtree(directory)
+    assert results["total"]["succeeded"] == 400, results["total"]["errors"]
+    assert results["mismatches"] == 0
+    # Of shared memory only so many at a time are verified.
+    assert 200 < results["verified"] <= 400
+    assert {call["name"] for call in results["mix"]["calls"]} == {call["name"] for call in calls}
+
+
+def test_a_recorded_mix_makes_the_same_calls(load, start_server, configs, tmp_path):
+    """The server's own counters tell what it was asked: as many bytes, and as many different plans."""
+    flags = ("--concurrency", 1, "--count", 300)
+    (tmp_path / "mix.json").write_text(json.dumps({"version": 1, "seed": 11, "calls": [
+        {"name": "decode", "weight": 5, "offsets": [1, 2, 3], "model": str(configs / "llama-3.1-8b.json")},
+        {"name": "prefill", "tokens": 64}]}))
+    measured = []
+    for source in "mix.json", "recorded.json":
+        server = start_server()
+        arguments = ("--record", "recorded.json") if source == "mix.json" else ()
+        results = load("--server", f"127.0.0.1:{server.port}", "--mix", source, *flags, *arguments)
+        measured.append((results["total"]["request_bytes"], results["mix"]))
+    assert measured[0] == measured[1]
+    recorded = json.loads((tmp_path / "recorded.json").read_text())
+    assert recorded["calls"][0]["config_json"] == (configs / "llama-3.1-8b.json").read_text()
+
+
+def test_a_wrong_server_is_found(posenc, shared_server):
+    def change(answer):
+        data = bytearray(answer.k.data)
+        data[2 * 77] ^= 1  # the last bit of element 77
+        answer.k.data = bytes(data)
+
+    with proxy(shared_server.port, change) as address:
+        arguments = ("load", "--server", address, *SMALL, "--concurrency", 2, "--count", 40)
+        ended = posenc(*arguments, "--verify", "100%", "--json", "--quiet", exit_code=1)
+        results = json.loads(ended.stdout)
+        assert "40 of 40 verified answers were wrong" in ended.stderr
+        assert results["total"]["errors"] == {"MISMATCH": 40}
+        assert results["total"]["succeeded"] == 0
+        mismatch = results["first_mismatch"]
+        assert (mismatch["tensor"], mismatch["element"]) == ("k", 77)
+        assert mismatch["expected"] != mismatch["got"]
+        assert mismatch["expected"].startswith("0x")
+        # Who does not look does not see.
+        posenc(*arguments, "--quiet")
+
+
+def test_an_answer_of_another_shape_is_wrong(posenc, shared_server):
+    with proxy(shared_server.port, lambda answer: answer.ClearField("k")) as address:
+        ended = posenc("load", "--server", address, *SMALL, "--concurrency", 1, "--count", 5, "--verify", "1", "--json",
+                       "--quiet", exit_code=1)
+        assert json.loads(ended.stdout)["first_mismatch"]["tensor"] == "k"
+
+
+def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(started, start_server):
+    """A second without answers is a second of latency for those who wanted one, which a closed loop did not ask for."""
+    stall = 1.0
+
+    def run(*schedule):
+        server = start_server()
+        process = started("--server", f"127.0.0.1:{server.port}", *SMALL, *schedule, "--duration", "4s", "--json",
+                          "--quiet")
+        when_called(server.port, 100)
+        server.signal(signal.SIGSTOP)
+        time.sleep(stall)
+        server.signal(signal.SIGCONT)
+        return finished(process)["total"]
+
+    opened = run("--rate", 500)
+    closed = run("--concurrency", 1)
+    assert opened["intended"] == opened["succeeded"] == 2000
+    # A quarter of the calls was to start in that second, and waited for what was left of it.
+    assert opened["latency_us"]["max"] >= 0.95e6 * stall
+    assert opened["latency_us"]["p99.9"] >= 0.9e6 * stall
+    assert opened["latency_us"]["p90"] >= 0.3e6 * stall
+    # One call waited.
+    assert closed["latency_us"]["max"] >= 0.95e6 * stall
+    assert closed["latency_us"]["p90"] < 0.3e6 * stall
+    assert closed["latency_us"]["count"] > 100
+
+
+def test_calls_for_which_there_is_no_room_are_skipped_and_said(started, start_server):
+    server = start_server()
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--rate", 200, "--duration", "3s",
+                      "--max-in-flight", 5, "--deadline", "30s", "--json", "--quiet")
+    when_called(server.port, 50)
+    server.signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    server.signal(signal.SIGCONT)
+    total = finished(process)["total"]
+    assert total["intended"] == 600
+    assert total["skipped"] == total["errors"]["SKIPPED"] >= 80
+    assert_adds_up(total)
+
+
+def test_a_deadline_that_passes_is_a_failure(started, start_server):
+    server = start_server()
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--rate", 100, "--duration", "2s",
+                      "--deadline", "200ms", "--json", "--quiet")
+    when_called(server.port, 30)
+    server.signal(signal.SIGSTOP)
+    time.sleep(0.6)
+    server.signal(signal.SIGCONT)
+    total = finished(process)["total"]
+    assert total["errors"]["DEADLINE_EXCEEDED"] >= 10
+    assert_adds_up(total)
+
+
+def test_a_server_that_dies_is_counted_and_reported(started, start_server):
+    server = start_server()
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--rate", 100, "--duration", "2s", "--json",
+                      "--quiet")
+    when_called(server.port, 30)
+    server.kill()
+    total = finished(process)["total"]
+    assert total["intended"] == 200
+    assert total["succeeded"] > 0 and total["errors"]["UNAVAILABLE"] > 0
+    assert_adds_up(total)
+
+
+def test_calls_take_turns_over_several_servers(load, start_server):
+    servers = [start_server(), start_server()]
+    addresses = [f"127.0.0.1:{server.port}" for server in servers]
+    for arguments in (("--server", ",".join(addresses)), ("--server", addresses[0], "--server", addresses[1])):
+        load(*arguments, *SMALL, "--concurrency", 4, "--count", 200)
+    for server in servers:
+        with Client(server.port) as client:
+            assert 200 <= client.info().counters.requests_started <= 220
+
+
+def test_several_processes_are_one_client(load, address):
+    results = load("--server", address, *SMALL, "--rate", "100,200", "--duration", "1s", "--processes", 3, "--verify",
+                   "50%")
+    assert results["clients"] == 3
+    assert [step["measured"]["succeeded"] for step in results["steps"]] == [100, 200]
+    assert [round(step["rate"]) for step in results["steps"]] == [100, 200]
+    assert results["mismatches"] == 0 and results["verified"] > 80
+    closed = load("--server", address, *SMALL, "--concurrency", 5, "--count", 301, "--processes", 2)
+    assert closed["total"]["succeeded"] == 301
+    assert closed["steps"][0]["concurrency"] == 5
+
+
+def test_files_of_several_machines_are_merged(posenc, address, tmp_path):
+    for name in "one.json", "two.json":
+        posenc("load", "--server", address, *SMALL, "--rate", 100, "--duration", "1s", "--quiet", "-o", name)
+    merged = json.loads(posenc("load", "merge", "one.json", "two.json", "--json", "--csv", "merged.csv").stdout)
+    assert merged["clients"] == 2
+    assert merged["total"]["succeeded"] == 200
+    assert merged["steps"][0]["rate"] == 200
+    assert (tmp_path / "merged.csv").read_text().count("\n") == 2
+    (tmp_path / "broken.json").write_text("{}")
+    assert "broken.json" in posenc("load", "merge", "one.json", "broken.json", exit_code=1).stderr
+
+
+def test_the_search_finds_a_rate_that_holds(load, address):
+    results = load("--server", address, *SMALL, "--slo", "p50=10s,max=60s", "--rate", 50, "--duration", "300ms",
+                   "--max-in-flight", 20)
+    tries = results["steps"]
+    assert [step["rate"] for step in tries[:2]] == [50, 100]
+    assert tries[0]["held"] is True
+    held = [step["rate"] for step in tries if step["held"]]
+    missed = [step["rate"] for step in tries if not step["held"]]
+    assert results["highest_rate"] == max(held)
+    assert missed and min(missed) > max(held)
+    # The figures are those of the rate that was found.
+    best = next(step for step in tries if step["rate"] == max(held))
+    assert results["total"]["latency_us"] == best["measured"]["latency_us"]
+
+
+def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_path):
+    arguments = ("load", "--server", address, *SMALL, "--duration", "1s", "--quiet")
+    posenc(*arguments, "--rate", 50, "-o", "before.json", "--html", "page.html", "--hgrm", "latency.hgrm",
+           "--steps-csv", "steps.csv")
+    assert "<html" in (tmp_path / "page.html").read_text()
+    assert "Value" in (tmp_path / "latency.hgrm").read_text()
+    assert (tmp_path / "steps.csv").read_text().count("\n") == 2
+    worse = posenc(*arguments, "--rate", 20, "--baseline", "before.json", "--max-regression", "10%", exit_code=1)
+    assert "throughput, calls/s: was 50, is 20" in worse.stderr
+    assert "p99" in worse.stdout  # the report comes all the same
+    posenc("load", "merge", "before.json", "--baseline", "before.json", "--max-regression", "0")
+    assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
+
+
+def test_a_search_in_vain_says_so(load, address):
+    results = load("--server", address, *SMALL, "--slo", "max=1us", "--rate", 10, "--duration", "100ms", exit_code=1)
+    assert "highest_rate" not in results
+    assert not any(step["held"] for step in results["steps"])
+
+
+def test_an_interrupt_ends_it_with_a_report(started, start_server):
+    for arguments in (("--rate", 100), ("--concurrency", 2), ("--rate", 100, "--processes", 2)):
+        server = start_server()
+        process = started("--server", f"127.0.0.1:{server.port}", *SMALL, *arguments, "--duration", "10m", "--json",
+                          "--quiet")
+        when_called(server.port, 50)
+        process.send_signal(signal.SIGINT)
+        results = finished(process)
+        assert results["total"]["succeeded"] >= 30
+        assert_adds_up(results["total"])
+        assert any(warning.startswith("interrupted") for warning in results["warnings"])
+
+
+def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        for more in (), ("--processes", 2):
+            ended = posenc("load", "--server", address, *SMALL, "--rate", 10, *more, exit_code=1)
+            assert address in ended.stderr and ended.stdout == ""
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("--rate", "10"), "give --server ADDRESS"),
+    (("--server", "x"), "give --rate, --concurrency or --slo"),
+    (("--server", "x", "--rate", "0"), "rate: is 0;"),
+    (("--server", "x", "--rate", "10", "--concurrency", "2"), "excludes"),
+    (("--server", "x", "--concurrency", "2", "--slo", "p99=1ms"), "excludes"),
+    (("--server", "x", "--rate", "10", "--duration", "soon"), "--duration: is soon;"),
+    (("--server", "x", "--rate", "10", "--verify", "200%"), "--verify: is 200%;"),
+    (("--server", "x", "--rate", "10", "--arrivals", "uniform"), "--arrivals"),
+    (("--server", "x", "--rate", "10", "--tokens", "0"), "tokens: is 0"),
+    (("--server", "x", "--rate", "10", "--transport", "pigeon"), "transport: is pigeon;"),
+    (("--server", "x", "--rate", "10", "--mix", "mix.json", "--tokens", "4"), "excludes"),
+    (("--server", "x", "--slo", "p99"), "slo: is p99;"),
+    (("--server", "x", "--slo", "p99=1ms", "--rate", "1,2"), "where the search begins"),
+    (("--server", "x", "--rate", "10", "--max-failures", "1%"), "--slo"),
+    (("--server", "x", "--rate", "10", "--max-regression", "1%"), "--baseline"),
+    (("--server", "x", "--rate", "10", "--processes", "65"), "--processes"),
+    (("merge",), "FILE"),
+])
+def test_a_wrong_command_line_is_said(posenc, arguments, said):
+    ended = posenc("load", *arguments, exit_code=2)
+    assert said in ended.stderr
+    assert "See `posenc load" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("--method", "Rotate"), "must be ApplyRotary"),
+    (("--dtype", "fp8"), "dtype"),
+    (("--head-dim", "7"), "rotary_dim"),
+    (("--transport", "shared-memory"), "shared-memory-socket"),
+    (("--request", "{"), "request"),
+    (("--model", "nowhere.json"), "nowhere.json"),
+    (("--mix", "nowhere.json"), "nowhere.json"),
+])
+def test_wrong_work_is_said_before_anybody_is_called(posenc, arguments, said):
+    assert said in posenc("load", "--server", "x", "--rate", "10", *arguments, exit_code=1).stderr
+
+
+def test_what_is_shown_while_it_runs(posenc, command_program, address, tmp_path):
+    arguments = ("load", "--server", address, *SMALL, "--rate", "100", "--duration", "2.5s")
+    ended = posenc(*arguments)
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 2 and all(line.startswith("100/s  ") and "errors 0" in line for line in lines)
+    assert "p99" in ended.stdout
+
+    parent, child = pty.openpty()
+    process = subprocess.Popen([*command_program, *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=child)
+    os.close(child)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's end
+        while text := os.read(parent, 4096):
+            shown += text
+    os.close(parent)
+    assert process.wait(SECONDS) == 0
+    assert b"\r100/s  [" in shown and b"#" in shown and shown.endswith(b"\x1b[K")

@@ -1,0 +1,159 @@
+#include "client/load/histogram_text.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include "absl/strings/escaping.h"
+#include "tests/unit/histogram_golden.h"
+
+namespace posenc::load {
+namespace {
+
+using testing::HasSubstr;
+
+Histogram Many() {
+  Histogram histogram = Squares();
+  histogram.Record(777, 5'000'000'000);
+  return histogram;
+}
+
+// The header and counts that a V2 text holds: zlib's releases need not compress to the same bytes.
+std::string Inside(std::string_view text) {
+  std::string bytes, inside(1 << 20, '\0');
+  EXPECT_TRUE(absl::Base64Unescape(std::string(text), &bytes));
+  uLongf size = inside.size();
+  EXPECT_EQ(uncompress(reinterpret_cast<Bytef*>(inside.data()), &size, reinterpret_cast<const Bytef*>(bytes.data()) + 8,
+                       bytes.size() - 8),
+            Z_OK);
+  inside.resize(size);
+  return inside;
+}
+
+// A V2 text that holds these bytes.
+std::string Holding(std::string_view inside) {
+  std::string compressed(compressBound(inside.size()), '\0');
+  uLongf size = compressed.size();
+  compress(reinterpret_cast<Bytef*>(compressed.data()), &size, reinterpret_cast<const Bytef*>(inside.data()),
+           inside.size());
+  compressed.resize(size);
+  std::string length(4, '\0');
+  for (int i = 0; i < 4; ++i) length[i] = static_cast<char>(size >> 8 * (3 - i));
+  return absl::Base64Escape("\x1c\x84\x93\x14" + length + compressed);
+}
+
+std::string ErrorOf(std::string_view text) { return std::string(FromV2(text).status().message()); }
+
+TEST(HistogramV2, ReadsWhatHdrHistogramWrote) {
+  EXPECT_EQ(FromV2(kSquares).value(), Squares());
+  EXPECT_EQ(FromV2(kMany).value(), Many());
+  EXPECT_EQ(FromV2(kNothing).value(), Histogram());
+}
+
+TEST(HistogramV2, WritesWhatHdrHistogramWrote) {
+  EXPECT_EQ(Inside(ToV2(Squares())), Inside(kSquares));
+  EXPECT_EQ(Inside(ToV2(Many())), Inside(kMany));
+  EXPECT_EQ(Inside(ToV2(Histogram())), Inside(kNothing));
+  EXPECT_EQ(ToV2(Squares()).substr(0, 5), "HISTF");
+}
+
+TEST(HistogramV2, ReadsBackTheLargestCount) {
+  Histogram histogram;
+  histogram.Record(12345, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(FromV2(ToV2(histogram)).value(), histogram);
+}
+
+TEST(HistogramV2, TellsWhatIsNoHistogram) {
+  EXPECT_EQ(ErrorOf("?"), "is not base64");
+  EXPECT_THAT(ErrorOf(""), HasSubstr("is no compressed histogram"));
+  EXPECT_THAT(ErrorOf("aGVsbG8gd29ybGQ="), HasSubstr("is no compressed histogram"));
+  std::string bytes;
+  ASSERT_TRUE(absl::Base64Unescape(std::string(kSquares), &bytes));
+  EXPECT_THAT(ErrorOf(absl::Base64Escape(bytes.substr(0, bytes.size() - 1))), HasSubstr("its header says"));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(FromV2(absl::Base64Escape(bytes.substr(0, size))).ok()) << size;
+  }
+  bytes[12] = static_cast<char>(~bytes[12]);
+  EXPECT_EQ(ErrorOf(absl::Base64Escape(bytes)), "is not compressed by zlib");
+}
+
+TEST(HistogramV2, TellsWhatDoesNotFit) {
+  const std::string good = Inside(kSquares);
+  const auto with = [&](size_t at, char byte) {
+    std::string bad = good;
+    bad[at] = byte;
+    return ErrorOf(Holding(bad));
+  };
+  ASSERT_EQ(ErrorOf(Holding(good)), "");
+  EXPECT_THAT(with(0, 0), HasSubstr("holds no histogram"));
+  EXPECT_THAT(with(7, 1), HasSubstr("bytes of counts, its header says"));
+  EXPECT_THAT(with(11, 1), HasSubstr("not shifted"));
+  EXPECT_EQ(with(15, 2), "has 2 significant figures from 1 on, must have 3 from 1 on, of integers and not shifted");
+  EXPECT_THAT(with(23, 8), HasSubstr("from 8 on"));
+  EXPECT_THAT(with(33, 0), HasSubstr("of integers"));
+  EXPECT_THAT(ErrorOf(Holding(std::string(1 << 20, '\0'))), HasSubstr("decompresses to more than a histogram"));
+}
+
+// A histogram whose counts are these bytes.
+std::string WithCounts(std::string_view counts) {
+  std::string inside = Inside(kNothing).substr(0, 40);
+  inside[7] = static_cast<char>(counts.size());
+  return Holding(inside.append(counts));
+}
+
+TEST(HistogramV2, TellsCountsThatCannotBe) {
+  EXPECT_EQ(FromV2(WithCounts("\x02")).value().Count(), 1);
+  EXPECT_EQ(ErrorOf(WithCounts("\x82")), "is truncated within a count");
+  const std::string most = "\xfe\xff\xff\xff\xff\xff\xff\xff\xff";  // 2^63 - 1
+  EXPECT_EQ(FromV2(WithCounts(most)).value().Count(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(ErrorOf(WithCounts(most + "\x02")), "has more than 2^63 values");
+  const std::string least = "\xff\xff\xff\xff\xff\xff\xff\xff\xff";  // -2^63
+  EXPECT_EQ(ErrorOf(WithCounts(least)), "has counts beyond the last bucket");
+  const std::string far = "\xff\xdf\x06";  // -(54 << 10)
+  EXPECT_EQ(FromV2(WithCounts(far)).value().Count(), 0);
+  EXPECT_EQ(ErrorOf(WithCounts(far + "\x02")), "has counts beyond the last bucket");
+  // In the last bucket there is, of a histogram whose highest value is greater than ours.
+  EXPECT_EQ(FromV2(WithCounts("\xfd\xdf\x06\x02")).value().Max(), 3600809983);
+}
+
+TEST(Hgrm, IsWhatHdrHistogramWrites) {
+  EXPECT_EQ(ToHgrm(Squares(), 1000), kSquaresHgrm);
+  EXPECT_EQ(ToHgrm(Histogram(), 1000), kNothingHgrm);
+}
+
+TEST(Hgrm, EndsWhereCountsExceedWhatDoublesTell) {
+  Histogram histogram;
+  histogram.Record(1, int64_t{1} << 61);
+  histogram.Record(2, 1);
+  EXPECT_THAT(ToHgrm(histogram, 1), HasSubstr("2.000 1.000000000000 2305843009213693953\n"));
+}
+
+TEST(Hgrm, IsReadAsTheDistributionAtItsLines) {
+  const Histogram read = FromHgrm(kSquaresHgrm, 1000).value();
+  EXPECT_EQ(read.Count(), 1005);
+  EXPECT_EQ(read.Max(), 3600809983);
+  for (const double percentile : {50.0, 75.0, 90.0, 95.0}) {
+    EXPECT_EQ(read.Percentile(percentile), Squares().Percentile(percentile)) << percentile;
+  }
+  EXPECT_EQ(FromHgrm(kNothingHgrm, 1000).value(), Histogram());
+}
+
+TEST(Hgrm, TellsWhatIsNone) {
+  EXPECT_EQ(FromHgrm("", 1).status().message(), "is no .hgrm file: it is empty");
+  EXPECT_EQ(FromHgrm("hello\n", 1).status().message(), "is no .hgrm file: it does not begin with a title");
+  for (const char* line :
+       {"1.0", "1.0 0.5", "x 0.5 3 2", "nan 0.5 3 2", "-1 0.5 3 2", "1.0 0.5 -3 2", "1.0 0.5 1.5 2"}) {
+    EXPECT_THAT(std::string(FromHgrm(std::string("Value Percentile\n\n") + line, 1).status().message()),
+                HasSubstr("must be a value, a percentile and a count"))
+        << line;
+  }
+  EXPECT_THAT(std::string(FromHgrm("Value\n1 0.5 3 2\n2 0.6 2 3\n", 1).status().message()), HasSubstr("line 3: "));
+}
+
+}  // namespace
+}  // namespace posenc::load

@@ -1,0 +1,56 @@
+// Results as a search in three steps leaves them, for the tests of reports.
+#pragma once
+
+#include <cmath>
+
+#include "client/load/results.h"
+
+namespace posenc::load {
+
+// Calls of some 500 us at a load of 1, and of more and more towards 1.5.
+inline Measurement MeasurementOf(int64_t calls, double load) {
+  Measurement measured;
+  measured.counts = {.intended = calls, .skipped = calls / 100, .succeeded = calls - calls / 100 - 2, .failed = 2};
+  measured.errors = {{"SKIPPED", calls / 100}, {"UNAVAILABLE", 2}};
+  measured.request_bytes = 1024 * measured.counts.succeeded;
+  measured.answer_bytes = 2048 * measured.counts.succeeded;
+  for (int64_t i = 0; i < measured.counts.succeeded; ++i) {
+    const double share = (static_cast<double>(i) + 0.5) / static_cast<double>(measured.counts.succeeded);
+    const auto service = static_cast<int64_t>(300 * load - 80 * std::log(1 - share) / (1.6 - load));
+    measured.service.Record(service);
+    measured.latency.Record(service + (i % 50 == 0 ? static_cast<int64_t>(2000 * load) : 0));
+    measured.server_queue.Record(i % 40);
+    measured.server_compute.Record(service / 3);
+  }
+  return measured;
+}
+
+inline Results SearchResults() {
+  Results results{.settings = {{"--rate", "1000"}, {"--slo", "p99=5ms"}},
+                  .mix_json = R"({"calls": [{"method": "ApplyRotary", "seed": 18446744073709551615}]})",
+                  .server_version = "0.1.0",
+                  .server_cpu_target = "AVX2",
+                  .begin_time = "2026-01-02T03:04:05Z",
+                  .seconds = 30,
+                  .highest_rate = 1200,
+                  .verified = 300,
+                  .mismatches = 1,
+                  .first_mismatch = Mismatch{"decode", "q", 77, "0x3f80 (1)", "0x3f81 (1.0078125)"},
+                  .memory_bytes_per_second = 2e9,
+                  .client_cpu_share = 0.25,
+                  .late_starts_p99_us = 41.5,
+                  .warnings = {"the client itself was saturated"}};
+  for (const double rate : {800.0, 1200.0, 1400.0}) {
+    Step step{.name = std::to_string(static_cast<int>(rate)) + "/s", .rate = rate, .seconds = 10, .held = rate < 1300};
+    for (int second = 0; second < 10; ++second) {
+      results.timeline.push_back({.offered = rate, .measured = MeasurementOf(static_cast<int64_t>(rate), rate / 1000)});
+      step.measured.Merge(results.timeline.back().measured);
+    }
+    results.total.Merge(step.measured);
+    results.steps.push_back(step);
+  }
+  results.timeline.front().warm_up = true;
+  return results;
+}
+
+}  // namespace posenc::load
