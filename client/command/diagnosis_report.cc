@@ -103,15 +103,21 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context) {
   std::string text;
+  const auto add_doubts = [&](bool aliases) {
+    for (const v1::Undecided& undecided : response.undecided()) {
+      if ((undecided.code() == "ALIASES") != aliases) continue;
+      absl::StrAppend(&text, "Undecided: ", undecided.message(), ".\n  What would decide: ", undecided.remedy(), ".\n");
+    }
+  };
+  add_doubts(false);  // first: they say what the explanations are worth
+  if (!text.empty()) text += "\n";
   for (int n = 0; n < response.explanations_size(); ++n) {
     text += ExplanationReport(response.explanations(n), n + 1) + "\n";
   }
   if (response.has_measured()) text += MeasuredReport(response.measured()) + "\n";
   if (context.assumed_positions) text += "Positions 0, 1, 2, ... were assumed: --offset or --positions say others.\n";
   if (context.inferred_layout) text += "The layout was inferred: " + EnumName(context.layout) + ".\n";
-  for (const v1::Undecided& undecided : response.undecided()) {
-    absl::StrAppend(&text, "Undecided: ", undecided.message(), ".\n  What would decide: ", undecided.remedy(), ".\n");
-  }
+  add_doubts(true);
   return text;
 }
 
