@@ -31,7 +31,7 @@ constexpr std::pair<DType, v1::DataType> kTypes[] = {
     {DType::kFP32, v1::DATA_TYPE_FP32}, {DType::kBF16, v1::DATA_TYPE_BF16}, {DType::kFP16, v1::DATA_TYPE_FP16}};
 
 // "bf16" of DATA_TYPE_BF16, "hf_eager" of PRECISION_PRESET_HF_EAGER.
-std::string ShortName(std::string name, std::string_view prefix) {
+std::string ShortName(const std::string& name, std::string_view prefix) {
   return absl::AsciiStrToLower(name.substr(prefix.size()));
 }
 std::string NameOf(v1::DataType dtype) { return ShortName(v1::DataType_Name(dtype), "DATA_TYPE_"); }
@@ -191,7 +191,7 @@ class Maker {
       POSENC_ASSIGN_OR_RETURN(v1::ApplyRotaryResponse answer, backend_.ApplyRotary(request));
       Json made = Made("ApplyRotary", answer.info());
       made["input"] = absl::StrCat(prefix_, "q.", NameOf(dtype));
-      Put(absl::StrCat("rotated.", NameOf(dtype), ".", name), std::move(*answer.mutable_q()), std::move(made));
+      Put(absl::StrCat("rotated.", NameOf(dtype), ".", name), std::move(*answer.mutable_q()), made);
     }
     return absl::OkStatus();
   }

@@ -15,7 +15,8 @@ namespace posenc::diagnose {
 namespace {
 
 // The first query's positions that the data, the caller or habit suggest, each once.
-std::vector<int64_t> Offsets(const BiasEvidence& e, const BiasStructure& structure, std::vector<int64_t> measured) {
+std::vector<int64_t> Offsets(const BiasEvidence& e, const BiasStructure& structure,
+                             const std::vector<int64_t>& measured) {
   std::vector<int64_t> offsets;
   const auto add = [&offsets](int64_t offset) {
     if (std::find(offsets.begin(), offsets.end(), offset) == offsets.end()) offsets.push_back(offset);
