@@ -126,4 +126,10 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limi
   return file.Read(0, file.size());
 }
 
+absl::Status WriteWholeFile(const std::string& path, std::string_view bytes) {
+  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  POSENC_RETURN_IF_ERROR(file.Write(0, bytes));
+  return file.Commit();
+}
+
 }  // namespace posenc

@@ -56,5 +56,7 @@ class OutputFile {
 
 // The whole file, which must not be larger than `limit` bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit);
+// All of it, or the file is as it was.
+absl::Status WriteWholeFile(const std::string& path, std::string_view bytes);
 
 }  // namespace posenc

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "client/random.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/status.h"
 #include "posenc/version.h"
@@ -53,14 +54,12 @@ v1::Tensor MakeTensor(v1::DataType dtype, std::initializer_list<int64_t> shape, 
   return tensor;
 }
 
-// In [-4, 4), multiples of 2^-21: float32 holds them exactly. By splitmix64.
+// In [-4, 4), multiples of 2^-21: float32 holds them exactly.
 std::vector<float> RandomNumbers(uint64_t seed, int64_t count) {
   std::vector<float> numbers(count);
   for (int64_t n = 0; n < count; ++n) {
-    uint64_t z = (seed << 32) + static_cast<uint64_t>(n) + 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    numbers[n] = static_cast<float>(static_cast<int64_t>((z ^ z >> 31) >> 40) - (int64_t{1} << 23)) * 0x1p-21f;
+    const auto random = static_cast<int64_t>(RandomAt(seed, n) >> 40);
+    numbers[n] = static_cast<float>(random - (int64_t{1} << 23)) * 0x1p-21f;
   }
   return numbers;
 }

@@ -16,10 +16,11 @@
 #include "client/command/load_flags.h"
 #include "client/command/load_output.h"
 #include "client/command/session.h"
+#include "client/file_io.h"
 #include "client/load/bandwidth.h"
 #include "client/load/fleet.h"
 #include "client/load/live.h"
-#include "client/load/random.h"
+#include "client/random.h"
 #include "posenc/status.h"
 
 namespace posenc::command {
@@ -103,7 +104,7 @@ class Test {
     uint64_t tries = 0;
     std::optional<load::Step> best;
     const auto attempt = [&](double rate) -> absl::StatusOr<std::optional<Results>> {
-      const uint64_t step_seed = load::RandomAt(seed, ++tries);
+      const uint64_t step_seed = RandomAt(seed, ++tries);
       POSENC_ASSIGN_OR_RETURN(std::optional<Results> part,
                               Run(load::StepAt(rate, search.seconds, search.arrivals, step_seed)));
       if (stopped()) return std::nullopt;  // cut short, it says nothing
@@ -157,7 +158,7 @@ absl::Status Run(const Flags& flags, Session& session) {
     POSENC_ASSIGN_OR_RETURN(plans, flags.schedule.Plans(mix.seed));
   }
   for (const StepPlan& plan : plans) options.most_concurrent = std::max(options.most_concurrent, plan.concurrency);
-  if (!flags.record.empty()) POSENC_RETURN_IF_ERROR(WriteText(flags.record, load::MixToJson(mix)));
+  if (!flags.record.empty()) POSENC_RETURN_IF_ERROR(WriteWholeFile(flags.record, load::MixToJson(mix)));
 
   const std::string begin_time = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   const auto processes = static_cast<size_t>(flags.clients.processes());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,12 +25,6 @@ constexpr uint64_t kMostResultBytes = uint64_t{1} << 30;
 constexpr double kMicrosecondsPerMillisecond = 1e3;
 
 }  // namespace
-
-absl::Status WriteText(const std::string& path, std::string_view text) {
-  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
-  POSENC_RETURN_IF_ERROR(file.Write(0, text));
-  return file.Commit();
-}
 
 absl::StatusOr<load::Results> ReadResults(const std::string& path) {
   POSENC_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostResultBytes));
@@ -72,7 +65,7 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
       {html_, [&] { return load::ToHtml(results); }},
   };
   for (const auto& [path, report] : files) {
-    if (!path.empty()) POSENC_RETURN_IF_ERROR(WriteText(path, report()));
+    if (!path.empty()) POSENC_RETURN_IF_ERROR(WriteWholeFile(path, report()));
   }
   if (results.mismatches > 0) {
     return absl::FailedPreconditionError(

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -25,9 +24,6 @@ class LoadOutput {
  private:
   std::string json_, csv_, steps_csv_, hgrm_, html_, baseline_, max_regression_ = "5%";
 };
-
-// The whole file, or as it was.
-absl::Status WriteText(const std::string& path, std::string_view text);
 
 // Results as -o writes them.
 absl::StatusOr<load::Results> ReadResults(const std::string& path);

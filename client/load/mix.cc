@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/file_io.h"
-#include "client/load/random.h"
+#include "client/random.h"
 #include "posenc/status.h"
 
 namespace posenc::load {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/load/random.h"
+#include "client/random.h"
 #include "posenc/status.h"
 
 namespace posenc::load {

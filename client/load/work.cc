@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "client/load/random.h"
+#include "client/random.h"
 #include "client/tensor_header.h"
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"

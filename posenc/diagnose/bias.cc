@@ -1,7 +1,6 @@
 #include "posenc/diagnose/bias.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -14,7 +13,23 @@ namespace {
 
 constexpr size_t kMostExplanations = 8;
 
-// Compares the cells that are not masked.
+// Compares the cells of a row that are not masked; `at` is the first.
+void CompareRow(const Cell& at, const std::vector<double>& row, const FoundMask& mask, DType dtype,
+                const std::byte* ours, const std::byte* theirs, BiasExplanation* explanation) {
+  const auto keys = static_cast<int64_t>(row.size());
+  const size_t size = SizeOf(dtype);
+  for (int64_t begin = 0, end = 0; begin < keys; begin = end) {
+    while (begin < keys && mask.Hides(row[begin])) ++begin;
+    for (end = begin; end < keys && !mask.Hides(row[end]);) ++end;
+    const size_t cells = end - begin;
+    const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, theirs + begin * size, cells);
+    if (differs < cells && !explanation->first_differ) {
+      explanation->first_differ = Cell{at.b, at.h, at.i, begin + static_cast<int64_t>(differs)};
+    }
+  }
+}
+
+// Computes the method's bias, a tile of queries at a time, and compares it.
 absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& limits, WorkPool& pool,
                    const Cancellation& cancelled, BiasExplanation* explanation) {
   GenerateBias call{.method = explanation->method, .dtype = e.bias.dtype, .precision = explanation->precision};
@@ -24,7 +39,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
   POSENC_ASSIGN_OR_RETURN(const BiasGeneration bias,
                           BiasGeneration::Create(std::move(call), limits, BiasGeneration::Extent::kTiles));
   const int64_t keys = e.keys();
-  const size_t size = SizeOf(e.bias.dtype), row_bytes = keys * size;
+  const size_t row_bytes = keys * SizeOf(e.bias.dtype);
   constexpr int64_t kTileBytes = 1 << 20;
   const int64_t most = std::max<int64_t>(1, kTileBytes / static_cast<int64_t>(e.heads() * row_bytes));
   std::vector<double> row(keys);
@@ -39,16 +54,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
           e.Load(b, h, i, row.data());
           const std::byte* ours = tile.data() + (h * count + n) * row_bytes;
           const std::byte* theirs = e.data + ((b * e.heads() + h) * e.queries() + i) * row_bytes;
-          for (int64_t begin = 0, end = 0; begin < keys; begin = end) {
-            while (begin < keys && mask.Hides(row[begin])) ++begin;
-            for (end = begin; end < keys && !mask.Hides(row[end]);) ++end;
-            const size_t cells = end - begin;
-            const size_t differs =
-                explanation->comparison.Add(e.bias.dtype, ours + begin * size, theirs + begin * size, cells);
-            if (differs < cells && !explanation->first_differ) {
-              explanation->first_differ = Cell{b, h, i, begin + static_cast<int64_t>(differs)};
-            }
-          }
+          CompareRow({b, h, i, 0}, row, mask, e.bias.dtype, ours, theirs, explanation);
         }
       }
     }
@@ -119,9 +125,6 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
            std::pair(-b.comparison.share(), b.comparison.mean_log());
   });
   if (found.size() > kMostExplanations) found.resize(kMostExplanations);
-  for (size_t n = 0; n < found.size(); ++n) {
-    found[n].same_as = n > 0 && found[n].comparison.share() == 1 && found[n - 1].comparison.share() == 1 ? 0 : n;
-  }
   return diagnosis;
 }
 

@@ -20,7 +20,6 @@ struct BiasExplanation {
   Precision precision;
   Comparison comparison;  // of the cells that are not masked
   std::optional<Cell> first_differ;
-  size_t same_as = 0;  // index of the first explanation that gives the same bytes; its own, if it is that
   std::string sentence;
 };
 

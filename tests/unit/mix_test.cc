@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "client/in_process.h"
-#include "client/load/random.h"
 #include "client/load/work.h"
+#include "client/random.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::load {

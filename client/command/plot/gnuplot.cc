@@ -108,9 +108,7 @@ absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureForm
   if (format == PictureFormat::kSvg) {
     absl::StrReplaceAll({{"<image ", "<image style='image-rendering:pixelated' "}}, &picture);
   }
-  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
-  POSENC_RETURN_IF_ERROR(file.Write(0, picture));
-  return file.Commit();
+  return WriteWholeFile(path, picture);
 }
 
 std::string Quoted(const std::string& text) {

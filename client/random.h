@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace posenc::load {
+namespace posenc {
 
 // The n-th of a seed's sequence, without those before it (SplitMix64).
 inline uint64_t RandomAt(uint64_t seed, uint64_t n) {
@@ -17,4 +17,4 @@ inline uint64_t RandomAt(uint64_t seed, uint64_t n) {
 // In [0, 1).
 inline double UnitOf(uint64_t random) { return static_cast<double>(random >> 11) * 0x1p-53; }
 
-}  // namespace posenc::load
+}  // namespace posenc
