@@ -44,8 +44,9 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
 
 // Computes into the caller's memory, where there is some for an output, else into the response's own tensors.
 template <typename Request>
-absl::Status RunInto(const wire::Job& job, const Request& request, const google::protobuf::Message& response,
-                     const CallOptions& options, WorkPool& pool, const Cancellation& cancelled) {
+absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const Request& request,
+                     const google::protobuf::Message& response, const CallOptions& options, WorkPool& pool,
+                     const Cancellation& cancelled) {
   const auto bytes_of = [&job](const v1::Tensor& tensor) {
     for (const wire::Output& output : job.outputs) {
       if (output.tensor == &tensor) return output.bytes;
@@ -68,7 +69,7 @@ absl::Status RunInto(const wire::Job& job, const Request& request, const google:
       buffers.push_back(found->second);
     }
   }
-  POSENC_RETURN_IF_ERROR(job.run(buffers, pool, cancelled));
+  POSENC_RETURN_IF_ERROR(job.run(payloads, buffers, pool, cancelled));
   for (size_t n = 0; n < apart.size(); ++n) {
     if (!apart[n].empty()) std::memcpy(destinations.at(job.outputs[n].tensor), apart[n].data(), apart[n].size());
   }
@@ -104,7 +105,7 @@ absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOpti
   Response response;
   POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
   if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
-  POSENC_RETURN_IF_ERROR(RunInto(job, request, response, options, pool_, cancelled));
+  POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
   return response;
 }
 
@@ -178,7 +179,7 @@ absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptio
   int64_t row = 0;
   do {
     Response tile;
-    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), request, tile, options, pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), payloads, request, tile, options, pool_, cancelled));
     POSENC_RETURN_IF_ERROR(sink(tile));
     row += stream.RowsAt(row);
   } while (row < stream.rows);

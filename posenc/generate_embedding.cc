@@ -19,9 +19,9 @@ namespace {
 // The method's rows, with its name before the field of an error.
 EncodingOr EncodingOf(EmbeddingMethod method, Frequencies arithmetic, const Limits& limits) {
   return std::visit(
-      [&](auto& settings) -> EncodingOr {
+      [&]<class Settings>(Settings& settings) -> EncodingOr {
         auto encoding = Encode(std::move(settings), arithmetic, limits);
-        if (!encoding.ok()) return Within(settings.kName, encoding.status());
+        if (!encoding.ok()) return Within(Settings::kName, encoding.status());
         return encoding;
       },
       method);

@@ -147,22 +147,29 @@ absl::Status Call::StillWanted() const {
   return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
 }
 
-absl::Status Call::Parse(const wire::Stripper& stripper, Message* request) {
+absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper) {
   std::vector<grpc::Slice> slices;
   if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
   transport::SliceStream stream(slices);
+  POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, wire::kMaxStrippedBytes));
+  payloads_.emplace(std::move(slices), std::move(stripped.ranges));
+  return std::move(stripped.message);
+}
+
+absl::Status Call::Parse(const std::string& stripped, Message* request) {
   bool has_regions = false;
-  POSENC_ASSIGN_OR_RETURN(
-      auto ranges, wire::ParseRequest(stripper, &stream, request, core_->memory != nullptr ? &has_regions : nullptr));
-  request_id_ = RequestId(*request);
-  if (has_regions) POSENC_RETURN_IF_ERROR(FindRegions(*request));
-  payloads_ = std::make_unique<transport::SlicedPayloads>(std::move(slices), std::move(ranges),
-                                                          regions_ ? &*regions_ : nullptr);
-  return absl::OkStatus();
+  POSENC_RETURN_IF_ERROR(wire::ParseStripped(stripped, request, core_->memory != nullptr ? &has_regions : nullptr));
+  return Accept(*request, has_regions);
+}
+
+absl::Status Call::Accept(const Message& request, bool has_regions) {
+  request_id_ = RequestId(request);
+  return has_regions ? FindRegions(request) : absl::OkStatus();
 }
 
 absl::Status Call::FindRegions(const Message& request) {
   POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
+  payloads_->SetRegions(&*regions_);
   // What is copied takes memory as if it had come with the message, and is bounded like that.
   const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
   const auto held = static_cast<int64_t>(bytes_in_);
@@ -182,18 +189,18 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
   return charge;
 }
 
-absl::Status Call::Compute(const wire::Job& job, const wire::Answer& layout, std::shared_ptr<Charge> charge,
-                           grpc::ByteBuffer* answer) {
+absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
+                           std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
   AnswerBuffer buffer(layout.size(), core_->answer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;
     for (size_t n = 0; n < job.outputs.size(); ++n) {
-      std::byte* const shared = job.outputs[n].shared;
-      outputs.push_back(shared != nullptr ? shared : buffer.data() + layout.data_offset(n));
+      const v1::Region* region = job.outputs[n].region();
+      outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
     started_ = true;
-    POSENC_RETURN_IF_ERROR(job.run(outputs, core_->pool, [this] { return StillWanted(); }));
+    POSENC_RETURN_IF_ERROR(job.run(payloads, outputs, core_->pool, [this] { return StillWanted(); }));
     if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();

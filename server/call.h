@@ -19,6 +19,7 @@
 #include "server/admission.h"
 #include "server/answer_pool.h"
 #include "server/config.h"
+#include "server/recent_calls.h"
 #include "server/timers.h"
 #include "transport/slices.h"
 #include "wire/answer.h"
@@ -42,6 +43,7 @@ struct Core {
   const std::shared_ptr<Admission> admission;
   const std::shared_ptr<AnswerPool> answer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
+  RecentCalls recent_calls;
   WorkPool pool;
   Timers timers;
 };
@@ -82,17 +84,22 @@ class Call {
   // --max-call-seconds after the call's beginning.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
-  // The request's tensors stay in its slices, or in shared memory: payloads() knows them.
-  absl::Status Parse(const wire::Stripper& stripper, google::protobuf::Message* request);
-  const wire::Payloads& payloads() const { return *payloads_; }
-  // What the call reads and writes beside the messages.
+  // The request without its tensors' bytes, which stay in its slices: payloads() knows them.
+  absl::StatusOr<std::string> Strip(const wire::Stripper& stripper);
+  absl::Status Parse(const std::string& stripped, google::protobuf::Message* request);
+  // Instead of Parse(), where it is known what that would give.
+  absl::Status Accept(const google::protobuf::Message& request, bool has_regions);
+  const transport::SlicedPayloads& payloads() const { return *payloads_; }
+  bool has_regions() const { return regions_.has_value(); }
+  // What the call reads and writes beside the messages, and what of it is copied.
   int64_t shared_bytes() const { return regions_ ? regions_->bytes() : 0; }
+  int64_t copied_bytes() const { return regions_ ? regions_->copied_bytes() : 0; }
 
   // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
-  // Allocates the answer and computes it. Throws std::bad_alloc.
-  absl::Status Compute(const wire::Job& job, const wire::Answer& layout, std::shared_ptr<Charge> charge,
-                       grpc::ByteBuffer* answer);
+  // Allocates the answer and computes it, from these payloads. Throws std::bad_alloc.
+  absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
+                       std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer);
   // The request's bytes are no longer needed.
   void ReleaseRequest();
 
@@ -115,7 +122,7 @@ class Call {
   size_t bytes_in_;
   std::optional<wire::RequestRegions> regions_;
   Charge copied_charge_;  // of what is copied from them
-  std::unique_ptr<transport::SlicedPayloads> payloads_;
+  std::optional<transport::SlicedPayloads> payloads_;
   std::string request_id_;
   std::atomic<bool> cancelled_{false};
   bool started_ = false;

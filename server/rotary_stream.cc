@@ -194,7 +194,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     *response.mutable_info() = stream.info();
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(layout.size()));
-    POSENC_RETURN_IF_ERROR(call_.Compute({}, layout, std::move(charge), &reply->bytes));
+    POSENC_RETURN_IF_ERROR(call_.Compute({}, payloads, layout, std::move(charge), &reply->bytes));
     const std::lock_guard lock(mutex_);
     stream_.emplace(std::move(stream));
     return absl::OkStatus();
@@ -210,16 +210,17 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     POSENC_RETURN_IF_ERROR(Admit(size + kOverhead, held, charge.get(), no_room));
     if (*no_room) return absl::OkStatus();
 
-    const wire::ChunkBytes x(payloads, chunk.rows());
     reply->operand = chunk.operand();
     reply->begin = chunk.rows().byte_offset();
     reply->end = reply->begin + static_cast<int64_t>(size);
     wire::Job job;
     job.outputs = {{nullptr, size}};
-    job.run = [&](absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
+    job.run = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                  const Cancellation& cancelled) {
+      const wire::ChunkBytes x(from, chunk.rows());
       return stream_->Run(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
     };
-    return call_.Compute(job, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
+    return call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
   }
 
   // *no_room: not now, but answers of this stream are still to leave.

@@ -53,7 +53,8 @@ class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const bool first = charge_ == nullptr;
     if (first) {
       const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
-      POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request.get()));
+      POSENC_ASSIGN_OR_RETURN(const std::string stripped, call_.Strip(method_.stripper));
+      POSENC_RETURN_IF_ERROR(call_.Parse(stripped, request.get()));
       POSENC_ASSIGN_OR_RETURN(tiles_, method_.prepare(*request, call_.payloads(), core_->config.limits));
     }
     const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
@@ -62,7 +63,7 @@ class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (first) {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes + tiles_.held_bytes));
     }
-    POSENC_RETURN_IF_ERROR(call_.Compute(job, layout, charge_, &tile_));
+    POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
     next_row_ += tiles_.RowsAt(next_row_);
     return absl::OkStatus();
   }

@@ -69,22 +69,41 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   absl::Status Serve(const Limits& limits) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
-    google::protobuf::Arena arena;  // instead of an allocation for each sub-message
-    google::protobuf::Message* const request = method_.request.New(&arena);
-    POSENC_RETURN_IF_ERROR(call_.Parse(method_.stripper, request));
-    if (limits.plans_at_hand && !IsSmall()) return NotAtHand();
-    google::protobuf::Message* const response = method_.response.New(&arena);
-    POSENC_ASSIGN_OR_RETURN(const wire::Job job, method_.prepare(*request, call_.payloads(), limits, response));
-    if (job.decide) {
-      POSENC_RETURN_IF_ERROR(job.decide(core_->pool, [this] { return call_.StillWanted(); }));
-    }
-    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response, job.outputs));
-
+    POSENC_ASSIGN_OR_RETURN(const std::shared_ptr<const Prepared> prepared, Prepare(limits));
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
     }
-    return call_.Compute(job, layout, std::move(charge), answer_);
+    return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), answer_);
+  }
+
+  // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
+  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits) {
+    POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
+    if (limits.plans_at_hand) {
+      auto recent = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
+      if (recent != nullptr) {
+        POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, recent->has_regions));
+        return recent;
+      }
+    }
+    const auto prepared = std::make_shared<Prepared>();
+    prepared->request = method_.request.New(&prepared->arena);
+    POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
+    prepared->has_regions = call_.has_regions();
+    if (limits.plans_at_hand && !IsSmall()) return NotAtHand();
+    prepared->response = method_.response.New(&prepared->arena);
+    POSENC_ASSIGN_OR_RETURN(prepared->job,
+                            method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
+    if (prepared->job.decide) {
+      POSENC_RETURN_IF_ERROR(prepared->job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    }
+    POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
+    // What was copied from shared memory may be other bytes by now.
+    if (limits.plans_at_hand && call_.copied_bytes() == 0) {
+      core_->recent_calls.Keep(prepared, std::move(stripped), call_.payloads());
+    }
+    return prepared;
   }
 
   // Both are short, so gRPC need not hand them to a thread of its executor, which would cost two changes of thread. Of

@@ -33,9 +33,8 @@ bool SliceStream::Skip(int count) {
   return count == 0;
 }
 
-SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges,
-                               const wire::RequestRegions* regions)
-    : slices_(std::move(slices)), ranges_(std::move(ranges)), regions_(regions) {
+SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
+    : slices_(std::move(slices)), ranges_(std::move(ranges)) {
   size_t begin = 0;
   for (const grpc::Slice& slice : slices_) {
     begins_.push_back(begin);

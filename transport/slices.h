@@ -32,10 +32,10 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
 // The tensors of a stripped message, whose bytes stay in the slices that they came in, or in shared memory.
 class SlicedPayloads final : public wire::Payloads {
  public:
-  // `regions`: the request's, or null where it has none: a tensor in one has then no bytes here. They must outlive
-  // this.
-  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges,
-                 const wire::RequestRegions* regions = nullptr);
+  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
+
+  // The request's, which must outlive this. Until they are known, a tensor in one has no bytes here.
+  void SetRegions(const wire::RequestRegions* regions) { regions_ = regions; }
 
   size_t Size(const v1::Tensor& tensor) const override;
   absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
@@ -45,13 +45,18 @@ class SlicedPayloads final : public wire::Payloads {
   size_t Size(const v1::TensorChunk& chunk) const override;
   absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
 
+  // The same of whatever the ticket n, less than count(), stands for.
+  size_t count() const { return ranges_.size(); }
+  size_t SizeOf(size_t n) const { return ranges_[n].length; }
+  absl::Span<const std::byte> PieceOf(size_t n, size_t offset) const { return From(ranges_[n], offset); }
+
  private:
   absl::Span<const std::byte> From(wire::ByteRange range, size_t offset) const;
 
   std::vector<grpc::Slice> slices_;
   std::vector<size_t> begins_;  // of each slice in the message
   std::vector<wire::ByteRange> ranges_;
-  const wire::RequestRegions* regions_;
+  const wire::RequestRegions* regions_ = nullptr;
 };
 
 }  // namespace posenc::transport

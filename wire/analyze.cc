@@ -126,7 +126,9 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   Job job;
   if (!request.has_distances()) {
     if (request.has_count()) return InvalidArgument("NOT_READ", "count", "", "counts distances, and there are none");
-    job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
+    job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
+      return absl::OkStatus();
+    };
     return job;
   }
   auto distances = reader.ReadPositions(request.distances(), "distances");
@@ -141,9 +143,8 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   const size_t bytes = count * sizeof(double);
   job.outputs = {{response->mutable_cosine_sum(), bytes}, {response->mutable_decay_bound(), bytes}};
   for (const Output& output : job.outputs) WriteShape(shape, output.tensor);
-  job.run = [curves](absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
-    return curves->Run(buffers[0], buffers[1], pool, cancelled);
-  };
+  job.run = [curves](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                     const Cancellation& cancelled) { return curves->Run(buffers[0], buffers[1], pool, cancelled); };
   return job;
 }
 

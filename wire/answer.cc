@@ -67,7 +67,7 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
   std::string header = SerializeOthers(response, fields);
   for (size_t n = 0; n < outputs.size(); ++n) {
     std::string tensor = outputs[n].tensor->SerializeAsString();
-    const size_t bytes = outputs[n].shared == nullptr ? outputs[n].bytes : 0;
+    const size_t bytes = outputs[n].region() == nullptr ? outputs[n].bytes : 0;
     if (bytes > kMaxAnswerBytes) return AnswerTooLarge(bytes);
     if (bytes != 0) {
       PutLengthTag(v1::Tensor::kDataFieldNumber, &tensor);

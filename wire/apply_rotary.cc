@@ -23,13 +23,13 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   const Reader reader{payloads, limits};
   int64_t bytes = 0;  // of the answer itself
   Job job;
-  std::vector<const v1::Tensor*> inputs = {&request.q().tensor()};
+  job.operands = {&request.q().tensor()};
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
   if (request.has_k()) {
-    inputs.push_back(&request.k().tensor());
+    job.operands.push_back(&request.k().tensor());
     POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "k", request.k(), response->mutable_k()));
   }
-  for (const Output& output : job.outputs) bytes += output.shared == nullptr ? static_cast<int64_t>(output.bytes) : 0;
+  for (const Output& output : job.outputs) bytes += output.region() == nullptr ? static_cast<int64_t>(output.bytes) : 0;
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
   POSENC_ASSIGN_OR_RETURN(PreparedRotary prepared, PrepareRotary(reader, request, Bytes::kInRequest));
   WriteShape(prepared.q, response->mutable_q());
@@ -37,13 +37,14 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   *response->mutable_info() = std::move(prepared.info);
 
   // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
-  job.run = [application = prepared.application, inputs = std::move(inputs), &payloads](
-                absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
+  job.run = [application = prepared.application, operands = job.operands](
+                const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                const Cancellation& cancelled) -> absl::Status {
     if (application == nullptr) {  // a layer that does not rotate
-      for (size_t n = 0; n < inputs.size(); ++n) payloads.CopyTo(*inputs[n], buffers[n]);
+      for (size_t n = 0; n < operands.size(); ++n) from.CopyTo(*operands[n], buffers[n]);
       return absl::OkStatus();
     }
-    const TensorBytes q(payloads, *inputs[0]), k(payloads, *inputs.back());
+    const TensorBytes q(from, *operands[0]), k(from, *operands.back());
     return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled);
   };
   return job;

@@ -55,7 +55,8 @@ absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request,
 Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, int64_t count, Output output) {
   Job job;
   job.outputs = {output};
-  job.run = [bias, first, count](absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
+  job.run = [bias, first, count](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                 const Cancellation& cancelled) {
     return bias->Run(first, count, nullptr, buffers[0], pool, cancelled);
   };
   return job;
@@ -131,9 +132,9 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   POSENC_ASSIGN_OR_RETURN(
       job.outputs.emplace_back(),
       reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
-  job.run = [bias, scores = &request.scores(), &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                                          const Cancellation& cancelled) {
-    payloads.CopyTo(*scores, buffers[0]);
+  job.run = [bias, scores = &request.scores()](const Payloads& from, absl::Span<std::byte* const> buffers,
+                                               WorkPool& pool, const Cancellation& cancelled) {
+    from.CopyTo(*scores, buffers[0]);
     return bias->Run(buffers[0], buffers[0], pool, cancelled);
   };
   return job;

@@ -264,7 +264,9 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   }
   POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
   Job job;
-  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
+  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
+    return absl::OkStatus();
+  };
   if (request.has_inv_freq()) {
     POSENC_ASSIGN_OR_RETURN(Job frequencies, PrepareFrequencies(reader, request, std::move(expected), most, response));
     job.decide = std::move(frequencies.decide);

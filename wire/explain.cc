@@ -136,7 +136,9 @@ absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& p
                             v1::ExplainResponse* response) {
   POSENC_RETURN_IF_ERROR(Explain(request, payloads, limits, response));
   Job job;
-  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
+  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
+    return absl::OkStatus();
+  };
   return job;
 }
 

@@ -47,9 +47,9 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
                           reader.Place("output", OutputOf(request), *ByteSize("embedding", generation->shape(), limits),
                                        response->mutable_embedding()));
-  job.run = [generation, add_to, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                            const Cancellation& cancelled) {
-    if (add_to != nullptr) payloads.CopyTo(*add_to, buffers[0]);
+  job.run = [generation, add_to](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                 const Cancellation& cancelled) {
+    if (add_to != nullptr) from.CopyTo(*add_to, buffers[0]);
     return generation->Run(add_to != nullptr ? buffers[0] : nullptr, buffers[0], pool, cancelled);
   };
   return job;

@@ -60,8 +60,8 @@ Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Ten
   const size_t bytes = rows * table.generation->width() * SizeOf(table.dtype);
   Job job;
   job.outputs = {{cos, bytes}, {sin, bytes}};
-  job.run = [generation = table.generation, row_begin, rows](absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                                             const Cancellation& cancelled) {
+  job.run = [generation = table.generation, row_begin, rows](const Payloads&, absl::Span<std::byte* const> buffers,
+                                                             WorkPool& pool, const Cancellation& cancelled) {
     return generation->Run(row_begin, rows, buffers[0], buffers[1], pool, cancelled);
   };
   return job;

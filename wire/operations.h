@@ -24,7 +24,9 @@ namespace posenc::wire {
 struct Output {
   v1::Tensor* tensor;  // a direct field of the response, with dtype and shape set and data empty
   size_t bytes;
-  std::byte* shared = nullptr;  // where they belong, if not into the answer; then the tensor says the region too
+
+  // Where they belong, if not into the answer; else null.
+  const v1::Region* region() const { return tensor != nullptr && tensor->has_region() ? &tensor->region() : nullptr; }
 };
 
 struct Job {
@@ -32,9 +34,14 @@ struct Job {
   // Of answers whose message takes long to find: fills the response, which has no outputs then, before it is laid out.
   // Null: it is filled already. Otherwise as run.
   std::function<absl::Status(WorkPool& pool, const Cancellation& cancelled)> decide;
-  // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].shared unless that is null. Runs at most once, on
-  // any thread; request, payloads and response must outlive it. The buffers need no alignment.
-  std::function<absl::Status(absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled)> run;
+  // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. On any thread;
+  // request and response must outlive it. The buffers need no alignment.
+  std::function<absl::Status(const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                             const Cancellation& cancelled)>
+      run;
+  // Tensors of the request whose bytes run alone reads. If there are any, run can be called for every request that
+  // differs in nothing but those bytes, with that one's payloads; else at most once.
+  std::vector<const v1::Tensor*> operands;
 };
 
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse*);

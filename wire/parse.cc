@@ -8,14 +8,18 @@
 
 namespace posenc::wire {
 
-absl::StatusOr<std::vector<ByteRange>> ParseRequest(const Stripper& stripper,
-                                                    google::protobuf::io::ZeroCopyInputStream* input,
-                                                    google::protobuf::Message* request, bool* has_regions) {
-  POSENC_ASSIGN_OR_RETURN(Stripped stripped, stripper.Strip(input, kMaxStrippedBytes));
-  if (!request->ParseFromString(stripped.message)) {
+absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request, bool* has_regions) {
+  if (!request->ParseFromString(stripped)) {
     return InvalidArgument("MALFORMED", "", "", absl::StrCat("not a ", request->GetDescriptor()->full_name()));
   }
-  POSENC_RETURN_IF_ERROR(RejectUnknown(*request, has_regions));
+  return RejectUnknown(*request, has_regions);
+}
+
+absl::StatusOr<std::vector<ByteRange>> ParseRequest(const Stripper& stripper,
+                                                    google::protobuf::io::ZeroCopyInputStream* input,
+                                                    google::protobuf::Message* request) {
+  POSENC_ASSIGN_OR_RETURN(Stripped stripped, stripper.Strip(input, kMaxStrippedBytes));
+  POSENC_RETURN_IF_ERROR(ParseStripped(stripped.message, request));
   return std::move(stripped.ranges);
 }
 

@@ -75,10 +75,9 @@ absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tens
 
 absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* region, size_t bytes,
                                      v1::Tensor* tensor) const {
-  Output output{tensor, bytes};
+  const Output output{tensor, bytes};
   if (region == nullptr) return output;
-  output.shared = payloads.At(*region);
-  if (output.shared == nullptr) return NoSharedMemory(field);
+  if (payloads.At(*region) == nullptr) return NoSharedMemory(field);
   if (static_cast<size_t>(region->byte_size()) != bytes) {
     return InvalidArgument("MISMATCH", fmt::format("{}.byte_size", field), fmt::format("{}", region->byte_size()),
                            fmt::format("the answer has {} bytes", bytes));

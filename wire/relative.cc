@@ -92,10 +92,10 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
                           reader.Place("output", OutputOf(request), *ByteSize("scores", scores->shape(), limits),
                                        response->mutable_scores()));
-  job.run = [scores, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                          const Cancellation& cancelled) {
-    const std::vector<std::byte> q = Read(payloads, request.q()), k = Read(payloads, request.k());
-    if (request.has_add_to()) payloads.CopyTo(request.add_to(), buffers[0]);
+  job.run = [scores, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                               const Cancellation& cancelled) {
+    const std::vector<std::byte> q = Read(from, request.q()), k = Read(from, request.k());
+    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
     return scores->Run(
         {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
         cancelled);
@@ -131,10 +131,10 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
                           reader.Place("output", OutputOf(request), *ByteSize("values", values->shape(), limits),
                                        response->mutable_values()));
-  job.run = [values, &request, &payloads](absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                          const Cancellation& cancelled) {
-    const std::vector<std::byte> probabilities = Read(payloads, request.probabilities());
-    if (request.has_add_to()) payloads.CopyTo(request.add_to(), buffers[0]);
+  job.run = [values, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                               const Cancellation& cancelled) {
+    const std::vector<std::byte> probabilities = Read(from, request.probabilities());
+    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
     return values->Run(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool, cancelled);
   };
   return job;

@@ -240,13 +240,16 @@ absl::StatusOr<Stripped> Stripper::Strip(google::protobuf::io::ZeroCopyInputStre
   return walk.result();
 }
 
-ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges) {
-  if (data.empty()) return {0, 0};
+size_t TicketOf(const std::string& data) {
   size_t ticket = 0;
   for (size_t i = 0; i < kTicketBytes; ++i) {
     ticket |= static_cast<size_t>(static_cast<uint8_t>(data[i])) << (8 * i);
   }
-  return ranges[ticket];
+  return ticket;
+}
+
+ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges) {
+  return data.empty() ? ByteRange{0, 0} : ranges[TicketOf(data)];
 }
 
 }  // namespace posenc::wire

@@ -52,6 +52,9 @@ class Stripper {
   absl::flat_hash_set<const google::protobuf::Descriptor*> carriers_;  // message types that can contain data
 };
 
+// The ticket that the data of a tensor, or chunk, of a stripped and parsed message are, which must not be empty.
+size_t TicketOf(const std::string& data);
+
 // The range that the data of a tensor, or chunk, of a stripped and parsed message stands for. Empty data: length 0.
 ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges);
 

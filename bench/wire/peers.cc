@@ -55,9 +55,12 @@ class Typed final
                                         v1::ApplyRotaryResponse* response) override {
     auto* reactor = context->DefaultReactor();
     auto answer = engine_.ApplyRotary(*request);
-    if (answer.ok()) *response = *std::move(answer);
-    const std::string message(answer.status().message());
-    reactor->Finish(answer.ok() ? grpc::Status::OK : grpc::Status(grpc::INTERNAL, message));
+    if (answer.ok()) {
+      *response = *std::move(answer);
+      reactor->Finish(grpc::Status::OK);
+    } else {
+      reactor->Finish({grpc::INTERNAL, std::string(answer.status().message())});
+    }
     return reactor;
   }
 

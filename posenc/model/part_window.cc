@@ -43,7 +43,7 @@ namespace {
 
 // One whole number a stage.
 absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::string_view field, size_t stages,
-                                             std::vector<double> otherwise) {
+                                             const std::vector<double>& otherwise) {
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Numbers(field));
   const std::vector<double>& numbers = given ? *given : otherwise;
   if (numbers.size() != stages) {

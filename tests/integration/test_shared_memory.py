@@ -470,3 +470,35 @@ def test_a_live_servers_unix_socket_is_not_taken(start_server, build, directory)
         grpc.channel_ready_future(channel).result(SECONDS)
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
+
+
+def test_what_is_remembered_of_a_call_is_not_what_lay_in_its_memory(start):
+    """Small calls that differ in nothing but the bytes of their operands are prepared once."""
+    client, side = start()
+    values = [numpy.random.default_rng(n).standard_normal((1, 1, 8, 64)) for n in range(4)]
+    requests = [samples.rotary(value, rotary_dim=64, offset=3) for value in values]
+    expected = [client.call("ApplyRotary", request).q.data for request in requests]
+    memory = side.memory(MEBIBYTE)
+    size = len(expected[0])
+    moved = samples.rotary(values[0], rotary_dim=64, offset=3)
+    moved.q.tensor.data = b""
+    moved.q.tensor.region.CopyFrom(memory.part(0, size))
+    moved.q.output.CopyFrom(memory.part(size, size))
+    for request, answer in [*zip(requests, expected)] * 2:
+        memory.bytes[:size] = request.q.tensor.data
+        assert client.call("ApplyRotary", moved).q.region == moved.q.output
+        assert memory.bytes[size:2 * size] == answer
+    kept = type(moved).FromString(moved.SerializeToString())
+
+    moved.positions.ids.CopyFrom(tensor(numpy.array([3]), INT64))
+    moved.positions.ids.data = b""
+    moved.positions.ids.region.CopyFrom(memory.part(2 * size, 8))
+    for position in [3, 5, 3, 9, 9]:
+        memory.bytes[2 * size:2 * size + 8] = position.to_bytes(8, "little")
+        client.call("ApplyRotary", moved)
+        request = samples.rotary(values[-1], rotary_dim=64, offset=position)
+        assert memory.bytes[size:2 * size] == client.call("ApplyRotary", request).q.data
+
+    client.call("ApplyRotary", kept)
+    side.unregister(memory.token)
+    assert client.refusal("ApplyRotary", kept).code == NOT_FOUND

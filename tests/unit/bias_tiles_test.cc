@@ -186,7 +186,7 @@ absl::StatusOr<std::string> Tiled(const Request& request, int64_t rows_per_tile,
     const wire::Job job = tiles->tile(begin, &response);
     std::string tile(job.outputs[0].bytes, '\0');
     std::byte* const out = reinterpret_cast<std::byte*>(tile.data());
-    if (absl::Status status = job.run({&out, 1}, pool, NeverCancelled); !status.ok()) return status;
+    if (absl::Status status = job.run(wire::InMessage(), {&out, 1}, pool, NeverCancelled); !status.ok()) return status;
     std::vector<int64_t> shape = ShapeOf(whole);
     shape[rank - 2] = std::min(rows_per_tile, queries - begin);
     if (ShapeOf(response.bias()) != shape || response.row_begin() != begin || response.has_info() != (begin == 0)) {

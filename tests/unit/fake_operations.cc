@@ -60,7 +60,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     *outputs[n]->mutable_shape() = inputs[n]->shape();
     job.outputs.push_back({outputs[n], payloads.Size(*inputs[n])});
   }
-  job.run = [inputs, &payloads](absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
+  job.run = [inputs](const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
     for (size_t n = 0; n < inputs.size(); ++n) payloads.CopyTo(*inputs[n], buffers[n]);
     return absl::OkStatus();
   };
@@ -71,7 +71,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
                             v1::GenerateTableResponse* response) {
   Job job;
   job.outputs = {{Bytes(response->mutable_cos(), 1), 1}};
-  job.run = [&request](absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation& cancelled) {
+  job.run = [&request](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool&,
+                       const Cancellation& cancelled) {
     buffers[0][0] = std::byte{1};
     return Wait(request.count(), cancelled);
   };
@@ -88,7 +89,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
   const int64_t size = request.geometry().query_length();
   Job job;
   job.outputs = {{Bytes(response->mutable_bias(), size), static_cast<size_t>(size)}};
-  job.run = [size](absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
+  job.run = [size](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
     std::memset(buffers[0], 'b', size);
     return absl::OkStatus();
   };
@@ -108,7 +109,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const L
 }
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
   Job job;
-  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {
+  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {
     throw std::bad_alloc();
   };
   return job;
@@ -126,7 +127,8 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
     if (begin == 0) response->mutable_info()->set_device("fake");
     Job job;
     job.outputs = {{Bytes(response->mutable_cos(), rows), static_cast<size_t>(rows)}};
-    job.run = [begin, rows](absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation& cancelled) {
+    job.run = [begin, rows](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool&,
+                            const Cancellation& cancelled) {
       for (int64_t row = 0; row < rows; ++row) buffers[0][row] = static_cast<std::byte>(begin + row);
       return Wait(0, cancelled);
     };

@@ -88,7 +88,7 @@ TEST(Table, TilesAreTheWholeInPieces) {
       EXPECT_EQ(tile.has_info(), row == 0);
       std::vector<std::byte> c(job.outputs[0].bytes), s(job.outputs[1].bytes);
       std::byte* const buffers[] = {c.data(), s.data()};
-      ASSERT_THAT(job.run(buffers, pool, NeverCancelled), IsOk());
+      ASSERT_THAT(job.run(wire::InMessage(), buffers, pool, NeverCancelled), IsOk());
       cos.append(reinterpret_cast<const char*>(c.data()), c.size());
       sin.append(reinterpret_cast<const char*>(s.data()), s.size());
     }

@@ -1,0 +1,178 @@
+// Calls like the one before are prepared once, and answered as if each were the first.
+#include "server/recent_calls.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "posenc/v1/service.pb.h"
+#include "server/unary_call.h"
+#include "tests/unit/call.h"
+
+namespace posenc::server {
+namespace {
+
+v1::Tensor Filled(std::vector<int64_t> shape, int fill) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return MakeTensor(DType::kFP32, std::move(shape), std::vector<double>(count, 0.5 + fill));
+}
+
+// One layer of a step of decoding: the tensors' bytes are the layer's own.
+v1::ApplyRotaryRequest Layer(int layer) {
+  v1::ApplyRotaryRequest request;
+  auto& settings = *request.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.set_rotary_dim(8);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  *request.mutable_positions()->mutable_ids() = MakeTensor<int64_t>(DType::kINT64, {2, 1}, {17, 400});
+  request.set_layout(v1::LAYOUT_BSHD);
+  *request.mutable_q()->mutable_tensor() = Filled({2, 1, 4, 8}, layer);
+  *request.mutable_k()->mutable_tensor() = Filled({2, 1, 1, 8}, layer + 100);
+  return request;
+}
+
+// The bytes in three slices.
+grpc::ByteBuffer Buffer(const std::string& bytes) {
+  std::vector<grpc::Slice> slices;
+  for (size_t n = 0; n < 3; ++n) {
+    const size_t begin = n * bytes.size() / 3, end = (n + 1) * bytes.size() / 3;
+    auto* copy = new std::string(bytes.substr(begin, end - begin));
+    slices.emplace_back(
+        copy->data(), copy->size(), [](void* string) { delete static_cast<std::string*>(string); }, copy);
+  }
+  return {slices.data(), slices.size()};
+}
+
+Config TestConfig() {
+  Config config;
+  config.threads = 2;
+  config.max_in_flight_bytes = int64_t{1} << 30;
+  return config;
+}
+
+class RecentCallsTest : public testing::Test {
+ protected:
+  RecentCallsTest() : core_(TestConfig()), method_(Method()) { method_.as_small_as_its_request = true; }
+
+  UnaryMethod Method() {
+    return UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
+        "ApplyRotary", [this](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
+          auto job = wire::Prepare(request, payloads, limits, response);
+          prepared_ += job.ok() ? 1 : 0;
+          return job;
+        });
+  }
+
+  // How many times it was prepared, now.
+  int Send(const v1::ApplyRotaryRequest& request) {
+    const int before = prepared_;
+    grpc::CallbackServerContext context;
+    grpc::ByteBuffer bytes = Buffer(request.SerializeAsString()), answer;
+    const auto call = grpc::FakeCall::Of(StartUnaryCall(&core_, method_, &context, &bytes, &answer), &context);
+    const grpc::Status& status = call->Wait();
+    const auto expected = posenc::Call(request);
+    EXPECT_EQ(status.ok(), expected.ok()) << status.error_message();
+    if (!expected.ok()) {
+      EXPECT_EQ(status.error_message(), expected.status().message());
+      return prepared_ - before;
+    }
+    std::vector<grpc::Slice> slices;
+    answer.Dump(&slices);
+    std::string text;
+    for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+    v1::ApplyRotaryResponse response;
+    EXPECT_TRUE(response.ParseFromString(text));
+    EXPECT_TRUE(response.SerializeAsString() == expected->SerializeAsString());
+    return prepared_ - before;
+  }
+
+  std::atomic<int> prepared_{0};
+  Core core_;
+  UnaryMethod method_;
+};
+
+TEST_F(RecentCallsTest, TheLayersOfAStepArePreparedOnce) {
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());  // so that the plan is at hand
+  EXPECT_EQ(Send(Layer(0)), 1);
+  for (int layer = 0; layer < 5; ++layer) EXPECT_EQ(Send(Layer(layer)), 0);
+}
+
+TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  Send(Layer(0));
+  const std::vector<std::function<void(v1::ApplyRotaryRequest*)>> changes = {
+      [](auto* request) { request->mutable_positions()->mutable_ids()->mutable_data()->at(15) = 1; },
+      [](auto* request) { request->mutable_positions()->set_offset(17); },
+      [](auto* request) { request->mutable_rotary()->mutable_settings()->set_input_pairing(v1::PAIRING_INTERLEAVED); },
+      [](auto* request) { request->set_direction(v1::DIRECTION_INVERSE); },
+      [](auto* request) { request->mutable_hints()->set_return_plan(true); },
+      [](auto* request) { request->clear_k(); },
+      [](auto* request) { *request->mutable_q()->mutable_tensor() = Filled({2, 1, 3, 8}, 1); },
+      [](auto* request) { request->mutable_k()->mutable_tensor()->set_shape(3, 8); },
+      [](auto* request) { request->mutable_q()->mutable_tensor()->set_dtype(v1::DATA_TYPE_INT32); },
+      [](auto* request) { request->mutable_q()->mutable_tensor()->mutable_data()->pop_back(); },
+      [](auto* request) { request->mutable_positions()->mutable_ids()->mutable_data()->append(8, '\0'); },
+  };
+  for (const auto& change : changes) {
+    v1::ApplyRotaryRequest request = Layer(1);
+    change(&request);
+    const bool same = request.SerializeAsString() == Layer(1).SerializeAsString();
+    EXPECT_EQ(Send(request), same || !posenc::Call(request).ok() ? 0 : 1) << request.ShortDebugString();
+    EXPECT_EQ(Send(Layer(2)), 0) << "and what was kept still serves";
+  }
+}
+
+TEST_F(RecentCallsTest, TheLeastRecentlyUsedGoesFirst) {
+  const auto at = [](int64_t position, int layer) {
+    v1::ApplyRotaryRequest request = Layer(layer);
+    request.mutable_positions()->set_offset(position);
+    return request;
+  };
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  for (int64_t position = 0; position < 16; ++position) EXPECT_EQ(Send(at(position, 0)), 1);
+  EXPECT_EQ(Send(at(0, 1)), 0);
+  EXPECT_EQ(Send(at(16, 1)), 1);
+  EXPECT_EQ(Send(at(0, 2)), 0);
+  EXPECT_EQ(Send(at(1, 2)), 1);
+}
+
+TEST_F(RecentCallsTest, WhatHasMuchBesideTheOperandsIsNotKept) {
+  v1::ApplyRotaryRequest request = Layer(0);
+  *request.mutable_positions()->mutable_ids() =
+      MakeTensor<int64_t>(DType::kINT64, {2, 1025}, std::vector<int64_t>(2050, 3));
+  *request.mutable_q()->mutable_tensor() = Filled({2, 1025, 1, 8}, 1);
+  request.clear_k();
+  ASSERT_THAT(posenc::Call(request), IsOk());
+  EXPECT_EQ(Send(request), 1);
+  EXPECT_EQ(Send(request), 1);
+}
+
+TEST_F(RecentCallsTest, NorWhatIsNotAtHand) {
+  v1::ApplyRotaryRequest request = Layer(0);
+  request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);  // takes long each time
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(Send(request), 1);
+}
+
+TEST_F(RecentCallsTest, ManyAtOnceAreAnsweredAsOneAlone) {
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([this, caller] {
+      for (int layer = 0; layer < 60; ++layer) {
+        v1::ApplyRotaryRequest request = Layer(layer);
+        request.mutable_positions()->set_offset((layer + caller) % 20);
+        Send(request);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace posenc::server
