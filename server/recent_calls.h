@@ -1,5 +1,5 @@
-// Calls that were prepared lately. The layers of a model's step ask for the same rotation of other bytes: what the first
-// of them found out, from parsing to the layout of the answer, serves the rest.
+// Calls that were prepared lately. The layers of a model's step ask for the same rotation of other bytes: what the
+// first of them found out, from parsing to the layout of the answer, serves the rest.
 #pragma once
 
 #include <memory>

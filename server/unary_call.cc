@@ -108,7 +108,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   // Both are short, so gRPC need not hand them to a thread of its executor, which would cost two changes of thread. Of
   // gRPC's own reactors this says the one that a context has.
-  virtual bool InternalInlineable() { return true; }
+  bool InternalInlineable() override { return true; }
   void OnCancel() override { call_.Cancel(); }
   void OnDone() override { self_.reset(); }
 

@@ -159,6 +159,7 @@ class FakeReactor {
  public:
   FakeReactor() { call_->reactor_ = this; }
   virtual ~FakeReactor() = default;
+  virtual bool InternalInlineable() { return false; }
   virtual void OnDone() = 0;
   virtual void OnCancel() {}
   virtual void OnReadDone(bool) {}

@@ -40,12 +40,13 @@ def test_counters_count(client):
 
 def test_plans_are_computed_once(client):
     before = client.info().counters.plan_cache
-    request = samples.rotary(theta=12345.5)  # nobody else's
-    answers = [client.call("ApplyRotary", request) for _ in range(3)]
+    theta = 12345.5  # nobody else's
+    answers = [client.call("ApplyRotary", samples.rotary(theta=theta, offset=offset)) for offset in (0, 1, 2, 2)]
     after = client.info().counters.plan_cache
     assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
     assert after.bytes > before.bytes
-    assert answers[0] == answers[1] == answers[2]
+    assert answers[0] != answers[1] and answers[2] == answers[3]
+    assert len({answer.info.plan_fingerprint for answer in answers}) == 1
 
 
 def test_plans_need_not_be_kept(start_server):

@@ -36,8 +36,9 @@ Made ByLoops(double first, const std::function<Entry(double position, int64_t pa
   const auto* x = reinterpret_cast<const float*>(made.x.data());
   auto* y = reinterpret_cast<float*>(made.y.data());
   for (int64_t row = 0; row < kLength * kHeads; ++row, x += kWidth, y += kWidth) {
+    const int64_t token = row / kHeads;
     for (int64_t k = 0; k < kWidth / 2; ++k) {
-      const Entry entry = table(first + static_cast<double>(row / kHeads), k);
+      const Entry entry = table(first + static_cast<double>(token), k);
       y[k] = x[k] * entry.cos - x[k + kWidth / 2] * entry.sin;
       y[k + kWidth / 2] = x[k + kWidth / 2] * entry.cos + x[k] * entry.sin;
     }

@@ -104,8 +104,9 @@ Tokens Image() {
     const bool image = n >= 32 && n < 128;
     const double base = n < 32 ? n : n >= 128 ? n - 84 : 32;
     tokens.positions[0].push_back(base);
-    tokens.positions[1].push_back(image ? base + (n - 32) / 12 : base);
-    tokens.positions[2].push_back(image ? base + (n - 32) % 12 : base);
+    const int row = (n - 32) / 12, column = (n - 32) % 12;
+    tokens.positions[1].push_back(image ? base + row : base);
+    tokens.positions[2].push_back(image ? base + column : base);
   }
   tokens.bounds = {0, kLength};
   return tokens;
@@ -116,7 +117,8 @@ std::vector<Case> Cases() {
   const Pairing half = Pairing::kHalfSplit, inter = Pairing::kInterleaved;
   const auto add = [&](std::string name, RotarySettings wanted, RotarySettings applied, Tokens said, Tokens at,
                        std::string code) -> Case& {
-    cases.push_back({std::move(name), std::move(wanted), std::move(applied), std::move(said), std::move(at), code});
+    cases.push_back(
+        {std::move(name), std::move(wanted), std::move(applied), std::move(said), std::move(at), std::move(code)});
     return cases.back();
   };
   for (const RopeParameters& p : Scalings()) {

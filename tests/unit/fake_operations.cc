@@ -60,8 +60,8 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     *outputs[n]->mutable_shape() = inputs[n]->shape();
     job.outputs.push_back({outputs[n], payloads.Size(*inputs[n])});
   }
-  job.run = [inputs](const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
-    for (size_t n = 0; n < inputs.size(); ++n) payloads.CopyTo(*inputs[n], buffers[n]);
+  job.run = [inputs](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
+    for (size_t n = 0; n < inputs.size(); ++n) from.CopyTo(*inputs[n], buffers[n]);
     return absl::OkStatus();
   };
   return job;

@@ -62,7 +62,8 @@ class RecentCallsTest : public testing::Test {
 
   UnaryMethod Method() {
     return UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-        "ApplyRotary", [this](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
+        "ApplyRotary",
+        [this](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
           auto job = wire::Prepare(request, payloads, limits, response);
           prepared_ += job.ok() ? 1 : 0;
           return job;
@@ -113,7 +114,9 @@ TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {
       [](auto* request) { request->set_direction(v1::DIRECTION_INVERSE); },
       [](auto* request) { request->mutable_hints()->set_return_plan(true); },
       [](auto* request) { request->clear_k(); },
-      [](auto* request) { *request->mutable_q()->mutable_tensor() = Filled({2, 1, 3, 8}, 1); },
+      [](auto* request) {
+        *request->mutable_q()->mutable_tensor() = Filled({2, 1, 3, 8}, 1);
+      },
       [](auto* request) { request->mutable_k()->mutable_tensor()->set_shape(3, 8); },
       [](auto* request) { request->mutable_q()->mutable_tensor()->set_dtype(v1::DATA_TYPE_INT32); },
       [](auto* request) { request->mutable_q()->mutable_tensor()->mutable_data()->pop_back(); },
