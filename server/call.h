@@ -91,8 +91,8 @@ class Call {
   absl::Status Accept(const google::protobuf::Message& request, bool has_regions);
   const transport::SlicedPayloads& payloads() const { return *payloads_; }
   bool has_regions() const { return regions_.has_value(); }
-  // What the call reads and writes beside the messages, and what of it is copied.
-  int64_t shared_bytes() const { return regions_ ? regions_->bytes() : 0; }
+  // What the call reads beside its message, and what of it is copied.
+  int64_t shared_bytes() const { return regions_ ? regions_->read_bytes() : 0; }
   int64_t copied_bytes() const { return regions_ ? regions_->copied_bytes() : 0; }
 
   // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.

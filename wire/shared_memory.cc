@@ -142,9 +142,10 @@ void RequestRegions::Count() {
   constexpr std::array<std::string_view, 4> kInPlace = {"q.tensor", "k.tensor", "scores", "add_to"};
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const Use& use : uses_) {
+    if (use.is_output) continue;
     const int64_t size = use.region.byte_size();
-    if (__builtin_add_overflow(bytes_, size, &bytes_)) bytes_ = kMost;
-    bool copied = !use.is_output;
+    if (__builtin_add_overflow(read_bytes_, size, &read_bytes_)) read_bytes_ = kMost;
+    bool copied = true;
     for (const std::string_view path : kInPlace) copied = copied && use.path != path;
     if (copied && __builtin_add_overflow(copied_bytes_, size, &copied_bytes_)) copied_bytes_ = kMost;
   }

@@ -51,8 +51,8 @@ class RequestRegions {
   // DATA_LOSS naming the field, if any of the memory is damaged.
   absl::Status CheckUndamaged() const;
 
-  // Bytes of all regions together.
-  int64_t bytes() const { return bytes_; }
+  // Bytes of all tensors in regions; outputs are none.
+  int64_t read_bytes() const { return read_bytes_; }
   // Bytes of the tensors that are copied before they are used: all but operands of the answer's own shape.
   int64_t copied_bytes() const { return copied_bytes_; }
 
@@ -67,7 +67,7 @@ class RequestRegions {
   void Count();
 
   std::vector<Use> uses_;
-  int64_t bytes_ = 0;
+  int64_t read_bytes_ = 0;
   int64_t copied_bytes_ = 0;
 };
 

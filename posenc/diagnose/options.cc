@@ -263,6 +263,10 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
     const double factor = Snap(law->factor, std::max(4 * law->factor_uncertainty, kRecipe));
     RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
     if (factor != 1) p.factor = factor;
+    if (const auto* wanted = asked.settings ? std::get_if<RopeParameters>(&asked.settings->frequencies) : nullptr) {
+      p.mrope_section = wanted->mrope_section;
+      p.mrope_order = wanted->mrope_order;
+    }
     Option option{base};
     option.settings.frequencies = p;
     if (asked.settings) {
@@ -274,7 +278,7 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
     options.push_back(option);
   }
   GivenFrequencies given;
-  given.attention_scaling = Snap(attention_scaling, 1e-5);
+  given.attention_scaling = Snap(attention_scaling, kRecipe);
   for (const MeasuredFrequency& f : measured.pairs) {
     given.inv_freq.push_back(f.inv_freq);
     given.axis.push_back(f.axis);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kCandidates = 12;
 constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
+constexpr double kSameScaling = 2e-6;  // of what float32 recipes make of one factor
 
 // The frequencies that an option has over the real numbers.
 struct Evaluated {
@@ -137,7 +138,8 @@ class Finder {
     if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
     const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
     if (!std::isfinite(match.residual)) return;
-    for (const auto& scaling : Scalings(*plan, asked_, reading.angles.attention_scaling, 4 * rounding_)) {
+    for (const auto& scaling :
+         Scalings(*plan, asked_, reading.angles.attention_scaling, std::max(4 * rounding_, kSameScaling))) {
       Add(n, option, *plan, match, scaling);
     }
   }

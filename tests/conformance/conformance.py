@@ -15,6 +15,7 @@ from client import Client
 from server_process import ServerProcess
 
 import check_biases
+import check_diagnoses
 import check_diffusion_rotary
 import check_embeddings
 import check_relative_scores
@@ -31,8 +32,9 @@ SECTIONS = {
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
+    "diagnoses": ("Rotations that `posenc diagnose` explains", check_diagnoses.rows),
 }
-COMMAND = ("rotary", "scalings")
+COMMAND = ("rotary", "scalings", "diagnoses")
 
 
 def main():

@@ -50,6 +50,17 @@ class Posenc:
                   *axes, "--precision", precision, *self._model(config, choice))
         return load_file(out)["q"]
 
+    def diagnose(self, config, before, after, positions, **choice):
+        """The first explanation of how `after` came of `before`, both [1, heads, tokens, width]."""
+        given = self.directory / "in.safetensors"
+        ids = torch.tensor(positions, dtype=torch.float64)
+        save_file({"before": before.contiguous(), "after": after.contiguous(),
+                   "positions": ids if len(positions) > 1 else ids[0].contiguous()}, given)
+        axes = ["--axis-dimension", "first"] if len(positions) > 1 else []
+        text = self._run("diagnose", "--json", "--before", f"{given}:before", "--after", f"{given}:after", "--layout", "bhsd",
+                         "--positions", f"{given}:positions", *axes, *self._model(config, choice))
+        return json.loads(text)["explanations"][0]
+
     def scores(self, record):
         """Of q and k, with content, as a record of tests/golden has them: by its config and its weights."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
