@@ -1,0 +1,108 @@
+#include "posenc/diagnose/slopes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "posenc/methods/alibi.h"
+
+namespace posenc::diagnose {
+namespace {
+
+struct Rule {
+  AlibiSlopeRule rule;
+  const char* name;
+};
+constexpr Rule kRules[] = {{AlibiSlopeRule::kPowerOfTwo, "the released code's slopes"},
+                           {AlibiSlopeRule::kGeometric, "the paper's slopes 2^(-8(h+1)/H)"}};
+// Of how many heads these may be a part.
+constexpr int64_t kHeads[] = {4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 71, 80, 96, 112, 128};
+
+std::vector<double> SlopesOf(AlibiSlopeRule rule, int64_t heads) {
+  AlibiSettings settings{.num_heads = heads, .slopes = rule, .alibi_bias_max = 8};
+  return AlibiSlopes(Frequencies::kExact, settings).values;
+}
+
+constexpr double kNear = 0x1p-6;
+
+// Whether the slopes are `ratio` times those of the rule from `start` on.
+bool AreNear(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
+  for (size_t h = 0; h < slopes.size(); ++h) {
+    if (!(std::abs(slopes[h] / (ratio * wanted[start + h]) - 1) < kNear)) return false;
+  }
+  return true;
+}
+
+std::string Compared(const std::vector<double>& slopes) {
+  for (const auto& [rule, name] : kRules) {
+    std::vector<double> wanted = SlopesOf(rule, static_cast<int64_t>(slopes.size()));
+    const double ratio = slopes[0] / wanted[0];
+    if (AreNear(slopes, wanted, 0, -1)) return fmt::format(": {} with the wrong sign", name);
+    if (slopes.size() > 1 && AreNear(slopes, wanted, 0, ratio)) {
+      const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // from a head to the next
+      const bool one_early = std::abs(ratio / step - 1) < kNear, one_late = std::abs(ratio * step - 1) < kNear;
+      return fmt::format(": {:.6g} times {}{}", ratio, name,
+                         one_early  ? ", as where exponents begin one head too early"
+                         : one_late ? ", as where exponents begin one head too late"
+                                    : "");
+    }
+    std::reverse(wanted.begin(), wanted.end());
+    if (slopes.size() > 1 && AreNear(slopes, wanted, 0, 1)) return fmt::format(": {}, heads in reverse order", name);
+  }
+  if (slopes.size() > 1) return "";
+  // One head may be any of a model's.
+  for (const int64_t heads : {8, 12, 16, 32}) {
+    const std::vector<double> wanted = SlopesOf(kRules[0].rule, heads);
+    for (int64_t h = 0; h < heads; ++h) {
+      if (AreNear(slopes, wanted, h, 1)) return fmt::format(", as head {} of {} has by {}", h, heads, kRules[0].name);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Matrix<double> AsMatrix(const std::vector<double>& slopes) {
+  Matrix<double> matrix;
+  matrix.values = slopes;
+  matrix.columns = static_cast<int64_t>(slopes.size());
+  return matrix;
+}
+
+std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes) {
+  const auto count = static_cast<int64_t>(slopes.size());
+  std::vector<NamedSlopes> found;
+  std::vector<std::vector<double>> known;
+  for (const auto& [rule, name] : kRules) {
+    const std::vector<double> wanted = SlopesOf(rule, count);
+    if (!AreNear(slopes, wanted, 0, 1) || std::find(known.begin(), known.end(), wanted) != known.end()) continue;
+    known.push_back(wanted);
+    found.push_back({count, 0, rule, name});
+  }
+  if (!found.empty() || count == 1) return found;
+  for (const auto& [rule, name] : kRules) {
+    for (const int64_t heads : kHeads) {
+      if (heads <= count) continue;
+      const std::vector<double> wanted = SlopesOf(rule, heads);
+      for (int64_t start = 0; start + count <= heads; ++start) {
+        if (!AreNear(slopes, wanted, start, 1)) continue;
+        found.push_back({heads, start, rule,
+                         fmt::format("{}, heads {} .. {} of {}", name, start, start + count - 1, heads)});
+        return found;
+      }
+    }
+  }
+  return found;
+}
+
+NamedSlopes AsTheyAre(const std::vector<double>& slopes) {
+  std::vector<double> own = slopes;
+  for (double& slope : own) slope = static_cast<float>(slope);
+  const auto count = static_cast<int64_t>(own.size());
+  const std::string values = count == 1 ? fmt::format("a slope of its own, {}", own[0])
+                                        : fmt::format("slopes of its own, {} .. {}", own.front(), own.back());
+  return {count, 0, GivenSlopes{AsMatrix(own)}, values + Compared(slopes)};
+}
+
+}  // namespace posenc::diagnose
