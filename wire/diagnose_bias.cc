@@ -28,8 +28,8 @@ constexpr EnumPairs<v1::BiasFollows, diagnose::Follows> kFollows = {
 absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& reader,
                                                                 const v1::DiagnoseBiasRequest& request) {
   if (!request.has_expected()) {
-    for (const auto& [given, field] : {std::pair(request.has_head_start(), "head_start"),
-                                       {request.has_precision(), "precision"}}) {
+    for (const auto& [given, field] :
+         {std::pair(request.has_head_start(), "head_start"), {request.has_precision(), "precision"}}) {
       if (given) return InvalidArgument("NOT_READ", field, "", "is read with expected only");
     }
     return std::nullopt;

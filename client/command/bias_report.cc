@@ -31,16 +31,20 @@ std::string ExplanationReport(const v1::BiasExplanation& explanation, int number
   Rows rows = {{"equal", Agreement(explanation)}};
   if (explanation.has_first_difference()) {
     const v1::FirstDifference& first = explanation.first_difference();
-    rows.emplace_back("first difference", absl::StrFormat("at [%s]: %.9g computed, %.9g given",
-                                                          absl::StrJoin(first.index(), ", "), first.computed(),
-                                                          first.given()));
+    rows.emplace_back("first difference",
+                      absl::StrFormat("at [%s]: %.9g computed, %.9g given", absl::StrJoin(first.index(), ", "),
+                                      first.computed(), first.given()));
   }
-  rows.emplace_back("method", SettingsLine(explanation.method()));
+  const v1::BiasMethod& method = explanation.method();
+  const auto* field = v1::BiasMethod::descriptor()->FindFieldByNumber(method.method_case());
+  rows.emplace_back("method", absl::StrCat(field->name(), ": ", SettingsLine(method)));
   const v1::BiasGeometry& geometry = explanation.geometry();
-  if (geometry.has_query_offset()) rows.emplace_back("first query", absl::StrCat(geometry.query_offset()));
+  const v1::AlibiForm form = method.alibi().form();
+  const bool of_key = form == v1::ALIBI_FORM_BLOOM || form == v1::ALIBI_FORM_MPT;
+  if (geometry.has_query_offset() && !of_key) rows.emplace_back("first query", absl::StrCat(geometry.query_offset()));
   if (geometry.has_head_start()) {
-    rows.emplace_back("heads", absl::StrFormat("%d .. %d", geometry.head_start(),
-                                               geometry.head_start() + geometry.head_count() - 1));
+    rows.emplace_back(
+        "heads", absl::StrFormat("%d .. %d", geometry.head_start(), geometry.head_start() + geometry.head_count() - 1));
   }
   if (explanation.precision().frequencies() != v1::FREQUENCY_ARITHMETIC_EXACT) {
     rows.emplace_back("precision", EnumName(explanation.precision().frequencies()));

@@ -48,7 +48,8 @@ class Search {
     const bool fit = t5 != nullptr && !asked.method.table;
     const bool placed = !IsWithoutPlace(asked.method);
     std::optional<BiasExplanation> best;
-    for (const int64_t offset : QueryOffsets(evidence_, structure_)) {
+    const auto offsets = fit ? UsualOffsets(evidence_, structure_) : QueryOffsets(evidence_, structure_);
+    for (const int64_t offset : offsets) {
       BiasExplanation one{.method = asked.method, .precision = asked.precision, .asked = true};
       one.sentence = asked.of_model ? "what the model asks for" : "what the settings ask for";
       if (fit) {
@@ -166,7 +167,7 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   POSENC_ASSIGN_OR_RETURN(std::vector<BiasCandidate> t5, T5Candidates(e, structure, asked_t5, cancelled));
   std::move(t5.begin(), t5.end(), std::back_inserter(candidates));
   if (structure.follows == Follows::kNothing && structure.mask.cells < e.batch() * e.heads() * e.queries() * e.keys()) {
-    BiasCandidate nope{.query_offset = QueryOffsets(e, structure)[0], .sentence = "no bias, only what the mask hides"};
+    BiasCandidate nope{.query_offset = UsualOffsets(e, structure)[0], .sentence = "no bias, only what the mask hides"};
     nope.variants.push_back({{NopeSettings{e.heads()}}, {}, ""});
     candidates.push_back(std::move(nope));
   }

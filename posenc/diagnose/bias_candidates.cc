@@ -14,6 +14,10 @@ namespace {
 
 constexpr double kFarthest = 0x1p30;
 
+void AddOnce(int64_t offset, std::vector<int64_t>* offsets) {
+  if (std::find(offsets->begin(), offsets->end(), offset) == offsets->end()) offsets->push_back(offset);
+}
+
 // What is known of a head's slope from values that are rounded: it lies between the two.
 class SlopeRange {
  public:
@@ -161,23 +165,26 @@ void AddByKey(const BiasEvidence& e, const std::vector<std::vector<double>>& val
 
 }  // namespace
 
-std::vector<int64_t> QueryOffsets(const BiasEvidence& e, const BiasStructure& structure) {
+std::vector<int64_t> UsualOffsets(const BiasEvidence& e, const BiasStructure& structure) {
   std::vector<int64_t> offsets;
-  const auto add = [&offsets](int64_t offset) {
-    if (std::find(offsets.begin(), offsets.end(), offset) == offsets.end()) offsets.push_back(offset);
-  };
-  if (e.query_offset) add(*e.query_offset);
+  if (e.query_offset) AddOnce(*e.query_offset, &offsets);
   const MaskKind kind = structure.mask.kind;
-  if (kind == MaskKind::kCausal || kind == MaskKind::kWindow || kind == MaskKind::kPrefix) add(structure.mask.offset);
-  if (structure.follows == Follows::kDistance) {
-    const ByDistance values(structure, 0);
-    const double zero = values.Zero();
-    add(values.Peak(1));
-    add(values.Peak(-1));  // of the wrong sign
-    if (std::abs(zero) < kFarthest) add(std::llround(zero));
+  if (kind == MaskKind::kCausal || kind == MaskKind::kWindow || kind == MaskKind::kPrefix) {
+    AddOnce(structure.mask.offset, &offsets);
   }
-  add(e.keys() - e.queries());
-  add(0);
+  AddOnce(e.keys() - e.queries(), &offsets);
+  AddOnce(0, &offsets);
+  return offsets;
+}
+
+std::vector<int64_t> QueryOffsets(const BiasEvidence& e, const BiasStructure& structure) {
+  std::vector<int64_t> offsets = UsualOffsets(e, structure);
+  if (structure.follows != Follows::kDistance) return offsets;
+  const ByDistance values(structure, 0);
+  AddOnce(values.Peak(1), &offsets);
+  AddOnce(values.Peak(-1), &offsets);  // of the wrong sign
+  const double zero = values.Zero();
+  if (std::abs(zero) < kFarthest) AddOnce(std::llround(zero), &offsets);
   return offsets;
 }
 

@@ -26,7 +26,9 @@ struct BiasCandidate {
   std::string sentence;
 };
 
-// The first query's positions that the data, the caller or habit suggest, each once.
+// The first query's positions that the caller, the mask or habit suggest, each once.
+std::vector<int64_t> UsualOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
+// And those at which values that fall or rise with the distance begin.
 std::vector<int64_t> QueryOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
 // What a sentence says of it; nothing where the caller did, or it is 0 as in any square bias.
 std::string Place(const BiasEvidence& evidence, int64_t offset);

@@ -52,8 +52,7 @@ void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DTyp
     while (begin < keys && mask.Hides(values[begin])) ++begin;
     for (end = begin; end < keys && !mask.Hides(values[end]);) ++end;
     const size_t cells = end - begin;
-    const size_t differs =
-        explanation->comparison.Add(dtype, ours + begin * size, row.bytes() + begin * size, cells);
+    const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, row.bytes() + begin * size, cells);
     if (differs == cells || explanation->first) continue;
     const size_t j = begin + differs;
     explanation->first = {{at.b, at.h, at.i, static_cast<int64_t>(j)}, ValueOf(dtype, ours + j * size), values[j]};

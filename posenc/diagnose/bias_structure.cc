@@ -189,6 +189,17 @@ absl::Status VisitRows(
   return absl::OkStatus();
 }
 
+bool IsConstant(const BiasStructure& structure) {
+  return std::all_of(structure.values.begin(), structure.values.end(), [](const std::vector<double>& head) {
+    double first = kNan;
+    for (const double value : head) {
+      if (std::isnan(first)) first = value;
+      if (!std::isnan(value) && value != first) return false;
+    }
+    return true;
+  });
+}
+
 absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
                                             const Cancellation& cancelled) {
   POSENC_RETURN_IF_ERROR(ByteSize("bias", e.bias, limits).status());

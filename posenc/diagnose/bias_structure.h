@@ -66,6 +66,9 @@ struct BiasStructure {
   int64_t first_distance = 0;  // of column 0, by indices: 1 - Sq
 };
 
+// Whether each head has one value, wherever there is any.
+bool IsConstant(const BiasStructure& structure);
+
 // INVALID_ARGUMENT for NaNs, positive infinities and a tensor that is not as above; RESOURCE_EXHAUSTED above
 // max_bias_values. One pass over memory for each of four questions.
 absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& evidence, const Limits& limits,

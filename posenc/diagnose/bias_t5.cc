@@ -15,8 +15,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kBuckets[] = {32, 16, 64, 128, 256, 320, 12, 8};
-constexpr int64_t kDistances[] = {128, 20,  64,  256, 512, 800,  1024, 2048, 16,
-                                  32,  100, 160, 200, 384, 1000, 4096};
+constexpr int64_t kDistances[] = {128, 20, 64, 256, 512, 800, 1024, 2048, 16, 32, 100, 160, 200, 384, 1000, 4096};
 
 // The table by bucket, [buckets] of one head, where each bucket has one value; NaN for one that no distance has.
 // Absent: a bucket has two, or none but the first is shared by distances, so that any values would do.
@@ -36,7 +35,8 @@ std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::
   return table;
 }
 
-// Whether a bucket of these distances has two values, in head 0: most settings end here, before all distances are laid out.
+// Whether a bucket of these distances has two values, in head 0: most settings end here, before all distances are laid
+// out.
 bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Settings& settings, int64_t offset) {
   constexpr int64_t kNear = 512;
   const int64_t first = std::max(values.first(), offset - kNear), last = std::min(values.last(), offset + kNear);
@@ -107,11 +107,10 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   }
   BiasCandidate candidate{.query_offset = offset};
   candidate.variants.push_back({{settings, table}, {.frequencies = arithmetic}, ""});
-  candidate.sentence = fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets,
-                                   *settings.max_distance,
-                                   *settings.bidirectional ? "in both directions" : "of earlier keys",
-                                   arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "",
-                                   Place(e, offset));
+  candidate.sentence =
+      fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
+                  *settings.bidirectional ? "in both directions" : "of earlier keys",
+                  arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "", Place(e, offset));
   const auto unseen = static_cast<size_t>(*settings.num_buckets) - used.size();
   if (unseen > 0) candidate.sentence += fmt::format("; {} buckets are not seen here and 0 in the table", unseen);
   alike.push_back({std::move(candidate), std::move(buckets)});
@@ -122,11 +121,11 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, const BiasStructure& structure,
                                                         const T5Settings* asked, const Cancellation& cancelled) {
   std::vector<BiasCandidate> candidates;
-  if (structure.follows != Follows::kDistance) return candidates;
+  if (structure.follows != Follows::kDistance || IsConstant(structure)) return candidates;
   // By the number of buckets that have a value: the more there are, the more any bias fits, so the fewest say most.
   std::map<size_t, std::vector<Found>> found;
   const std::vector<T5Settings> all = Settings(asked);
-  for (const int64_t offset : QueryOffsets(e, structure)) {
+  for (const int64_t offset : UsualOffsets(e, structure)) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {
         POSENC_RETURN_IF_ERROR(cancelled());

@@ -44,7 +44,8 @@ int64_t Known(const BiasStructure& structure) {
 
 std::string Describe(const BiasEvidence& e, const BiasStructure& structure) {
   if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked, by {:.9g}", structure.mask.fill);
-  const std::string mask = Describe(structure.mask);
+  std::string mask = Describe(structure.mask);
+  if (e.bias.dtype == DType::kFP64) mask += "; float64 values are compared as float32";
   switch (structure.follows) {
     case Follows::kNothing: return mask + "; the other values are 0: no bias";
     case Follows::kDistance: return mask + "; values follow the distance alone (Toeplitz)";
@@ -68,12 +69,16 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
   const auto& found = diagnosis.explanations;
   const bool proven = !found.empty() && found[0].comparison.share() == 1;
   std::vector<Undecided> doubts;
+  if (structure.follows != Follows::kBoth && Known(structure) > 1 && IsConstant(structure)) {
+    return {{"ONE_VALUE", "every head has one value, which softmax does not see and any method could give",
+             "a bias whose values differ between distances"}};
+  }
   if (Known(structure) == 1) {
     doubts.push_back({"ONE_DISTANCE", "the values are of a single distance, which any slope or table would fit",
                       "a few neighbouring queries and keys"});
   } else if (e.queries() == 1) {
-    doubts.push_back({"ONE_QUERY", "of one query, values by distance and by key are the same",
-                      "rows of two or more queries"});
+    doubts.push_back(
+        {"ONE_QUERY", "of one query, values by distance and by key are the same", "rows of two or more queries"});
   }
   if (!proven && structure.follows == Follows::kBoth) {
     doubts.push_back({"NOT_OF_DISTANCE",
@@ -82,8 +87,8 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
                       "depends on both positions, such as a window's or FIRE"});
   } else if (constexpr uint64_t kRounding = 16; !proven && !found.empty() && found[0].comparison.worst() <= kRounding) {
     doubts.push_back({"ROUNDING",
-                      fmt::format("the first explanation is at most {} units in the last place from every value: the "
-                                  "same method, rounded in other places",
+                      fmt::format("the first explanation is within {} ulp of every value: the same method, rounded in "
+                                  "other places",
                                   found[0].comparison.worst()),
                       "the arithmetic of what computed it: slopes, positions and products are float32 here"});
   } else if (!proven) {

@@ -87,8 +87,8 @@ std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes) {
       const std::vector<double> wanted = SlopesOf(rule, heads);
       for (int64_t start = 0; start + count <= heads; ++start) {
         if (!AreNear(slopes, wanted, start, 1)) continue;
-        found.push_back({heads, start, rule,
-                         fmt::format("{}, heads {} .. {} of {}", name, start, start + count - 1, heads)});
+        found.push_back(
+            {heads, start, rule, fmt::format("{}, heads {} .. {} of {}", name, start, start + count - 1, heads)});
         return found;
       }
     }

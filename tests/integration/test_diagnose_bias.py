@@ -261,6 +261,8 @@ def test_what_no_method_gives(client):
     assert [doubt.code for doubt in answer.undecided] == ["NO_METHOD"]
     assert not answer.explanations or answer.explanations[0].equal_share < 1
 
+    constant = client.call("DiagnoseBias", request(numpy.full((2, 8, 8), 0.3)))
+    assert [doubt.code for doubt in constant.undecided] == ["ONE_VALUE"] and not constant.explanations
     one_cell = client.call("DiagnoseBias", request([[[0.25]]]))
     assert "ONE_DISTANCE" in [doubt.code for doubt in one_cell.undecided]
 
