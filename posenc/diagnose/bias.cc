@@ -143,6 +143,22 @@ bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
   return key(*t5) == key(*t5_other);
 }
 
+// Says of ALiBi that it has the slopes of what was asked for, but another form.
+void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExplanation* found) {
+  const auto *wanted = std::get_if<AlibiSettings>(&asked.method.settings),
+             *alibi = std::get_if<AlibiSettings>(&found->method.settings);
+  if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
+  if (asked.geometry.head_start != found->geometry.head_start || wanted->position_mask ||
+      AlibiSlopes(asked.precision.frequencies, *wanted).values !=
+          AlibiSlopes(found->precision.frequencies, *alibi).values) {
+    return;
+  }
+  found->sentence += "; the slopes that were asked for, in another form";
+  // Where no later key is seen, the forms differ by a constant a row.
+  const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
+  if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": the same after softmax";
+}
+
 }  // namespace
 
 DType ComparedAs(DType dtype) { return dtype == DType::kFP64 ? DType::kFP32 : dtype; }
@@ -175,7 +191,9 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
     POSENC_ASSIGN_OR_RETURN(std::optional<BiasExplanation> one, search.ProveCandidate(candidate));
     if (!one) continue;
     const auto same = [&one](const BiasExplanation& other) { return AreOne(*one, other); };
-    if (std::none_of(found.begin(), found.end(), same)) found.push_back(*std::move(one));
+    if (std::any_of(found.begin(), found.end(), same)) continue;
+    if (asked) NameOtherForm(found[0], structure.mask, &*one);
+    found.push_back(*std::move(one));
   }
   std::stable_sort(found.begin(), found.end(), [](const BiasExplanation& a, const BiasExplanation& b) {
     return IsBetter(a.comparison, b.comparison);

@@ -56,6 +56,7 @@ bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Setti
 struct Found {
   BiasCandidate candidate;
   std::vector<int32_t> buckets;
+  int64_t num_buckets;
   int64_t others = 0;  // settings with the same buckets
 };
 
@@ -102,7 +103,7 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   std::vector<Found>& alike = (*found)[used.size()];
   for (Found& other : alike) {
     if (other.candidate.query_offset != offset || other.buckets != buckets) continue;
-    ++other.others;
+    if (arithmetic == Frequencies::kExact) ++other.others;
     return;
   }
   BiasCandidate candidate{.query_offset = offset};
@@ -111,9 +112,13 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
                   *settings.bidirectional ? "in both directions" : "of earlier keys",
                   arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "", Place(e, offset));
-  const auto unseen = static_cast<size_t>(*settings.num_buckets) - used.size();
-  if (unseen > 0) candidate.sentence += fmt::format("; {} buckets are not seen here and 0 in the table", unseen);
-  alike.push_back({std::move(candidate), std::move(buckets)});
+  // Towards later keys no distance is 0, so that one bucket of a table is never read.
+  const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
+  if (used.size() < readable) {
+    candidate.sentence +=
+        fmt::format("; buckets that are not seen here and 0 in the table: {}", readable - used.size());
+  }
+  alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
 }
 
 }  // namespace
@@ -134,9 +139,12 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
     }
   }
   if (found.empty()) return candidates;
-  for (Found& one : found.begin()->second) {
+  std::vector<Found>& simplest = found.begin()->second;
+  std::stable_sort(simplest.begin(), simplest.end(),
+                   [](const Found& a, const Found& b) { return a.num_buckets < b.num_buckets; });
+  for (Found& one : simplest) {
     if (one.others > 0) {
-      one.candidate.sentence += fmt::format("; {} other settings have the same buckets at these distances", one.others);
+      one.candidate.sentence += fmt::format("; other settings that have the same buckets here: {}", one.others);
     }
     candidates.push_back(std::move(one.candidate));
   }

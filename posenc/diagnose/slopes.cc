@@ -100,8 +100,9 @@ NamedSlopes AsTheyAre(const std::vector<double>& slopes) {
   std::vector<double> own = slopes;
   for (double& slope : own) slope = static_cast<float>(slope);
   const auto count = static_cast<int64_t>(own.size());
-  const std::string values = count == 1 ? fmt::format("a slope of its own, {}", own[0])
-                                        : fmt::format("slopes of its own, {} .. {}", own.front(), own.back());
+  const std::string values = count == 1 ? fmt::format("a slope of its own, {}", static_cast<float>(own[0]))
+                                        : fmt::format("slopes of its own, {} .. {}", static_cast<float>(own.front()),
+                                                      static_cast<float>(own.back()));
   return {count, 0, GivenSlopes{AsMatrix(own)}, values + Compared(slopes)};
 }
 

@@ -326,6 +326,7 @@ def test_the_command(posenc, tmp_path):
         else:
             assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
     report = posenc("diagnose-bias", "three.npy", "--model", "config.json").stdout
+    assert "; the slopes that were asked for, in another form: the same after softmax\n" in report
     assert report.startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values follow the "
                              "distance alone (Toeplitz).\n")
     assert "\n1. ALiBi, -slope (i - j) up to the query, with the released code's slopes" in report
