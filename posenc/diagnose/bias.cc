@@ -125,15 +125,23 @@ int64_t OffsetOf(const BiasExplanation& explanation) {
   return offset == nullptr ? 0 : offset->offset;
 }
 
+// Of the heads that are here; of all batch rows, where each has its own.
+std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi) {
+  const Matrix<double> slopes = AlibiSlopes(explanation.precision.frequencies, alibi);
+  if (!slopes.shared) return slopes.values;
+  const auto first = slopes.values.begin() + *explanation.geometry.head_start;
+  return {first, first + *explanation.geometry.head_count};
+}
+
 // Whether both say the same in other words.
 bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
-  if (a.geometry.head_start != b.geometry.head_start || a.comparison.equal() != b.comparison.equal()) return false;
+  if (a.comparison.equal() != b.comparison.equal()) return false;
   const auto *alibi = std::get_if<AlibiSettings>(&a.method.settings),
              *other = std::get_if<AlibiSettings>(&b.method.settings);
   if (alibi != nullptr && other != nullptr) {
     const auto key = [](const AlibiSettings& s, const BiasExplanation& e) {
-      return std::tuple(s.form, s.num_heads, s.bias_dtype.value_or(DType::kFP32), s.position_mask.has_value(),
-                        IsKeyOnly(s.form) ? 0 : OffsetOf(e), AlibiSlopes(e.precision.frequencies, s).values);
+      return std::tuple(s.form, s.bias_dtype.value_or(DType::kFP32), s.position_mask.has_value(),
+                        IsKeyOnly(s.form) ? 0 : OffsetOf(e), SlopesHere(e, s));
     };
     return key(*alibi, a) == key(*other, b);
   }
@@ -148,11 +156,7 @@ void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExpl
   const auto *wanted = std::get_if<AlibiSettings>(&asked.method.settings),
              *alibi = std::get_if<AlibiSettings>(&found->method.settings);
   if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
-  if (asked.geometry.head_start != found->geometry.head_start || wanted->position_mask ||
-      AlibiSlopes(asked.precision.frequencies, *wanted).values !=
-          AlibiSlopes(found->precision.frequencies, *alibi).values) {
-    return;
-  }
+  if (wanted->position_mask || SlopesHere(asked, *wanted) != SlopesHere(*found, *alibi)) return;
   found->sentence += "; the slopes that were asked for, in another form";
   // Where no later key is seen, the forms differ by a constant a row.
   const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;

@@ -85,7 +85,8 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
                       "the values follow neither the distance nor the key alone, as all methods that are looked for do",
                       "the bias before scores or another bias were added; or, as what is expected, a method whose bias "
                       "depends on both positions, such as a window's or FIRE"});
-  } else if (constexpr uint64_t kRounding = 16; !proven && !found.empty() && found[0].comparison.worst() <= kRounding) {
+  } else if (const uint64_t rounding = ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
+             !proven && !found.empty() && found[0].comparison.worst() <= rounding) {
     doubts.push_back({"ROUNDING",
                       fmt::format("the first explanation is within {} ulp of every value: the same method, rounded in "
                                   "other places",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -26,29 +27,42 @@ std::vector<double> SlopesOf(AlibiSlopeRule rule, int64_t heads) {
 
 constexpr double kNear = 0x1p-6;
 
-// Whether the slopes are `ratio` times those of the rule from `start` on.
-bool AreNear(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
+// How far the slopes are from `ratio` times those of the rule from `start` on, relatively.
+double Deviation(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
+  double most = 0;
   for (size_t h = 0; h < slopes.size(); ++h) {
-    if (!(std::abs(slopes[h] / (ratio * wanted[start + h]) - 1) < kNear)) return false;
+    const double deviation = std::abs(slopes[h] / (ratio * wanted[start + h]) - 1);
+    most = std::isnan(deviation) ? std::numeric_limits<double>::infinity() : std::max(most, deviation);
   }
-  return true;
+  return most;
 }
+
+bool AreNear(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
+  return Deviation(slopes, wanted, start, ratio) < kNear;
+}
+
+// "about ", where slopes are not just that.
+const char* About(double deviation) { return deviation < 0x1p-12 ? "" : "about "; }
 
 std::string Compared(const std::vector<double>& slopes) {
   for (const auto& [rule, name] : kRules) {
     std::vector<double> wanted = SlopesOf(rule, static_cast<int64_t>(slopes.size()));
     const double ratio = slopes[0] / wanted[0];
-    if (AreNear(slopes, wanted, 0, -1)) return fmt::format(": {} with the wrong sign", name);
-    if (slopes.size() > 1 && AreNear(slopes, wanted, 0, ratio)) {
+    const double opposite = Deviation(slopes, wanted, 0, -1), scaled = Deviation(slopes, wanted, 0, ratio);
+    if (opposite < kNear) return fmt::format(": {}{} with the wrong sign", About(opposite), name);
+    if (slopes.size() > 1 && scaled < kNear) {
       const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // from a head to the next
       const bool one_early = std::abs(ratio / step - 1) < kNear, one_late = std::abs(ratio * step - 1) < kNear;
-      return fmt::format(": {:.6g} times {}{}", ratio, name,
+      return fmt::format(": {}{:.6g} times {}{}", About(scaled), ratio, name,
                          one_early  ? ", as where exponents begin one head too early"
                          : one_late ? ", as where exponents begin one head too late"
                                     : "");
     }
     std::reverse(wanted.begin(), wanted.end());
-    if (slopes.size() > 1 && AreNear(slopes, wanted, 0, 1)) return fmt::format(": {}, heads in reverse order", name);
+    const double reversed = Deviation(slopes, wanted, 0, 1);
+    if (slopes.size() > 1 && reversed < kNear) {
+      return fmt::format(": {}{}, heads in reverse order", About(reversed), name);
+    }
   }
   if (slopes.size() > 1) return "";
   // One head may be any of a model's.

@@ -6,7 +6,7 @@ import math
 import numpy
 import pytest
 import samples
-from bias_formulas import t5_bucket
+from bias_formulas import kerple, swin_index, t5_bucket
 from google.protobuf import json_format
 from posenc.v1 import bias_pb2, diagnose_pb2, service_pb2
 from tensors import BF16, FP16, FP32, FP64, INT32, array, rounded, tensor
@@ -203,6 +203,42 @@ def test_a_slice_of_a_larger_bias(client, dtype):
     answer = client.call("DiagnoseBias", request(whole, dtype))
     assert "ONE_QUERY" in [doubt.code for doubt in answer.undecided]
     check_sent_back(client, answer, whole, dtype)
+
+
+def test_some_heads_of_what_was_expected(client):
+    given = alibi(slope=slopes(8)[4:])
+    expected = bias_pb2.BiasMethod(alibi=samples.alibi(8, bias_pb2.ALIBI_FORM_SYMMETRIC))
+    answer = client.call("DiagnoseBias", request(given, expected=expected, head_start=4))
+    assert answer.explanations[0].expected and answer.explanations[0].geometry.head_start == 4
+    assert answer.explanations[0].geometry.head_count == 4
+    check_sent_back(client, answer, given, FP32)
+    assert client.call("DiagnoseBias", request(given, expected=expected, head_start=3)).explanations[1].expected
+
+
+def test_methods_that_are_found_only_if_they_are_expected(client):
+    apart = distances(12, 12)
+    expected = bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[0.5], p=[2]))
+    given = kerple("log", [0.5], [2], apart)
+    assert [doubt.code for doubt in client.call("DiagnoseBias", request(given)).undecided] == ["NO_METHOD"]
+    answer = client.call("DiagnoseBias", request(given, expected=expected))
+    check_sent_back(client, answer, given, FP32)
+    assert not answer.undecided
+    # A window's bias depends on two distances.
+    table = numpy.random.default_rng(5).standard_normal((15, 2)).astype("<f4")
+    given = table[swin_index(2, 3)].transpose(2, 0, 1)
+    expected = bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=2, window_width=3), table=tensor(table, FP32),
+                                   table_layout=bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS)
+    answer = client.call("DiagnoseBias", request(given, expected=expected))
+    assert answer.follows == diagnose_pb2.BIAS_FOLLOWS_BOTH and not answer.undecided
+    check_sent_back(client, answer, given, FP32)
+
+
+def test_other_roundings_are_no_other_method(client):
+    given = -numpy.array([2.0 ** (-8 * (h + 1) / 12) for h in range(12)])[:, None, None] * numpy.abs(distances(64, 64))
+    answer = client.call("DiagnoseBias", request(given, FP64))
+    assert answer.explanations[0].method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_GEOMETRIC
+    assert answer.explanations[0].worst_ulp == 1
+    assert [doubt.code for doubt in answer.undecided] == ["ROUNDING"]
 
 
 def test_a_query_that_stands_elsewhere(client):
