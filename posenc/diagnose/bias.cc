@@ -21,10 +21,18 @@ bool IsBetter(const Comparison& a, const Comparison& b) {
   return std::pair(-a.share(), a.mean_log()) < std::pair(-b.share(), b.mean_log());
 }
 
-// Errors of what was expected are named from there on.
+// A method that cannot be computed for this bias, rather than a call that has ended.
+bool CannotBe(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
+}
+
+// Errors of what was expected are named from there on; those of the geometry, by what it was made of.
 absl::Status OfExpected(const absl::Status& status) {
-  const bool named = absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
-  return named ? Within("expected", status) : status;
+  if (!CannotBe(status)) return status;
+  const ErrorDetails details = DetailsOf(status);
+  if (!details.field.starts_with("geometry")) return Within("expected", status);
+  if (absl::IsResourceExhausted(status)) return TooLarge("bias.shape", details.value, details.limit);
+  return InvalidArgument(details.reason, "query_offset", details.value, details.limit);
 }
 
 // Whether it is the same wherever the queries stand.
@@ -60,7 +68,9 @@ class Search {
       one.geometry = Geometry(offset, asked.head_start.value_or(0));
       if (WindowOf(asked.method)) one.geometry.query = std::monostate();
       if (placed) one.sentence += Place(evidence_, offset);
-      POSENC_RETURN_IF_ERROR(OfExpected(Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one)));
+      const absl::Status status = OfExpected(Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one));
+      if (best && CannotBe(status)) continue;
+      POSENC_RETURN_IF_ERROR(status);
       if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
       if (!placed || best->comparison.share() == 1) break;
     }
@@ -76,8 +86,8 @@ class Search {
                           .geometry = Geometry(candidate.query_offset, candidate.head_start),
                           .sentence = candidate.sentence + variant.suffix};
       const absl::Status status = Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one);
-      if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) return status;
-      if (!status.ok()) continue;  // it cannot be that
+      if (CannotBe(status)) continue;
+      POSENC_RETURN_IF_ERROR(status);
       if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
       if (best->comparison.share() == 1) break;
     }

@@ -25,13 +25,13 @@ class GivenRow {
       : evidence_(evidence),
         dtype_(ComparedAs(evidence.bias.dtype)),
         values_(evidence.keys()),
+        narrow_(evidence.keys()),
         bytes_(evidence.keys() * SizeOf(dtype_)) {}
 
   void Load(const Cell& at) {
     evidence_.Load(at.b, at.h, at.i, values_.data());
-    std::vector<float> narrow(values_.size());
-    for (size_t j = 0; j < values_.size(); ++j) narrow[j] = static_cast<float>(values_[j]) + 0.0f;
-    Convert(DType::kFP32, dtype_, narrow.data(), bytes_.data(), narrow.size());
+    for (size_t j = 0; j < values_.size(); ++j) narrow_[j] = static_cast<float>(values_[j]) + 0.0f;
+    Convert(DType::kFP32, dtype_, narrow_.data(), bytes_.data(), narrow_.size());
   }
   const std::vector<double>& values() const { return values_; }
   const std::byte* bytes() const { return bytes_.data(); }
@@ -40,6 +40,7 @@ class GivenRow {
   const BiasEvidence& evidence_;
   const DType dtype_;
   std::vector<double> values_;
+  std::vector<float> narrow_;
   std::vector<std::byte> bytes_;
 };
 
@@ -87,6 +88,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
     const int64_t count = std::min(most, e.queries() - first);
     POSENC_RETURN_IF_ERROR(bias.Run(first, count, nullptr, tile.data(), pool, cancelled));
     for (int64_t b = 0; b < e.batch(); ++b) {
+      POSENC_RETURN_IF_ERROR(cancelled());
       for (int64_t h = 0; h < e.heads(); ++h) {
         for (int64_t n = 0; n < count; ++n) {
           const Cell at{b, h, first + n, 0};

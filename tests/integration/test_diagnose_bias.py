@@ -223,6 +223,10 @@ def test_methods_that_are_found_only_if_they_are_expected(client):
     answer = client.call("DiagnoseBias", request(given, expected=expected))
     check_sent_back(client, answer, given, FP32)
     assert not answer.undecided
+    # Values whose line is 0 half a billion keys away: a place at which the expected method cannot be computed.
+    level = (1 + 2e-9 * apart)[None]
+    answer = client.call("DiagnoseBias", request(level, FP64, expected=expected))
+    assert any(one.expected for one in answer.explanations)
     # A window's bias depends on two distances.
     table = numpy.random.default_rng(5).standard_normal((15, 2)).astype("<f4")
     given = table[swin_index(2, 3)].transpose(2, 0, 1)
@@ -310,6 +314,7 @@ def test_bad_requests_are_refused_by_name(client):
     wrong = bias_pb2.BiasMethod(alibi=samples.alibi(8))
     wrong.alibi.num_heads = 0
     fine = samples.alibi(8)
+    near = bias_pb2.BiasMethod(sandwich=bias_pb2.Sandwich(convention=bias_pb2.SANDWICH_CONVENTION_PAPER, num_heads=8))
     for made, reason, field in (
             (service_pb2.DiagnoseBiasRequest(), "MISSING", "bias"),
             (request(numpy.zeros((2, 2))), "MISMATCH", "bias.shape"),
@@ -325,6 +330,7 @@ def test_bad_requests_are_refused_by_name(client):
             (request(alibi(), precision={"preset": 1}), "NOT_READ", "precision"),
             (request(alibi(), expected=wrong), "OUT_OF_RANGE", "expected.alibi.num_heads"),
             (request(alibi(), expected=bias_pb2.BiasMethod()), "MISSING", "expected"),
+            (request(alibi(), expected=near, query_offset=2**25), "OUT_OF_RANGE", "query_offset"),
             (request(alibi(), expected=swin), "MISMATCH", "bias.shape"),
             (request(alibi(4, 4, 4), expected=swin), "MISSING", "expected.table"),
             (request(alibi(4), expected={"alibi": fine}), "MISMATCH", "bias.shape"),
