@@ -215,10 +215,10 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
   diagnosis.undecided = Doubts(e, diagnosis);
   if (found.size() > most) {
-    // What was asked for stays, however far it is.
+    // What was asked for stays, however far it is, beside the best.
     const auto kept = std::find_if(found.begin() + static_cast<ptrdiff_t>(most), found.end(),
                                    [](const BiasExplanation& one) { return one.asked; });
-    if (kept != found.end()) {
+    if (most > 1 && kept != found.end()) {
       kept->same_as = kept->same_as == 0 ? 0 : most - 1;
       found[most - 1] = std::move(*kept);
     }
