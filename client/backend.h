@@ -113,6 +113,10 @@ class Backend {
   absl::StatusOr<v1::DiagnoseResponse> Diagnose(const v1::DiagnoseRequest& request, const CallOptions& options = {}) {
     return DoDiagnose(request, options);
   }
+  absl::StatusOr<v1::DiagnoseBiasResponse> DiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                        const CallOptions& options = {}) {
+    return DoDiagnoseBias(request, options);
+  }
   // `service` is a fully qualified name, or empty: the process as a whole.
   absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
     return DoCheckHealth(service, options);
@@ -140,6 +144,8 @@ class Backend {
   virtual absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest&,
                                                                       const CallOptions&) = 0;
   virtual absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest&, const CallOptions&) = 0;
+  virtual absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest&,
+                                                                  const CallOptions&) = 0;
   virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions&) = 0;
 };
 

@@ -194,6 +194,11 @@ absl::StatusOr<v1::DiagnoseResponse> Client::DoDiagnose(const v1::DiagnoseReques
   return Unary<v1::DiagnoseResponse>("Diagnose", request, options);
 }
 
+absl::StatusOr<v1::DiagnoseBiasResponse> Client::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                                const CallOptions& options) {
+  return Unary<v1::DiagnoseBiasResponse>("DiagnoseBias", request, options);
+}
+
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
   // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
   // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.

@@ -81,6 +81,8 @@ class Client final : public Backend {
                                                               const CallOptions& options) override;
   absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest& request,
                                                   const CallOptions& options) override;
+  absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                          const CallOptions& options) override;
   // One attempt: who probes wants to know about now.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 

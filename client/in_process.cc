@@ -169,6 +169,11 @@ absl::StatusOr<v1::DiagnoseResponse> InProcess::DoDiagnose(const v1::DiagnoseReq
   return Unary<v1::DiagnoseResponse>(request, options);
 }
 
+absl::StatusOr<v1::DiagnoseBiasResponse> InProcess::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                                   const CallOptions& options) {
+  return Unary<v1::DiagnoseBiasResponse>(request, options);
+}
+
 template <typename Response, typename Request, typename Sink>
 absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptions& options) {
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));

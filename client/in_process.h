@@ -50,6 +50,8 @@ class InProcess final : public Backend {
                                                               const CallOptions& options) override;
   absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest& request,
                                                   const CallOptions& options) override;
+  absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                          const CallOptions& options) override;
   // Always kServing.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 

@@ -160,6 +160,12 @@ absl::StatusOr<v1::DiagnoseResponse> Placed::DoDiagnose(const v1::DiagnoseReques
   return (shared ? *remote_ : Always()).Diagnose(request, options);
 }
 
+absl::StatusOr<v1::DiagnoseBiasResponse> Placed::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                                const CallOptions& options) {
+  const bool shared = placement_ == Placement::kAuto && wire::HasRegions(request);
+  return (shared ? *remote_ : Always()).DiagnoseBias(request, options);
+}
+
 absl::StatusOr<ServingStatus> Placed::DoCheckHealth(const std::string& service, const CallOptions& options) {
   return (placement_ == Placement::kLocal ? local_ : remote_)->CheckHealth(service, options);
 }

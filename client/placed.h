@@ -70,6 +70,8 @@ class Placed final : public Backend {
                                                               const CallOptions& options) override;
   absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest& request,
                                                   const CallOptions& options) override;
+  absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                          const CallOptions& options) override;
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
   // The backend for a call that computes `rate` bytes of answer a second in process.

@@ -83,7 +83,8 @@ Service::Service(Core* core, const SharedMemoryRegistry* memory)
       add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias")),
       relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores")),
       relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")),
-      diagnose_(Method<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose")) {}
+      diagnose_(Method<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose")),
+      diagnose_bias_(Method<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>("DiagnoseBias")) {}
 
 Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, get_server_info_, context, request, response);
@@ -139,6 +140,10 @@ Service::Reactor* Service::RelativeValues(Context* context, const Bytes* request
 
 Service::Reactor* Service::Diagnose(Context* context, const Bytes* request, Bytes* response) {
   return StartUnaryCall(core_, diagnose_, context, request, response);
+}
+
+Service::Reactor* Service::DiagnoseBias(Context* context, const Bytes* request, Bytes* response) {
+  return StartUnaryCall(core_, diagnose_bias_, context, request, response);
 }
 
 }  // namespace posenc::server

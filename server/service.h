@@ -24,7 +24,9 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
                                             v1::PositionalEncodingService::WithRawCallbackMethod_StreamApplyRotary<
                                                 v1::PositionalEncodingService::WithRawCallbackMethod_StreamBias<
                                                     v1::PositionalEncodingService::WithRawCallbackMethod_Diagnose<
-                                                        v1::PositionalEncodingService::Service>>>>>>>>>>>>>>;
+                                                        v1::PositionalEncodingService::
+                                                            WithRawCallbackMethod_DiagnoseBias<
+                                                                v1::PositionalEncodingService::Service>>>>>>>>>>>>>>>;
 
 class Service final : public RawService {
  public:
@@ -49,6 +51,7 @@ class Service final : public RawService {
   Reactor* RelativeScores(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* RelativeValues(Context* context, const Bytes* request, Bytes* response) override;
   Reactor* Diagnose(Context* context, const Bytes* request, Bytes* response) override;
+  Reactor* DiagnoseBias(Context* context, const Bytes* request, Bytes* response) override;
 
  private:
   Core* const core_;
@@ -66,6 +69,7 @@ class Service final : public RawService {
   const UnaryMethod relative_scores_;
   const UnaryMethod relative_values_;
   const UnaryMethod diagnose_;
+  const UnaryMethod diagnose_bias_;
 };
 
 }  // namespace posenc::server

@@ -37,24 +37,24 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
 }  // namespace
 
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
-                                         const v1::Precision& precision) {
+                                         const v1::Precision& precision, std::string_view field) {
   if (method.swin_v2().has_model()) {
     auto resolved = ResolveSwinV2(reader, method, precision);
-    if (!resolved.ok()) return Within("method", resolved.status());
+    if (!resolved.ok()) return Within(field, resolved.status());
     return resolved;
   }
   auto given = ReadBiasMethod(reader, method);
-  if (!given.ok()) return Within("method", given.status());
+  if (!given.ok()) return Within(field, given.status());
   if (method.has_model()) {
     POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model()));
     auto layers = SelectLayer(model, reader.limits);
-    if (!layers.ok()) return Within("method.model", layers.status());
+    if (!layers.ok()) return Within(field, Within("model", layers.status()));
     if (!layers->bias) {
-      return InvalidArgument("UNSUPPORTED", "method.model.config_json", "",
+      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.config_json", field), "",
                              "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
     }
     if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
-      return InvalidArgument("MISSING", "method.swin_v2.hidden_weight", "",
+      return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
                              "this model's bias is a network's: give its weights in swin_v2, with the model there");
     }
     POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
@@ -63,7 +63,7 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   }
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
     return InvalidArgument(
-        "MISSING", "method", "",
+        "MISSING", field, "",
         "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, nope or model (a config.json)");
   }
   ResolvedBias resolved;

@@ -1,6 +1,7 @@
 // From a request's bias method to settings, and what an answer says of them.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,9 +17,9 @@ struct ResolvedBias {
   std::vector<Note> notes;
 };
 
-// Errors name the field from "method" on.
+// Errors name the field from `field` on.
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
-                                         const v1::Precision& precision);
+                                         const v1::Precision& precision, std::string_view field = "method");
 // A model's layers, already chosen, which have a bias.
 absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision);
 

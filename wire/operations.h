@@ -58,6 +58,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, c
 absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
                             v1::RelativeValuesResponse*);
 absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const Limits&, v1::DiagnoseResponse*);
+absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest&, const Payloads&, const Limits&, v1::DiagnoseBiasResponse*);
 
 // An answer in tiles of rows: one job a tile. There is at least one, which brings info and shape, if of no rows.
 struct TileStream {

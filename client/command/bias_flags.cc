@@ -73,6 +73,8 @@ void BiasMethodFlags::AddTable(CLI::App& app) {
                  {"table_layout", "Which of the table's axes is which"}});
 }
 
+bool BiasMethodFlags::has_table() const { return IsSet(table_); }
+
 std::string BiasMethodFlags::First() const {
   if (IsSet(alibi_)) return FirstFlagOf(alibi_);
   return IsSet(others_) ? FirstFlagOf(others_) : nope_ ? "--nope" : "";
@@ -98,6 +100,8 @@ void BiasFlags::Add(CLI::App& app) {
   method_.AddTable(app);
   model_.Add(app);
 }
+
+bool BiasFlags::given() const { return model_.given() || method_.has_table() || !method_.First().empty(); }
 
 absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   const std::string first = method_.First();

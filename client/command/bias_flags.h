@@ -17,6 +17,7 @@ class BiasMethodFlags {
   void Add(CLI::App& app);
   // --table and its layout, which go with a model too.
   void AddTable(CLI::App& app);
+  bool has_table() const;
   // The first flag of a method that was given, or "".
   std::string First() const;
   // Without a method where only a table was given.
@@ -35,6 +36,9 @@ class BiasMethodFlags {
 class BiasFlags {
  public:
   void Add(CLI::App& app);
+  bool given() const;
+  // For use without any: that no flag was given that means nothing then.
+  absl::Status CheckUnused() const { return model_.CheckUnused(); }
   absl::StatusOr<v1::BiasMethod> Get() const;
 
  private:

@@ -101,12 +101,16 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 
 }  // namespace
 
+std::string DoubtReport(const v1::Undecided& undecided) {
+  return absl::StrCat("Undecided: ", undecided.message(), ".\n  What would decide: ", undecided.remedy(), ".\n");
+}
+
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context) {
   std::string text;
   const auto add_doubts = [&](bool aliases) {
     for (const v1::Undecided& undecided : response.undecided()) {
       if ((undecided.code() == "ALIASES") != aliases) continue;
-      absl::StrAppend(&text, "Undecided: ", undecided.message(), ".\n  What would decide: ", undecided.remedy(), ".\n");
+      text += DoubtReport(undecided);
     }
   };
   add_doubts(false);  // first: they say what the explanations are worth

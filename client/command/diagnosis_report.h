@@ -14,6 +14,9 @@ struct DiagnosisContext {
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 };
 
+// A line on what the data leave open, and one on what would decide.
+std::string DoubtReport(const v1::Undecided& undecided);
+
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context);
 
 }  // namespace posenc::command

@@ -23,7 +23,9 @@ constexpr char kExamples[] = R"(Examples:
   posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
       Rotates tensors. Add --server localhost:50051 to let a posenc-server do it.
   posenc diagnose --model config.json --before q.npy --after q_rotated.npy
-      What another system did to them, and where it departs from the model.)";
+      What another system did to them, and where it departs from the model.
+  posenc diagnose-bias bias.npy --model config.json
+      Which method gave an attention bias, and how it is masked.)";
 
 // With a pointer to the help of `app`, where there is one.
 void Complain(const std::string& message, const CLI::App* app) {
@@ -63,10 +65,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),   AddRope(app),      AddBias(app),
-                                               AddScores(app),   AddValues(app),  AddEmbedding(app), AddPlot(app),
-                                               AddDiagnose(app), AddVectors(app), AddLoad(app),      AddInfo(app),
-                                               AddHealth(app)};
+  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),        AddRope(app),      AddBias(app),
+                                               AddScores(app),   AddValues(app),       AddEmbedding(app), AddPlot(app),
+                                               AddDiagnose(app), AddDiagnoseBias(app), AddVectors(app),   AddLoad(app),
+                                               AddInfo(app),     AddHealth(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {

@@ -49,6 +49,7 @@ Subcommand AddPlot(CLI::App& parent);
 Subcommand AddScores(CLI::App& parent);
 Subcommand AddValues(CLI::App& parent);
 Subcommand AddDiagnose(CLI::App& parent);
+Subcommand AddDiagnoseBias(CLI::App& parent);
 Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 Subcommand AddLoad(CLI::App& parent);

@@ -1,130 +1,229 @@
 #include "posenc/diagnose/bias.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "posenc/diagnose/bias_candidates.h"
-#include "posenc/generate_bias.h"
+#include "posenc/diagnose/bias_proof.h"
+#include "posenc/diagnose/bias_words.h"
+#include "posenc/methods/alibi.h"
+#include "posenc/methods/bias.h"
 #include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {
 
-constexpr size_t kMostExplanations = 8;
+constexpr int64_t kFarthest = int64_t{1} << 30;
 
-// Compares the cells of a row that are not masked; `at` is the first.
-void CompareRow(const Cell& at, const std::vector<double>& row, const FoundMask& mask, DType dtype,
-                const std::byte* ours, const std::byte* theirs, BiasExplanation* explanation) {
-  const auto keys = static_cast<int64_t>(row.size());
-  const size_t size = SizeOf(dtype);
-  for (int64_t begin = 0, end = 0; begin < keys; begin = end) {
-    while (begin < keys && mask.Hides(row[begin])) ++begin;
-    for (end = begin; end < keys && !mask.Hides(row[end]);) ++end;
-    const size_t cells = end - begin;
-    const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, theirs + begin * size, cells);
-    if (differs < cells && !explanation->first_differ) {
-      explanation->first_differ = Cell{at.b, at.h, at.i, begin + static_cast<int64_t>(differs)};
-    }
-  }
+bool IsBetter(const Comparison& a, const Comparison& b) {
+  return std::pair(-a.share(), a.mean_log()) < std::pair(-b.share(), b.mean_log());
 }
 
-// Computes the method's bias, a tile of queries at a time, and compares it.
-absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& limits, WorkPool& pool,
-                   const Cancellation& cancelled, BiasExplanation* explanation) {
-  GenerateBias call{.method = explanation->method, .dtype = e.bias.dtype, .precision = explanation->precision};
-  call.geometry.query_length = e.queries();
-  call.geometry.key_length = e.keys();
-  call.geometry.query = OffsetPositions{explanation->query_offset};
-  POSENC_ASSIGN_OR_RETURN(const BiasGeneration bias,
-                          BiasGeneration::Create(std::move(call), limits, BiasGeneration::Extent::kTiles));
-  const int64_t keys = e.keys();
-  const size_t row_bytes = keys * SizeOf(e.bias.dtype);
-  constexpr int64_t kTileBytes = 1 << 20;
-  const int64_t most = std::max<int64_t>(1, kTileBytes / static_cast<int64_t>(e.heads() * row_bytes));
-  std::vector<double> row(keys);
-  for (int64_t first = 0; first < e.queries(); first += most) {
-    const int64_t count = std::min(most, e.queries() - first);
-    std::vector<std::byte> tile(e.heads() * count * row_bytes);
-    POSENC_RETURN_IF_ERROR(bias.Run(first, count, nullptr, tile.data(), pool, cancelled));
-    for (int64_t b = 0; b < e.batch(); ++b) {
-      for (int64_t h = 0; h < e.heads(); ++h) {
-        for (int64_t n = 0; n < count; ++n) {
-          const int64_t i = first + n;
-          e.Load(b, h, i, row.data());
-          const std::byte* ours = tile.data() + (h * count + n) * row_bytes;
-          const std::byte* theirs = e.data + ((b * e.heads() + h) * e.queries() + i) * row_bytes;
-          CompareRow({b, h, i, 0}, row, mask, e.bias.dtype, ours, theirs, explanation);
-        }
+// A method that cannot be computed for this bias, rather than a call that has ended.
+bool CannotBe(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
+}
+
+// Errors of what was expected are named from there on; those of the geometry, by what it was made of.
+absl::Status OfExpected(const absl::Status& status) {
+  if (!CannotBe(status)) return status;
+  const ErrorDetails details = DetailsOf(status);
+  if (!details.field.starts_with("geometry")) return Within("expected", status);
+  if (absl::IsResourceExhausted(status)) return TooLarge("bias.shape", details.value, details.limit);
+  return InvalidArgument(details.reason, "query_offset", details.value, details.limit);
+}
+
+// Whether it is the same wherever the queries stand.
+bool IsWithoutPlace(const BiasMethod& method) {
+  const auto* alibi = std::get_if<AlibiSettings>(&method.settings);
+  return WindowOf(method) || std::holds_alternative<NopeSettings>(method.settings) ||
+         (alibi != nullptr && IsKeyOnly(alibi->form));
+}
+
+class Search {
+ public:
+  Search(const BiasEvidence& evidence, const BiasStructure& structure, const Limits& limits, WorkPool& pool,
+         const Cancellation& cancelled)
+      : evidence_(evidence), structure_(structure), limits_(limits), pool_(pool), cancelled_(cancelled) {}
+
+  // What was asked for, where it comes nearest.
+  absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const {
+    POSENC_RETURN_IF_ERROR(OfExpected(Complete(asked.method, limits_)));
+    POSENC_RETURN_IF_ERROR(CheckFits(asked));
+    const auto* t5 = std::get_if<T5Settings>(&asked.method.settings);
+    const bool fit = t5 != nullptr && !asked.method.table;
+    const bool placed = !IsWithoutPlace(asked.method);
+    std::optional<BiasExplanation> best;
+    const auto offsets = fit ? UsualOffsets(evidence_, structure_) : QueryOffsets(evidence_, structure_);
+    for (const int64_t offset : offsets) {
+      BiasExplanation one{.method = asked.method, .precision = asked.precision, .asked = true};
+      one.sentence = asked.of_model ? "what the model asks for" : "what the settings ask for";
+      if (fit) {
+        POSENC_ASSIGN_OR_RETURN(one.method.table, FirstValues(evidence_, structure_.mask, asked.precision.frequencies,
+                                                              *t5, offset, cancelled_));
+        one.sentence += ", with a table of the values that are there first";
       }
+      one.geometry = Geometry(offset, asked.head_start.value_or(0));
+      if (WindowOf(asked.method)) one.geometry.query = std::monostate();
+      if (placed) one.sentence += Place(evidence_, offset);
+      const absl::Status status = OfExpected(Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one));
+      if (best && CannotBe(status)) continue;
+      POSENC_RETURN_IF_ERROR(status);
+      if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
+      if (!placed || best->comparison.share() == 1) break;
     }
+    return *std::move(best);
   }
-  return absl::OkStatus();
+
+  // The first variant that gives the same bytes, or the nearest.
+  absl::StatusOr<std::optional<BiasExplanation>> ProveCandidate(const BiasCandidate& candidate) const {
+    std::optional<BiasExplanation> best;
+    for (const BiasVariant& variant : candidate.variants) {
+      BiasExplanation one{.method = variant.method,
+                          .precision = variant.precision,
+                          .geometry = Geometry(candidate.query_offset, candidate.head_start),
+                          .sentence = candidate.sentence + variant.suffix};
+      const absl::Status status = Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one);
+      if (CannotBe(status)) continue;
+      POSENC_RETURN_IF_ERROR(status);
+      if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
+      if (best->comparison.share() == 1) break;
+    }
+    return best;
+  }
+
+ private:
+  absl::Status CheckFits(const AskedBias& asked) const {
+    const int64_t here = evidence_.heads();
+    if (const auto window = WindowOf(asked.method);
+        window && (evidence_.queries() != window->count() || evidence_.keys() != window->count())) {
+      return InvalidArgument("MISMATCH", "bias.shape", ToString(evidence_.bias.shape),
+                             fmt::format("expected has a window of {} tokens", window->count()));
+    }
+    const std::optional<int64_t> heads = HeadsOf(asked.method);
+    if (asked.head_start && !heads) {
+      return InvalidArgument("NOT_READ", "head_start", "", "is not read where expected does not say its heads");
+    }
+    if (asked.head_start && (*asked.head_start < 0 || *asked.head_start > *heads - here)) {
+      return InvalidArgument("OUT_OF_RANGE", "head_start", fmt::format("{}", *asked.head_start),
+                             fmt::format("bias has {} heads, expected {}", here, *heads));
+    }
+    if (!heads || asked.head_start || *heads == here) return absl::OkStatus();
+    return InvalidArgument("MISMATCH", "bias.shape", fmt::format("{} heads", here),
+                           fmt::format("expected has {}; head_start says which of them are here", *heads));
+  }
+
+  BiasGeometry Geometry(int64_t offset, int64_t head_start) const {
+    return {.query_length = evidence_.queries(),
+            .key_length = evidence_.keys(),
+            .query = OffsetPositions{offset},
+            .head_start = head_start,
+            .head_count = evidence_.heads()};
+  }
+
+  const BiasEvidence& evidence_;
+  const BiasStructure& structure_;
+  const Limits& limits_;
+  WorkPool& pool_;
+  const Cancellation& cancelled_;
+};
+
+int64_t OffsetOf(const BiasExplanation& explanation) {
+  const auto* offset = std::get_if<OffsetPositions>(&explanation.geometry.query);
+  return offset == nullptr ? 0 : offset->offset;
 }
 
-std::string Describe(const FoundMask& mask) {
-  std::string text;
-  switch (mask.kind) {
-    case MaskKind::kNone: return "no mask";
-    case MaskKind::kKeys: text = "no mask but hidden keys"; break;
-    case MaskKind::kCausal: text = fmt::format("causal: query i sees keys up to i{:+}", mask.offset); break;
-    case MaskKind::kWindow:
-      text = fmt::format("a window: query i sees {} keys up to i{:+}", mask.window, mask.offset);
-      break;
-    case MaskKind::kPrefix:
-      text = fmt::format("a prefix: all queries see the first {} keys, query i those up to i{:+}", mask.prefix,
-                         mask.offset);
-      break;
-    case MaskKind::kOther: text = "a mask that is neither causal, nor a window, nor a prefix"; break;
-  }
-  if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
-  return text + fmt::format("; masked cells are {}", mask.fill);
+// Of the heads that are here; of all batch rows, where each has its own.
+std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi) {
+  const Matrix<double> slopes = AlibiSlopes(explanation.precision.frequencies, alibi);
+  if (!slopes.shared) return slopes.values;
+  const auto first = slopes.values.begin() + *explanation.geometry.head_start;
+  return {first, first + *explanation.geometry.head_count};
 }
 
-std::string Describe(const BiasStructure& structure) {
-  const std::string mask = Describe(structure.mask);
-  switch (structure.follows) {
-    case Follows::kNothing: return mask + "; the other values are 0: no bias";
-    case Follows::kDistance: return mask + "; values follow the distance alone (Toeplitz)";
-    case Follows::kKey: return mask + "; every query has the same row: values follow the key alone";
-    case Follows::kBoth: break;
+// Whether both say the same in other words.
+bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
+  if (a.comparison.equal() != b.comparison.equal()) return false;
+  const auto *alibi = std::get_if<AlibiSettings>(&a.method.settings),
+             *other = std::get_if<AlibiSettings>(&b.method.settings);
+  if (alibi != nullptr && other != nullptr) {
+    const auto key = [](const AlibiSettings& s, const BiasExplanation& e) {
+      return std::tuple(s.form, s.bias_dtype.value_or(DType::kFP32), s.position_mask.has_value(),
+                        IsKeyOnly(s.form) ? 0 : OffsetOf(e), SlopesHere(e, s));
+    };
+    return key(*alibi, a) == key(*other, b);
   }
-  const auto& [a, b] = *structure.contradiction;
-  return mask + fmt::format(
-                    "; values do not follow the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] are as far apart "
-                    "and differ",
-                    a.b, a.h, a.i, a.j, b.b, b.h, b.i, b.j);
+  const auto *t5 = std::get_if<T5Settings>(&a.method.settings), *t5_other = std::get_if<T5Settings>(&b.method.settings);
+  if (t5 == nullptr || t5_other == nullptr || OffsetOf(a) != OffsetOf(b)) return false;
+  const auto key = [](const T5Settings& s) { return std::tuple(*s.num_buckets, *s.max_distance, *s.bidirectional); };
+  return key(*t5) == key(*t5_other);
+}
+
+// Says of ALiBi that it has the slopes of what was asked for, but another form.
+void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExplanation* found) {
+  const auto *wanted = std::get_if<AlibiSettings>(&asked.method.settings),
+             *alibi = std::get_if<AlibiSettings>(&found->method.settings);
+  if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
+  if (wanted->position_mask || SlopesHere(asked, *wanted) != SlopesHere(*found, *alibi)) return;
+  found->sentence += "; the slopes that were asked for, in another form";
+  // Where no later key is seen, the forms differ by a constant a row.
+  const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
+  if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": the same after softmax";
 }
 
 }  // namespace
 
-absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<BiasMethod>& asked,
+DType ComparedAs(DType dtype) { return dtype == DType::kFP64 ? DType::kFP32 : dtype; }
+
+absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
                                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+  if (e.query_offset && (*e.query_offset < -kFarthest || *e.query_offset > kFarthest)) {
+    return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
+  }
   BiasDiagnosis diagnosis;
   POSENC_ASSIGN_OR_RETURN(diagnosis.structure, FindStructure(e, limits, cancelled));
   const BiasStructure& structure = diagnosis.structure;
-  diagnosis.sentence = Describe(structure);
-
-  std::vector<BiasCandidate> candidates = AlibiCandidates(e, structure);
-  for (BiasCandidate& t5 : T5Candidates(e, structure)) candidates.push_back(std::move(t5));
-  if (asked) {
-    const int64_t offset = e.query_offset.value_or(e.keys() - e.queries());
-    candidates.insert(candidates.begin(), {*asked, offset, "what the model asks for"});
-  }
-  for (BiasCandidate& candidate : candidates) {
-    BiasExplanation explanation{.method = std::move(candidate.method),
-                                .query_offset = candidate.query_offset,
-                                .sentence = std::move(candidate.sentence)};
-    const absl::Status status = Prove(e, structure.mask, limits, pool, cancelled, &explanation);
-    if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) return status;
-    if (status.ok()) diagnosis.explanations.push_back(std::move(explanation));  // else it cannot be that
-  }
+  diagnosis.sentence = Describe(e, structure);
+  const Search search(e, structure, limits, pool, cancelled);
   auto& found = diagnosis.explanations;
+  const T5Settings* asked_t5 = nullptr;
+  if (asked) {
+    POSENC_ASSIGN_OR_RETURN(found.emplace_back(), search.ProveAsked(*asked));
+    asked_t5 = std::get_if<T5Settings>(&found[0].method.settings);
+  }
+  std::vector<BiasCandidate> candidates = AlibiCandidates(e, structure);
+  POSENC_ASSIGN_OR_RETURN(std::vector<BiasCandidate> t5, T5Candidates(e, structure, asked_t5, cancelled));
+  std::move(t5.begin(), t5.end(), std::back_inserter(candidates));
+  if (structure.follows == Follows::kNothing && structure.mask.cells < e.batch() * e.heads() * e.queries() * e.keys()) {
+    BiasCandidate nope{.query_offset = UsualOffsets(e, structure)[0], .sentence = "no bias, only what the mask hides"};
+    nope.variants.push_back({{NopeSettings{e.heads()}}, {}, ""});
+    candidates.push_back(std::move(nope));
+  }
+  for (const BiasCandidate& candidate : candidates) {
+    POSENC_ASSIGN_OR_RETURN(std::optional<BiasExplanation> one, search.ProveCandidate(candidate));
+    if (!one) continue;
+    const auto same = [&one](const BiasExplanation& other) { return AreOne(*one, other); };
+    if (std::any_of(found.begin(), found.end(), same)) continue;
+    if (asked) NameOtherForm(found[0], structure.mask, &*one);
+    found.push_back(*std::move(one));
+  }
   std::stable_sort(found.begin(), found.end(), [](const BiasExplanation& a, const BiasExplanation& b) {
-    return std::pair(-a.comparison.share(), a.comparison.mean_log()) <
-           std::pair(-b.comparison.share(), b.comparison.mean_log());
+    return IsBetter(a.comparison, b.comparison);
   });
-  if (found.size() > kMostExplanations) found.resize(kMostExplanations);
+  for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
+  diagnosis.undecided = Doubts(e, diagnosis);
+  if (found.size() > most) {
+    // What was asked for stays, however far it is, beside the best.
+    const auto kept = std::find_if(found.begin() + static_cast<ptrdiff_t>(most), found.end(),
+                                   [](const BiasExplanation& one) { return one.asked; });
+    if (most > 1 && kept != found.end()) {
+      kept->same_as = kept->same_as == 0 ? 0 : most - 1;
+      found[most - 1] = std::move(*kept);
+    }
+    found.resize(most);
+  }
   return diagnosis;
 }
 

@@ -14,14 +14,6 @@ namespace posenc::diagnose {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-// No method's values come near; what frameworks fill with does: minus infinity, a type's lowest, -1e9 and the like.
-constexpr double kFill = -1e8;
-constexpr double kNarrowFills[] = {-65504, -10000};  // FP16's lowest, and BERT's
-
-bool IsFill(double lowest) {
-  return lowest <= kFill ||
-         std::find(std::begin(kNarrowFills), std::end(kNarrowFills), lowest) != std::end(kNarrowFills);
-}
 
 // Which keys a query sees, without those that are hidden from all.
 struct Seen {
@@ -29,41 +21,56 @@ struct Seen {
   bool whole = true;             // all from first to last
 };
 
-// Calls visit(b, h, i, row) with each row.
-template <typename Visit>
-absl::Status VisitRows(const BiasEvidence& e, const Cancellation& cancelled, const Visit& visit) {
-  std::vector<double> row(e.keys());
-  for (int64_t b = 0; b < e.batch(); ++b) {
-    for (int64_t h = 0; h < e.heads(); ++h) {
-      POSENC_RETURN_IF_ERROR(cancelled());
-      for (int64_t i = 0; i < e.queries(); ++i) {
-        e.Load(b, h, i, row.data());
-        POSENC_RETURN_IF_ERROR(visit(b, h, i, row));
-      }
-    }
-  }
-  return absl::OkStatus();
+// Below it is no method's value, whatever else there is; what frameworks fill with is: minus infinity, a type's lowest,
+// -1e9.
+double SurelyFill(DType dtype) { return dtype == DType::kFP16 ? -60000 : -1e8; }
+// The weakest fill that is looked for: -1e4, BERT's, in the company of a bias.
+constexpr double kWeakest = -5000;
+
+absl::StatusOr<double> Lowest(const BiasEvidence& e, const Cancellation& cancelled) {
+  double lowest = std::numeric_limits<double>::infinity();
+  POSENC_RETURN_IF_ERROR(
+      VisitRows(e, cancelled, [&lowest](int64_t b, int64_t h, int64_t i, const std::vector<double>& row) {
+        for (size_t j = 0; j < row.size(); ++j) {
+          if (std::isnan(row[j]) || row[j] == std::numeric_limits<double>::infinity()) {
+            return InvalidArgument("OUT_OF_RANGE", fmt::format("bias[{}, {}, {}, {}]", b, h, i, j),
+                                   std::isnan(row[j]) ? "NaN" : "inf", "must be a number or minus infinity");
+          }
+          lowest = std::min(lowest, row[j]);
+        }
+        return absl::OkStatus();
+      }));
+  return lowest;
 }
 
+// Which values are a mask's, which may have been added to the bias.
 absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& cancelled) {
-  FoundMask mask;
-  double lowest = std::numeric_limits<double>::infinity();
-  POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t h, int64_t i, const std::vector<double>& row) {
-    for (size_t j = 0; j < row.size(); ++j) {
-      if (std::isnan(row[j])) {
-        return InvalidArgument("OUT_OF_RANGE", fmt::format("bias[{}, {}, {}, {}]", b, h, i, j), "NaN",
-                               "must be a number or an infinity");
+  POSENC_ASSIGN_OR_RETURN(const double lowest, Lowest(e, cancelled));
+  if (lowest > kWeakest) return FoundMask();
+  const bool surely = lowest <= SurelyFill(e.bias.dtype);
+  const double cut = surely ? SurelyFill(e.bias.dtype) : 0.55 * lowest;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double highest = -kInfinity, least_shown = kInfinity;
+  std::vector<int64_t> cells(e.batch() * e.heads());
+  POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t h, int64_t, const std::vector<double>& row) {
+    for (const double value : row) {
+      if (value > cut) {
+        least_shown = std::min(least_shown, value);
+      } else {
+        highest = std::max(highest, value);
+        ++cells[b * e.heads() + h];
       }
-      if (row[j] > lowest) continue;
-      mask.cells = row[j] < lowest ? 1 : mask.cells + 1;
-      lowest = row[j];
     }
     return absl::OkStatus();
   }));
-  if (mask.cells == 0 || !IsFill(lowest)) return FoundMask();
-  mask.kind = MaskKind::kOther;
-  mask.fill = lowest;
-  return mask;
+  // A fill that a large bias could reach stands apart from all other values, for the same number of cells in each head.
+  bool apart = least_shown == kInfinity ? highest == lowest : least_shown - highest >= -0.25 * lowest;
+  FoundMask mask{.kind = MaskKind::kOther, .fill = lowest, .highest_fill = highest};
+  for (size_t n = 0; n < cells.size(); ++n) {
+    apart &= cells[n] == cells[n / e.heads() * e.heads()];
+    mask.cells += cells[n];
+  }
+  return surely || apart ? mask : FoundMask();
 }
 
 // Of the mask's kind, for rows of one batch row and head.
@@ -115,7 +122,7 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
 absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
   std::vector<uint8_t> shown(e.batch() * e.keys());  // to any query
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t, int64_t, const std::vector<double>& row) {
-    for (int64_t j = 0; j < e.keys(); ++j) shown[b * e.keys() + j] |= row[j] != mask->fill;
+    for (int64_t j = 0; j < e.keys(); ++j) shown[b * e.keys() + j] |= !mask->Hides(row[j]);
     return absl::OkStatus();
   }));
   mask->padded_keys = std::count(shown.begin(), shown.end(), 0);
@@ -126,11 +133,11 @@ absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, Foun
     const uint8_t* keys = shown.data() + b * e.keys();
     Seen seen{.first = e.keys(), .last = -1};
     for (int64_t j = 0; j < e.keys(); ++j) {
-      if (!keys[j] || row[j] == mask->fill) continue;
+      if (!keys[j] || mask->Hides(row[j])) continue;
       seen.first = std::min(seen.first, j);
       seen.last = j;
     }
-    for (int64_t j = seen.first; j < seen.last; ++j) seen.whole &= !keys[j] || row[j] != mask->fill;
+    for (int64_t j = seen.first; j < seen.last; ++j) seen.whole &= !keys[j] || !mask->Hides(row[j]);
     rows[i] = seen;
     if (i + 1 < e.queries()) return absl::OkStatus();
     const auto* begin = std::find(keys, keys + e.keys(), 1);
@@ -166,6 +173,33 @@ void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
   std::copy(wide.begin(), wide.end(), out);
 }
 
+absl::Status VisitRows(
+    const BiasEvidence& e, const Cancellation& cancelled,
+    const std::function<absl::Status(int64_t b, int64_t h, int64_t i, const std::vector<double>& row)>& visit) {
+  std::vector<double> row(e.keys());
+  for (int64_t b = 0; b < e.batch(); ++b) {
+    for (int64_t h = 0; h < e.heads(); ++h) {
+      POSENC_RETURN_IF_ERROR(cancelled());
+      for (int64_t i = 0; i < e.queries(); ++i) {
+        e.Load(b, h, i, row.data());
+        POSENC_RETURN_IF_ERROR(visit(b, h, i, row));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsConstant(const BiasStructure& structure) {
+  return std::all_of(structure.values.begin(), structure.values.end(), [](const std::vector<double>& head) {
+    double first = kNan;
+    for (const double value : head) {
+      if (std::isnan(first)) first = value;
+      if (!std::isnan(value) && value != first) return false;
+    }
+    return true;
+  });
+}
+
 absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
                                             const Cancellation& cancelled) {
   POSENC_RETURN_IF_ERROR(ByteSize("bias", e.bias, limits).status());
@@ -173,6 +207,14 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
     return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "must be [B, H, Sq, Sk]");
   }
   if (e.bias.empty()) return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "has no elements");
+  if (e.heads() > limits.max_heads) {
+    return InvalidArgument("OUT_OF_RANGE", "bias.shape", fmt::format("{} heads", e.heads()),
+                           fmt::format("at most {} (max_heads)", limits.max_heads));
+  }
+  if (e.heads() > limits.max_bias_values / (e.queries() + e.keys() - 1)) {
+    return TooLarge("bias.shape", fmt::format("{} heads of {} distances", e.heads(), e.queries() + e.keys() - 1),
+                    fmt::format("at most {} values (max_bias_values)", limits.max_bias_values));
+  }
   BiasStructure structure{.first_distance = 1 - e.queries()};
   POSENC_ASSIGN_OR_RETURN(structure.mask, FindFill(e, cancelled));
   if (structure.mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindMask(e, cancelled, &structure.mask));
@@ -180,7 +222,9 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
   const int64_t distances = e.queries() + e.keys() - 1;
   std::vector<std::vector<double>> by_distance(e.heads(), std::vector(distances, kNan));
   std::vector<std::vector<double>> by_key(e.heads(), std::vector(e.keys(), kNan));
-  std::vector<std::vector<Cell>> seen(e.heads(), std::vector<Cell>(distances));
+  // Batch row and query where a distance's value was seen first.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> seen(e.heads(),
+                                                             std::vector<std::pair<int32_t, int32_t>>(distances));
   bool zero = true, follows_key = true;
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t h, int64_t i, const std::vector<double>& row) {
     for (int64_t j = 0; j < e.keys(); ++j) {
@@ -189,9 +233,10 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
       const int64_t n = j - i - structure.first_distance;
       if (std::isnan(by_distance[h][n])) {
         by_distance[h][n] = row[j];
-        seen[h][n] = {b, h, i, j};
+        seen[h][n] = {static_cast<int32_t>(b), static_cast<int32_t>(i)};
       } else if (by_distance[h][n] != row[j] && !structure.contradiction) {
-        structure.contradiction = {seen[h][n], {b, h, i, j}};
+        const auto [batch, query] = seen[h][n];
+        structure.contradiction = {{batch, h, query, query + n + structure.first_distance}, {b, h, i, j}};
       }
       if (std::isnan(by_key[h][j])) by_key[h][j] = row[j];
       follows_key &= by_key[h][j] == row[j];

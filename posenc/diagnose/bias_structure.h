@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,19 +30,24 @@ struct BiasEvidence {
   void Load(int64_t b, int64_t h, int64_t i, double* out) const;
 };
 
+// Calls visit(b, h, i, row), which returns a status, with each row in order.
+absl::Status VisitRows(
+    const BiasEvidence& evidence, const Cancellation& cancelled,
+    const std::function<absl::Status(int64_t b, int64_t h, int64_t i, const std::vector<double>& row)>& visit);
+
 enum class MaskKind { kNone, kKeys, kCausal, kWindow, kPrefix, kOther };
 
 // Query i and key j count from 0, whatever their positions.
 struct FoundMask {
   MaskKind kind = MaskKind::kNone;
-  double fill = 0;          // of masked cells
-  int64_t cells = 0;        // masked
-  int64_t offset = 0;       // causal, window, prefix: query i sees keys up to i + offset
-  int64_t window = 0;       // keys that a query sees
-  int64_t prefix = 0;       // keys that all queries see
-  int64_t padded_keys = 0;  // hidden from all queries of a batch row, all together; besides any of the kinds
+  double fill = 0, highest_fill = 0;  // the least and the largest of masked cells
+  int64_t cells = 0;                  // masked
+  int64_t offset = 0;                 // causal, window, prefix: query i sees keys up to i + offset
+  int64_t window = 0;                 // keys that a query sees
+  int64_t prefix = 0;                 // keys that all queries see
+  int64_t padded_keys = 0;            // hidden from all queries of a batch row, all together; besides any of the kinds
 
-  bool Hides(double value) const { return kind != MaskKind::kNone && value == fill; }
+  bool Hides(double value) const { return kind != MaskKind::kNone && value <= highest_fill; }
 };
 
 struct Cell {
@@ -59,7 +66,11 @@ struct BiasStructure {
   int64_t first_distance = 0;  // of column 0, by indices: 1 - Sq
 };
 
-// INVALID_ARGUMENT for NaNs and for a tensor that is not as above. One pass over memory for each of three questions.
+// Whether each head has one value, wherever there is any.
+bool IsConstant(const BiasStructure& structure);
+
+// INVALID_ARGUMENT for NaNs, positive infinities and a tensor that is not as above; RESOURCE_EXHAUSTED above
+// max_bias_values. One pass over memory for each of four questions.
 absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& evidence, const Limits& limits,
                                             const Cancellation& cancelled);
 

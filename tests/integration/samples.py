@@ -271,6 +271,12 @@ def rich_requests():
     found.precision.CopyFrom(axes)
     found.max_explanations = 2
 
+    falling = -numpy.abs(numpy.arange(3) - numpy.arange(3)[:, None]) * numpy.ones((4, 1, 1))
+    found_bias = service_pb2.DiagnoseBiasRequest(
+        expected=masked.method, head_start=0, query_offset=0, precision=axes, max_explanations=2, return_values=True,
+        bias=tensor(falling, FP32))
+    found_bias.hints.return_plan = True
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
@@ -283,4 +289,5 @@ def rich_requests():
         ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed),
         ("Analyze", curves), ("Analyze", dots), *others,
         *(("RelativeScores", request) for request in scores), ("RelativeValues", values), ("Diagnose", found),
+        ("DiagnoseBias", found_bias),
     ]

@@ -102,6 +102,7 @@ def clear(field):
     ("GenerateBias", samples.bias(), "form"),
     ("GenerateBias", samples.bias(), "geometry"),
     ("GenerateBias", samples.bias(), "method.alibi.form"),
+    ("DiagnoseBias", service_pb2.DiagnoseBiasRequest(), "bias"),
     ("StreamTable", samples.stream(), "table"),
     ("StreamTable", samples.stream(), "table.dtype"),
     ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias()), "bias"),

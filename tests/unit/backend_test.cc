@@ -361,6 +361,19 @@ TEST_F(BackendTest, Diagnoses) {
   EXPECT_EQ(response->undecided(0).code(), "NOTHING_CHANGED");
 }
 
+TEST_F(BackendTest, DiagnosesBiases) {
+  v1::DiagnoseBiasRequest request;
+  v1::Tensor& bias = *request.mutable_bias();
+  bias.set_dtype(v1::DATA_TYPE_FP32);
+  for (const int64_t dimension : {1, 2, 3}) bias.add_shape(dimension);
+  const float values[] = {0, 0.5, 1, 0, 0.5, 1};
+  bias.set_data(values, sizeof(values));
+  const auto response = Ask(&Backend::DiagnoseBias, request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->follows(), v1::BIAS_FOLLOWS_KEY);
+  EXPECT_EQ(response->explanations(0).method().alibi().form(), v1::ALIBI_FORM_BLOOM);
+}
+
 TEST_F(BackendTest, ErrorsLookAlike) {
   v1::GenerateTableRequest request = Table(4);
   request.mutable_rotary()->mutable_settings()->set_rotary_dim(7);

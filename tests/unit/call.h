@@ -26,6 +26,7 @@ inline v1::RelativeValuesResponse ResponseTo(const v1::RelativeValuesRequest&) {
 inline v1::AnalyzeResponse ResponseTo(const v1::AnalyzeRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
 inline v1::DiagnoseResponse ResponseTo(const v1::DiagnoseRequest&) { return {}; }
+inline v1::DiagnoseBiasResponse ResponseTo(const v1::DiagnoseBiasRequest&) { return {}; }
 
 // On a pool of its own where none is given.
 template <class Request>

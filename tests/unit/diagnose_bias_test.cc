@@ -1,6 +1,7 @@
 // Biases made by the formulas of their papers, here and not by posenc: the method, its settings and the mask are found.
 #include "posenc/diagnose/bias.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,9 +36,9 @@ class Made {
     evidence.data = bytes_.data();
   }
 
-  BiasDiagnosis Diagnose(const std::optional<BiasMethod>& asked = std::nullopt) const {
+  BiasDiagnosis Diagnose(const std::optional<AskedBias>& asked = std::nullopt) const {
     WorkPool pool(1);
-    auto diagnosis = DiagnoseBias(evidence, asked, Limits(), pool, NeverCancelled);
+    auto diagnosis = DiagnoseBias(evidence, asked, 8, Limits(), pool, NeverCancelled);
     EXPECT_TRUE(diagnosis.ok()) << diagnosis.status();
     return diagnosis.ok() ? *std::move(diagnosis) : BiasDiagnosis();
   }
@@ -55,6 +56,9 @@ double Slope(int64_t h, int64_t heads) {
 const AlibiSettings* Alibi(const BiasDiagnosis& diagnosis) {
   return diagnosis.explanations.empty() ? nullptr
                                         : std::get_if<AlibiSettings>(&diagnosis.explanations[0].method.settings);
+}
+int64_t OffsetOf(const BiasDiagnosis& diagnosis) {
+  return std::get<OffsetPositions>(diagnosis.explanations[0].geometry.query).offset;
 }
 void ExpectExact(const BiasDiagnosis& diagnosis) {
   ASSERT_FALSE(diagnosis.explanations.empty()) << diagnosis.sentence;
@@ -79,7 +83,7 @@ TEST(DiagnoseBias, NamesAlibiAndItsForm) {
       EXPECT_EQ(Alibi(found)->form, form) << found.explanations[0].sentence;
       EXPECT_TRUE(std::holds_alternative<AlibiSlopeRule>(Alibi(found)->slopes)) << found.explanations[0].sentence;
       if (!IsKeyOnly(form)) {
-        EXPECT_EQ(found.explanations[0].query_offset, 3);
+        EXPECT_EQ(OffsetOf(found), 3);
       }
     }
   }
@@ -106,13 +110,84 @@ TEST(DiagnoseBias, TellsSlopesOfTheRulesApart) {
   EXPECT_TRUE(std::holds_alternative<GivenSlopes>(Alibi(own)->slopes));
 }
 
+TEST(DiagnoseBias, SaysHowSlopesDepartFromTheRules) {
+  const auto sentence = [](int64_t heads, const std::function<double(int64_t)>& slope) {
+    const BiasDiagnosis found =
+        Made(DType::kFP32, {1, heads, 12, 12}, [&](int64_t h, int64_t i, int64_t j) {
+          return j > i ? -kInfinity : -static_cast<float>(slope(h)) * static_cast<double>(i - j);
+        }).Diagnose();
+    ExpectExact(found);
+    return found.explanations.empty() ? "" : found.explanations[0].sentence;
+  };
+  const auto says = [](const char* text) { return testing::HasSubstr(text); };
+  EXPECT_THAT(sentence(8, [](int64_t h) { return 2 * Slope(h, 8); }), says(": 2 times the released code's slopes"));
+  EXPECT_THAT(sentence(8, [](int64_t h) { return -Slope(h, 8); }), says("with the wrong sign"));
+  EXPECT_THAT(sentence(8, [](int64_t h) { return Slope(7 - h, 8); }), says("heads in reverse order"));
+  EXPECT_THAT(sentence(4, [](int64_t h) { return Slope(h + 12, 16); }), says("heads 12 .. 15 of 16"));
+  EXPECT_THAT(sentence(1, [](int64_t) { return Slope(2, 8); }), says("as head 2 of 8 has"));
+}
+
+// Of values that are rounded to few digits, a slope is known better by all of them than by any.
+TEST(DiagnoseBias, SlopesOfNarrowTypesGiveTheSameBytes) {
+  for (const DType dtype : {DType::kFP16, DType::kBF16}) {
+    ExpectExact(Made(dtype, {1, 5, 100, 100}, [](int64_t h, int64_t i, int64_t j) {
+                  return -(0.1F + 0.077F * static_cast<float>(h)) * static_cast<double>(std::abs(i - j));
+                }).Diagnose());
+    ExpectExact(Made(dtype, {1, 5, 2, 100}, [](int64_t h, int64_t, int64_t j) {
+                  return (0.1F + 0.077F * static_cast<float>(h)) * static_cast<double>(j);
+                }).Diagnose());
+  }
+}
+
+TEST(DiagnoseBias, FindsTheFirstQueryOfASliceThatIsFarFromItsKeys) {
+  const BiasDiagnosis found = Made(DType::kFP32, {1, 8, 4, 16}, [](int64_t h, int64_t i, int64_t j) {
+                                return -Slope(h, 8) * static_cast<double>(i + 5000 - j);
+                              }).Diagnose();
+  ExpectExact(found);
+  EXPECT_EQ(OffsetOf(found), 5000);
+}
+
+TEST(DiagnoseBias, ComparesFloat64AsFloat32) {
+  std::vector<double> values;
+  for (int64_t h = 0; h < 3; ++h) {
+    for (int64_t i = 0; i < 5; ++i) {
+      for (int64_t j = 0; j < 5; ++j) values.push_back(-Slope(h, 3) * static_cast<double>(std::abs(i - j)));
+    }
+  }
+  BiasEvidence evidence{.bias = {DType::kFP64, {1, 3, 5, 5}},
+                        .data = reinterpret_cast<const std::byte*>(values.data())};
+  WorkPool pool(1);
+  const auto found = DiagnoseBias(evidence, std::nullopt, 8, Limits(), pool, NeverCancelled);
+  ASSERT_TRUE(found.ok()) << found.status();
+  ExpectExact(*found);  // -0 on the diagonal is a zero like any other
+  EXPECT_EQ(std::get<AlibiSlopeRule>(Alibi(*found)->slopes), AlibiSlopeRule::kGeometric);
+}
+
+TEST(DiagnoseBias, TellsAnAddedMaskFromABiasThatReachesAsFar) {
+  const BiasStructure added =
+      Made(DType::kBF16, {1, 4, 9, 9},
+           [](int64_t h, int64_t i, int64_t j) { return (j > i ? -10000 : 0) - 100 * Slope(h, 4) * std::abs(i - j); })
+          .Diagnose()
+          .structure;
+  EXPECT_EQ(added.mask.kind, MaskKind::kCausal);
+  EXPECT_LT(added.mask.fill, added.mask.highest_fill);
+  EXPECT_EQ(added.mask.cells, 4 * 36);
+  const BiasStructure far =
+      Made(DType::kFP32, {1, 8, 2, 4},
+           [](int64_t h, int64_t i, int64_t j) { return -Slope(h, 8) * static_cast<double>(i + 30000 - j); })
+          .Diagnose()
+          .structure;
+  EXPECT_EQ(far.mask.kind, MaskKind::kNone);
+  EXPECT_EQ(far.follows, Follows::kDistance);
+}
+
 TEST(DiagnoseBias, SaysWhereTheFirstQueryStands) {
   Made made(DType::kFP32, {1, 4, 6, 16},
             [](int64_t h, int64_t i, int64_t j) { return j > i + 9 ? -kInfinity : -Slope(h, 4) * (i + 9 - j); });
   made.evidence.query_offset = 10;
   const BiasDiagnosis found = made.Diagnose();
   ExpectExact(found);
-  EXPECT_EQ(found.explanations[0].query_offset, 9);
+  EXPECT_EQ(OffsetOf(found), 9);
   EXPECT_NE(found.explanations[0].sentence.find("stands at 9, not 10"), std::string::npos);
   EXPECT_EQ(found.structure.mask.kind, MaskKind::kCausal);
   EXPECT_EQ(found.structure.mask.offset, 9);
@@ -197,19 +272,20 @@ TEST(DiagnoseBias, ComparesWithWhatWasAsked) {
                   [](int64_t h, int64_t i, int64_t j) { return -Slope(h, 8) * static_cast<double>(std::abs(i - j)); });
   const BiasMethod asked{
       AlibiSettings{.num_heads = 8, .slopes = AlibiSlopeRule::kPowerOfTwo, .form = AlibiForm::kBloom}};
-  const BiasDiagnosis found = made.Diagnose(asked);
+  const BiasDiagnosis found = made.Diagnose(AskedBias{.method = asked});
   ExpectExact(found);
   EXPECT_EQ(Alibi(found)->form, AlibiForm::kSymmetric);
   const BiasExplanation& last = found.explanations.back();
-  EXPECT_EQ(last.sentence, "what the model asks for");
+  EXPECT_EQ(last.sentence, "what the settings ask for");
+  EXPECT_TRUE(last.asked);
   EXPECT_LT(last.comparison.share(), 0.2);
-  EXPECT_TRUE(last.first_differ.has_value());
+  EXPECT_TRUE(last.first.has_value());
 }
 
 TEST(DiagnoseBias, RefusesWhatSaysNothing) {
   WorkPool pool(1);
   const auto field = [&](const Made& made) {
-    const absl::Status status = DiagnoseBias(made.evidence, std::nullopt, Limits(), pool, NeverCancelled).status();
+    const absl::Status status = DiagnoseBias(made.evidence, std::nullopt, 8, Limits(), pool, NeverCancelled).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return DetailsOf(status).field;
   };

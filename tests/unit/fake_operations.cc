@@ -107,6 +107,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, c
 absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const Limits&, v1::DiagnoseResponse*) {
   return absl::UnimplementedError("not faked");
 }
+absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest&, const Payloads&, const Limits&, v1::DiagnoseBiasResponse*) {
+  return absl::UnimplementedError("not faked");
+}
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
   Job job;
   job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {

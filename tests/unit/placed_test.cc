@@ -61,6 +61,9 @@ class Asked final : public Backend {
   absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest&, const CallOptions&) override {
     return status_;
   }
+  absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest&, const CallOptions&) override {
+    return status_;
+  }
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string&, const CallOptions&) override { return status_; }
 
   const absl::Status status_;
@@ -96,6 +99,7 @@ TEST(Placed, AFixedPlacementIsForEveryCall) {
     EXPECT_EQ(placed.RelativeScores({}).status().code(), where);
     EXPECT_EQ(placed.RelativeValues({}).status().code(), where);
     EXPECT_EQ(placed.Diagnose({}).status().code(), where);
+    EXPECT_EQ(placed.DiagnoseBias({}).status().code(), where);
     const auto sink = [](const v1::StreamTableResponse&) { return absl::OkStatus(); };
     EXPECT_EQ(placed.StreamTable({}, sink).code(), where);
   }

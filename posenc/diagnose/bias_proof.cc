@@ -1,0 +1,105 @@
+#include "posenc/diagnose/bias_proof.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "posenc/generate_bias.h"
+#include "posenc/kernels/convert.h"
+#include "posenc/status.h"
+
+namespace posenc::diagnose {
+namespace {
+
+double ValueOf(DType dtype, const std::byte* element) {
+  float value;
+  Convert(dtype, DType::kFP32, element, &value, 1);
+  return value;
+}
+
+// A row of what is there in the type in which it is compared; every zero is +0, as methods have it.
+class GivenRow {
+ public:
+  explicit GivenRow(const BiasEvidence& evidence)
+      : evidence_(evidence),
+        dtype_(ComparedAs(evidence.bias.dtype)),
+        values_(evidence.keys()),
+        narrow_(evidence.keys()),
+        bytes_(evidence.keys() * SizeOf(dtype_)) {}
+
+  void Load(const Cell& at) {
+    evidence_.Load(at.b, at.h, at.i, values_.data());
+    for (size_t j = 0; j < values_.size(); ++j) narrow_[j] = static_cast<float>(values_[j]) + 0.0f;
+    Convert(DType::kFP32, dtype_, narrow_.data(), bytes_.data(), narrow_.size());
+  }
+  const std::vector<double>& values() const { return values_; }
+  const std::byte* bytes() const { return bytes_.data(); }
+
+ private:
+  const BiasEvidence& evidence_;
+  const DType dtype_;
+  std::vector<double> values_;
+  std::vector<float> narrow_;
+  std::vector<std::byte> bytes_;
+};
+
+// Compares the cells of a row that are not masked; `at` is the first.
+void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DType dtype, const std::byte* ours,
+                BiasExplanation* explanation) {
+  const std::vector<double>& values = row.values();
+  const size_t keys = values.size(), size = SizeOf(dtype);
+  for (size_t begin = 0, end = 0; begin < keys; begin = end) {
+    while (begin < keys && mask.Hides(values[begin])) ++begin;
+    for (end = begin; end < keys && !mask.Hides(values[end]);) ++end;
+    const size_t cells = end - begin;
+    const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, row.bytes() + begin * size, cells);
+    if (differs == cells || explanation->first) continue;
+    const size_t j = begin + differs;
+    explanation->first = {{at.b, at.h, at.i, static_cast<int64_t>(j)}, ValueOf(dtype, ours + j * size), values[j]};
+  }
+}
+
+}  // namespace
+
+absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& limits, WorkPool& pool,
+                   const Cancellation& cancelled, BiasExplanation* explanation) {
+  const DType dtype = ComparedAs(e.bias.dtype);
+  GenerateBias call{.method = explanation->method,
+                    .geometry = explanation->geometry,
+                    .dtype = dtype,
+                    .precision = explanation->precision};
+  POSENC_ASSIGN_OR_RETURN(const BiasGeneration bias,
+                          BiasGeneration::Create(std::move(call), limits, BiasGeneration::Extent::kTiles));
+  explanation->method = bias.method();
+  std::vector<int64_t> shape = bias.shape().shape;
+  const bool batched = shape.size() == 4;
+  if (batched && shape[0] != e.batch()) {
+    return InvalidArgument("MISMATCH", "bias.shape", ToString(e.bias.shape),
+                           fmt::format("the method has {} batch rows", shape[0]));
+  }
+  const size_t row_bytes = e.keys() * SizeOf(dtype);
+  const int64_t matrices = (batched ? e.batch() : 1) * e.heads();
+  constexpr int64_t kTileBytes = 1 << 20;
+  const int64_t most = std::max<int64_t>(1, kTileBytes / (matrices * static_cast<int64_t>(row_bytes)));
+  std::vector<std::byte> tile(matrices * std::min(most, e.queries()) * row_bytes);
+  GivenRow row(e);
+  for (int64_t first = 0; first < e.queries(); first += most) {
+    const int64_t count = std::min(most, e.queries() - first);
+    POSENC_RETURN_IF_ERROR(bias.Run(first, count, nullptr, tile.data(), pool, cancelled));
+    for (int64_t b = 0; b < e.batch(); ++b) {
+      POSENC_RETURN_IF_ERROR(cancelled());
+      for (int64_t h = 0; h < e.heads(); ++h) {
+        for (int64_t n = 0; n < count; ++n) {
+          const Cell at{b, h, first + n, 0};
+          row.Load(at);
+          const int64_t matrix = (batched ? b * e.heads() : 0) + h;
+          CompareRow(at, row, mask, dtype, tile.data() + (matrix * count + n) * row_bytes, explanation);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::diagnose

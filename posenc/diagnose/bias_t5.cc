@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "posenc/diagnose/bias_candidates.h"
+#include "posenc/diagnose/by_distance.h"
+#include "posenc/methods/t5.h"
+#include "posenc/status.h"
+
+namespace posenc::diagnose {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr int64_t kBuckets[] = {32, 16, 64, 128, 256, 320, 12, 8};
+constexpr int64_t kDistances[] = {128, 20, 64, 256, 512, 800, 1024, 2048, 16, 32, 100, 160, 200, 384, 1000, 4096};
+
+// The table by bucket, [buckets] of one head, where each bucket has one value; NaN for one that no distance has.
+// Absent: a bucket has two, or none but the first is shared by distances, so that any values would do.
+std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::vector<int32_t>& buckets, int64_t first,
+                                           size_t count) {
+  std::vector<double> table(count, kNan);
+  bool shared = false;
+  for (size_t n = 0; n < buckets.size(); ++n) {
+    const double value = values.At(first + static_cast<int64_t>(n));
+    double& entry = table[buckets[n]];
+    if (std::isnan(value)) continue;
+    shared |= !std::isnan(entry) && buckets[n] != 0;
+    if (std::isnan(entry)) entry = value;
+    if (entry != value) return std::nullopt;
+  }
+  if (!shared) return std::nullopt;
+  return table;
+}
+
+// Whether a bucket of these distances has two values, in head 0: most settings end here, before all distances are laid
+// out.
+bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Settings& settings, int64_t offset) {
+  constexpr int64_t kNear = 512;
+  const int64_t first = std::max(values.first(), offset - kNear), last = std::min(values.last(), offset + kNear);
+  if (first > last) return false;
+  const auto buckets = T5Buckets(arithmetic, settings, first - offset, last - first + 1);
+  std::vector<double> table(*settings.num_buckets, kNan);
+  for (int64_t d = first; d <= last; ++d) {
+    const double value = values.At(d);
+    double& entry = table[buckets[d - first]];
+    if (std::isnan(value)) continue;
+    if (std::isnan(entry)) entry = value;
+    if (entry != value) return true;
+  }
+  return false;
+}
+
+struct Found {
+  BiasCandidate candidate;
+  std::vector<int32_t> buckets;
+  int64_t num_buckets;
+  int64_t others = 0;  // settings with the same buckets
+};
+
+std::vector<T5Settings> Settings(const T5Settings* asked) {
+  std::vector<int64_t> counts(std::begin(kBuckets), std::end(kBuckets));
+  std::vector<int64_t> distances(std::begin(kDistances), std::end(kDistances));
+  const auto add = [](int64_t value, std::vector<int64_t>* values) {
+    if (std::find(values->begin(), values->end(), value) == values->end()) values->insert(values->begin(), value);
+  };
+  if (asked != nullptr) {
+    add(*asked->num_buckets, &counts);
+    add(*asked->max_distance, &distances);
+  }
+  std::vector<T5Settings> all;
+  for (const bool bidirectional : {true, false}) {
+    for (const int64_t count : counts) {
+      for (const int64_t distance : distances) {
+        T5Settings settings{count, distance, bidirectional};
+        if (Complete(settings).ok()) all.push_back(settings);
+      }
+    }
+  }
+  return all;
+}
+
+// Into `found`, by the number of buckets that have a value.
+void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies arithmetic, const T5Settings& settings,
+           int64_t offset, std::map<size_t, std::vector<Found>>* found) {
+  const ByDistance first(structure, 0);
+  if (Contradicts(first, arithmetic, settings, offset)) return;
+  const int64_t count = first.last() - first.first() + 1;
+  auto buckets = T5Buckets(arithmetic, settings, first.first() - offset, count);
+  BiasTable table{.rows = e.heads(), .columns = *settings.num_buckets, .shared = false};
+  std::set<int32_t> used;
+  for (int64_t h = 0; h < e.heads(); ++h) {
+    const auto head = TableOf(ByDistance(structure, h), buckets, first.first(), *settings.num_buckets);
+    if (!head) return;
+    for (int64_t n = 0; n < *settings.num_buckets; ++n) {
+      const bool known = !std::isnan((*head)[n]);
+      if (known) used.insert(static_cast<int32_t>(n));
+      table.values.push_back(known ? static_cast<float>((*head)[n]) : 0);
+    }
+  }
+  std::vector<Found>& alike = (*found)[used.size()];
+  for (Found& other : alike) {
+    if (other.candidate.query_offset != offset || other.buckets != buckets) continue;
+    if (arithmetic == Frequencies::kExact) ++other.others;
+    return;
+  }
+  BiasCandidate candidate{.query_offset = offset};
+  candidate.variants.push_back({{settings, table}, {.frequencies = arithmetic}, ""});
+  candidate.sentence =
+      fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
+                  *settings.bidirectional ? "in both directions" : "of earlier keys",
+                  arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "", Place(e, offset));
+  // Towards later keys no distance is 0, so that one bucket of a table is never read.
+  const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
+  if (used.size() < readable) {
+    candidate.sentence +=
+        fmt::format("; buckets that are not seen here and 0 in the table: {}", readable - used.size());
+  }
+  alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, const BiasStructure& structure,
+                                                        const T5Settings* asked, const Cancellation& cancelled) {
+  std::vector<BiasCandidate> candidates;
+  if (structure.follows != Follows::kDistance || IsConstant(structure)) return candidates;
+  // By the number of buckets that have a value: the more there are, the more any bias fits, so the fewest say most.
+  std::map<size_t, std::vector<Found>> found;
+  const std::vector<T5Settings> all = Settings(asked);
+  for (const int64_t offset : UsualOffsets(e, structure)) {
+    for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
+      for (const T5Settings& settings : all) {
+        POSENC_RETURN_IF_ERROR(cancelled());
+        TryT5(e, structure, arithmetic, settings, offset, &found);
+      }
+    }
+  }
+  if (found.empty()) return candidates;
+  std::vector<Found>& simplest = found.begin()->second;
+  std::stable_sort(simplest.begin(), simplest.end(),
+                   [](const Found& a, const Found& b) { return a.num_buckets < b.num_buckets; });
+  for (Found& one : simplest) {
+    if (one.others > 0) {
+      one.candidate.sentence += fmt::format("; other settings that have the same buckets here: {}", one.others);
+    }
+    candidates.push_back(std::move(one.candidate));
+  }
+  return candidates;
+}
+
+absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& e, const FoundMask& mask, Frequencies arithmetic,
+                                      const T5Settings& settings, int64_t query_offset, const Cancellation& cancelled) {
+  const int64_t first = 1 - e.queries();
+  const auto buckets = T5Buckets(arithmetic, settings, first - query_offset, e.queries() + e.keys() - 1);
+  const int64_t count = *settings.num_buckets;
+  BiasTable table{.values = std::vector<float>(e.heads() * count, static_cast<float>(kNan)),
+                  .rows = e.heads(),
+                  .columns = count,
+                  .shared = false};
+  POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t, int64_t h, int64_t i, const std::vector<double>& row) {
+    for (int64_t j = 0; j < e.keys(); ++j) {
+      float& entry = table.values[h * count + buckets[j - i - first]];
+      if (std::isnan(entry) && !mask.Hides(row[j])) entry = static_cast<float>(row[j]);
+    }
+    return absl::OkStatus();
+  }));
+  for (float& entry : table.values) entry = std::isfinite(entry) ? entry : 0;
+  return table;
+}
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,113 @@
+#include "posenc/diagnose/bias_words.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace posenc::diagnose {
+namespace {
+
+bool AllAreMasked(const BiasEvidence& e, const FoundMask& mask) {
+  return mask.cells == e.batch() * e.heads() * e.queries() * e.keys();
+}
+
+std::string Describe(const FoundMask& mask) {
+  std::string text;
+  switch (mask.kind) {
+    case MaskKind::kNone: return "no mask";
+    case MaskKind::kKeys: text = "no mask but hidden keys"; break;
+    case MaskKind::kCausal: text = fmt::format("causal: query i sees keys up to i{:+}", mask.offset); break;
+    case MaskKind::kWindow:
+      text = fmt::format("a window: query i sees {} keys up to i{:+}", mask.window, mask.offset);
+      break;
+    case MaskKind::kPrefix:
+      text = fmt::format("a prefix: all queries see the first {} keys, query i those up to i{:+}", mask.prefix,
+                         mask.offset);
+      break;
+    case MaskKind::kOther: text = "a mask that is neither causal, nor a window, nor a prefix"; break;
+  }
+  if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
+  if (mask.fill == mask.highest_fill) return text + fmt::format("; masked cells are {:.9g}", mask.fill);
+  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: fills of two kinds, or one added to the bias",
+                            mask.fill, mask.highest_fill);
+}
+
+// How many distances, or keys, have a value.
+int64_t Known(const BiasStructure& structure) {
+  if (structure.values.empty()) return 0;
+  const std::vector<double>& head = structure.values[0];
+  return std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
+}
+
+}  // namespace
+
+std::string Describe(const BiasEvidence& e, const BiasStructure& structure) {
+  if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked, by {:.9g}", structure.mask.fill);
+  std::string mask = Describe(structure.mask);
+  if (e.bias.dtype == DType::kFP64) mask += "; float64 values are compared as float32";
+  switch (structure.follows) {
+    case Follows::kNothing: return mask + "; the other values are 0: no bias";
+    case Follows::kDistance: return mask + "; values follow the distance alone (Toeplitz)";
+    case Follows::kKey: return mask + "; every query has the same row: values follow the key alone";
+    case Follows::kBoth: break;
+  }
+  const auto& [a, b] = *structure.contradiction;
+  return mask + fmt::format(
+                    "; values do not follow the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] are as far apart "
+                    "and differ",
+                    a.b, a.h, a.i, a.j, b.b, b.h, b.i, b.j);
+}
+
+std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagnosis) {
+  const BiasStructure& structure = diagnosis.structure;
+  if (AllAreMasked(e, structure.mask)) {
+    return {{"ALL_MASKED", "every cell is masked: there is no value to compare",
+             "the bias before its mask, or rows that see a key"}};
+  }
+  if (structure.follows == Follows::kNothing) return {};
+  const auto& found = diagnosis.explanations;
+  const bool proven = !found.empty() && found[0].comparison.share() == 1;
+  std::vector<Undecided> doubts;
+  if (structure.follows != Follows::kBoth && Known(structure) > 1 && IsConstant(structure)) {
+    return {{"ONE_VALUE", "every head has one value, which softmax does not see and any method could give",
+             "a bias whose values differ between distances"}};
+  }
+  if (Known(structure) == 1) {
+    doubts.push_back({"ONE_DISTANCE", "the values are of a single distance, which any slope or table would fit",
+                      "a few neighbouring queries and keys"});
+  } else if (e.queries() == 1) {
+    doubts.push_back(
+        {"ONE_QUERY", "of one query, values by distance and by key are the same", "rows of two or more queries"});
+  }
+  if (!proven && structure.follows == Follows::kBoth) {
+    doubts.push_back({"NOT_OF_DISTANCE",
+                      "the values follow neither the distance nor the key alone, as all methods that are looked for do",
+                      "the bias before scores or another bias were added; or, as what is expected, a method whose bias "
+                      "depends on both positions, such as a window's or FIRE"});
+  } else if (const uint64_t rounding = ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
+             !proven && !found.empty() && found[0].comparison.worst() <= rounding) {
+    doubts.push_back({"ROUNDING",
+                      fmt::format("the first explanation is within {} ulp of every value: the same method, rounded in "
+                                  "other places",
+                                  found[0].comparison.worst()),
+                      "the arithmetic of what computed it: slopes, positions and products are float32 here"});
+  } else if (!proven) {
+    doubts.push_back({"NO_METHOD",
+                      fmt::format("no method that was tried gives these values{}",
+                                  found.empty() ? "" : "; what follows comes nearest"),
+                      "the method that was meant, as what is expected; or values from before they were rounded, scaled "
+                      "or added to others"});
+  }
+  std::string same;
+  for (size_t n = 1; proven && n < found.size(); ++n) {
+    if (found[n].same_as == 0) same += (same.empty() ? "" : "; ") + found[n].sentence;
+  }
+  if (!same.empty()) {
+    doubts.push_back({"ALIASES", "these give the same bytes on this data as the first: " + same,
+                      "cells that are masked here, more distances, or another first query"});
+  }
+  return doubts;
+}
+
+}  // namespace posenc::diagnose
