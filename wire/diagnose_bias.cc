@@ -168,7 +168,9 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest& request, const Payloa
     if (!request.return_values() || diagnosis.structure.values.empty()) return absl::OkStatus();
     return WriteValues(diagnosis.structure, limits, response->mutable_values());
   };
-  job.run = [](absl::Span<std::byte* const>, WorkPool&, const Cancellation&) { return absl::OkStatus(); };
+  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
+    return absl::OkStatus();
+  };
   return job;
 }
 

@@ -15,18 +15,12 @@ namespace {
 
 constexpr size_t kComplete = 4;  // candidates that are compared with all elements
 
-// What explanations are ranked by: how far they are, 0 where all bits are equal. Where none is, the nearest may fit
-// noise, as other systems' last places are: each departure has to come nearer by this much, and frequencies as
-// measured, which fit it best of all, by more. Near position 0 a recurrence does what frequencies do that are one place
-// off: to be named it must explain more than one element in a thousand.
-double Cost(const Explanation& explanation) {
-  constexpr double kDeparture = 1.5, kAsMeasured = 4, kRecurrence = 1e-3;
-  double cost = explanation.proof.comparison.mean_log();
-  if (explanation.candidate.fault == TableFault::kRecurrence) cost = std::max(cost, kRecurrence);
-  for (const Departure& departure : explanation.candidate.departures) {
-    cost *= departure.code == "UNKNOWN_FREQUENCIES" ? kAsMeasured : kDeparture;
-  }
-  return cost;
+// What explanations are ranked by: how far they are, 0 where all bits are equal. Near position 0 a recurrence does what
+// frequencies do that are one place off, as other systems' are: to be named it must explain more than one element in a
+// thousand.
+double Distance(const Explanation& explanation) {
+  const double distance = explanation.proof.comparison.mean_log();
+  return explanation.candidate.fault == TableFault::kRecurrence ? std::max(distance, 1e-3) : distance;
 }
 
 class Diagnostician {
@@ -152,10 +146,10 @@ class Diagnostician {
     return absl::OkStatus();
   }
 
-  // Of equals that with fewer departures is first. Of equal bytes and equally many departures both stay.
+  // Nearest first; of equals that with fewer departures. Of equal bytes and equally many departures both stay.
   void Rank() {
     std::stable_sort(explanations().begin(), explanations().end(), [](const Explanation& a, const Explanation& b) {
-      const double left = Cost(a), right = Cost(b);
+      const double left = Distance(a), right = Distance(b);
       if (left != right) return left < right;
       return a.candidate.departures.size() < b.candidate.departures.size();
     });

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kCandidates = 12;
 constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
-constexpr double kSameScaling = 2e-6;  // of what float32 recipes make of one factor
+constexpr double kRecipe = 1e-6;       // what float32 recipes of frequencies are off by, and more
+constexpr double kSameScaling = 2e-6;  // the same of attention factors
 
 // The frequencies that an option has over the real numbers.
 struct Evaluated {
@@ -123,11 +124,31 @@ class Finder {
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
       if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
       for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
-        Try(n, option);
+        const bool as_measured = std::holds_alternative<GivenFrequencies>(option.settings.frequencies);
+        if (!as_measured || !AreKnown(n)) Try(n, option);
       }
     }
     std::stable_sort(found_.begin(), found_.end(),
                      [](const Entry& a, const Entry& b) { return a.scored.residual < b.scored.residual; });
+  }
+
+  // Whether a reading's frequencies are those of an option that was tried, as near as they are known and other systems
+  // compute them. As measured they would come nearer still, by what is noise.
+  bool AreKnown(size_t n) const {
+    const std::vector<MeasuredFrequency>& pairs = readings_[n].frequencies.pairs;
+    return std::any_of(found_.begin(), found_.end(), [&](const Entry& entry) {
+      if (entry.scored.reading != n) return false;
+      const double direction = entry.scored.candidate.direction == Direction::kForward ? 1 : -1;
+      for (size_t k = 0; k < pairs.size(); ++k) {
+        if (!std::isfinite(pairs[k].uncertainty)) continue;
+        const double known = direction * entry.frequency.inv_freq[k];
+        const double off = std::fabs(pairs[k].inv_freq - known);
+        const bool same_axis =
+            entry.frequency.axis.empty() ? pairs[k].axis == 0 : entry.frequency.axis[k] == pairs[k].axis;
+        if (!same_axis || off > std::max(kRecipe * std::fabs(known), 8 * pairs[k].uncertainty)) return false;
+      }
+      return true;
+    });
   }
 
   void Try(size_t n, const Option& option) {

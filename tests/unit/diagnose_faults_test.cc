@@ -109,6 +109,17 @@ TEST(DiagnoseFaults, ARecurrence) {
               0.9);
 }
 
+TEST(DiagnoseFaults, PositionsAddedUpInFloat32) {
+  const Made made = ByLoops(0, [](double p, int64_t k) {
+    float angle = 0;
+    for (int64_t n = 0; n < static_cast<int64_t>(p); ++n) angle += InvFreq(k);
+    return EntryAt(angle);
+  });
+  const auto diagnosis = Ask(made, AskFor(Plain()));
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_TRUE(Says(*diagnosis, "ERROR_GROWS"));
+}
+
 TEST(DiagnoseFaults, Float32PhasesWhereExactOnesWereAskedFor) {
   const Made made = ByLoops(30000, [](double p, int64_t k) { return EntryAt(static_cast<float>(p) * InvFreq(k)); });
   Asked asked = AskFor(Plain());
