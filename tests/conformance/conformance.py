@@ -32,7 +32,7 @@ SECTIONS = {
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
-    "diagnoses": ("Rotations that `posenc diagnose` explains", check_diagnoses.rows),
+    "diagnoses": ("Rotations that posenc diagnose explains", check_diagnoses.rows),
 }
 COMMAND = ("rotary", "scalings", "diagnoses")
 
