@@ -10,7 +10,6 @@ namespace posenc::wire {
 namespace {
 
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 
 // The method's own message, and its config.json, if it has one.
 const FieldDescriptor& FieldOf(const v1::RelativeMethod& method) {
