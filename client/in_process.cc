@@ -105,7 +105,7 @@ absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOpti
   Response response;
   POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
   if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
-  POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
+  if (job.run) POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
   return response;
 }
 

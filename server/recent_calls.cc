@@ -60,6 +60,11 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
   if (bytes > kMostBytes) return;
   entry.prepared = std::move(prepared);
   const std::lock_guard lock(mutex_);
+  // Calls that came at once have each prepared it.
+  const bool kept = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
+    return Serves(other, *entry.prepared->request, entry.message, payloads);
+  });
+  if (kept) return;
   entries_.insert(entries_.begin(), std::move(entry));
   if (entries_.size() > kEntries) entries_.pop_back();
 }

@@ -126,9 +126,6 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   Job job;
   if (!request.has_distances()) {
     if (request.has_count()) return InvalidArgument("NOT_READ", "count", "", "counts distances, and there are none");
-    job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
-      return absl::OkStatus();
-    };
     return job;
   }
   auto distances = reader.ReadPositions(request.distances(), "distances");

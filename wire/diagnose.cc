@@ -4,14 +4,13 @@
 
 #include <memory>
 
+#include "wire/diagnosis.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_source.h"
 
 namespace posenc::wire {
 namespace {
-
-constexpr int32_t kDefaultExplanations = 5, kMostExplanations = 32;
 
 constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORWARD, Direction::kForward},
                                                              {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
@@ -199,19 +198,7 @@ void Write(const diagnose::Diagnosis& diagnosis, const diagnose::Evidence* evide
   for (const auto& explanation : diagnosis.explanations) Write(explanation, evidence, response->add_explanations());
   const bool rotation = evidence != nullptr && !evidence->is_table;
   if (diagnosis.measured) Write(*diagnosis.measured, rotation, response->mutable_measured());
-  for (const diagnose::Undecided& undecided : diagnosis.undecided) {
-    v1::Undecided* message = response->add_undecided();
-    message->set_code(undecided.code);
-    message->set_message(undecided.message);
-    message->set_remedy(undecided.remedy);
-  }
-}
-
-absl::StatusOr<int32_t> MostExplanations(const v1::DiagnoseRequest& request) {
-  const int32_t most = request.has_max_explanations() ? request.max_explanations() : kDefaultExplanations;
-  if (most >= 1 && most <= kMostExplanations) return most;
-  return InvalidArgument("OUT_OF_RANGE", "max_explanations", fmt::format("{}", most),
-                         fmt::format("must be 1 .. {}", kMostExplanations));
+  WriteUndecided(diagnosis.undecided, response);
 }
 
 absl::Status NotRead(std::string_view field, std::string_view where) {
@@ -264,9 +251,6 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   }
   POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
   Job job;
-  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
-    return absl::OkStatus();
-  };
   if (request.has_inv_freq()) {
     POSENC_ASSIGN_OR_RETURN(Job frequencies, PrepareFrequencies(reader, request, std::move(expected), most, response));
     job.decide = std::move(frequencies.decide);

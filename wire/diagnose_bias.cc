@@ -7,13 +7,12 @@
 #include "posenc/methods/bias.h"
 #include "wire/bias_method.h"
 #include "wire/bias_source.h"
+#include "wire/diagnosis.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 
 namespace posenc::wire {
 namespace {
-
-constexpr int32_t kDefaultExplanations = 5, kMostExplanations = 32;
 
 constexpr EnumPairs<v1::BiasMaskKind, diagnose::MaskKind> kMaskKinds = {
     {v1::BIAS_MASK_KIND_NONE, diagnose::MaskKind::kNone},     {v1::BIAS_MASK_KIND_KEYS, diagnose::MaskKind::kKeys},
@@ -55,13 +54,6 @@ absl::StatusOr<TensorShape> ReadShape(const Reader& reader, const v1::DiagnoseBi
   }
   if (shape.rank() == 3) shape.shape.insert(shape.shape.begin(), 1);
   return shape;
-}
-
-absl::StatusOr<int32_t> MostExplanations(const v1::DiagnoseBiasRequest& request) {
-  const int32_t most = request.has_max_explanations() ? request.max_explanations() : kDefaultExplanations;
-  if (most >= 1 && most <= kMostExplanations) return most;
-  return InvalidArgument("OUT_OF_RANGE", "max_explanations", fmt::format("{}", most),
-                         fmt::format("must be 1 .. {}", kMostExplanations));
 }
 
 void Write(const diagnose::FoundMask& mask, v1::MeasuredMask* message) {
@@ -127,12 +119,7 @@ void Write(const diagnose::BiasDiagnosis& diagnosis, const diagnose::BiasEvidenc
     }
   }
   for (const auto& explanation : diagnosis.explanations) Write(explanation, evidence, response->add_explanations());
-  for (const diagnose::Undecided& undecided : diagnosis.undecided) {
-    v1::Undecided* message = response->add_undecided();
-    message->set_code(undecided.code);
-    message->set_message(undecided.message);
-    message->set_remedy(undecided.remedy);
-  }
+  WriteUndecided(diagnosis.undecided, response);
   response->set_compared_as(Name(diagnose::ComparedAs(evidence.bias.dtype), kDataTypes));
 }
 
@@ -167,9 +154,6 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest& request, const Payloa
     Write(diagnosis, evidence, response);
     if (!request.return_values() || diagnosis.structure.values.empty()) return absl::OkStatus();
     return WriteValues(diagnosis.structure, limits, response->mutable_values());
-  };
-  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
-    return absl::OkStatus();
   };
   return job;
 }

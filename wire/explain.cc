@@ -135,11 +135,7 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::ExplainResponse* response) {
   POSENC_RETURN_IF_ERROR(Explain(request, payloads, limits, response));
-  Job job;
-  job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) {
-    return absl::OkStatus();
-  };
-  return job;
+  return Job();
 }
 
 }  // namespace posenc::wire

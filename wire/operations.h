@@ -35,7 +35,7 @@ struct Job {
   // Null: it is filled already. Otherwise as run.
   std::function<absl::Status(WorkPool& pool, const Cancellation& cancelled)> decide;
   // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. On any thread;
-  // request and response must outlive it. The buffers need no alignment.
+  // request and response must outlive it. The buffers need no alignment. Null: there are no outputs.
   std::function<absl::Status(const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool& pool,
                              const Cancellation& cancelled)>
       run;

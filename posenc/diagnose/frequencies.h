@@ -8,6 +8,9 @@
 
 namespace posenc::diagnose {
 
+// What float32 recipes of frequencies are off by, and more, as a part of the value.
+inline constexpr double kRecipe = 1e-6;
+
 struct MeasuredFrequency {
   double inv_freq = 0;     // radians a position; negative: the pair turns the other way
   double uncertainty = 0;  // one standard deviation; infinite where the positions say nothing

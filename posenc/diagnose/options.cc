@@ -184,9 +184,6 @@ class Collector {
   std::vector<Option>& options_;
 };
 
-// What float32 recipes of frequencies are off by, and more.
-constexpr double kRecipe = 1e-6;
-
 // The nearest number of few digits, if it is as near as `tolerance` (a part of the value).
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {

@@ -12,8 +12,7 @@ namespace {
 
 constexpr size_t kCandidates = 12;
 constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
-constexpr double kRecipe = 1e-6;       // what float32 recipes of frequencies are off by, and more
-constexpr double kSameScaling = 2e-6;  // the same of attention factors
+constexpr double kSameScaling = 2e-6;  // what float32 recipes make of one attention factor
 
 // The frequencies that an option has over the real numbers.
 struct Evaluated {

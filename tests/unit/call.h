@@ -44,6 +44,7 @@ auto Call(const Request& request, const Limits& limits = {}, WorkPool* pool = nu
   std::vector<std::vector<std::byte>> outputs;
   std::vector<std::byte*> buffers;
   for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
+  if (!job->run) return response;
   if (absl::Status status = job->run(payloads, buffers, *pool, NeverCancelled); !status.ok()) return status;
   for (size_t n = 0; n < outputs.size(); ++n) {
     job->outputs[n].tensor->set_data(outputs[n].data(), outputs[n].size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
 #include "server/unary_call.h"
@@ -160,6 +161,29 @@ TEST_F(RecentCallsTest, NorWhatIsNotAtHand) {
   v1::ApplyRotaryRequest request = Layer(0);
   request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);  // takes long each time
   for (int n = 0; n < 3; ++n) EXPECT_EQ(Send(request), 1);
+}
+
+TEST_F(RecentCallsTest, CallsThatCameAtOnceTakeOnePlace) {
+  const std::string bytes = Layer(0).SerializeAsString();
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  auto stripped = method_.stripper.Strip(&stream, bytes.size() + 100);
+  ASSERT_THAT(stripped, IsOk());
+  std::vector<grpc::Slice> slices;
+  grpc::ByteBuffer buffer = Buffer(bytes);
+  buffer.Dump(&slices);
+  const transport::SlicedPayloads payloads(slices, stripped->ranges);
+  RecentCalls recent;
+  std::vector<std::shared_ptr<const Prepared>> same;
+  for (int n = 0; n < 20; ++n) {
+    const auto prepared = std::make_shared<Prepared>();
+    auto* request = google::protobuf::Arena::CreateMessage<v1::ApplyRotaryRequest>(&prepared->arena);
+    ASSERT_TRUE(request->ParseFromString(stripped->message));
+    prepared->request = request;
+    prepared->job.operands = {&request->q().tensor(), &request->k().tensor()};
+    recent.Keep(prepared, stripped->message, payloads);
+    same.push_back(recent.Find(*request, stripped->message, payloads));
+  }
+  EXPECT_THAT(same, testing::Each(testing::AllOf(testing::NotNull(), same[0])));
 }
 
 TEST_F(RecentCallsTest, ManyAtOnceAreAnsweredAsOneAlone) {
