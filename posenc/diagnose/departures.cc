@@ -15,6 +15,10 @@ std::string Describe(Pairing input, Pairing output) {
   return fmt::format("{} on entry and {} on leaving", Name(input), Name(output));
 }
 
+std::string Describe(const Xpos& xpos) {
+  return fmt::format("xPos's scale of base {} around position {}", Short(*xpos.scale_base), Short(*xpos.centre));
+}
+
 bool operator==(const Precision& a, const Precision& b) {
   return a.frequencies == b.frequencies && a.table_dtype == b.table_dtype && a.rounding == b.rounding;
 }
@@ -29,9 +33,12 @@ std::string Describe(const RotarySettings& settings) {
     if (p->factor) text += ", factor " + Short(*p->factor);
   } else if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
     text = fmt::format("{} given frequencies", given->inv_freq.size());
-  } else {
+  } else if (std::holds_alternative<AxialRope>(settings.frequencies)) {
     text = "axial frequencies";
+  } else {
+    text = "the given table";
   }
+  if (settings.xpos) text += ", " + Describe(*settings.xpos);
   return text;
 }
 
@@ -85,6 +92,18 @@ std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, c
         {"POSITIONS", fmt::format("positions start at {}, not {}", Short(first + match.shift), Short(first))});
   }
   return departures;
+}
+
+std::vector<Departure> XposDepartures(const Asked& asked, const std::optional<Xpos>& found) {
+  if (!asked.settings) return {};
+  const std::optional<Xpos>& wanted = asked.settings->xpos;
+  if (!found) {
+    if (!wanted) return {};
+    return {{"XPOS", "xPos's scale is missing"}};
+  }
+  if (!wanted) return {{"XPOS", fmt::format("{} was applied, {} none", Describe(*found), asked.Wants())}};
+  if (found->scale_base == wanted->scale_base && found->centre == wanted->centre) return {};
+  return {{"XPOS", fmt::format("{} was applied, {} {}", Describe(*found), asked.Wants(), Describe(*wanted))}};
 }
 
 Departure AttentionDeparture(const Asked& asked, double applied, double wanted) {

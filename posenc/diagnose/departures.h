@@ -11,6 +11,7 @@ namespace posenc::diagnose {
 // Of pairs and their place; `head_dim` is the tensor's.
 std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, const PairLayout& found, int64_t head_dim);
 std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, const Tokens& tokens);
+std::vector<Departure> XposDepartures(const Asked& asked, const std::optional<Xpos>& found);
 Departure AttentionDeparture(const Asked& asked, double applied, double wanted);
 Departure FaultDeparture(TableFault fault);
 // Where the precision that was asked for gives other bytes.

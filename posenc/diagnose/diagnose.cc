@@ -41,11 +41,15 @@ class Diagnostician {
     }
     POSENC_RETURN_IF_ERROR(CheckContents());
     if (Changed()) readings_ = ReadPairs(sample_, numbers_, census_, asked_);
+    if (!readings_.empty() && readings_[0].norm_residual > kNotARotation) ReadScaledPairs();
     if (!readings_.empty() && readings_[0].norm_residual <= kNotARotation) {
       scored_ = FindCandidates(sample_, readings_, asked_, limits_);
     }
     for (const Scored& scored : scored_) POSENC_RETURN_IF_ERROR(ProveOnSample(scored.candidate));
     if (const auto candidate = AskedCandidate(asked_)) POSENC_RETURN_IF_ERROR(ProveOnSample(*candidate));
+    for (const Candidate& candidate : TableCandidates(sample_, readings_, asked_)) {
+      POSENC_RETURN_IF_ERROR(ProveOnSample(candidate));
+    }
     POSENC_RETURN_IF_ERROR(TryFaults());
     Rank();
     POSENC_RETURN_IF_ERROR(ProveOnAll());
@@ -59,6 +63,35 @@ class Diagnostician {
   std::vector<Explanation>& explanations() { return diagnosis_.explanations; }
   bool Changed() const {
     return std::any_of(census_.begin(), census_.end(), [](const auto& c) { return c.first_changed >= 0; });
+  }
+
+  // Norms that change as xPos's do.
+  void ReadScaledPairs() {
+    if (sample_.is_table || sample_.tokens.axes() > 1) return;
+    const std::vector<double>& positions = sample_.tokens.positions[0];
+    for (Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
+      std::optional<XposScale> scale;
+      std::vector<Numbers> rest = numbers_;
+      for (size_t n = 0; n < rest.size(); ++n) {
+        PairLayout layout{pairing, pairing, rest[n].width / 2 * 2, 0};
+        std::optional<Xpos> usual;
+        if (asked_.settings) {
+          layout.rotary_dim = *asked_.settings->rotary_dim;
+          layout.offset = asked_.offsets[n];
+          usual = asked_.settings->xpos;
+        }
+        auto found = MeasureXpos(rest[n], layout, positions, usual);
+        if (!found) return;
+        RemoveXpos(*found, layout, positions, &rest[n]);
+        if (sample_.operands[n].which == Operand::kKey) found->divides = !found->divides;
+        if (!scale) scale = found;
+      }
+      std::vector<Reading> readings = ReadPairs(sample_, rest, census_, asked_);
+      if (readings.empty() || readings[0].norm_residual > kNotARotation) continue;
+      for (Reading& reading : readings) reading.xpos = scale;
+      readings_ = std::move(readings);
+      return;
+    }
   }
 
   absl::Status CheckContents() {

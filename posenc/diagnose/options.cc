@@ -155,10 +155,20 @@ class Collector {
     }
     for (MropeOrder order : {MropeOrder::kContiguous, MropeOrder::kInterleaved, MropeOrder::kErnie}) {
       if (order == p.mrope_order) continue;
-      Add([order](RotarySettings&, RopeParameters* q) { q->mrope_order = order; }, "SECTION_ORDER",
+      const char* message =
           order == MropeOrder::kContiguous    ? "sections are contiguous blocks of pairs, not interleaved"
           : order == MropeOrder::kInterleaved ? "sections are interleaved, not contiguous blocks of pairs"
-                                              : "sections alternate as ERNIE's do");
+                                              : "sections alternate as ERNIE's do";
+      Add([order](RotarySettings&, RopeParameters* q) { q->mrope_order = order; }, "SECTION_ORDER", message);
+      if (order != MropeOrder::kErnie && p.mrope_order != MropeOrder::kErnie) continue;
+      // ERNIE's list begins with h and ends with t: the same axes' sizes are another list.
+      Add(
+          [order](RotarySettings&, RopeParameters* q) {
+            auto& list = q->mrope_section;
+            std::rotate(list.begin(), order == MropeOrder::kErnie ? list.begin() + 1 : list.begin() + 2, list.end());
+            q->mrope_order = order;
+          },
+          "SECTION_ORDER", message);
     }
     Add([](RotarySettings&, RopeParameters* q) { q->mrope_section.clear(), q->mrope_order = MropeOrder::kNone; },
         "SECTIONS_IGNORED", "sections are ignored: all pairs turn by the first axis");

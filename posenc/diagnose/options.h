@@ -26,6 +26,12 @@ struct Asked {
   Direction direction = Direction::kForward;
   std::optional<Precision> precision;  // absent: any
 
+  // 1: positions turn pairs forwards; -1: backwards.
+  Direction DirectionOf(double turning) const {
+    const bool forward = direction == Direction::kForward;
+    if ((turning > 0) == forward) return direction;
+    return forward ? Direction::kTranspose : Direction::kForward;
+  }
   std::string Wants() const { return of_model ? "the model wants" : "the settings want"; }
 };
 

@@ -47,12 +47,6 @@ Angles FirstSequence(const Angles& all, const Tokens& tokens) {
   return angles;
 }
 
-Direction DirectionOf(const Asked& asked, double direction) {
-  const bool forward = asked.direction == Direction::kForward;
-  if ((direction > 0) == forward) return asked.direction;
-  return forward ? Direction::kTranspose : Direction::kForward;
-}
-
 // The attention scalings that the norms allow: the settings' own, or one that is a known mistake, or what was measured.
 std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& asked, double measured,
                                             double tolerance) {
@@ -75,12 +69,18 @@ std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& 
   return scalings;
 }
 
+bool SameXpos(const std::optional<Xpos>& a, const std::optional<Xpos>& b) {
+  if (!a || !b) return !a && !b;
+  return a->scale_base == b->scale_base && a->centre == b->centre;
+}
+
 bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, const Frequency& fb, double scaling_a,
                    double scaling_b) {
   return a.settings.input_pairing == b.settings.input_pairing &&
          a.settings.output_pairing == b.settings.output_pairing && a.offsets == b.offsets &&
-         a.direction == b.direction && a.position_shift == b.position_shift && a.fault == b.fault &&
-         a.seq_len == b.seq_len && fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
+         SameXpos(a.settings.xpos, b.settings.xpos) && a.direction == b.direction &&
+         a.position_shift == b.position_shift && a.fault == b.fault && a.seq_len == b.seq_len &&
+         fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
 }
 
 class Finder {
@@ -161,6 +161,10 @@ class Finder {
     for (const auto& scaling :
          Scalings(*plan, asked_, reading.angles.attention_scaling, std::max(4 * rounding_, kSameScaling))) {
       Add(n, option, *plan, match, scaling);
+      if (!option.settings.xpos || reading.xpos) continue;
+      Option without = option;
+      without.settings.xpos.reset();
+      Add(n, without, *plan, match, scaling);
     }
   }
 
@@ -174,12 +178,20 @@ class Finder {
     candidate.settings.input_pairing = layout.input;
     candidate.settings.output_pairing = layout.output;
     for (const PairLayout& each : reading.layouts) candidate.offsets.push_back(each.offset);
-    candidate.direction = DirectionOf(asked_, match.direction);
+    candidate.direction = asked_.DirectionOf(match.direction);
     candidate.position_shift = match.shift;
     candidate.attention_scaling = scaling;
     candidate.seq_len = option.seq_len;
     candidate.exchanged_axes = option.exchanged_axes;
     candidate.fault = option.fault;
+    if (reading.xpos) {
+      candidate.settings.xpos = reading.xpos->xpos;
+      *candidate.settings.xpos->centre += match.shift;
+      if (reading.xpos->divides) {
+        if (candidate.direction == Direction::kForward) return;  // nobody does that
+        candidate.direction = Direction::kInverse;
+      }
+    }
     for (const Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
                         other.scaling)) {
@@ -195,6 +207,7 @@ class Finder {
     }
     append(MatchDepartures(asked_, match, sample_.tokens));
     append(option.departures);
+    append(XposDepartures(asked_, candidate.settings.xpos));
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
     // A scaling that is missing is missing with its factor.
     if (asked_.settings && scaling) departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));

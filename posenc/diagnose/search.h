@@ -5,6 +5,7 @@
 
 #include "posenc/diagnose/angles.h"
 #include "posenc/diagnose/diagnose.h"
+#include "posenc/diagnose/xpos_scale.h"
 
 namespace posenc::diagnose {
 
@@ -14,6 +15,7 @@ struct Reading {
   double norm_residual = 0;
   Angles angles;
   MeasuredFrequencies frequencies;
+  std::optional<XposScale> xpos = {};  // was taken out of `after` first
 };
 std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                const std::vector<ElementCensus>& census, const Asked& asked);
@@ -26,6 +28,11 @@ struct Scored {
 // Best first. What was asked for is among them, however badly it fits.
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
                                    const Limits& limits);
+
+// A given table has no frequencies that angles could be compared with: it is tried in each direction, and at the usual
+// wrong positions. None where none was asked for.
+std::vector<Candidate> TableCandidates(const Evidence& sample, const std::vector<Reading>& readings,
+                                       const Asked& asked);
 
 // What was asked for, as it stands; none without settings.
 std::optional<Candidate> AskedCandidate(const Asked& asked);

@@ -94,6 +94,42 @@ def test_what_numpy_made_is_named(diagnose, fault, dtype):
     assert len(answer.explanations) == 1 or answer.explanations[1].equal_share <= best.equal_share
 
 
+# xPos by its paper: q is multiplied by zeta^((p - centre) / base), k divided by it.
+ZETA = (2 * numpy.arange(DIM // 2) + 0.4 * DIM) / (1.4 * DIM)
+XPOS = {
+    "as asked": (1024, 512, False, "what the settings ask for was applied"),
+    "interleaved": (1024, 512, True, "interleaved was applied, the settings want half-split"),
+    "centre": (1000, 512, False, "xPos's scale of base 512 around position 1000 was applied, the settings want xPos's "
+                                 "scale of base 512 around position 1024"),
+    "base": (1024, 256, False, "xPos's scale of base 256 around position 1024 was applied, the settings want xPos's "
+                               "scale of base 512 around position 1024"),
+    "none": (1024, None, False, "xPos's scale is missing"),
+}
+
+
+@pytest.mark.parametrize("fault", XPOS)
+def test_xpos_of_q_and_k(posenc, tmp_path, fault):
+    centre, base, interleaved, sentence = XPOS[fault]
+    positions = numpy.arange(1100, 1100 + TOKENS)
+    power = ZETA ** ((positions[:, None] - centre) / base) if base else numpy.ones((TOKENS, DIM // 2))
+    power = numpy.repeat(power, 2, 1) if interleaved else numpy.tile(power, (1, 2))
+    rows = {"q": before_rows(), "k": before_rows()[::-1]}
+    for name, x in rows.items():
+        scale = (power if name == "q" else 1 / power)[:, None]
+        numpy.save(tmp_path / f"{name}.npy", x[None])
+        numpy.save(tmp_path / f"{name}_rot.npy",
+                   (scale * rotate(x, positions, frequencies(10000), interleaved))[None].astype("<f4"))
+    numpy.save(tmp_path / "positions.npy", positions)
+    printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
+                     "half-split", "--centre", "1024", "--before", "q.npy", "--after", "q_rot.npy", "--k-before", "k.npy",
+                     "--k-after", "k_rot.npy", "--positions", "positions.npy", "--layout", "bshd")
+    answer = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
+    best = answer.explanations[0]
+    assert best.sentence == sentence
+    assert best.median_ulp <= 1 and best.equal_share > 0.5 and best.elements == 2 * TOKENS * HEADS * DIM
+    assert not [doubt for doubt in answer.undecided if doubt.code == "NOT_A_ROTATION"]
+
+
 def test_measured_frequencies_serve_as_given_ones(diagnose):
     odd = 0.9 / (1 + 0.37 * numpy.arange(DIM // 2) ** 2)
     answer = diagnose(lambda x, p: rotate(x, p, odd))
