@@ -6,16 +6,16 @@
 namespace posenc::bench {
 namespace {
 
-constexpr int64_t kHeads = 32, kHeadDim = 128;
+constexpr int64_t kHeadsOfCall = 32, kHeadDim = 128;
 
 RotaryApplication Application(DType dtype, size_t bytes) {
-  const auto tokens = static_cast<int64_t>(bytes / (kHeads * kHeadDim * SizeOf(dtype)));
+  const auto tokens = static_cast<int64_t>(bytes / (kHeadsOfCall * kHeadDim * SizeOf(dtype)));
   const Rotary rotary = *Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
                                          .rotary_dim = kHeadDim,
                                          .input_pairing = Pairing::kHalfSplit},
                                         Frequencies::kExact, {});
   ApplyRotary call;
-  call.q.tensor = {dtype, {1, tokens, kHeads, kHeadDim}};
+  call.q.tensor = {dtype, {1, tokens, kHeadsOfCall, kHeadDim}};
   call.layout = Layout::kBSHD;
   call.positions.source = OffsetPositions{0};
   return *RotaryApplication::Create(rotary, std::move(call), {});
@@ -48,7 +48,7 @@ std::vector<Case> CallCases() {
                        .dtype = ShortName(dtype),
                        .pairing = "half_split",
                        .head_dim = kHeadDim,
-                       .heads = kHeads,
+                       .heads = kHeadsOfCall,
                        .bytes = bytes,
                        .variant = "in place",
                        .goal = 1.8,

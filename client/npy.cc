@@ -16,13 +16,13 @@ constexpr std::string_view kMagic("\x93NUMPY", 6);
 constexpr uint64_t kMaxHeader = 64 << 10;  // NumPy's own readers accept less
 constexpr size_t kAlignment = 64;
 
-struct TypeName {
+struct NpyType {
   v1::DataType dtype;
   const char* descr;  // a Python literal
 };
-constexpr TypeName kTypes[] = {{v1::DATA_TYPE_FP32, "'<f4'"},  {v1::DATA_TYPE_FP16, "'<f2'"},
-                               {v1::DATA_TYPE_FP64, "'<f8'"},  {v1::DATA_TYPE_INT32, "'<i4'"},
-                               {v1::DATA_TYPE_INT64, "'<i8'"}, {v1::DATA_TYPE_BOOL, "'|b1'"}};
+constexpr NpyType kNpyTypes[] = {{v1::DATA_TYPE_FP32, "'<f4'"},  {v1::DATA_TYPE_FP16, "'<f2'"},
+                                 {v1::DATA_TYPE_FP64, "'<f8'"},  {v1::DATA_TYPE_INT32, "'<i4'"},
+                                 {v1::DATA_TYPE_INT64, "'<i8'"}, {v1::DATA_TYPE_BOOL, "'|b1'"}};
 
 std::string_view Trim(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\n");
@@ -47,7 +47,7 @@ std::optional<std::string_view> Find(std::string_view dict, std::string_view key
 }
 
 absl::StatusOr<v1::DataType> ParseType(std::string_view descr) {
-  for (const TypeName& type : kTypes) {
+  for (const NpyType& type : kNpyTypes) {
     if (descr == type.descr) return type.dtype;
   }
   if (descr.starts_with("'>")) {
@@ -118,9 +118,9 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
 }
 
 absl::StatusOr<std::string> MakeNpyHeader(const TensorHeader& header) {
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                  [&header](const TypeName& candidate) { return candidate.dtype == header.dtype; });
-  if (type == std::end(kTypes)) {
+  const auto* type = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
+                                  [&header](const NpyType& candidate) { return candidate.dtype == header.dtype; });
+  if (type == std::end(kNpyTypes)) {
     return absl::InvalidArgumentError("NumPy's format has no BF16; give the file a name that ends in .safetensors");
   }
   std::string dict = absl::StrCat("{'descr': ", type->descr, ", 'fortran_order': False, 'shape': (",

@@ -12,7 +12,7 @@ namespace {
 
 // Where a request does not say them.
 constexpr double kWidth = 128;
-constexpr double kHeads = 32;
+constexpr double kAssumedHeads = 32;
 constexpr double kElementBytes = 2;
 
 double BytesOf(const v1::Tensor& tensor, const CallOptions& options) {
@@ -55,7 +55,7 @@ double AnswerBytes(const v1::GenerateEmbeddingRequest& request, const CallOption
 double AnswerBytes(const v1::GenerateBiasRequest& request, const CallOptions&) {
   const auto keys = static_cast<double>(request.geometry().key_length());
   const bool dense = request.form() == v1::BIAS_FORM_DENSE || request.form() == v1::BIAS_FORM_INDEX;
-  return (dense ? static_cast<double>(request.geometry().query_length()) : 1) * keys * kHeads * kElementBytes;
+  return (dense ? static_cast<double>(request.geometry().query_length()) : 1) * keys * kAssumedHeads * kElementBytes;
 }
 
 double AnswerBytes(const v1::RelativeScoresRequest& request, const CallOptions&) {

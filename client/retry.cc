@@ -8,11 +8,11 @@ namespace posenc {
 namespace {
 
 // Durations beyond it mean "for ever"; it keeps the products below inside 64 bits.
-constexpr Duration kLongest = std::chrono::hours(24 * 365);
+constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
 
 Duration Scale(Duration duration, double factor) {
   const double scaled = static_cast<double>(duration.count()) * factor;
-  return scaled < static_cast<double>(kLongest.count()) ? Duration(static_cast<int64_t>(scaled)) : kLongest;
+  return scaled < static_cast<double>(kLongestWait.count()) ? Duration(static_cast<int64_t>(scaled)) : kLongestWait;
 }
 
 }  // namespace

@@ -17,15 +17,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeader = 16 << 20;  // about 100,000 tensors
+constexpr uint64_t kMostOfHeader = 16 << 20;  // about 100,000 tensors
 
-struct TypeName {
+struct SafetensorsType {
   v1::DataType dtype;
   std::string_view name;
 };
-constexpr TypeName kTypes[] = {{v1::DATA_TYPE_FP32, "F32"}, {v1::DATA_TYPE_FP16, "F16"},  {v1::DATA_TYPE_BF16, "BF16"},
-                               {v1::DATA_TYPE_FP64, "F64"}, {v1::DATA_TYPE_INT32, "I32"}, {v1::DATA_TYPE_INT64, "I64"},
-                               {v1::DATA_TYPE_BOOL, "BOOL"}};
+constexpr SafetensorsType kSafetensorsTypes[] = {{v1::DATA_TYPE_FP32, "F32"},  {v1::DATA_TYPE_FP16, "F16"},
+                                                 {v1::DATA_TYPE_BF16, "BF16"}, {v1::DATA_TYPE_FP64, "F64"},
+                                                 {v1::DATA_TYPE_INT32, "I32"}, {v1::DATA_TYPE_INT64, "I64"},
+                                                 {v1::DATA_TYPE_BOOL, "BOOL"}};
 
 // Non-negative integers only; nullopt for anything else in the array, or no array.
 std::optional<std::vector<int64_t>> Integers(const Json& object, std::string_view key) {
@@ -73,7 +74,7 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& en
                       .type_name = type->get<std::string>(),
                       .begin = static_cast<uint64_t>((*offsets)[0]),
                       .size = static_cast<uint64_t>((*offsets)[1] - (*offsets)[0])};
-  for (const TypeName& known : kTypes) {
+  for (const SafetensorsType& known : kSafetensorsTypes) {
     if (stored.type_name == known.name) stored.header.dtype = known.dtype;
   }
   if (stored.header.dtype == v1::DATA_TYPE_UNSPECIFIED) return stored;
@@ -93,9 +94,9 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
   POSENC_ASSIGN_OR_RETURN(const std::string prefix, file.Read(0, kLengthBytes));
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(prefix[i]);
-  if (length > kMaxHeader) {
+  if (length > kMostOfHeader) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has a header of ", length, " bytes, at most ", kMaxHeader, " are read"));
+        absl::StrCat("has a header of ", length, " bytes, at most ", kMostOfHeader, " are read"));
   }
   if (length > file.size() - kLengthBytes) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(kLengthBytes, length));
@@ -134,9 +135,10 @@ absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorHeader& tensor : tensors) {
-    const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                    [&tensor](const TypeName& known) { return known.dtype == tensor.dtype; });
-    if (type == std::end(kTypes)) return absl::InvalidArgumentError("a tensor without a type cannot be stored");
+    const auto* type = std::find_if(std::begin(kSafetensorsTypes), std::end(kSafetensorsTypes),
+                                    [&tensor](const SafetensorsType& known) { return known.dtype == tensor.dtype; });
+    if (type == std::end(kSafetensorsTypes))
+      return absl::InvalidArgumentError("a tensor without a type cannot be stored");
     POSENC_ASSIGN_OR_RETURN(const uint64_t size, ByteSize(tensor));
     header[tensor.name] = {{"dtype", type->name}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + size}}};
     offset += size;

@@ -28,7 +28,7 @@ constexpr int64_t kHeads = 2;
 // Where no length is known: the one that most models were trained with first.
 constexpr int64_t kUnknownLength = 4096;
 
-constexpr std::pair<DType, v1::DataType> kTypes[] = {
+constexpr std::pair<DType, v1::DataType> kFloatTypes[] = {
     {DType::kFP32, v1::DATA_TYPE_FP32}, {DType::kBF16, v1::DATA_TYPE_BF16}, {DType::kFP16, v1::DATA_TYPE_FP16}};
 
 // "bf16" of DATA_TYPE_BF16, "hf_eager" of PRECISION_PRESET_HF_EAGER.
@@ -114,7 +114,7 @@ class Maker {
 
     const int64_t tokens = positions.ids().shape(0), head_dim = HeadDim(info);
     const std::vector<float> numbers = RandomNumbers(seed_, tokens * kHeads * head_dim);
-    for (const auto& [type, dtype] : kTypes) {
+    for (const auto& [type, dtype] : kFloatTypes) {
       std::vector<std::byte> bytes(numbers.size() * SizeOf(type));
       Convert(DType::kFP32, type, numbers.data(), bytes.data(), numbers.size());
       inputs_[dtype] = MakeTensor(dtype, {1, tokens, kHeads, head_dim}, bytes);

@@ -15,6 +15,7 @@ add_library(posenc_warnings INTERFACE)
 target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=switch
   -Wno-missing-field-initializers  # designated initialisers name what differs from the default
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>  # false for every std::variant with a vector in GCC 12
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>  # files of one unit are no headers
   $<$<BOOL:${POSENC_WARNINGS_AS_ERRORS}>:-Werror>)
 
 # posenc_room(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories. Our options

@@ -12,7 +12,7 @@ namespace posenc {
 namespace {
 
 // Version 1 says "unlimited" by a number just below 2^63.
-constexpr int64_t kUnlimited = int64_t{1} << 60;
+constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -107,7 +107,7 @@ std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
   for (const std::string& directory : GroupDirectories(root, "memory")) {
     KeepLess(Integer(FirstLine(directory + "/memory.limit_in_bytes")), &least);
   }
-  if (least && *least >= kUnlimited) return std::nullopt;
+  if (least && *least >= kNoLimit) return std::nullopt;
   return least;
 }
 

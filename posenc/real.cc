@@ -12,7 +12,7 @@ thread_local mpfr_prec_t precision = 256;
 
 // Runs one MPFR operation with the precision and exponent range of F, subnormals included.
 template <class F, class Operation>
-F Rounded(Operation operation) {
+F Correctly(Operation operation) {
   FreeMpfrCachesAtThreadEnd();
   constexpr int kDigits = std::numeric_limits<F>::digits;
   const mpfr_exp_t emin = mpfr_get_emin(), emax = mpfr_get_emax();
@@ -109,7 +109,7 @@ F RoundedPow(F base, F exponent) {
     }
   }
   const Argument b(base), e(exponent);
-  return Rounded<F>([&](mpfr_ptr result) { return mpfr_pow(result, b, e, MPFR_RNDN); });
+  return Correctly<F>([&](mpfr_ptr result) { return mpfr_pow(result, b, e, MPFR_RNDN); });
 }
 template <class F>
 F RoundedLog(F x) {
@@ -119,7 +119,7 @@ F RoundedLog(F x) {
     }
   }
   const Argument argument(x);
-  return Rounded<F>([&](mpfr_ptr result) { return mpfr_log(result, argument, MPFR_RNDN); });
+  return Correctly<F>([&](mpfr_ptr result) { return mpfr_log(result, argument, MPFR_RNDN); });
 }
 template <class F>
 F RoundedLog2(F x) {
@@ -129,7 +129,7 @@ F RoundedLog2(F x) {
     }
   }
   const Argument argument(x);
-  return Rounded<F>([&](mpfr_ptr result) { return mpfr_log2(result, argument, MPFR_RNDN); });
+  return Correctly<F>([&](mpfr_ptr result) { return mpfr_log2(result, argument, MPFR_RNDN); });
 }
 template <class F>
 F RoundedExp(F x) {
@@ -139,7 +139,7 @@ F RoundedExp(F x) {
     }
   }
   const Argument argument(x);
-  return Rounded<F>([&](mpfr_ptr result) { return mpfr_exp(result, argument, MPFR_RNDN); });
+  return Correctly<F>([&](mpfr_ptr result) { return mpfr_exp(result, argument, MPFR_RNDN); });
 }
 template <class F>
 F RoundedCos(F x) {
@@ -149,7 +149,7 @@ F RoundedCos(F x) {
     }
   }
   const Argument argument(x);
-  return Rounded<F>([&](mpfr_ptr result) { return mpfr_cos(result, argument, MPFR_RNDN); });
+  return Correctly<F>([&](mpfr_ptr result) { return mpfr_cos(result, argument, MPFR_RNDN); });
 }
 
 template float RoundedPow(float, float);

@@ -17,8 +17,8 @@ namespace posenc {
 namespace {
 
 // Of a slab: queries, and less where each has many sums.
-constexpr int64_t kQueries = 32;
-constexpr int64_t kSums = int64_t{1} << 19;
+constexpr int64_t kQueriesOfSlab = 32;
+constexpr int64_t kSumsOfSlab = int64_t{1} << 19;
 
 }  // namespace
 
@@ -92,7 +92,7 @@ absl::Status RelativeValues::Run(const std::byte* probabilities, const std::byte
   const std::vector<double> table(taken, taken + rows * d);
   const bool term_in_dtype =
       call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
-  const int64_t queries = std::clamp(kSums / std::max<int64_t>(rows, 1), int64_t{1}, kQueries);
+  const int64_t queries = std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
   const int64_t slabs = (alpha.tokens + queries - 1) / queries;
   return pool.ParallelFor(alpha.batch * alpha.heads * slabs, 1, cancelled, [&](size_t begin, size_t end) {
     std::vector<float> row(keys), sums(queries * rows), term(d), own(d);

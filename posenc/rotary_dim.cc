@@ -9,19 +9,20 @@
 namespace posenc {
 namespace {
 
-struct Width {
+struct NamedWidth {
   std::string_view field;
   int64_t dim;
 };
 
 // The width that the frequencies have, where they say it.
-std::optional<Width> OwnWidth(const RotarySettings& settings) {
+std::optional<NamedWidth> OwnWidth(const RotarySettings& settings) {
   if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
-    return Width{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size())};
+    return NamedWidth{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size())};
   }
-  if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Width{"axial.axes", AxialWidth(*axial)};
+  if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies))
+    return NamedWidth{"axial.axes", AxialWidth(*axial)};
   if (const auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
-    return Width{"given_table.cos.shape", 2 * table->width};
+    return NamedWidth{"given_table.cos.shape", 2 * table->width};
   }
   return std::nullopt;
 }
@@ -46,8 +47,8 @@ absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& 
     return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "",
                            "is read beside head_dim only; rotary_dim says the width itself");
   }
-  const std::optional<Width> own = OwnWidth(settings);
-  Width width{"rotary_dim", 0};
+  const std::optional<NamedWidth> own = OwnWidth(settings);
+  NamedWidth width{"rotary_dim", 0};
   if (settings.rotary_dim) {
     width.dim = *settings.rotary_dim;
   } else if (settings.head_dim) {

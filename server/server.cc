@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr int kMiB = 1 << 20;
+constexpr int kSlack = 1 << 20;
 // How often a caller that was refused comes back before it gives up: gRPC's own retries, and our client's.
 constexpr int kTries = 5;
 // After the last call's end, for gRPC to end by itself: callers have that long to read the end of their answers.
@@ -41,7 +41,7 @@ int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
 void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   // Somewhat more than admission lets in, whose refusal says more. Policy only: gRPC buffers a message of any size
   // before it refuses it, and the quota is what bounds that.
-  builder->SetMaxReceiveMessageSize(ToInt(config.limits.max_request_bytes + kMiB));
+  builder->SetMaxReceiveMessageSize(ToInt(config.limits.max_request_bytes + kSlack));
   builder->SetMaxSendMessageSize(-1);  // answers are laid out, and bounded, before they are computed
   grpc::ResourceQuota quota("posenc");
   quota.Resize(static_cast<size_t>(config.memory_quota_bytes));

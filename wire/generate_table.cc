@@ -14,7 +14,7 @@
 namespace posenc::wire {
 namespace {
 
-constexpr EnumPairs<v1::Operand, Operand> kOperands = {
+constexpr EnumPairs<v1::Operand, Operand> kRotaryOperands = {
     {v1::OPERAND_QUERY, Operand::kQuery},
     {v1::OPERAND_KEY, Operand::kKey},
 };
@@ -38,7 +38,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   POSENC_ASSIGN_OR_RETURN(call.form, Choose("form", request.form(), kTableForms));
   if (request.operand() != v1::OPERAND_UNSPECIFIED) {
-    POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kOperands));
+    POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kRotaryOperands));
   }
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;

@@ -19,7 +19,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct BiasCommandFlags {
   BiasFlags bias;
   PrecisionFlags precision;
   v1::BiasGeometry geometry;
@@ -30,7 +30,7 @@ struct Flags {
 
 // What GenerateBias and AddBias have in common.
 template <typename Request>
-absl::Status Fill(const Flags& flags, Request* request) {
+absl::Status Fill(const BiasCommandFlags& flags, Request* request) {
   POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get());
   *request->mutable_geometry() = flags.geometry;
   if (IsSet(flags.mask)) *request->mutable_mask() = flags.mask;
@@ -105,7 +105,7 @@ absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& o
   return PrintInfo(session, info);
 }
 
-absl::Status Generate(const Flags& flags, Session& session) {
+absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
   v1::GenerateBiasRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
@@ -119,7 +119,7 @@ absl::Status Generate(const Flags& flags, Session& session) {
   return Deliver(session, response, response.info(), files);
 }
 
-absl::Status Add(const Flags& flags, Session& session) {
+absl::Status Add(const BiasCommandFlags& flags, Session& session) {
   if (IsSet(flags.request)) return UsageError("--dtype, --bias-form: not with --scores, whose type and shape count");
   v1::AddBiasRequest request;
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
@@ -136,7 +136,7 @@ absl::Status Add(const Flags& flags, Session& session) {
 Subcommand AddBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "bias", "An attention bias (ALiBi, T5, KERPLE, Sandwich, Swin, BEiT) or a mask, alone or added to scores");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<BiasCommandFlags>();
   app->add_option("--scores", flags->scores, "Adds the bias to these, FP32, FP16 or BF16, [B, H, Sq, Sk]")
       ->type_name("FILE");
   app->add_option("-o,--out", flags->out, "Where the answer goes, as \"bias\" or \"scores\"")->type_name("FILE");

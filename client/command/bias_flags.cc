@@ -15,7 +15,7 @@ namespace {
 constexpr struct {
   const char* flag;
   const char* help;
-} kHelp[] = {
+} kBiasHelp[] = {
     {"--t5-num-buckets", "Rows of the table; default 32"},
     {"--t5-max-distance", "Farther keys share the last bucket; default 128"},
     {"--t5-bidirectional", "true in an encoder, false in a decoder"},
@@ -63,7 +63,7 @@ void BiasMethodFlags::Add(CLI::App& app) {
                  {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon", nullptr,
                   "fp32|fp16|bf16"}});
   AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
-  for (const auto& [flag, help] : kHelp) app.get_option(flag)->description(help);
+  for (const auto& [flag, help] : kBiasHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
 }
 

@@ -15,7 +15,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct DiagnoseFlags {
   RotaryFlags rotary;
   PrecisionFlags precision;
   v1::DiagnoseRequest request;
@@ -43,7 +43,7 @@ absl::Status ReadOperand(const std::string& before, const std::string& after, in
   return ReadRows(after, operand->mutable_after());
 }
 
-absl::Status ReadEvidence(const Flags& flags, v1::DiagnoseRequest* request) {
+absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* request) {
   const bool rotation = !flags.before.empty() || !flags.after.empty(), table = IsSet(flags.table);
   if (rotation + table + !flags.inv_freq.empty() != 1) {
     return UsageError("give --before and --after, or --table-cos, --table-sin and --table-form, or --applied-inv-freq");
@@ -74,7 +74,7 @@ double ShareOf(const v1::DiagnoseResponse& response) {
   return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const DiagnoseFlags& flags, Session& session) {
   v1::DiagnoseRequest request = flags.request;
   if (flags.rotary.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.rotary.Get());
@@ -113,7 +113,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 Subcommand AddDiagnose(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose", "Which rotary encoding another system applied, and where it departs from a model's");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<DiagnoseFlags>();
   constexpr char kTensors[] = "Tensors";
   const auto file = [&](const char* name, std::string* path, const char* help) {
     app->add_option(name, *path, help)->type_name("FILE")->group(kTensors);

@@ -17,7 +17,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct DiagnoseBiasFlags {
   BiasFlags expected;
   PrecisionFlags precision;
   v1::DiagnoseBiasRequest request;
@@ -25,7 +25,7 @@ struct Flags {
   std::optional<int32_t> max_explanations;
 };
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const DiagnoseBiasFlags& flags, Session& session) {
   v1::DiagnoseBiasRequest request = flags.request;
   if (flags.expected.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get());
@@ -55,7 +55,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 Subcommand AddDiagnoseBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose-bias", "Which method gave an attention bias, how it is masked, and whether it is a model's");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<DiagnoseBiasFlags>();
   app->add_option("bias,--bias", flags->bias,
                   "FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, .safetensors or "
                   ".safetensors:NAME")

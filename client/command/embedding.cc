@@ -12,7 +12,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct EmbeddingFlags {
   PrecisionFlags precision;
   v1::GenerateEmbeddingRequest request;
   EmbeddingMethodFlags method;
@@ -21,7 +21,7 @@ struct Flags {
   std::string add_to, out;
 };
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const EmbeddingFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateEmbeddingRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
@@ -44,7 +44,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddEmbedding(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("embedding", "A position embedding, alone or added to a tensor");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<EmbeddingFlags>();
   app->add_option("-o,--out", flags->out, "Where the answer goes, as \"embedding\"")->type_name("FILE");
   app->add_option("--add-to", flags->add_to, "Adds the embedding to this, FP32, FP16 or BF16, [.., S, D]")
       ->type_name("FILE");

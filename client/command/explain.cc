@@ -12,14 +12,14 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct ExplainFlags {
   RotaryFlags rotary;
   BiasMethodFlags bias;
   PrecisionFlags precision;
   v1::ExplainRequest request;
 };
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const ExplainFlags& flags, Session& session) {
   v1::ExplainRequest request = flags.request;
   if (!flags.bias.First().empty()) {
     if (flags.rotary.given()) return UsageError("explain: either a rotary embedding (or --model) or a bias, not both");
@@ -46,7 +46,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 Subcommand AddExplain(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "explain", "What a config.json or settings mean: formula, frequencies, scaling, slopes, notes");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<ExplainFlags>();
   flags->rotary.Add(*app);
   flags->bias.Add(*app);
   flags->precision.Add(*app);

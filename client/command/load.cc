@@ -29,7 +29,7 @@ namespace {
 using load::Results;
 using load::StepPlan;
 
-struct Flags {
+struct LoadFlags {
   CLI::App* app;
   WorkFlags work;
   ScheduleFlagGroup schedule;
@@ -146,7 +146,7 @@ std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
   return settings;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const LoadFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.output.Check());
   POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server()));
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());
@@ -179,7 +179,7 @@ absl::Status Run(const Flags& flags, Session& session) {
   return flags.output.Deliver(session, all);
 }
 
-absl::Status Merge(const Flags& flags, Session& session) {
+absl::Status Merge(const LoadFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.output.Check());
   std::optional<Results> all;
   for (const std::string& path : flags.merge) {
@@ -197,7 +197,7 @@ absl::Status Merge(const Flags& flags, Session& session) {
 
 Subcommand AddLoad(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("load", "Measures a server under load");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<LoadFlags>();
   flags->app = app;
   flags->work.Add(*app);
   flags->schedule.Add(*app);

@@ -8,7 +8,7 @@ namespace {
 constexpr struct {
   const char* flag;
   const char* help;
-} kHelp[] = {
+} kRelativeHelp[] = {
     {"--shaw-table", "[2k+1, d], for all heads"},
     {"--shaw-order", "Whether row k + (j - i), as in the paper, or k + (i - j), as in transformers"},
     {"--shaw-clip", "true: farther distances take the last row; false: they are an error"},
@@ -62,7 +62,7 @@ constexpr struct {
 
 void AddRelativeMethodFlags(CLI::App& app, v1::RelativeMethod* method) {
   AddMethodFlags(app, "", method, {});
-  for (const auto& [flag, help] : kHelp) app.get_option(flag)->description(help);
+  for (const auto& [flag, help] : kRelativeHelp) app.get_option(flag)->description(help);
   // A projection that is there without a weight is one, too.
   const auto add_identity = [&](const char* flag, v1::Projection* (v1::Deberta::*term)(), const char* help) {
     const auto set = [method, flag, term] {

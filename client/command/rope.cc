@@ -11,7 +11,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct RopeFlags {
   RotaryFlags rotary;
   PrecisionFlags precision;
   v1::ApplyRotaryRequest request;
@@ -23,7 +23,7 @@ absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const RopeFlags& flags, Session& session) {
   const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
   const bool together = flags.q_out == flags.k_out;
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.q_out, "--q-out"));
@@ -67,7 +67,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddRope(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("rope", "Rotates q and, optionally, k (RoPE)");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<RopeFlags>();
   app->add_option("--q", flags->q, "FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME")
       ->type_name("FILE")
       ->required();

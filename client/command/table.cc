@@ -15,7 +15,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct TableFlags {
   RotaryFlags rotary;
   PrecisionFlags precision;
   v1::GenerateTableRequest request;
@@ -98,7 +98,7 @@ class TableFiles {
   int64_t written_ = 0;
 };
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const TableFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateTableRequest request = flags.request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
@@ -133,7 +133,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddTable(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("table", "The cosines and sines of a rotary embedding");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<TableFlags>();
   app->add_option("-o,--out", flags->out, "\"cos\" and \"sin\" in FILE.safetensors, or FILE.cos.npy and FILE.sin.npy")
       ->type_name("FILE");
   AddFieldFlags(*app, "Table", &flags->request,

@@ -13,13 +13,13 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct VectorsFlags {
   RotaryFlags rotary;
   uint32_t seed = 1;
   std::string out;
 };
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const VectorsFlags& flags, Session& session) {
   if (!flags.out.ends_with(".safetensors")) return UsageError("--out: " + flags.out + " must end in .safetensors");
   POSENC_ASSIGN_OR_RETURN(const v1::RotarySource source, flags.rotary.Get());
   POSENC_ASSIGN_OR_RETURN(const TestVectors vectors, MakeTestVectors(session.backend(), source, flags.seed));
@@ -37,7 +37,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddVectors(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("vectors", "Test vectors of a rotary embedding, for other test suites");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<VectorsFlags>();
   app->add_option("-o,--out", flags->out, "Inputs, positions, tables and rotated tensors (docs/test-vectors.md)")
       ->type_name("FILE.safetensors")
       ->required();

@@ -24,8 +24,6 @@
 namespace posenc::load {
 namespace {
 
-using Json = nlohmann::json;
-
 // A connection between parent and child: messages with their length before them.
 class Pipe {
  public:
@@ -74,20 +72,20 @@ class Pipe {
 };
 
 std::string ToJson(const StepPlan& plan) {
-  return Json{{"name", plan.name},
-              {"rate", plan.rate},
-              {"end_rate", plan.end_rate},
-              {"concurrency", plan.concurrency},
-              {"seconds", plan.seconds},
-              {"count", plan.count},
-              {"poisson", plan.arrivals == ArrivalKind::kPoisson},
-              {"warm_up", plan.warm_up},
-              {"seed", plan.seed}}
+  return nlohmann::json{{"name", plan.name},
+                        {"rate", plan.rate},
+                        {"end_rate", plan.end_rate},
+                        {"concurrency", plan.concurrency},
+                        {"seconds", plan.seconds},
+                        {"count", plan.count},
+                        {"poisson", plan.arrivals == ArrivalKind::kPoisson},
+                        {"warm_up", plan.warm_up},
+                        {"seed", plan.seed}}
       .dump();
 }
 
 StepPlan ParsePlan(const std::string& text) {
-  const Json json = Json::parse(text);
+  const nlohmann::json json = nlohmann::json::parse(text);
   return {.name = json["name"],
           .rate = json["rate"],
           .end_rate = json["end_rate"],

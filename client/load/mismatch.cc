@@ -18,8 +18,6 @@ namespace {
 using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
-constexpr size_t kAlignment = 64;
-
 std::string BytesOf(const grpc::ByteBuffer& buffer) {
   std::string bytes;
   std::vector<grpc::Slice> slices;
@@ -163,7 +161,7 @@ std::optional<Mismatch> FindMismatch(const Work& work, const Message& expected,
     const std::string_view bytes(reinterpret_cast<const char*>(shared.data()), shared.size());
     for (size_t n = 0, at = 0; n < work.answer().size(); ++n) {
       comparison.Compare(n, 0, bytes.substr(at, work.answer()[n].bytes));
-      at += (work.answer()[n].bytes + kAlignment - 1) / kAlignment * kAlignment;
+      at += Aligned(work.answer()[n].bytes);
     }
     return comparison.Result();
   }

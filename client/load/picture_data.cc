@@ -99,7 +99,7 @@ struct Limit {
 };
 
 // What the run was asked to hold, "p50=1ms,p99.9=20ms", by its settings; what cannot be read is left out.
-std::vector<Limit> Objective(const Results& results) {
+std::vector<Limit> LimitsOf(const Results& results) {
   std::vector<Limit> limits;
   const auto setting = results.settings.find("--slo");
   std::istringstream text(setting == results.settings.end() ? "" : setting->second);
@@ -130,7 +130,7 @@ Json Search(const Results& results) {
     return step->rate > 0 ? step->rate : FiguresOf(step->measured, step->seconds, 0).achieved_per_second;
   };
   std::stable_sort(steps.begin(), steps.end(), [&](const Step* a, const Step* b) { return rate(a) < rate(b); });
-  std::vector<Limit> limits = Objective(results);
+  std::vector<Limit> limits = LimitsOf(results);
   if (limits.empty()) limits.push_back({"p99", 99});
   Json lines = Json::array();
   for (const Limit& limit : limits) {

@@ -17,9 +17,6 @@ using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a stream's message
-constexpr size_t kAlignment = 64;
-
-size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // gRPC may hold a call's bytes longer than the call: they keep alive what they are part of.
 template <typename Owner>

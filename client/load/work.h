@@ -26,6 +26,9 @@ struct AnswerTensor {
   size_t bytes;
 };
 
+// A tensor's bytes with the gap to the next, in memory that is shared.
+constexpr size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 class Work {
  public:
   // Computes the first request in this process, so that what is wrong with an entry is said before any call is made.

@@ -15,7 +15,7 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr int64_t kFarthest = int64_t{1} << 30;
+constexpr int64_t kFarthestPosition = int64_t{1} << 30;
 
 bool IsBetter(const Comparison& a, const Comparison& b) {
   return std::pair(-a.share(), a.mean_log()) < std::pair(-b.share(), b.mean_log());
@@ -179,7 +179,7 @@ DType ComparedAs(DType dtype) { return dtype == DType::kFP64 ? DType::kFP32 : dt
 
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
                                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
-  if (e.query_offset && (*e.query_offset < -kFarthest || *e.query_offset > kFarthest)) {
+  if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
   BiasDiagnosis diagnosis;

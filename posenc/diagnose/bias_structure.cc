@@ -13,8 +13,6 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // Which keys a query sees, without those that are hidden from all.
 struct Seen {
   int64_t first = 0, last = -1;  // none: last < first

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "posenc/work_pool.h"
 
 namespace posenc::diagnose {
+
+// A value of a table that nothing shows.
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // [B, H, Sq, Sk] of FP64, FP32, FP16 or BF16.
 struct BiasEvidence {

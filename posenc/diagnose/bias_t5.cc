@@ -13,7 +13,6 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kBuckets[] = {32, 16, 64, 128, 256, 320, 12, 8};
 constexpr int64_t kDistances[] = {128, 20, 64, 256, 512, 800, 1024, 2048, 16, 32, 100, 160, 200, 384, 1000, 4096};
 

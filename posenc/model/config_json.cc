@@ -20,7 +20,7 @@ absl::Status Malformed(std::string_view value, std::string_view limit) {
 
 // A pass over the text that builds nothing and stops at the first thing that is refused. (json::parse with a callback
 // could do it in one pass, but searches all siblings at the end of every object.)
-class Check : public json::json_sax_t {
+class JsonCheck : public json::json_sax_t {
  public:
   const absl::Status& status() const { return status_; }
 
@@ -78,7 +78,7 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
   }
   // The parser takes it for the end of the text, and would not look at what follows.
   if (text.find('\0') != std::string_view::npos) return Malformed("a NUL byte", "must be valid JSON");
-  Check check;
+  JsonCheck check;
   if (!json::sax_parse(text, &check)) return check.status();
   json tree = json::parse(text);
   if (!tree.is_object()) return Malformed(tree.type_name(), "must be a JSON object");

@@ -13,7 +13,7 @@ namespace posenc {
 namespace {
 
 // How a head of attention_head_dim elements is divided among the axes.
-enum class Split {
+enum class AxisSplit {
   kListed,     // a field lists the widths
   kThirds,     // h and w have 2 * (D/6), t the rest
   kCogVideoX,  // t has D/4, h and w 3D/8
@@ -23,7 +23,7 @@ enum class Split {
 
 struct DiffusersType {
   std::string_view class_name;
-  Split split = Split::kListed;
+  AxisSplit split = AxisSplit::kListed;
   std::string_view widths_field = "axes_dims_rope";
   std::vector<int64_t> widths;        // the class's own
   std::string_view theta_field = "";  // "": none
@@ -60,18 +60,18 @@ const std::vector<DiffusersType>& Types() {
       {.class_name = "QwenImageTransformer2DModel", .widths = flux, .precision = kF32Precision, .note = "an image's rows and columns are counted from its middle, and may be negative; text stands at n + max(rows, columns) / 2 on all axes"},
 
       // Axes that divide attention_head_dim.
-      {.class_name = "CogVideoXTransformer3DModel", .split = Split::kCogVideoX, .precision = kF32Precision, .head_dim = 64, .only_if = "use_rotary_positional_embeddings", .note = kLatents},
-      {.class_name = "CosmosTransformer3DModel", .split = Split::kCosmos, .pairing = Pairing::kHalfSplit, .precision = kF32Precision, .note = "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself"},
-      {.class_name = "SkyReelsV2Transformer3DModel", .split = Split::kThirds, .note = kLatents},
-      {.class_name = "WanAnimateTransformer3DModel", .split = Split::kThirds, .note = kLatents},
-      {.class_name = "WanTransformer3DModel", .split = Split::kThirds, .note = kLatents},
-      {.class_name = "WanVACETransformer3DModel", .split = Split::kThirds, .note = kLatents},
+      {.class_name = "CogVideoXTransformer3DModel", .split = AxisSplit::kCogVideoX, .precision = kF32Precision, .head_dim = 64, .only_if = "use_rotary_positional_embeddings", .note = kLatents},
+      {.class_name = "CosmosTransformer3DModel", .split = AxisSplit::kCosmos, .pairing = Pairing::kHalfSplit, .precision = kF32Precision, .note = "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself"},
+      {.class_name = "SkyReelsV2Transformer3DModel", .split = AxisSplit::kThirds, .note = kLatents},
+      {.class_name = "WanAnimateTransformer3DModel", .split = AxisSplit::kThirds, .note = kLatents},
+      {.class_name = "WanTransformer3DModel", .split = AxisSplit::kThirds, .note = kLatents},
+      {.class_name = "WanVACETransformer3DModel", .split = AxisSplit::kThirds, .note = kLatents},
 
-      {.class_name = "LTXVideoTransformer3DModel", .split = Split::kNone, .note = "its axes alternate from pair to pair, over the width of the whole model: give given_frequencies with axis"},
-      {.class_name = "MochiTransformer3DModel", .split = Split::kNone, .note = "its frequencies are learned: give given_table"},
-      {.class_name = "SD3Transformer2DModel", .split = Split::kNone, .note = "it has a 2-D grid of sinusoidal positions: GenerateEmbedding.grid"},
-      {.class_name = "PixArtTransformer2DModel", .split = Split::kNone, .note = "it has a 2-D grid of sinusoidal positions: GenerateEmbedding.grid"},
-      {.class_name = "ZImageTransformer2DModel", .split = Split::kNone, .note = "it rounds float64 angles to float32 before the cosine: give axial settings, theta 256, and accept 1e-4, or given_table"},
+      {.class_name = "LTXVideoTransformer3DModel", .split = AxisSplit::kNone, .note = "its axes alternate from pair to pair, over the width of the whole model: give given_frequencies with axis"},
+      {.class_name = "MochiTransformer3DModel", .split = AxisSplit::kNone, .note = "its frequencies are learned: give given_table"},
+      {.class_name = "SD3Transformer2DModel", .split = AxisSplit::kNone, .note = "it has a 2-D grid of sinusoidal positions: GenerateEmbedding.grid"},
+      {.class_name = "PixArtTransformer2DModel", .split = AxisSplit::kNone, .note = "it has a 2-D grid of sinusoidal positions: GenerateEmbedding.grid"},
+      {.class_name = "ZImageTransformer2DModel", .split = AxisSplit::kNone, .note = "it rounds float64 angles to float32 before the cosine: give axial settings, theta 256, and accept 1e-4, or given_table"},
   };
   // clang-format on
   return types;
@@ -100,10 +100,10 @@ absl::StatusOr<std::vector<AxialAxis>> ListedAxes(const ConfigObject& config, co
 absl::StatusOr<std::vector<AxialAxis>> Divided(const ConfigObject& config, const DiffusersType& type) {
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Integer({"attention_head_dim"}));
   const int64_t head_dim = given.value_or(type.head_dim);
-  const int64_t side = type.split == Split::kCogVideoX ? head_dim / 8 * 3 : head_dim / 6 * 2;
-  const int64_t time = type.split == Split::kCogVideoX ? head_dim / 4 : head_dim - 2 * side;
+  const int64_t side = type.split == AxisSplit::kCogVideoX ? head_dim / 8 * 3 : head_dim / 6 * 2;
+  const int64_t time = type.split == AxisSplit::kCogVideoX ? head_dim / 4 : head_dim - 2 * side;
   std::vector<AxialAxis> axes = {{time, type.theta, 0}, {side, type.theta, 0}, {side, type.theta, 0}};
-  if (type.split != Split::kCosmos) return axes;
+  if (type.split != AxisSplit::kCosmos) return axes;
   POSENC_ASSIGN_OR_RETURN(const auto listed, config.Numbers("rope_scale"));
   const std::vector<double> scale = listed.value_or(std::vector<double>{2, 1, 1});
   if (scale.size() != axes.size()) {
@@ -133,7 +133,7 @@ absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config) {
   if (type == nullptr) {
     return InvalidArgument("UNSUPPORTED", kClassName, *name, "is not known: give axial settings instead");
   }
-  if (type->split == Split::kNone) return InvalidArgument("UNSUPPORTED", kClassName, *name, type->note);
+  if (type->split == AxisSplit::kNone) return InvalidArgument("UNSUPPORTED", kClassName, *name, type->note);
   if (!type->only_if.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto flag, config.Bool(type->only_if));
     if (!flag.value_or(false)) {
@@ -144,7 +144,7 @@ absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config) {
   ModelLayers layers;
   layers.precision = type->precision;
   AxialRope axial;
-  if (type->split == Split::kListed) {
+  if (type->split == AxisSplit::kListed) {
     POSENC_ASSIGN_OR_RETURN(axial.axes, ListedAxes(config, *type));
   } else {
     POSENC_ASSIGN_OR_RETURN(axial.axes, Divided(config, *type));
@@ -160,7 +160,7 @@ absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config) {
 std::vector<std::string_view> DiffusersClasses(bool selected) {
   std::vector<std::string_view> names;
   for (const DiffusersType& type : Types()) {
-    if ((type.split != Split::kNone) == selected) names.push_back(type.class_name);
+    if ((type.split != AxisSplit::kNone) == selected) names.push_back(type.class_name);
   }
   return names;
 }

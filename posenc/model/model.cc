@@ -63,7 +63,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
 }
 
 // INVALID_ARGUMENT unless the field that switches the rotary embedding on does.
-absl::Status CheckCondition(const Part& part) {
+absl::Status CheckHasRotary(const Part& part) {
   const Condition& wanted = part.type.only_if;
   if (wanted.field.empty()) return absl::OkStatus();
   std::string value = "absent";
@@ -364,7 +364,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     common.notes = std::move(part.notes);
     return std::vector<ModelLayers>{std::move(common)};
   }
-  POSENC_RETURN_IF_ERROR(CheckCondition(part));
+  POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), "",
                            "is not known, and the file holds no rope_theta, rope_scaling or rope_parameters");

@@ -14,7 +14,7 @@ absl::Status NotOfTheInput(const Part& part, std::string_view field, std::string
       fmt::format("model_type \"{}\" adds its table of positions only where this is {}", part.type.name, wanted));
 }
 
-absl::Status CheckCondition(const Part& part) {
+absl::Status CheckAddsTable(const Part& part) {
   if (part.type.terms == Terms::kBert) {
     POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String("position_embedding_type"));
     if (kind.value_or("absolute") != "absolute") {
@@ -46,7 +46,7 @@ absl::StatusOr<ModelTable> LearnedOf(Part& part) {
     return InvalidArgument("UNSUPPORTED", config.Path("model_type"), part.type.name,
                            fmt::format("has {}", SchemeName(part.type.scheme)));
   }
-  POSENC_RETURN_IF_ERROR(CheckCondition(part));
+  POSENC_RETURN_IF_ERROR(CheckAddsTable(part));
   const LearnedTable& table = *part.type.learned;
   ModelTable result;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field}));

@@ -1,8 +1,10 @@
-// A file descriptor with an owner.
+// A file descriptor with an owner, and the words for what the system says of it.
 #pragma once
 
 #include <unistd.h>
 
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace posenc::server {
@@ -31,5 +33,8 @@ class Descriptor {
 
   int number_ = -1;
 };
+
+// Of an errno.
+inline std::string TextOf(int error) { return std::generic_category().message(error); }
 
 }  // namespace posenc::server

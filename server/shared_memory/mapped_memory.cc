@@ -8,15 +8,12 @@
 
 #include <cerrno>
 #include <climits>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "posenc/status.h"
 
 namespace posenc::server {
 namespace {
-
-std::string TextOf(int error) { return std::generic_category().message(error); }
 
 // Huge pages, devices and other file systems can block or fault in ways of their own.
 absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t byte_size) {

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include "posenc/status.h"
 
@@ -16,8 +15,6 @@ namespace {
 absl::Status Refuse(std::string_view flag, const std::string& path, std::string_view why) {
   return InvalidArgument("UNSUPPORTED", flag, path, why);
 }
-
-std::string TextOf(int error) { return std::generic_category().message(error); }
 
 absl::StatusOr<sockaddr_un> AddressOf(std::string_view flag, const std::string& path) {
   sockaddr_un address = {};

@@ -15,7 +15,7 @@ struct IeeeFormat {
   int emax;  // and of the largest finite value
 };
 
-IeeeFormat FormatOf(DType dtype) {
+IeeeFormat IeeeFormatOf(DType dtype) {
   switch (dtype) {
     case DType::kFP16: return {11, -23, 16};
     case DType::kBF16: return {8, -132, 128};
@@ -26,7 +26,7 @@ IeeeFormat FormatOf(DType dtype) {
 
 // One rounding to nearest even by MPFR's own emulation of IEEE 754 formats.
 double RoundTo(DType dtype, mpfr_srcptr value) {
-  const IeeeFormat format = FormatOf(dtype);
+  const IeeeFormat format = IeeeFormatOf(dtype);
   const mpfr_exp_t old_emin = mpfr_get_emin();
   const mpfr_exp_t old_emax = mpfr_get_emax();
   mpfr_t rounded;

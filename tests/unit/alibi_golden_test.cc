@@ -7,7 +7,7 @@
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::alibi_golden_test {
 namespace {
 
 using golden::json;
@@ -156,4 +156,4 @@ TEST(AlibiBias, BloomsAndMptsFromTheirConfigs) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::alibi_golden_test

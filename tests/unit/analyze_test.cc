@@ -9,7 +9,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::analyze_test {
 namespace {
 
 using testing::DoubleNear;
@@ -321,4 +321,4 @@ TEST(BadAnalyze, TooManyDistances) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::analyze_test

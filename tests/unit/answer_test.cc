@@ -9,7 +9,7 @@
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
 
-namespace posenc::wire {
+namespace posenc::wire::answer_test {
 namespace {
 
 v1::Tensor* SetTensor(v1::Tensor* tensor, std::vector<int64_t> shape) {
@@ -99,4 +99,4 @@ TEST(Answer, RefusesWhatGrpcCannotSend) {
 }
 
 }  // namespace
-}  // namespace posenc::wire
+}  // namespace posenc::wire::answer_test

@@ -7,7 +7,7 @@
 #include "tests/unit/call.h"
 #include "wire/operations.h"
 
-namespace posenc {
+namespace posenc::at_hand_test {
 namespace {
 
 v1::ApplyRotaryRequest Request(double rope_theta) {
@@ -71,4 +71,4 @@ TEST(AtHand, ErrorsAreStillErrors) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::at_hand_test

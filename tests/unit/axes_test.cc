@@ -6,7 +6,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::axes_test {
 namespace {
 
 using Axes = std::vector<int64_t>;
@@ -362,4 +362,4 @@ TEST(Golden, TablesOfTransformers) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::axes_test

@@ -20,7 +20,7 @@
 #include "server/config.h"
 #include "server/server.h"
 
-namespace posenc {
+namespace posenc::backend_test {
 namespace {
 
 class BackendTest : public testing::Test {
@@ -407,4 +407,4 @@ TEST(InProcess, StopsAtItsTimeLimit) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::backend_test

@@ -6,7 +6,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_bias_test {
 namespace {
 
 using B = v1::GenerateBiasRequest;
@@ -515,9 +515,9 @@ TEST(BadAddBias, Scores) {
   EXPECT_FALSE(Call(request).ok());
 }
 
-class BadEmbedding : public testing::TestWithParam<Case<E>> {};
+class BadSinusoidal : public testing::TestWithParam<Case<E>> {};
 
-TEST_P(BadEmbedding, IsRefused) {
+TEST_P(BadSinusoidal, IsRefused) {
   E request = ValidEmbedding();
   ASSERT_THAT(Call(request), IsOk());
   GetParam().change(request);
@@ -591,7 +591,7 @@ const Case<E> kEmbeddings[] = {
      "NOT_READ", "positions.scaling_length_rule"},
     {"integers", [](E& r) { r.set_dtype(v1::DATA_TYPE_INT64); }, "UNSUPPORTED", "dtype"},
 };
-INSTANTIATE_TEST_SUITE_P(Embeddings, BadEmbedding, testing::ValuesIn(kEmbeddings));
+INSTANTIATE_TEST_SUITE_P(Embeddings, BadSinusoidal, testing::ValuesIn(kEmbeddings));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_bias_test

@@ -7,7 +7,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_config_test {
 namespace {
 
 // A table by this file, as a server would be asked.
@@ -71,32 +71,32 @@ TEST_P(BadBlock, IsRefused) {
 
 #define YARN R"("type": "yarn", "original_max_position_embeddings": 4096)"
 #define LLAMA3 R"("type": "llama3", "original_max_position_embeddings": 8192)"
-#define ROPE MODEL "config_json.rope_parameters."
+#define ROPE_CONFIG MODEL "config_json.rope_parameters."
 const Case kBlocks[] = {
     {R"("linear")", "OUT_OF_RANGE", MODEL "rope_scaling"},
     {R"([1])", "OUT_OF_RANGE", MODEL "rope_scaling"},
     {R"({"type": "linear", "factor": "8"})", "OUT_OF_RANGE", MODEL "rope_scaling.factor"},
     {R"({"type": "linear", "factor": true})", "OUT_OF_RANGE", MODEL "rope_scaling.factor"},
-    {R"({"type": "linear", "factor": 0})", "OUT_OF_RANGE", ROPE "factor"},
-    {R"({"type": "linear", "factor": -2})", "OUT_OF_RANGE", ROPE "factor"},
-    {R"({"type": "linear"})", "MISSING", ROPE "factor"},
-    {R"({"type": "linear", "factor": 2, "beta_fast": 32})", "NOT_READ", ROPE "beta_fast"},
+    {R"({"type": "linear", "factor": 0})", "OUT_OF_RANGE", ROPE_CONFIG "factor"},
+    {R"({"type": "linear", "factor": -2})", "OUT_OF_RANGE", ROPE_CONFIG "factor"},
+    {R"({"type": "linear"})", "MISSING", ROPE_CONFIG "factor"},
+    {R"({"type": "linear", "factor": 2, "beta_fast": 32})", "NOT_READ", ROPE_CONFIG "beta_fast"},
     {R"({"type": "linear", "factor": 2, "bets_fast": 32})", "UNKNOWN_FIELD", MODEL "rope_scaling.bets_fast"},
     {R"({"type": "linear", "factor": 2, "longrope_branch": 1})", "UNKNOWN_FIELD", MODEL "rope_scaling.longrope_branch"},
     {R"({"type": "linear", "factor": 2, "llama_4_scaling_beta": 1})", "UNKNOWN_FIELD",
      MODEL "rope_scaling.llama_4_scaling_beta"},
     {R"({"type": "linear", "factor": 2, "": 1})", "UNKNOWN_FIELD", MODEL "rope_scaling."},
-    {R"({"type": "mrope", "factor": 2})", "UNKNOWN_VALUE", ROPE "rope_type"},
+    {R"({"type": "mrope", "factor": 2})", "UNKNOWN_VALUE", ROPE_CONFIG "rope_type"},
     {R"({"type": 3, "factor": 2})", "OUT_OF_RANGE", MODEL "rope_scaling.type"},
     {R"({"type": "linear", "rope_type": "dynamic", "factor": 2})", "CONFLICT", MODEL "rope_scaling.type"},
-    {"{" YARN R"(, "factor": 4, "attention_factor": -1})", "OUT_OF_RANGE", ROPE "attention_factor"},
+    {"{" YARN R"(, "factor": 4, "attention_factor": -1})", "OUT_OF_RANGE", ROPE_CONFIG "attention_factor"},
     {"{" YARN R"(, "factor": 4, "truncate": 1})", "OUT_OF_RANGE", MODEL "rope_scaling.truncate"},
-    {"{" YARN R"(, "factor": 4, "rope_theta": 0})", "OUT_OF_RANGE", ROPE "rope_theta"},
+    {"{" YARN R"(, "factor": 4, "rope_theta": 0})", "OUT_OF_RANGE", ROPE_CONFIG "rope_theta"},
     {"{" LLAMA3 R"(, "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1})", "OUT_OF_RANGE",
-     ROPE "high_freq_factor"},
-    {"{" LLAMA3 R"(, "factor": 8, "low_freq_factor": 1})", "MISSING", ROPE "high_freq_factor"},
+     ROPE_CONFIG "high_freq_factor"},
+    {"{" LLAMA3 R"(, "factor": 8, "low_freq_factor": 1})", "MISSING", ROPE_CONFIG "high_freq_factor"},
     {R"({"type": "longrope", "factor": 8, "short_factor": [1, 2], "long_factor": [1, 2]})", "MISMATCH",
-     ROPE "short_factor"},
+     ROPE_CONFIG "short_factor"},
     {R"({"type": "longrope", "factor": 8, "short_factor": [1, "2"], "long_factor": [1, 2]})", "OUT_OF_RANGE",
      MODEL "rope_scaling.short_factor[1]"},
     {R"({"type": "longrope", "factor": 8, "short_factor": 1, "long_factor": [1, 2]})", "OUT_OF_RANGE",
@@ -119,12 +119,12 @@ const Case kFiles[] = {
      MODEL "config_json.head_dim"},
     {R"({"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 0.33})", "OUT_OF_RANGE",
      MODEL "config_json.head_dim * partial_rotary_factor"},
-    {R"({"model_type": "llama", "head_dim": 64, "rope_theta": 0})", "OUT_OF_RANGE", ROPE "rope_theta"},
+    {R"({"model_type": "llama", "head_dim": 64, "rope_theta": 0})", "OUT_OF_RANGE", ROPE_CONFIG "rope_theta"},
     {R"({"model_type": "llama", "head_dim": 64, "rope_theta": true})", "OUT_OF_RANGE", MODEL "config_json.rope_theta"},
     {R"({"model_type": "llama", "head_dim": 64, "num_hidden_layers": 1000000})", "OUT_OF_RANGE",
      MODEL "num_hidden_layers"},
     {R"({"model_type": "llama", "head_dim": 4, "rope_scaling": {"type": "dynamic", "factor": 2}})", "MISSING",
-     ROPE "max_position_embeddings"},
+     ROPE_CONFIG "max_position_embeddings"},
     {R"({"model_type": "llama", "head_dim": 4, "rope_scaling": {"type": "linear", "factor": 2},
          "rope_parameters": {"type": "linear", "factor": 4}})",
      "CONFLICT", MODEL "rope_scaling"},
@@ -193,4 +193,4 @@ TEST(BadConfig, ErrorsStaySmallAndPrintable) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_config_test

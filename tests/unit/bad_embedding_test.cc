@@ -4,7 +4,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_embedding_test {
 namespace {
 
 using E = v1::GenerateEmbeddingRequest;
@@ -248,4 +248,4 @@ TEST(EmbeddingLimits, AnswersThatCannotFit) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_embedding_test

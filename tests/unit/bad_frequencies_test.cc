@@ -1,7 +1,7 @@
 // Frequencies that are no formula's, and xPos: what a caller may get wrong.
 #include "tests/unit/bad_settings.h"
 
-namespace posenc {
+namespace posenc::bad_settings {
 namespace {
 
 void Given(R& r, std::vector<double> inv_freq) {
@@ -97,4 +97,4 @@ const Case kFrequencies[] = {
 INSTANTIATE_TEST_SUITE_P(Frequencies, BadSettings, testing::ValuesIn(kFrequencies));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_settings

@@ -9,7 +9,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_relative {
 
 using R = v1::RelativeScoresRequest;
 
@@ -146,4 +146,4 @@ class BadRelativeScores : public testing::TestWithParam<Case<R>> {};
 #define WPR "method.wpr."
 #define COPE "method.cope."
 
-}  // namespace posenc
+}  // namespace posenc::bad_relative

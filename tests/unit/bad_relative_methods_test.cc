@@ -1,7 +1,7 @@
 // Relative scores whose method's own settings a caller may get wrong.
 #include "tests/unit/bad_relative.h"
 
-namespace posenc {
+namespace posenc::bad_relative {
 namespace {
 
 const Case<R> kOfQueries[] = {
@@ -261,4 +261,4 @@ const Case<R> kOthers[] = {
 INSTANTIATE_TEST_SUITE_P(Others, BadRelativeScores, testing::ValuesIn(kOthers));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_relative

@@ -2,7 +2,7 @@
 // ones are not wrong.
 #include "tests/unit/bad_relative.h"
 
-namespace posenc {
+namespace posenc::bad_relative {
 namespace {
 
 TEST_P(BadRelativeScores, AreRefused) {
@@ -229,4 +229,4 @@ TEST(RelativeScores, EmptyTensors) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_relative

@@ -1,7 +1,7 @@
 // Relative values that a caller may get wrong. Empty ones are not.
 #include "tests/unit/bad_relative.h"
 
-namespace posenc {
+namespace posenc::bad_relative {
 namespace {
 
 using V = v1::RelativeValuesRequest;
@@ -120,4 +120,4 @@ TEST(RelativeValues, EmptyTensors) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_relative

@@ -1,7 +1,7 @@
 // Parameters of scalings that a caller may get wrong.
 #include "tests/unit/bad_settings.h"
 
-namespace posenc {
+namespace posenc::bad_settings {
 namespace {
 
 void Longrope(R& r) {
@@ -231,4 +231,4 @@ const Case kMoreScalings[] = {
 INSTANTIATE_TEST_SUITE_P(MoreScalings, BadSettings, testing::ValuesIn(kMoreScalings));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_settings

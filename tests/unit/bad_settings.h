@@ -8,7 +8,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_settings {
 
 // A yarn table of one row: every kind of field is read.
 inline v1::GenerateTableRequest Valid() {
@@ -73,4 +73,4 @@ class BadSettings : public testing::TestWithParam<Case> {};
 #define SETTINGS "rotary.settings."
 #define ROPE SETTINGS "rope_parameters."
 
-}  // namespace posenc
+}  // namespace posenc::bad_settings

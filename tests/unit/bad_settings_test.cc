@@ -1,7 +1,7 @@
 // Settings that a caller may get wrong, through the requests: each refused with its reason and its field.
 #include "tests/unit/bad_settings.h"
 
-namespace posenc {
+namespace posenc::bad_settings {
 namespace {
 
 TEST_P(BadSettings, AreRefused) {
@@ -119,4 +119,4 @@ TEST(BadCalls, Explain) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_settings

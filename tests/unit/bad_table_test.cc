@@ -1,7 +1,7 @@
 // Tables and their positions that a caller may get wrong.
 #include "tests/unit/bad_settings.h"
 
-namespace posenc {
+namespace posenc::bad_settings {
 namespace {
 
 const Case kTables[] = {
@@ -108,4 +108,4 @@ const Case kTables[] = {
 INSTANTIATE_TEST_SUITE_P(Tables, BadSettings, testing::ValuesIn(kTables));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_settings

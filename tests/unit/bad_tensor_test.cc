@@ -5,7 +5,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bad_tensor_test {
 namespace {
 
 constexpr int64_t kHuge = int64_t{1} << 40;
@@ -360,4 +360,4 @@ TEST(TooLarge, SequencesAndTheirFrequencies) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bad_tensor_test

@@ -6,7 +6,7 @@
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bias_golden_test {
 namespace {
 
 using golden::json;
@@ -227,4 +227,4 @@ TEST(GoldenBias, SwinV2sStages) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bias_golden_test

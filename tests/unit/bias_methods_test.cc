@@ -11,7 +11,7 @@
 #include "tests/unit/every_target.h"
 #include "tests/unit/one_in.h"
 
-namespace posenc {
+namespace posenc::bias_methods_test {
 namespace {
 
 using reference::Number;
@@ -555,4 +555,4 @@ TEST(Nope, OnlyMasks) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bias_methods_test

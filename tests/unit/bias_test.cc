@@ -6,7 +6,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bias_test {
 namespace {
 
 constexpr int64_t kB = 2, kH = 5, kSq = 4, kSk = 7;
@@ -303,4 +303,4 @@ TEST(AddBias, BothRoundings) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bias_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::bias_tiles_test {
 namespace {
 
 using Request = v1::GenerateBiasRequest;
@@ -293,4 +293,4 @@ TEST(BiasTiles, RefuseWhatIsNoTile) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bias_tiles_test

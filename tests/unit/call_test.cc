@@ -18,7 +18,7 @@
 #include "server/tile_stream.h"
 #include "server/unary_call.h"
 
-namespace posenc::server {
+namespace posenc::server::call_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -499,4 +499,4 @@ TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
 }
 
 }  // namespace
-}  // namespace posenc::server
+}  // namespace posenc::server::call_test

@@ -26,7 +26,7 @@
 #include "posenc/status.h"
 #include "posenc/v1/error.pb.h"
 
-namespace posenc {
+namespace posenc::client_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -459,4 +459,4 @@ TEST(PushbackFrom, ReadsNumbersAndRefusesTheRest) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::client_test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::concurrent_operations_test {
 namespace {
 
 using Operation = std::function<std::string(WorkPool& pool)>;
@@ -93,4 +93,4 @@ TEST(ConcurrentOperations, AnswerAsAlone) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::concurrent_operations_test

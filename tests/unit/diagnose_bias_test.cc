@@ -12,7 +12,7 @@
 #include "posenc/methods/alibi.h"
 #include "posenc/status.h"
 
-namespace posenc::diagnose {
+namespace posenc::diagnose::diagnose_bias_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -295,4 +295,4 @@ TEST(DiagnoseBias, RefusesWhatSaysNothing) {
 }
 
 }  // namespace
-}  // namespace posenc::diagnose
+}  // namespace posenc::diagnose::diagnose_bias_test

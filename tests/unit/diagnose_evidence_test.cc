@@ -9,7 +9,7 @@
 #include "tests/unit/call.h"
 #include "tests/unit/diagnose_case.h"
 
-namespace posenc::diagnose {
+namespace posenc::diagnose::diagnose_evidence_test {
 namespace {
 
 Diagnosis Ask(const Evidence& evidence, const Asked& asked) {
@@ -171,4 +171,4 @@ TEST(DiagnoseEvidence, XposIsProvenWhereItWasAskedFor) {
 }
 
 }  // namespace
-}  // namespace posenc::diagnose
+}  // namespace posenc::diagnose::diagnose_evidence_test

@@ -8,7 +8,7 @@
 #include "tests/unit/call.h"
 #include "tests/unit/diagnose_case.h"
 
-namespace posenc::diagnose {
+namespace posenc::diagnose::diagnose_faults_test {
 namespace {
 
 constexpr int64_t kLength = 128, kHeads = 2, kWidth = 64;
@@ -233,4 +233,4 @@ TEST(DiagnoseHonesty, OnePositionFarFromZero) {
 }
 
 }  // namespace
-}  // namespace posenc::diagnose
+}  // namespace posenc::diagnose::diagnose_faults_test

@@ -2,11 +2,12 @@
 // "Cannot tell" counts only where what was applied and what was asked for give the same bytes, which is computed here.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "tests/unit/diagnose_case.h"
 
-namespace posenc::diagnose {
+namespace posenc::diagnose::diagnose_matrix_test {
 namespace {
 
 constexpr int64_t kWidth = 64, kHeads = 2, kLength = 160;
@@ -65,6 +66,7 @@ std::vector<RopeParameters> Scalings() {
           Longrope(),
           Llama3(),
           {.rope_type = "proportional", .rope_theta = 1e6, .partial_rotary_factor = 0.25},
+          {.rope_type = "constant"},
           {.rope_type = "default", .negate_angle = true}};
 }
 
@@ -110,6 +112,68 @@ Tokens Image() {
   }
   tokens.bounds = {0, kLength};
   return tokens;
+}
+
+Tokens Later(Tokens tokens, double by) {
+  for (double& position : tokens.positions[0]) position += by;
+  return tokens;
+}
+
+// xPos, whose scale no rotation has, right and wrong.
+void AddScaled(const std::string& pairing_name, Pairing pairing, Pairing other, std::vector<Case>* cases) {
+  const auto with = [](Pairing p, std::optional<double> centre, double base = 512) {
+    RotarySettings settings;
+    settings.frequencies = RopeParameters{.rope_type = "default"};
+    settings.rotary_dim = kWidth;
+    settings.input_pairing = p;
+    if (centre) settings.xpos = Xpos{base, centre};
+    return Completed(settings);
+  };
+  const Tokens tokens = Stretch(1000, kLength);
+  const std::string name = "xpos" + pairing_name;
+  const RotarySettings wanted = with(pairing, 1024);
+  cases->push_back({name, wanted, wanted, tokens, tokens, ""});
+  cases->push_back({name + ", other pairing", wanted, with(other, 1024), tokens, tokens, "PAIRING"});
+  cases->push_back({name + ", positions + 1", wanted, wanted, tokens, Later(tokens, 1), "POSITIONS"});
+  cases->push_back({name + ", positions - 1", wanted, wanted, tokens, Later(tokens, -1), "POSITIONS"});
+  cases->push_back({name + ", transpose", wanted, wanted, tokens, tokens, "DIRECTION", Direction::kTranspose});
+  cases->push_back({name + ", inverse", wanted, wanted, tokens, tokens, "DIRECTION", Direction::kInverse});
+  cases->push_back({name + ", scale missing", wanted, with(pairing, {}), tokens, tokens, "XPOS"});
+  cases->push_back({name + ", another centre", wanted, with(pairing, 900), tokens, tokens, "XPOS"});
+  cases->push_back({name + ", another base", wanted, with(pairing, 1024, 256), tokens, tokens, "XPOS"});
+  cases->push_back({name + " not asked for", with(pairing, {}), wanted, tokens, tokens, "XPOS"});
+}
+
+// A table that follows no frequencies.
+void AddTables(const std::string& pairing_name, Pairing pairing, Pairing other, std::vector<Case>* cases) {
+  const int64_t rows = 512;
+  std::vector<float> cos, sin;
+  for (int64_t p = 0; p < rows; ++p) {
+    for (int64_t k = 0; k < kWidth / 2; ++k) {
+      const double angle = std::sqrt(static_cast<double>(p)) * (1 + static_cast<double>(k) / 8);
+      cos.push_back(static_cast<float>(std::cos(angle)));
+      sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  const auto shared = [](const std::vector<float>& values) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    return std::make_shared<const std::vector<std::byte>>(bytes, bytes + values.size() * sizeof(float));
+  };
+  const auto with = [&](Pairing p) {
+    RotarySettings settings;
+    settings.frequencies = GivenTable{DType::kFP32, rows, kWidth / 2, TableForm::kHalfWidth, shared(cos), shared(sin)};
+    settings.rotary_dim = kWidth;
+    settings.input_pairing = p;
+    return Completed(settings);
+  };
+  const Tokens tokens = Stretch(100, kLength);
+  const std::string name = "given table" + pairing_name;
+  const RotarySettings wanted = with(pairing);
+  cases->push_back({name, wanted, wanted, tokens, tokens, ""});
+  cases->push_back({name + ", other pairing", wanted, with(other), tokens, tokens, "PAIRING"});
+  cases->push_back({name + ", positions + 1", wanted, wanted, tokens, Later(tokens, 1), "POSITIONS"});
+  cases->push_back({name + ", from 0", wanted, wanted, tokens, Later(tokens, -100), "POSITIONS"});
+  cases->push_back({name + ", inverse", wanted, wanted, tokens, tokens, "DIRECTION", Direction::kTranspose});
 }
 
 std::vector<Case> Cases() {
@@ -195,6 +259,27 @@ std::vector<Case> Cases() {
   given.frequencies = GivenFrequencies{{1, 0.7, 0.31, 0.11}, 1.5};
   given.input_pairing = half;
   add("given frequencies", Completed(given), Completed(given), near, near, "");
+  for (Pairing pairing : {half, inter}) {
+    const std::string name = pairing == half ? " half-split" : " interleaved";
+    const Pairing other = pairing == half ? inter : half;
+    AddScaled(name, pairing, other, &cases);
+    AddTables(name, pairing, other, &cases);
+    // Pixels stand at -1 .. 1, where an image begins and ends.
+    Tokens pixels = Stretch(0, kLength);
+    for (double& position : pixels.positions[0]) position = position / (kLength - 1) * 2 - 1;
+    const RopeParameters pixel{.rope_type = "pixel", .max_freq = 10};
+    add("pixel" + name, Settings(pixel, pairing), Settings(pixel, pairing), pixels, pixels, "");
+    add("pixel" + name + ", other pairing", Settings(pixel, pairing), Settings(pixel, other), pixels, pixels,
+        "PAIRING");
+    add("pixel" + name + ", inverse", Settings(pixel, pairing), Settings(pixel, pairing), pixels, pixels, "DIRECTION")
+        .direction = Direction::kTranspose;
+    const auto ernie = Mrope({10, 10, 12}, MropeOrder::kErnie);
+    add("mrope ernie" + name, Settings(ernie, pairing), Settings(ernie, pairing), Image(), Image(), "");
+    add("mrope ernie" + name + ", other pairing", Settings(ernie, pairing), Settings(ernie, other), Image(), Image(),
+        "PAIRING");
+    add("mrope ernie" + name + ", contiguous", Settings(ernie, pairing),
+        Settings(Mrope({12, 10, 10}, MropeOrder::kContiguous), pairing), Image(), Image(), "SECTION_ORDER");
+  }
   RotarySettings local = Settings({.rope_type = "default", .rope_theta = 1e4}, half);
   Case& layers =
       add("another layer's settings", Settings({.rope_type = "linear", .rope_theta = 1e6, .factor = 8}, half), local,
@@ -263,4 +348,4 @@ TEST(DiagnoseMatrix, TheFirstExplanationIsTheRightOne) {
 }
 
 }  // namespace
-}  // namespace posenc::diagnose
+}  // namespace posenc::diagnose::diagnose_matrix_test

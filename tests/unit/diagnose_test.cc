@@ -4,7 +4,7 @@
 
 #include "tests/unit/diagnose_case.h"
 
-namespace posenc::diagnose {
+namespace posenc::diagnose::diagnose_test {
 namespace {
 
 Diagnosis DiagnoseOrDie(const Made& made, const Asked& asked) {
@@ -49,4 +49,4 @@ TEST(Diagnose, OtherPairingAndPositionsFromOne) {
 }
 
 }  // namespace
-}  // namespace posenc::diagnose
+}  // namespace posenc::diagnose::diagnose_test

@@ -19,18 +19,18 @@ Block BytesOf(const std::vector<T>& values) {
 }
 
 // Distances first .. first + count-1.
-struct Distances {
+struct DistanceRun {
   int64_t first;
   int64_t count;
 };
 
-Block RunBuckets(Frequencies arithmetic, T5Settings settings, const Distances& d) {
+Block RunBuckets(Frequencies arithmetic, T5Settings settings, const DistanceRun& d) {
   const absl::Status status = Complete(settings);
   EXPECT_TRUE(status.ok()) << status;
   return status.ok() ? BytesOf(T5Buckets(arithmetic, settings, d.first, d.count)) : Block(0);
 }
 
-Block RunValues(Frequencies arithmetic, BiasMethod method, const Distances& d) {
+Block RunValues(Frequencies arithmetic, BiasMethod method, const DistanceRun& d) {
   const absl::Status status = Complete(method, {});
   EXPECT_TRUE(status.ok()) << status;
   return status.ok() ? BytesOf(DistanceValues(arithmetic, method, d.first, d.count).values) : Block(0);
@@ -39,7 +39,7 @@ Block RunValues(Frequencies arithmetic, BiasMethod method, const Distances& d) {
 void AddT5(Frequencies arithmetic, std::vector<Case>* cases) {
   const struct {
     int64_t buckets, max_distance;
-    Distances distances;
+    DistanceRun distances;
   } kinds[] = {{32, 128, {-200, 401}},
                {34, 27, {-50, 101}},  // where float32 falls short of a whole number
                {6, 1000, {-1100, 2201}},
@@ -48,7 +48,7 @@ void AddT5(Frequencies arithmetic, std::vector<Case>* cases) {
   for (const auto& kind : kinds) {
     for (const bool bidirectional : {false, true}) {
       const T5Settings settings = {kind.buckets, kind.max_distance, bidirectional};
-      const Distances distances = kind.distances;
+      const DistanceRun distances = kind.distances;
       cases->push_back(
           {fmt::format("method=t5 frequencies={} num_buckets={} max_distance={} bidirectional={:d} first={} count={}",
                        Name(arithmetic), kind.buckets, kind.max_distance, bidirectional, distances.first,
@@ -59,9 +59,9 @@ void AddT5(Frequencies arithmetic, std::vector<Case>* cases) {
 }
 
 void AddKerple(Frequencies arithmetic, std::vector<Case>* cases) {
-  constexpr Distances kDistances[] = {{0, 30}, {-11, 21}, {1000, 9}, {(int64_t{1} << 31) - 10, 9}};
+  constexpr DistanceRun kDistances[] = {{0, 30}, {-11, 21}, {1000, 9}, {(int64_t{1} << 31) - 10, 9}};
   for (const KerpleKernel kernel : {KerpleKernel::kLog, KerpleKernel::kPower}) {
-    for (const Distances& distances : kDistances) {
+    for (const DistanceRun& distances : kDistances) {
       const size_t heads = 1 + cases->size() % 4;
       KerpleSettings settings = {.kernel = kernel};
       for (size_t h = 0; h < heads; ++h) {  // none is outside of what the model clamps to
@@ -79,9 +79,9 @@ void AddKerple(Frequencies arithmetic, std::vector<Case>* cases) {
 }
 
 void AddSandwich(Frequencies arithmetic, std::vector<Case>* cases) {
-  constexpr Distances kDistances[] = {{0, 12}, {-7, 11}, {(int64_t{1} << 20) - 5, 5}};
+  constexpr DistanceRun kDistances[] = {{0, 12}, {-7, 11}, {(int64_t{1} << 20) - 5, 5}};
   for (const SandwichConvention convention : {SandwichConvention::kPaper, SandwichConvention::kSnippet}) {
-    for (const Distances& distances : kDistances) {
+    for (const DistanceRun& distances : kDistances) {
       const size_t n = cases->size();
       const SandwichSettings settings = {.convention = convention,
                                          .num_heads = Turn<int64_t>(n, {1, 3, 8}),

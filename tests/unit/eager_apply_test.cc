@@ -7,7 +7,7 @@
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::eager_apply_test {
 namespace {
 
 using golden::json;
@@ -196,4 +196,4 @@ TEST_P(DeepseekV3, WholePath) {
 INSTANTIATE_TEST_SUITE_P(Types, DeepseekV3, testing::Values(0, 1));
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::eager_apply_test

@@ -5,7 +5,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::embedding_golden_test {
 namespace {
 
 using golden::json;
@@ -194,4 +194,4 @@ TEST(EmbeddingGolden, Added) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::embedding_golden_test

@@ -7,7 +7,7 @@
 #include "tests/unit/call.h"
 #include "tests/unit/elements.h"
 
-namespace posenc {
+namespace posenc::embedding_methods_test {
 namespace {
 
 using E = v1::GenerateEmbeddingRequest;
@@ -227,4 +227,4 @@ TEST(EmbeddingFingerprint, DiffersWithEverySetting) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::embedding_methods_test

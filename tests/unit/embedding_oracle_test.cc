@@ -8,7 +8,7 @@
 #include "tests/unit/elements.h"
 #include "tests/unit/one_in.h"
 
-namespace posenc {
+namespace posenc::embedding_oracle_test {
 namespace {
 
 using reference::EmbeddingRecipe;
@@ -245,4 +245,4 @@ TEST(LearnedOracle, EveryTypeAndArithmetic) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::embedding_oracle_test

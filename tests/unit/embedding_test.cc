@@ -5,7 +5,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::embedding_test {
 namespace {
 
 // One row by the convention's own definition; `position` includes every shift.
@@ -149,4 +149,4 @@ TEST(Sinusoidal, DotProductsDependOnTheDistanceOnly) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::embedding_test

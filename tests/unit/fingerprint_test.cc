@@ -6,7 +6,7 @@
 #include "tests/unit/call.h"
 #include "tests/unit/full_messages.h"
 
-namespace posenc {
+namespace posenc::fingerprint_test {
 namespace {
 
 // The fingerprint moves with everything that moves a table.
@@ -67,4 +67,4 @@ TEST(Fingerprint, OfAnAddedBiasDiffersWithItsRounding) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::fingerprint_test

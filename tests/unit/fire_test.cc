@@ -6,7 +6,7 @@
 #include "tests/reference/bias_recipe.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::fire_test {
 namespace {
 
 using Exact = reference::Number<300>;
@@ -85,4 +85,4 @@ TEST(Fire, EqualsItsOracle) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::fire_test

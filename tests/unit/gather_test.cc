@@ -9,7 +9,7 @@
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
 
-namespace posenc::wire {
+namespace posenc::wire::gather_test {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -169,4 +169,4 @@ TEST(Gather, RefusesWhatGrpcCannotSend) {
 }
 
 }  // namespace
-}  // namespace posenc::wire
+}  // namespace posenc::wire::gather_test

@@ -3,7 +3,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::given_table_test {
 namespace {
 
 constexpr int64_t kRows = 6, kPairs = 3;
@@ -173,4 +173,4 @@ TEST(GivenTable, BadTablesAreRefused) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::given_table_test

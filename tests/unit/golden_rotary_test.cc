@@ -13,7 +13,7 @@
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::golden_rotary_test {
 namespace {
 
 using golden::json;
@@ -148,4 +148,4 @@ TEST(GoldenRotaryFiles, UnknownModelTypeNeedsAPairing) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::golden_rotary_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/histogram_golden.h"
 
-namespace posenc::load {
+namespace posenc::load::histogram_test {
 namespace {
 
 TEST(Histogram, KeepsThreeDigitsInTheBucketsOfHdrHistogram) {
@@ -90,4 +90,4 @@ TEST(Histogram, MergesToWhatOneWouldHaveRecorded) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::histogram_test

@@ -12,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "tests/unit/histogram_golden.h"
 
-namespace posenc::load {
+namespace posenc::load::histogram_text_test {
 namespace {
 
 using testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST(Hgrm, TellsWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::histogram_text_test

@@ -9,7 +9,7 @@
 #include "posenc/apply_rotary.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::in_place_test {
 namespace {
 
 // The bytes in pieces of 1 to `most`.
@@ -91,4 +91,4 @@ TEST(InPlace, StopsWhenCancelled) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::in_place_test

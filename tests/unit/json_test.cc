@@ -17,7 +17,7 @@
 #include "posenc/v1/service.pb.h"
 #include "tests/reference/scalar_format.h"
 
-namespace posenc {
+namespace posenc::json_test {
 namespace {
 
 using testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST(Json, MessagesWithoutTensorsAreProto3Json) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::json_test

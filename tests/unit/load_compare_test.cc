@@ -7,7 +7,7 @@
 
 #include "tests/unit/load_results.h"
 
-namespace posenc::load {
+namespace posenc::load::load_compare_test {
 namespace {
 
 using testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(Compare, NoAnswersAtAllIsARegression) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::load_compare_test

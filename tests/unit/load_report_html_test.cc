@@ -8,7 +8,7 @@
 
 #include "tests/unit/load_results.h"
 
-namespace posenc::load {
+namespace posenc::load::load_report_html_test {
 namespace {
 
 using nlohmann::json;
@@ -153,4 +153,4 @@ TEST(LoadHtml, DrawsP99WhereTheObjectiveCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::load_report_html_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/load_results.h"
 
-namespace posenc::load {
+namespace posenc::load::load_report_json_test {
 namespace {
 
 using nlohmann::json;
@@ -109,4 +109,4 @@ TEST(LoadReport, KeepsAMixThatLooksNested) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::load_report_json_test

@@ -8,7 +8,7 @@
 #include "client/load/report_csv.h"
 #include "tests/unit/load_results.h"
 
-namespace posenc::load {
+namespace posenc::load::load_report_text_test {
 namespace {
 
 using testing::AllOf;
@@ -111,4 +111,4 @@ TEST(LoadCsv, HasALineForEveryStepWithItsNameQuoted) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::load_report_text_test

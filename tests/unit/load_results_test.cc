@@ -6,7 +6,7 @@
 #include "client/load/figures.h"
 #include "tests/unit/load_results.h"
 
-namespace posenc::load {
+namespace posenc::load::load_results_test {
 namespace {
 
 using testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(Figures, AreRatesAndSharesOfWhatWasCounted) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::load_results_test

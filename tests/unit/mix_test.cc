@@ -11,7 +11,7 @@
 #include "client/random.h"
 #include "posenc/v1/service.pb.h"
 
-namespace posenc::load {
+namespace posenc::load::mix_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -122,4 +122,4 @@ TEST(Work, RefusesBeforeAnyCallIsMade) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::mix_test

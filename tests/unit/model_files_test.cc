@@ -9,7 +9,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::model_files_test {
 namespace {
 
 using golden::json;
@@ -214,4 +214,4 @@ TEST(Diffusers, UnknownAndInexpressibleClassesAreNamed) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::model_files_test

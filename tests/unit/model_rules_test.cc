@@ -6,7 +6,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::model_rules_test {
 namespace {
 
 using testing::Contains;
@@ -251,4 +251,4 @@ TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::model_rules_test

@@ -6,7 +6,7 @@
 #include "posenc/model/model_types.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::model_tables_test {
 namespace {
 
 using testing::HasSubstr;
@@ -216,4 +216,4 @@ TEST(ExplainedTables, OffsetsAndWindows) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::model_tables_test

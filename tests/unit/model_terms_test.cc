@@ -7,7 +7,7 @@
 #include "posenc/model/model.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::model_terms_test {
 namespace {
 
 using testing::HasSubstr;
@@ -394,4 +394,4 @@ TEST(ExplainedTerms, AreSettingsWithoutWeights) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::model_terms_test

@@ -10,7 +10,7 @@
 #include "posenc/model/diffusers.h"
 #include "posenc/model/model_types.h"
 
-namespace posenc {
+namespace posenc::model_types_page_test {
 namespace {
 
 constexpr size_t kLine = 120;
@@ -89,4 +89,4 @@ TEST(ModelTypesPage, ListsWhatThereIs) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::model_types_page_test

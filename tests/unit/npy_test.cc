@@ -10,7 +10,7 @@
 #include "client/tensor_file.h"
 #include "tests/unit/temporary_file.h"
 
-namespace posenc {
+namespace posenc::npy_test {
 namespace {
 
 using testing::ElementsAre;
@@ -156,4 +156,4 @@ TEST(TensorWriter, RefusesWhatIsNotARegularFile) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::npy_test

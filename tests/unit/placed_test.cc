@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace posenc {
+namespace posenc::placed_test {
 namespace {
 
 // Computes nothing: says that it was asked.
@@ -150,4 +150,4 @@ TEST(Placed, TheRule) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::placed_test

@@ -7,7 +7,7 @@
 #include "posenc/kernels/target.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::properties_test {
 namespace {
 
 constexpr uint32_t kSeed = 20170612;
@@ -231,4 +231,4 @@ TEST(EqualMeanings, TargetsOfThisProcessor) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::properties_test

@@ -15,7 +15,7 @@
 #include "server/unary_call.h"
 #include "tests/unit/call.h"
 
-namespace posenc::server {
+namespace posenc::server::recent_calls_test {
 namespace {
 
 v1::Tensor Filled(std::vector<int64_t> shape, int fill) {
@@ -202,4 +202,4 @@ TEST_F(RecentCallsTest, ManyAtOnceAreAnsweredAsOneAlone) {
 }
 
 }  // namespace
-}  // namespace posenc::server
+}  // namespace posenc::server::recent_calls_test

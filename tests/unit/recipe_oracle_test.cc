@@ -10,7 +10,7 @@
 #include "tests/reference/rope_recipe.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::recipe_oracle_test {
 namespace {
 
 template <int kTensorDigits, int kPythonDigits, int kResultDigits>
@@ -187,4 +187,4 @@ TEST(RecipeOfPixels, FewPairs) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::recipe_oracle_test

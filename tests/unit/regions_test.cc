@@ -10,7 +10,7 @@
 #include "wire/shared_memory.h"
 #include "wire/strict.h"
 
-namespace posenc::wire {
+namespace posenc::wire::regions_test {
 namespace {
 
 constexpr int64_t kBytes = 1000;
@@ -219,4 +219,4 @@ TEST(Regions, AreRefusedWhereThereIsNoSharedMemory) {
 }
 
 }  // namespace
-}  // namespace posenc::wire
+}  // namespace posenc::wire::regions_test

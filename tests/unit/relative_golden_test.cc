@@ -9,7 +9,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::relative_golden_test {
 namespace {
 
 using golden::json;
@@ -134,4 +134,4 @@ TEST(RelativeGolden, SettingsFromConfigJson) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::relative_golden_test

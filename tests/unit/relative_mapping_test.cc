@@ -5,7 +5,7 @@
 #include "tests/unit/full_messages.h"
 #include "wire/read.h"
 
-namespace posenc {
+namespace posenc::relative_mapping_test {
 namespace {
 
 // The same of relative terms, for two heads of four channels.
@@ -145,4 +145,4 @@ TEST(WireMapping, RelativeMethodsHaveOneCanonicalForm) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::relative_mapping_test

@@ -6,7 +6,7 @@
 #include "tests/unit/every_target.h"
 #include "tests/unit/relative_cases.h"
 
-namespace posenc {
+namespace posenc::relative_oracle_test {
 namespace {
 
 using reference::Dot;
@@ -378,4 +378,4 @@ TEST(RelativeScores, TheSameBytesOnEveryTarget) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::relative_oracle_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace posenc {
+namespace posenc::retry_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -161,4 +161,4 @@ TEST(Retry, DoesNotRepeatWhatCannotBeRepeated) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::retry_test

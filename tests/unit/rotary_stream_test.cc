@@ -9,7 +9,7 @@
 
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::rotary_stream_test {
 namespace {
 
 using Request = v1::ApplyRotaryRequest;
@@ -236,4 +236,4 @@ TEST(RotaryStream, ALayerThatDoesNotRotateReturnsItsInput) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::rotary_stream_test

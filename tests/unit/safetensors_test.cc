@@ -9,7 +9,7 @@
 #include "client/tensor_file.h"
 #include "tests/unit/temporary_file.h"
 
-namespace posenc {
+namespace posenc::safetensors_test {
 namespace {
 
 using testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(Safetensors, RefusesGapsOverlapsAndRepeatedNames) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::safetensors_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace posenc::load {
+namespace posenc::load::schedule_test {
 namespace {
 
 using ::testing::DoubleNear;
@@ -147,4 +147,4 @@ TEST(Schedule, RefusesWhatIsNoSchedule) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::schedule_test

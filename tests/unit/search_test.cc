@@ -8,7 +8,7 @@
 
 #include "client/load/duration.h"
 
-namespace posenc::load {
+namespace posenc::load::search_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(Duration, IsWhatPeopleWrite) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::search_test

@@ -10,7 +10,7 @@
 #include "server/config.h"
 #include "server/server.h"
 
-namespace posenc {
+namespace posenc::several_servers_test {
 namespace {
 
 std::unique_ptr<server::Server> Start() {
@@ -66,4 +66,4 @@ TEST(SeveralServers, ShareTheCallsAndOneMayGo) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::several_servers_test

@@ -20,7 +20,7 @@
 namespace posenc::server {
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr int64_t kPageBytes = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 Descriptor Memfd(int64_t size, int seals = kSeals) {
@@ -104,14 +104,14 @@ TEST(Registry, GivesEachItsToken) {
 
 TEST(Registry, ShowsBothTheSameMemory) {
   SharedMemoryRegistry registry(2, 1 << 20);
-  const Descriptor file = Memfd(2 * kPage);
-  const auto token = registry.Register(file, kPage + 7, false);
+  const Descriptor file = Memfd(2 * kPageBytes);
+  const auto token = registry.Register(file, kPageBytes + 7, false);
   ASSERT_THAT(token, IsOk());
   const auto memory = registry.Find(*token);
   ASSERT_NE(memory, nullptr);
-  ASSERT_EQ(memory->bytes().size(), static_cast<size_t>(kPage + 7));
-  ASSERT_EQ(pwrite(file.get(), "there", 5, kPage), 5);
-  EXPECT_EQ(std::memcmp(memory->bytes().data() + kPage, "there", 5), 0);
+  ASSERT_EQ(memory->bytes().size(), static_cast<size_t>(kPageBytes + 7));
+  ASSERT_EQ(pwrite(file.get(), "there", 5, kPageBytes), 5);
+  EXPECT_EQ(std::memcmp(memory->bytes().data() + kPageBytes, "there", 5), 0);
   std::memcpy(memory->bytes().data() + 3, "back", 4);
   char read[4];
   ASSERT_EQ(pread(file.get(), read, 4, 3), 4);
@@ -123,9 +123,9 @@ TEST(Registry, ShowsBothTheSameMemory) {
 
 TEST(Registry, MapsReadOnlyWhatIsSealedAgainstWriting) {
   SharedMemoryRegistry registry(2, 1 << 20);
-  const Descriptor sealed = Memfd(kPage, kSeals | F_SEAL_WRITE);
-  EXPECT_THAT(registry.Register(sealed, kPage, false), IsInvalid("UNSUPPORTED", "read_only"));
-  const auto token = registry.Register(sealed, kPage, true);
+  const Descriptor sealed = Memfd(kPageBytes, kSeals | F_SEAL_WRITE);
+  EXPECT_THAT(registry.Register(sealed, kPageBytes, false), IsInvalid("UNSUPPORTED", "read_only"));
+  const auto token = registry.Register(sealed, kPageBytes, true);
   ASSERT_THAT(token, IsOk());
   EXPECT_FALSE(registry.Find(*token)->writable());
   EXPECT_EQ(registry.counters().regions, 1) << "what failed is not counted";
@@ -155,13 +155,13 @@ TEST(Registry, HasLimits) {
 
 TEST(Registry, LeaksNoDescriptorAndNoMapping) {
   const size_t before = OpenDescriptors();
-  SharedMemoryRegistry registry(1, kPage);
-  const Posix memory(kPage);
+  SharedMemoryRegistry registry(1, kPageBytes);
+  const Posix memory(kPageBytes);
   for (int n = 0; n < 1000; ++n) {
-    EXPECT_FALSE(CheckMemfd(Memfd(kPage, 0), kPage).ok());
-    EXPECT_FALSE(OpenPosix(memory.name, "/posenc-", 2 * kPage, false).ok());
-    EXPECT_FALSE(registry.Register(Memfd(2 * kPage), 2 * kPage, false).ok());
-    const auto token = registry.Register(Memfd(kPage), kPage, false);
+    EXPECT_FALSE(CheckMemfd(Memfd(kPageBytes, 0), kPageBytes).ok());
+    EXPECT_FALSE(OpenPosix(memory.name, "/posenc-", 2 * kPageBytes, false).ok());
+    EXPECT_FALSE(registry.Register(Memfd(2 * kPageBytes), 2 * kPageBytes, false).ok());
+    const auto token = registry.Register(Memfd(kPageBytes), kPageBytes, false);
     ASSERT_THAT(token, IsOk()) << "a mapping has been left";
     registry.Unregister(*token);
   }
@@ -171,8 +171,8 @@ TEST(Registry, LeaksNoDescriptorAndNoMapping) {
 TEST(Registry, MayEndBeforeItsMemory) {
   std::shared_ptr<const wire::SharedMemory> memory;
   {
-    SharedMemoryRegistry registry(1, kPage);
-    memory = registry.Find(*registry.Register(Memfd(kPage), kPage, false));
+    SharedMemoryRegistry registry(1, kPageBytes);
+    memory = registry.Find(*registry.Register(Memfd(kPageBytes), kPageBytes, false));
   }
   memory->bytes()[0] = std::byte{1};
 }
@@ -182,12 +182,12 @@ class Truncated : public testing::TestWithParam<bool> {};
 TEST_P(Truncated, MemoryIsZeroAndSaysSo) {
   const bool write = GetParam();
   SharedMemoryRegistry registry(3, 1 << 30);
-  const Posix memory(64 * kPage);
-  const auto lost = registry.Find(*registry.Register(memory.file, 64 * kPage, false));
-  const auto other = registry.Find(*registry.Register(Memfd(64 * kPage), 64 * kPage, false));
+  const Posix memory(64 * kPageBytes);
+  const auto lost = registry.Find(*registry.Register(memory.file, 64 * kPageBytes, false));
+  const auto other = registry.Find(*registry.Register(Memfd(64 * kPageBytes), 64 * kPageBytes, false));
   std::memset(lost->bytes().data(), 1, lost->bytes().size());
   EXPECT_FALSE(lost->damaged());
-  ASSERT_EQ(ftruncate(memory.file.get(), 3 * kPage), 0);
+  ASSERT_EQ(ftruncate(memory.file.get(), 3 * kPageBytes), 0);
   EXPECT_FALSE(lost->damaged()) << "nobody has looked yet";
   // Many threads at once, as a kernel's slabs.
   std::vector<std::thread> threads;
@@ -195,13 +195,13 @@ TEST_P(Truncated, MemoryIsZeroAndSaysSo) {
   for (int64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int64_t page = t + 3; page < 64; page += 4) {
-        std::byte& byte = lost->bytes()[page * kPage + 5];
+        std::byte& byte = lost->bytes()[page * kPageBytes + 5];
         if (write) {
           byte = std::byte{2};
         } else {
           sum += static_cast<int>(byte);
         }
-        other->bytes()[page * kPage] = std::byte{3};
+        other->bytes()[page * kPageBytes] = std::byte{3};
       }
     });
   }
@@ -209,13 +209,13 @@ TEST_P(Truncated, MemoryIsZeroAndSaysSo) {
   EXPECT_EQ(sum, 0);
   EXPECT_TRUE(lost->damaged());
   EXPECT_FALSE(other->damaged());
-  EXPECT_EQ(other->bytes()[63 * kPage], std::byte{3});
+  EXPECT_EQ(other->bytes()[63 * kPageBytes], std::byte{3});
   // From then on it is no one else's memory.
   lost->bytes()[0] = std::byte{7};
   char first = 0;
   ASSERT_EQ(pread(memory.file.get(), &first, 1, 0), 1);
   EXPECT_EQ(first, 1);
-  const auto anew = registry.Find(*registry.Register(memory.file, 3 * kPage, false));
+  const auto anew = registry.Find(*registry.Register(memory.file, 3 * kPageBytes, false));
   EXPECT_FALSE(anew->damaged());
 }
 
@@ -223,21 +223,21 @@ INSTANTIATE_TEST_SUITE_P(ReadAndWritten, Truncated, testing::Bool());
 
 TEST(Truncated, WhileItIsRegisteredAndUnregistered) {
   SharedMemoryRegistry registry(100, 1 << 30);
-  const Posix memory(8 * kPage);
+  const Posix memory(8 * kPageBytes);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int n = 0; n < 200; ++n) {
-        const auto token = registry.Register(memory.file, 8 * kPage, false);
+        const auto token = registry.Register(memory.file, 8 * kPageBytes, false);
         ASSERT_THAT(token, IsOk());
         const auto found = registry.Find(*token);
         EXPECT_TRUE(registry.Unregister(*token));
-        for (int64_t page = 0; page < 8; ++page) found->bytes()[page * kPage] = std::byte{1};
+        for (int64_t page = 0; page < 8; ++page) found->bytes()[page * kPageBytes] = std::byte{1};
       }
     });
   }
   for (int n = 0; n < 500; ++n) {
-    EXPECT_EQ(ftruncate(memory.file.get(), n % 9 * kPage), 0);
+    EXPECT_EQ(ftruncate(memory.file.get(), n % 9 * kPageBytes), 0);
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(registry.counters().regions, 0);
@@ -246,9 +246,9 @@ TEST(Truncated, WhileItIsRegisteredAndUnregistered) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(FaultGuardDeathTest, LeavesOtherFaultsAlone) {
   SharedMemoryRegistry registry(1, 1 << 20);
-  const auto token = registry.Register(Memfd(kPage), kPage, false);
-  const Posix memory(kPage);
-  auto* own = static_cast<volatile char*>(mmap(nullptr, kPage, PROT_READ, MAP_SHARED, memory.file.get(), 0));
+  const auto token = registry.Register(Memfd(kPageBytes), kPageBytes, false);
+  const Posix memory(kPageBytes);
+  auto* own = static_cast<volatile char*>(mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, memory.file.get(), 0));
   ASSERT_EQ(ftruncate(memory.file.get(), 0), 0);
   EXPECT_EXIT(static_cast<void>(*own), testing::KilledBySignal(SIGBUS), "");
   EXPECT_EXIT(raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
@@ -258,12 +258,12 @@ TEST(FaultGuardDeathTest, LeavesOtherFaultsAlone) {
 TEST(FaultGuard, HasSlotsForEveryRange) {
   std::vector<std::unique_ptr<FaultGuard>> guards;
   for (size_t n = 0; n < FaultGuard::kMostRanges; ++n) {
-    guards.push_back(FaultGuard::Make(nullptr, kPage, true));
+    guards.push_back(FaultGuard::Make(nullptr, kPageBytes, true));
     ASSERT_NE(guards.back(), nullptr);
   }
-  EXPECT_EQ(FaultGuard::Make(nullptr, kPage, true), nullptr);
+  EXPECT_EQ(FaultGuard::Make(nullptr, kPageBytes, true), nullptr);
   guards.pop_back();
-  EXPECT_NE(FaultGuard::Make(nullptr, kPage, true), nullptr);
+  EXPECT_NE(FaultGuard::Make(nullptr, kPageBytes, true), nullptr);
   guards.clear();
   EXPECT_EQ(FaultGuard::Make(nullptr, int64_t{1} << 40, true), nullptr) << "more than a slot can say";
 }

@@ -24,16 +24,16 @@
 namespace posenc::server {
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr int64_t kPageBytes = 4096;
 
 Descriptor Memfd() {
   Descriptor file(memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
-  EXPECT_EQ(ftruncate(file.get(), kPage), 0);
+  EXPECT_EQ(ftruncate(file.get(), kPageBytes), 0);
   EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   return file;
 }
 
-std::string RegisterMemfd(int64_t byte_size = kPage) {
+std::string RegisterMemfd(int64_t byte_size = kPageBytes) {
   v1::SharedMemoryRequest request;
   request.mutable_register_memfd()->set_byte_size(byte_size);
   return request.SerializeAsString();
@@ -176,7 +176,7 @@ TEST_F(Side, RefusesWhatIsMalformedAndGoesOn) {
   EXPECT_EQ(caller.Refusal(RegisterMemfd(), {file.get(), file.get()}), kInvalid);
   EXPECT_EQ(caller.Refusal(Unregister("x"), {file.get()}), kInvalid);
   EXPECT_EQ(caller.Refusal("\x98\x06\x01"), kInvalid) << "an unknown field";
-  EXPECT_EQ(caller.Refusal(RegisterMemfd(kPage + 1), {file.get()}), kInvalid);
+  EXPECT_EQ(caller.Refusal(RegisterMemfd(kPageBytes + 1), {file.get()}), kInvalid);
   EXPECT_EQ(caller.Refusal(RegisterMemfd(-1), {file.get()}), kInvalid);
   EXPECT_TRUE(caller.Ask(RegisterMemfd(), {file.get()})->has_token());
 }

@@ -7,7 +7,7 @@
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
 
-namespace posenc::wire {
+namespace posenc::wire::strict_test {
 namespace {
 
 void AddUnknown(google::protobuf::Message* message, int number) {
@@ -72,4 +72,4 @@ TEST(RejectUnknown, LeavesHintsAlone) {
 }
 
 }  // namespace
-}  // namespace posenc::wire
+}  // namespace posenc::wire::strict_test

@@ -25,7 +25,7 @@
 #include "server/config.h"
 #include "server/server.h"
 
-namespace posenc {
+namespace posenc::tensor_memory_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -346,4 +346,4 @@ TEST(Deadline, GivesTheCallersMemoryBack) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::tensor_memory_test

@@ -11,7 +11,7 @@
 #include "client/load/progress.h"
 #include "posenc/v1/service.pb.h"
 
-namespace posenc::load {
+namespace posenc::load::verifier_test {
 namespace {
 
 using google::protobuf::Message;
@@ -153,4 +153,4 @@ TEST(Progress, BucketsAreWithinAnEighth) {
 }
 
 }  // namespace
-}  // namespace posenc::load
+}  // namespace posenc::load::verifier_test

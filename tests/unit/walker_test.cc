@@ -17,7 +17,7 @@
 #include "posenc/v1/service.pb.h"
 #include "wire/parse.h"
 
-namespace posenc::wire {
+namespace posenc::wire::walker_test {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -360,4 +360,4 @@ TEST(ParseRequest, NamesTheMessageThatIsMalformed) {
 }
 
 }  // namespace
-}  // namespace posenc::wire
+}  // namespace posenc::wire::walker_test

@@ -11,7 +11,7 @@
 #include "wire/alibi.h"
 #include "wire/read.h"
 
-namespace posenc {
+namespace posenc::wire_mapping_test {
 namespace {
 
 TEST(WireMapping, EveryRopeParameterIsVisited) {
@@ -318,4 +318,4 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::wire_mapping_test

@@ -10,7 +10,7 @@
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 
-namespace posenc {
+namespace posenc::worked_numbers_test {
 namespace {
 
 using testing::DoubleNear;
@@ -174,4 +174,4 @@ TEST(WorkedNumbers, OlmosAttentionFactor) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::worked_numbers_test

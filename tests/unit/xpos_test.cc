@@ -9,7 +9,7 @@
 #include "tests/unit/call.h"
 #include "tests/unit/one_in.h"
 
-namespace posenc {
+namespace posenc::xpos_test {
 namespace {
 
 constexpr uint32_t kSeed = 20221220;
@@ -280,4 +280,4 @@ TEST(Xpos, TablesOfBothOperands) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::xpos_test

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMaxPanels = 16;
 
-struct Flags {
+struct BiasPlotFlags {
   PictureFlags picture;
   BiasFlags bias;
   PrecisionFlags precision;
@@ -23,7 +23,7 @@ struct Flags {
   bool index = false;
 };
 
-absl::StatusOr<v1::GenerateBiasRequest> Request(const Flags& flags) {
+absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags) {
   v1::GenerateBiasRequest request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_method(), flags.bias.Get());
   *request.mutable_geometry() = flags.geometry;
@@ -43,7 +43,7 @@ absl::StatusOr<v1::GenerateBiasRequest> Request(const Flags& flags) {
   return request;
 }
 
-absl::StatusOr<HeatMaps> Maps(const Flags& flags, const v1::GenerateBiasResponse& response) {
+absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBiasResponse& response) {
   const v1::Tensor& bias = response.bias();
   const int rank = bias.shape_size();
   int64_t panels = 1;
@@ -78,7 +78,7 @@ absl::StatusOr<HeatMaps> Maps(const Flags& flags, const v1::GenerateBiasResponse
   return maps;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const BiasPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
@@ -90,7 +90,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddBiasPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("bias", "Heat maps of an attention bias, a panel a head, or of its table's rows");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<BiasPlotFlags>();
   flags->picture.Add(*app);
   app->add_flag("--index", flags->index, "T5, Swin, BEiT: which row of the table each cell takes");
   flags->bias.Add(*app);

@@ -9,7 +9,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct DecayPlotFlags {
   PictureFlags picture;
   AnalysisFlags analysis;
   int64_t max_distance = 256;
@@ -17,7 +17,7 @@ struct Flags {
 };
 
 // At most as many whole distances as a picture has columns to show them, evenly spaced on its axis.
-std::vector<double> Distances(const Flags& flags) {
+std::vector<double> Distances(const DecayPlotFlags& flags) {
   constexpr int64_t kMost = 2000;
   const auto last = static_cast<double>(flags.max_distance);
   std::vector<double> distances = {0};
@@ -29,7 +29,7 @@ std::vector<double> Distances(const Flags& flags) {
   return distances;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const DecayPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(v1::AnalyzeRequest request, flags.analysis.Get());
   const std::vector<double> distances = Distances(flags);
@@ -59,7 +59,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddDecayPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("decay", "The upper bound of a score, and the cosine sum, over distance");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<DecayPlotFlags>();
   flags->picture.Add(*app);
   app->add_option("--max-distance", flags->max_distance, "From 0 to this; default 256")
       ->type_name("N")

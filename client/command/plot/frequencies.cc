@@ -10,7 +10,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct FrequenciesPlotFlags {
   PictureFlags picture;
   AnalysisFlags analysis;
 };
@@ -55,7 +55,7 @@ LineChart Chart(const v1::AnalyzeRequest& request, const v1::AnalyzeResponse& re
   return chart;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const FrequenciesPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
@@ -66,7 +66,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddFrequenciesPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("frequencies", "Wavelengths by pair, scaled beside unscaled");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<FrequenciesPlotFlags>();
   flags->picture.Add(*app);
   flags->analysis.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};

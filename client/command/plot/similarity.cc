@@ -10,14 +10,14 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct SimilarityPlotFlags {
   PictureFlags picture;
   AnalysisFlags analysis;
   int64_t max_distance = 128;
   v1::Positions grid;  // only its segments
 };
 
-absl::Status OverDistance(const Flags& flags, v1::AnalyzeRequest request, Session& session) {
+absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest request, Session& session) {
   std::vector<double> distances;
   for (int64_t m = -flags.max_distance; m <= flags.max_distance; ++m) distances.push_back(static_cast<double>(m));
   SetDistances(distances, &request);
@@ -44,7 +44,7 @@ absl::StatusOr<int64_t> Axes(const v1::AnalyzeRequest& request, Session& session
 
 // Between the patch in the middle and all others: by (row, column) on the last two axes; where positions have one axis
 // alone, by the number of the patch, row by row.
-absl::Status BetweenPatches(const Flags& flags, v1::AnalyzeRequest request, Session& session) {
+absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest request, Session& session) {
   const auto& segments = flags.grid.segments();
   if (segments.segment_size() != 1 || segments.segment(0).grid().size_size() != 2 ||
       segments.segment(0).grid().start_size() > 0 || segments.segment(0).grid().step_size() > 0) {
@@ -91,7 +91,7 @@ absl::Status BetweenPatches(const Flags& flags, v1::AnalyzeRequest request, Sess
   return flags.picture.Deliver(session, response, maps);
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const SimilarityPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   return IsSet(flags.grid) ? BetweenPatches(flags, request, session) : OverDistance(flags, request, session);
@@ -101,7 +101,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddSimilarityPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("similarity", "Dot products over distance, or between the patches of an image");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<SimilarityPlotFlags>();
   flags->picture.Add(*app);
   app->add_option("--max-distance", flags->max_distance, "From minus this to this; default 128")
       ->type_name("N")

@@ -11,7 +11,7 @@
 namespace posenc::command {
 namespace {
 
-struct Flags {
+struct TablePlotFlags {
   PictureFlags picture;
   RotaryFlags rotary;
   EmbeddingMethodFlags embedding;
@@ -21,7 +21,7 @@ struct Flags {
 };
 
 // Sets what is common; the rest is left to the caller.
-absl::StatusOr<HeatMaps> Maps(const Flags& flags, const v1::Tensor& tensor) {
+absl::StatusOr<HeatMaps> Maps(const TablePlotFlags& flags, const v1::Tensor& tensor) {
   HeatMaps maps;
   if (tensor.shape_size() != 2) return UsageError("a picture has rows of one sequence: give no token_valid");
   maps.rows = tensor.shape(0);
@@ -34,7 +34,7 @@ absl::StatusOr<HeatMaps> Maps(const Flags& flags, const v1::Tensor& tensor) {
   return maps;
 }
 
-absl::Status RotaryTable(const Flags& flags, Session& session) {
+absl::Status RotaryTable(const TablePlotFlags& flags, Session& session) {
   v1::GenerateTableRequest request = flags.table;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
   *request.mutable_positions() = flags.positions;
@@ -56,7 +56,7 @@ absl::Status RotaryTable(const Flags& flags, Session& session) {
   return flags.picture.Deliver(session, response, maps);
 }
 
-absl::Status Embedding(const Flags& flags, Session& session) {
+absl::Status Embedding(const TablePlotFlags& flags, Session& session) {
   v1::GenerateEmbeddingRequest request;
   POSENC_RETURN_IF_ERROR(flags.embedding.Put(&request));
   if (!request.has_grid() && !request.has_fourier()) {
@@ -77,7 +77,7 @@ absl::Status Embedding(const Flags& flags, Session& session) {
   return flags.picture.Deliver(session, response, maps);
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const TablePlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   if (!flags.embedding.given()) return RotaryTable(flags, session);
   if (flags.rotary.given())
@@ -89,7 +89,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddTablePlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("table", "Heat maps of cosines and sines, or of an absolute encoding");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<TablePlotFlags>();
   flags->picture.Add(*app);
   AddFieldFlags(*app, "Table", &flags->table,
                 {{"count", "Positions; default 128"}, {"operand", "With --scale-base or --centre: whose table"}});

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kColours[] = {kBlue, kOrange, kGreen, kGrey};
 constexpr auto kMostLines = static_cast<int64_t>(std::size(kColours));
 
-struct Flags {
+struct WaveletsPlotFlags {
   PictureFlags picture;
   v1::Wpr wpr;
   int64_t head_dim = 8, max_distance = 64;
@@ -30,7 +30,7 @@ v1::Tensor Tensor(std::vector<int64_t> shape, v1::DataType dtype, const void* da
 }
 
 // A query for each channel, 1 there and 0 elsewhere, all at one position: its scores are that channel's wavelet.
-v1::RelativeScoresRequest Request(const Flags& flags) {
+v1::RelativeScoresRequest Request(const WaveletsPlotFlags& flags) {
   const int64_t d = flags.head_dim, keys = 2 * flags.max_distance + 1;
   v1::RelativeScoresRequest request;
   *request.mutable_method()->mutable_wpr() = flags.wpr;
@@ -54,7 +54,7 @@ v1::RelativeScoresRequest Request(const Flags& flags) {
   return request;
 }
 
-absl::Status Run(const Flags& flags, Session& session) {
+absl::Status Run(const WaveletsPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   const v1::RelativeScoresRequest request = Request(flags);
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
@@ -87,7 +87,7 @@ absl::Status Run(const Flags& flags, Session& session) {
 
 Subcommand AddWaveletsPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("wavelets", "WPR's wavelets over distance, a line a scale");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<WaveletsPlotFlags>();
   flags->picture.Add(*app);
   AddFieldFlags(*app, "Wavelets", &flags->wpr,
                 {{"wavelet", "Which"},
