@@ -57,7 +57,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     return InvalidArgument("UNSUPPORTED", "expected.model", "",
                            fmt::format("layers of type \"{}\" have no rotary embedding", Quote(resolved->layer_type)));
   }
-  if (resolved->rotary->table() != nullptr) {
+  if (request.has_inv_freq() && resolved->rotary->table() != nullptr) {
     return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "", "has no frequencies to look for");
   }
   asked.settings = resolved->rotary->settings();
@@ -147,6 +147,7 @@ void Write(const diagnose::Explanation& explanation, const diagnose::Evidence* e
   message->set_sentence(explanation.sentence);
   for (const auto& departure : candidate.departures) Write(departure, message->add_departures());
   WriteRotarySettings(candidate.settings, message->mutable_settings());
+  message->mutable_settings()->clear_given_table();  // the caller has it
   if (candidate.attention_scaling) {
     // Settings that say the factor say it; others have it beside them.
     if (auto* given = message->mutable_settings(); given->has_given_frequencies()) {

@@ -39,6 +39,7 @@ struct Candidate {
   std::optional<int64_t> seq_len;                             // in place of the evidence's
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each turn by the other's positions
   TableFault fault = TableFault::kNone;
+  bool scaled_as_other = false;  // q has the xPos scale of k, and k that of q
   std::vector<Departure> departures;
 };
 

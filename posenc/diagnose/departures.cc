@@ -69,8 +69,8 @@ std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, cons
         {"ROTARY_WIDTH",
          found.rotary_dim == head_dim
              ? fmt::format("all {} dimensions rotate, {} {}", head_dim, asked.Wants(), width)
-             : fmt::format("only {} {} of {} dimensions rotate, {} {}", found.offset == 0 ? "the first" : "",
-                           found.rotary_dim, head_dim, asked.Wants(), width)});
+             : fmt::format("{}{}{} of {} dimensions rotate, {} {}", found.rotary_dim < width ? "only " : "",
+                           found.offset == 0 ? "the first " : "", found.rotary_dim, head_dim, asked.Wants(), width)});
   }
   if (found.offset != offset) {
     departures.push_back({"ROTARY_OFFSET", fmt::format("dimensions{} from {} on rotate, {} them from {} on", what,

@@ -41,9 +41,14 @@ class Diagnostician {
     }
     POSENC_RETURN_IF_ERROR(CheckContents());
     if (Changed()) readings_ = ReadPairs(sample_, numbers_, census_, asked_);
-    if (!readings_.empty() && readings_[0].norm_residual > kNotARotation) ReadScaledPairs();
+    if (!readings_.empty() && readings_[0].norm_residual > RoundingResidual()) {
+      auto scaled = ReadScaledPairs(sample_, numbers_, census_, asked_);
+      const bool better = !scaled.empty() && scaled[0].norm_residual < readings_[0].norm_residual / 10;
+      if (better) readings_ = std::move(scaled);
+    }
     if (!readings_.empty() && readings_[0].norm_residual <= kNotARotation) {
-      scored_ = FindCandidates(sample_, readings_, asked_, limits_);
+      scored_ = FindCandidates(sample_, readings_, asked_, limits_, cancelled_);
+      POSENC_RETURN_IF_ERROR(cancelled_());
     }
     for (const Scored& scored : scored_) POSENC_RETURN_IF_ERROR(ProveOnSample(scored.candidate));
     if (const auto candidate = AskedCandidate(asked_)) POSENC_RETURN_IF_ERROR(ProveOnSample(*candidate));
@@ -65,33 +70,13 @@ class Diagnostician {
     return std::any_of(census_.begin(), census_.end(), [](const auto& c) { return c.first_changed >= 0; });
   }
 
-  // Norms that change as xPos's do.
-  void ReadScaledPairs() {
-    if (sample_.is_table || sample_.tokens.axes() > 1) return;
-    const std::vector<double>& positions = sample_.tokens.positions[0];
-    for (Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
-      std::optional<XposScale> scale;
-      std::vector<Numbers> rest = numbers_;
-      for (size_t n = 0; n < rest.size(); ++n) {
-        PairLayout layout{pairing, pairing, rest[n].width / 2 * 2, 0};
-        std::optional<Xpos> usual;
-        if (asked_.settings) {
-          layout.rotary_dim = *asked_.settings->rotary_dim;
-          layout.offset = asked_.offsets[n];
-          usual = asked_.settings->xpos;
-        }
-        auto found = MeasureXpos(rest[n], layout, positions, usual);
-        if (!found) return;
-        RemoveXpos(*found, layout, positions, &rest[n]);
-        if (sample_.operands[n].which == Operand::kKey) found->divides = !found->divides;
-        if (!scale) scale = found;
-      }
-      std::vector<Reading> readings = ReadPairs(sample_, rest, census_, asked_);
-      if (readings.empty() || readings[0].norm_residual > kNotARotation) continue;
-      for (Reading& reading : readings) reading.xpos = scale;
-      readings_ = std::move(readings);
-      return;
+  // More than roundings leave of norms that a rotation keeps.
+  double RoundingResidual() const {
+    double rounding = 0;
+    for (const Rows& rows : sample_.operands) {
+      rounding = std::max({rounding, RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)});
     }
+    return std::min(64 * rounding * rounding, kNotARotation);
   }
 
   absl::Status CheckContents() {
@@ -179,9 +164,11 @@ class Diagnostician {
     return absl::OkStatus();
   }
 
-  // Nearest first; of equals that with fewer departures. Of equal bytes and equally many departures both stay.
+  // Nearest first; of equals that with fewer departures. Of equal bytes and equally many departures both stay. What all
+  // elements say comes before what a sample says.
   void Rank() {
     std::stable_sort(explanations().begin(), explanations().end(), [](const Explanation& a, const Explanation& b) {
+      if (a.complete != b.complete) return a.complete;
       const double left = Distance(a), right = Distance(b);
       if (left != right) return left < right;
       return a.candidate.departures.size() < b.candidate.departures.size();
@@ -190,8 +177,10 @@ class Diagnostician {
 
   // The best, and those that the sample cannot tell from it.
   absl::Status ProveOnAll() {
-    const bool whole =
-        sample_.tokens.count() == evidence_.tokens.count() && sample_.operands[0].heads == evidence_.operands[0].heads;
+    bool whole = sample_.tokens.count() == evidence_.tokens.count();
+    for (size_t n = 0; n < sample_.operands.size(); ++n) {
+      whole = whole && sample_.operands[n].heads == evidence_.operands[n].heads;
+    }
     const uint64_t best = explanations().empty() ? 0 : explanations()[0].proof.digest;
     for (size_t n = 0; n < explanations().size(); ++n) {
       Explanation& explanation = explanations()[n];
@@ -201,7 +190,10 @@ class Diagnostician {
       }
       if (n >= kComplete && (explanation.proof.digest != best || n >= 2 * kComplete)) break;
       auto proof = Prove(explanation.candidate, explanation.variant, evidence_, limits_, pool_, cancelled_);
-      POSENC_RETURN_IF_ERROR(proof.status());
+      if (!proof.ok()) {  // what was possible for the sample need not be for all
+        POSENC_RETURN_IF_ERROR(cancelled_());
+        continue;
+      }
       explanation.proof = *std::move(proof);
       explanation.complete = true;
     }

@@ -197,6 +197,12 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   if (asked) axes = asked->axes();
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
                           TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
+  // A position an axis and token is kept, which a request need not be that long for.
+  const int64_t most = limits.max_request_bytes / static_cast<int64_t>(sizeof(double));
+  if (resolved.tokens() > 0 && axes > most / resolved.tokens()) {
+    return TooLarge("", fmt::format("{} axes of {} tokens", axes, resolved.tokens()),
+                    fmt::format("at most {} positions are kept", most));
+  }
   Tokens tokens;
   for (int64_t n = 0; n <= resolved.sequences(); ++n) tokens.bounds.push_back(resolved.begin(n));
   tokens.positions.resize(axes);

@@ -52,7 +52,8 @@ std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Toke
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling);
 
-// How a number is written in sentences: as few digits as tell it from its neighbours by 1e-5.
+// How a number is written in sentences: whole ones in full, others in as few digits as tell them from their neighbours
+// by 1e-5.
 std::string Short(double value);
 
 }  // namespace posenc::diagnose

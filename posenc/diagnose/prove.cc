@@ -56,16 +56,21 @@ class Slab {
     x_.swap(scratch_);
   }
 
+  Operand Which() const {
+    if (!candidate_.scaled_as_other) return rows_.which;
+    return rows_.which == Operand::kKey ? Operand::kQuery : Operand::kKey;
+  }
+
   void MakeTable(int64_t token, int64_t count) {
     const DType type = TableType(variant_);
     table_type_ = type == DType::kFP64 ? DType::kFP64 : DType::kFP32;
     const size_t entries = count * table_.pairs();
     cos_.resize(entries);
     sin_.resize(entries);
-    if (type == table_type_) return table_.Compute(token, count, type, rows_.which, Bytes(cos_), Bytes(sin_));
+    if (type == table_type_) return table_.Compute(token, count, type, Which(), Bytes(cos_), Bytes(sin_));
     std::vector<std::byte> narrow(2 * entries * SizeOf(type));
     std::byte* const sines = narrow.data() + entries * SizeOf(type);
-    table_.Compute(token, count, type, rows_.which, narrow.data(), sines);
+    table_.Compute(token, count, type, Which(), narrow.data(), sines);
     Convert(type, table_type_, narrow.data(), cos_.data(), entries);
     Convert(type, table_type_, sines, sin_.data(), entries);
   }

@@ -85,8 +85,9 @@ bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, 
 
 class Finder {
  public:
-  Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked, const Limits& limits)
-      : sample_(sample), readings_(readings), asked_(asked), limits_(limits) {
+  Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked, const Limits& limits,
+         const Cancellation& cancelled)
+      : sample_(sample), readings_(readings), asked_(asked), limits_(limits), cancelled_(cancelled) {
     for (const Rows& rows : sample.operands) {
       rounding_ = std::max({rounding_, RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)});
     }
@@ -151,6 +152,7 @@ class Finder {
   }
 
   void Try(size_t n, const Option& option) {
+    if (!cancelled_().ok()) return;
     const Reading& reading = readings_[n];
     const auto plan = Evaluate(option, sample_.tokens, limits_);
     if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
@@ -158,14 +160,28 @@ class Finder {
     if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
     const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
     if (!std::isfinite(match.residual)) return;
-    for (const auto& scaling :
-         Scalings(*plan, asked_, reading.angles.attention_scaling, std::max(4 * rounding_, kSameScaling))) {
+    double attention_scaling = reading.angles.attention_scaling;
+    if (asked_.DirectionOf(match.direction) == Direction::kInverse) attention_scaling = 1 / attention_scaling;
+    for (const auto& scaling : Scalings(*plan, asked_, attention_scaling, std::max(4 * rounding_, kSameScaling))) {
       Add(n, option, *plan, match, scaling);
       if (!option.settings.xpos || reading.xpos) continue;
       Option without = option;
       without.settings.xpos.reset();
       Add(n, without, *plan, match, scaling);
     }
+  }
+
+  // With a scale the transpose, which keeps it, and the inverse, which takes it away, are two things.
+  void SetScaledDirection(bool divides, Candidate* candidate) const {
+    if (candidate->direction == Direction::kForward) {
+      candidate->scaled_as_other = divides;
+      if (divides) candidate->departures = {{"XPOS_EXCHANGED", "q has the scale of k"}};  // or is k, alone
+      return;
+    }
+    candidate->direction = divides ? Direction::kInverse : Direction::kTranspose;
+    if (asked_.direction == Direction::kForward || asked_.direction == candidate->direction) return;
+    candidate->departures = {{"DIRECTION", divides ? "the inverse was applied, the transpose was asked for"
+                                                   : "the transpose was applied, the inverse was asked for"}};
   }
 
   void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
@@ -187,10 +203,7 @@ class Finder {
     if (reading.xpos) {
       candidate.settings.xpos = reading.xpos->xpos;
       *candidate.settings.xpos->centre += match.shift;
-      if (reading.xpos->divides) {
-        if (candidate.direction == Direction::kForward) return;  // nobody does that
-        candidate.direction = Direction::kInverse;
-      }
+      SetScaledDirection(reading.xpos->divides, &candidate);
     }
     for (const Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
@@ -218,6 +231,7 @@ class Finder {
   const std::vector<Reading>& readings_;
   const Asked& asked_;
   const Limits& limits_;
+  const Cancellation& cancelled_;
   double rounding_ = 0;
   std::vector<double> shifts_;
   bool far_ = false;
@@ -271,8 +285,8 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
 }
 
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
-                                   const Limits& limits) {
-  return Finder(sample, readings, asked, limits).Find();
+                                   const Limits& limits, const Cancellation& cancelled) {
+  return Finder(sample, readings, asked, limits, cancelled).Find();
 }
 
 std::optional<Candidate> AskedCandidate(const Asked& asked) {

@@ -20,14 +20,18 @@ struct Reading {
 std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                const std::vector<ElementCensus>& census, const Asked& asked);
 
+// The same where norms change as xPos's do; none where they do not.
+std::vector<Reading> ReadScaledPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
+                                     const std::vector<ElementCensus>& census, const Asked& asked);
+
 struct Scored {
   Candidate candidate;
   size_t reading = 0;
   double residual = 1;  // Match::residual
 };
-// Best first. What was asked for is among them, however badly it fits.
+// Best first; fewer, once it is cancelled. What was asked for is among them, however badly it fits.
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
-                                   const Limits& limits);
+                                   const Limits& limits, const Cancellation& cancelled);
 
 // A given table has no frequencies that angles could be compared with: it is tried in each direction, and at the usual
 // wrong positions. None where none was asked for.

@@ -1,6 +1,9 @@
 #include "posenc/diagnose/xpos_scale.h"
 
 #include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <utility>
 
 #include "posenc/methods/xpos.h"
 
@@ -11,8 +14,26 @@ std::vector<double> LogZeta(int64_t rotary_dim) {
   return MakeXposPlan(Frequencies::kExact, {.scale_base = 1, .centre = 0}, rotary_dim).log_zeta;
 }
 
-double Near(double value, std::optional<double> known, double tolerance) {
-  return known && std::fabs(value - *known) <= tolerance ? *known : value;
+// The first of the known numbers that is as near as the measured one is certain.
+double Snap(double value, double uncertainty, std::initializer_list<std::optional<double>> known) {
+  for (const std::optional<double>& number : known) {
+    if (number && std::fabs(value - *number) <= 5 * uncertainty + 1e-9 * std::fabs(value)) return *number;
+  }
+  return value;
+}
+
+// What the norms of pair k grow by at a token: half of the logarithm of their squares' ratio; NaN without a norm.
+double Growth(const Numbers& numbers, const PairLayout& layout, int64_t token, int64_t k) {
+  double in = 0, out = 0;
+  for (int64_t row = token * numbers.heads; row < (token + 1) * numbers.heads; ++row) {
+    const double *x = numbers.x(row), *y = numbers.y(row);
+    const double x0 = x[layout.First(layout.input, k)], x1 = x[layout.Second(layout.input, k)];
+    const double y0 = y[layout.First(layout.output, k)], y1 = y[layout.Second(layout.output, k)];
+    in += x0 * x0 + x1 * x1;
+    out += y0 * y0 + y1 * y1;
+  }
+  const double growth = std::log(out / in) / 2;
+  return std::isfinite(growth) ? growth : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -20,41 +41,51 @@ double Near(double value, std::optional<double> known, double tolerance) {
 std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& layout,
                                      const std::vector<double>& positions, const std::optional<Xpos>& usual) {
   const std::vector<double> log_zeta = LogZeta(layout.rotary_dim);
-  // Half of the logarithm of the norms' ratio is log_zeta (p - centre) / scale_base: two unknowns, by least squares.
-  double zz = 0, zzp = 0, zzpp = 0, zg = 0, zpg = 0;
+  // Growth is log_zeta (p - centre) / scale_base: a line over positions, by least squares around their mean.
+  std::vector<std::pair<double, double>> values;  // position, growth
+  std::vector<double> weights;                    // log_zeta squared
+  double zz = 0, mean = 0;
   for (int64_t token = 0; token < numbers.tokens; ++token) {
     for (int64_t k = 0; k < layout.rotary_dim / 2; ++k) {
-      double in = 0, out = 0;
-      for (int64_t head = 0; head < numbers.heads; ++head) {
-        const int64_t row = token * numbers.heads + head;
-        const double *x = numbers.x(row), *y = numbers.y(row);
-        const double x0 = x[layout.First(layout.input, k)], x1 = x[layout.Second(layout.input, k)];
-        const double y0 = y[layout.First(layout.output, k)], y1 = y[layout.Second(layout.output, k)];
-        in += x0 * x0 + x1 * x1;
-        out += y0 * y0 + y1 * y1;
-      }
-      const double z = log_zeta[k], p = positions[token], growth = std::log(out / in) / 2;
+      const double growth = Growth(numbers, layout, token, k) / log_zeta[k], zeta = log_zeta[k] * log_zeta[k];
       if (!std::isfinite(growth)) continue;
-      zz += z * z;
-      zzp += z * z * p;
-      zzpp += z * z * p * p;
-      zg += z * growth;
-      zpg += z * p * growth;
+      values.emplace_back(positions[token], growth);
+      weights.push_back(zeta);
+      zz += zeta;
+      mean += zeta * positions[token];
     }
   }
-  const double determinant = zz * zzpp - zzp * zzp;
-  if (!(determinant > 1e-9 * zz * zzpp)) return std::nullopt;  // one position
-  const double slope = (zz * zpg - zzp * zg) / determinant;
-  double base = 1 / std::fabs(slope);
-  if (!(base < 1e9)) return std::nullopt;  // the norms stay
-  base = Near(base, std::round(base), 1e-3 * base);
-  base = Near(base, 512, 0.02 * base);
-  if (usual) base = Near(base, usual->scale_base, 0.02 * base);
+  mean /= zz;
+  double spread = 0, slope = 0, level = 0;
+  for (size_t n = 0; n < values.size(); ++n) {
+    const double p = values[n].first - mean;
+    spread += weights[n] * p * p;
+    slope += weights[n] * p * values[n].second;
+    level += weights[n] * values[n].second;
+  }
+  if (!(spread > 0)) return std::nullopt;  // one position
+  slope /= spread;
+  level /= zz;
+  double left = 0;
+  for (size_t n = 0; n < values.size(); ++n) {
+    const double off = values[n].second - level - slope * (values[n].first - mean);
+    left += weights[n] * off * off;
+  }
+  const double variance = left / static_cast<double>(values.size()), measured = 1 / std::fabs(slope);
+  if (!(measured < 1e9)) return std::nullopt;  // the norms stay
+  const double of_base = measured * measured * std::sqrt(variance / spread);
+  std::optional<double> asked_base, asked_centre;
+  if (usual) asked_base = usual->scale_base, asked_centre = usual->centre;
+  const double base = Snap(measured, of_base, {asked_base, 512.0, std::round(measured)});
   // With the base known, the centre does not suffer from the slope's uncertainty far from it.
-  const double sign = slope > 0 ? 1 : -1;
-  double centre = zzp / zz - sign * base * zg / zz;
-  centre = Near(centre, std::round(2 * centre) / 2, 0.2);
-  return XposScale{{base, centre}, slope < 0};
+  const double sign = slope > 0 ? 1 : -1, centre = mean - sign * base * level;
+  double of_centre = base * std::sqrt(variance / zz);
+  if (base == measured) of_centre += std::fabs(mean - centre) * of_base / base;
+  // In positions as they are said, which may be off by one.
+  std::optional<double> later, earlier;
+  if (asked_centre) later = *asked_centre + 1, earlier = *asked_centre - 1;
+  return XposScale{{base, Snap(centre, of_centre, {asked_centre, later, earlier, std::round(2 * centre) / 2})},
+                   slope < 0};
 }
 
 void RemoveXpos(const XposScale& scale, const PairLayout& layout, const std::vector<double>& positions,

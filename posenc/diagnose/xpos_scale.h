@@ -15,8 +15,8 @@ struct XposScale {
   bool divides = false;
 };
 
-// What the norms of the layout's pairs show; they need not show one. Numbers near those of `usual`, near whole ones (a
-// centre: halves), and a scale_base near 512 are taken for them.
+// What the norms of the layout's pairs show; they need not show one. Where they are as near as what is measured is
+// certain, numbers of `usual` (a centre one off, too), 512, whole ones and, of a centre, halves are taken for it.
 std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& layout,
                                      const std::vector<double>& positions, const std::optional<Xpos>& usual);
 

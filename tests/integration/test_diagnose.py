@@ -130,6 +130,17 @@ def test_xpos_of_q_and_k(posenc, tmp_path, fault):
     assert not [doubt for doubt in answer.undecided if doubt.code == "NOT_A_ROTATION"]
 
 
+def test_xpos_of_k_alone(posenc, tmp_path):
+    positions = numpy.arange(1100, 1100 + TOKENS)
+    power = numpy.tile(ZETA ** ((positions[:, None] - 1024) / 512), (1, 2))[:, None]
+    numpy.save(tmp_path / "k.npy", before_rows()[None])
+    numpy.save(tmp_path / "k_rot.npy", (rotate(before_rows(), positions, frequencies(10000)) / power)[None].astype("<f4"))
+    printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
+                     "half-split", "--centre", "1024", "--before", "k.npy", "--after", "k_rot.npy", "--offset", "1100")
+    best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
+    assert (best.sentence, best.median_ulp) == ("q has the scale of k", 0)
+
+
 def test_measured_frequencies_serve_as_given_ones(diagnose):
     odd = 0.9 / (1 + 0.37 * numpy.arange(DIM // 2) ** 2)
     answer = diagnose(lambda x, p: rotate(x, p, odd))
@@ -179,6 +190,25 @@ def test_a_server_says_the_same(client):
     answer = client.call("Diagnose", request())
     assert answer.explanations[0].sentence == "what the settings ask for was applied"
     assert not answer.undecided
+
+
+def test_a_server_is_asked_for_a_table(client):
+    """Which follows no frequencies."""
+    angles = numpy.sqrt(numpy.arange(200.0))[:, None] * (1 + numpy.arange(DIM // 2) / 8)
+    cos, sin = numpy.cos(angles).astype("<f4"), numpy.sin(angles).astype("<f4")
+    first, second = numpy.split(before_rows(), 2, axis=-1)
+    c, s = cos[11:11 + TOKENS, None].astype("f8"), sin[11:11 + TOKENS, None].astype("f8")
+    made = request(after=numpy.concatenate([first * c - second * s, second * c + first * s], -1))
+    made.expected.settings.Clear()
+    made.expected.settings.input_pairing = rotary_pb2.PAIRING_HALF_SPLIT
+    made.expected.settings.given_table.form = rotary_pb2.TABLE_FORM_HALF_WIDTH
+    made.expected.settings.given_table.cos.CopyFrom(tensor(cos, FP32))
+    made.expected.settings.given_table.sin.CopyFrom(tensor(sin, FP32))
+    made.positions.Clear()
+    made.positions.offset = 10
+    best = client.call("Diagnose", made).explanations[0]
+    assert (best.sentence, best.median_ulp) == ("positions start at 11, not 10", 0) and best.equal_share > 0.5
+    assert not best.settings.HasField("given_table")
 
 
 def test_bad_evidence_is_refused_by_name(client):

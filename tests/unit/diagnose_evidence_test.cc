@@ -81,6 +81,62 @@ TEST(DiagnoseEvidence, OneElementOfManyIsFound) {
   EXPECT_EQ(best.proof.first->index, (std::vector<int64_t>{0, 2900, 1, 9}));
 }
 
+TEST(DiagnoseEvidence, AllHeadsOfKCountWhereQHasFewer) {
+  const Tokens tokens = Stretch(5, 48);
+  Made q = Make(Plain(32), kExactPrecision, DType::kFP32, tokens, tokens, 4, 32);
+  Made k = Make(Plain(32), kExactPrecision, DType::kFP32, tokens, tokens, 16, 32, Direction::kForward, 0, 2);
+  for (size_t row = 1; row < size_t{48} * 16; row += 2) {  // odd heads stay as they are
+    std::memcpy(k.y.data() + row * 128, k.x.data() + row * 128, 128);
+  }
+  Rows& rows = q.evidence.operands.emplace_back(k.evidence.operands[0]);
+  rows.which = Operand::kKey;
+  rows.after = std::make_shared<Bytes>(k.y);
+  Asked asked = AskFor(Plain(32));
+  asked.offsets = {0, 0};
+  const Explanation best = Ask(q.evidence, asked).explanations[0];
+  EXPECT_TRUE(best.complete);
+  EXPECT_EQ(best.proof.comparison.elements(), 48u * 20 * 32);
+  EXPECT_LT(best.proof.comparison.share(), 0.7);
+}
+
+// Positions one off leave such a table, where a sample does not: the hypothesis falls, not the call.
+TEST(DiagnoseEvidence, ATableWithoutRowsToSpare) {
+  const int64_t length = 3000;
+  const auto values = [&](double phase) {
+    std::vector<std::byte> bytes(length * 16 * sizeof(float));
+    for (int64_t n = 0; n < length * 16; ++n) {
+      const auto value = static_cast<float>(std::cos(0.37 * static_cast<double>(n % 4099) + phase));
+      std::memcpy(bytes.data() + n * sizeof(float), &value, sizeof(float));
+    }
+    return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  };
+  RotarySettings table;
+  table.frequencies =
+      GivenTable{DType::kFP32, length, 16, TableForm::kHalfWidth, values(0), values(-1.5707963267948966)};
+  table.rotary_dim = 32;
+  table.input_pairing = Pairing::kHalfSplit;
+  table = Completed(table);
+  const Tokens tokens = Stretch(0, length);
+  Made made = Make(table, kExactPrecision, DType::kFP32, tokens, tokens, 2, 32);
+  made.y[2 * 100 * 128] ^= std::byte{1};  // else nothing else would be compared with all
+  made.evidence.operands[0].after = std::make_shared<Bytes>(made.y);
+  const Explanation best = Ask(made.evidence, AskFor(table)).explanations[0];
+  EXPECT_EQ(best.sentence, kAsAsked);
+  EXPECT_EQ(best.proof.comparison.equal(), static_cast<uint64_t>(length) * 64 - 1);
+}
+
+TEST(DiagnoseEvidence, ManyAxesAreNotExchangedByPairs) {
+  GivenFrequencies given;
+  for (int64_t n = 0; n < 512; ++n) {
+    given.inv_freq.push_back(1 / static_cast<double>(n + 1));
+    given.axis.push_back(n);
+  }
+  RotarySettings settings;
+  settings.frequencies = given;
+  settings.input_pairing = Pairing::kHalfSplit;
+  EXPECT_LT(OptionsOf(AskFor(Completed(settings)), 1024, Stretch(0, 4)).size(), 100u);
+}
+
 TEST(DiagnoseEvidence, SequencesWithFrequenciesOfTheirOwn) {
   RotarySettings settings;
   settings.frequencies = RopeParameters{.rope_type = "dynamic", .factor = 2};

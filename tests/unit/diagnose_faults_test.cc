@@ -128,6 +128,21 @@ TEST(DiagnoseFaults, Float32PhasesWhereExactOnesWereAskedFor) {
   ExpectFirst(made, asked, "phases are float32: the error grows with position");
 }
 
+// The inverse divides by the attention factor.
+TEST(DiagnoseFaults, TheInverseOfAScalingAtWrongPositions) {
+  const RotarySettings yarn =
+      Rope({.rope_type = "yarn", .factor = 4, .original_max_position_embeddings = 4096}, 64, Pairing::kHalfSplit);
+  const Tokens said = Stretch(5, 64), at = Stretch(6, 64);
+  const Made made = Make(yarn, kExactPrecision, DType::kFP32, at, said, 2, 64, Direction::kInverse);
+  Asked asked = AskFor(yarn);
+  asked.direction = Direction::kInverse;
+  WorkPool pool(1);
+  const auto diagnosis = Diagnose(made.evidence, asked, 3, {}, pool, NeverCancelled);
+  ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+  EXPECT_EQ(diagnosis->explanations.at(0).sentence, "positions start at 6, not 5");
+  EXPECT_EQ(diagnosis->explanations.at(0).proof.comparison.share(), 1);
+}
+
 TEST(DiagnoseFaults, WithoutSettingsItSaysWhatWasApplied) {
   const Made made = Make(Rope({.rope_type = "linear", .rope_theta = 5e5, .factor = 4}, kWidth, Pairing::kInterleaved),
                          kExactPrecision, DType::kFP32, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/diagnose/options.h"
+
+namespace posenc::diagnose {
+namespace {
+
+// The nearest number of few digits, if it is as near as `tolerance` (a part of the value).
+double Snap(double value, double tolerance) {
+  for (int digits = 1; digits <= 6; ++digits) {
+    const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
+    const double rounded =
+        unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+    if (std::fabs(rounded / value - 1) <= tolerance) return rounded;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
+                                    double attention_scaling) {
+  std::vector<Option> options;
+  RotarySettings base;
+  base.rotary_dim = rotary_dim;
+  base.input_pairing = base.output_pairing = Pairing::kHalfSplit;
+  if (const auto law = FindPowerLaw(measured)) {
+    const double theta = Snap(law->rope_theta, std::max(4 * law->theta_uncertainty, kRecipe));
+    const double factor = Snap(law->factor, std::max(4 * law->factor_uncertainty, kRecipe));
+    RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
+    if (factor != 1) p.factor = factor;
+    if (const auto* wanted = asked.settings ? std::get_if<RopeParameters>(&asked.settings->frequencies) : nullptr) {
+      p.mrope_section = wanted->mrope_section;
+      p.mrope_order = wanted->mrope_order;
+    }
+    Option option{base};
+    option.settings.frequencies = p;
+    if (asked.settings) {
+      std::string what = fmt::format("unscaled frequencies of rope_theta {} were applied", Short(theta));
+      if (factor != 1)
+        what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
+      option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
+    }
+    options.push_back(option);
+  }
+  GivenFrequencies given;
+  given.attention_scaling = Snap(attention_scaling, kRecipe);
+  for (const MeasuredFrequency& f : measured.pairs) {
+    given.inv_freq.push_back(f.inv_freq);
+    given.axis.push_back(f.axis);
+  }
+  if (std::all_of(given.axis.begin(), given.axis.end(), [](int64_t axis) { return axis == 0; })) given.axis.clear();
+  Option option{base};
+  option.settings.frequencies = std::move(given);
+  option.departures = {{"UNKNOWN_FREQUENCIES", "the frequencies match no known scaling: they are given as measured"}};
+  options.push_back(std::move(option));
+  return options;
+}
+
+}  // namespace posenc::diagnose
