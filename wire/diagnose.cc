@@ -146,8 +146,10 @@ void Write(const diagnose::Explanation& explanation, const diagnose::Evidence* e
   const diagnose::Candidate& candidate = explanation.candidate;
   message->set_sentence(explanation.sentence);
   for (const auto& departure : candidate.departures) Write(departure, message->add_departures());
-  WriteRotarySettings(candidate.settings, message->mutable_settings());
-  message->mutable_settings()->clear_given_table();  // the caller has it
+  RotarySettings settings = candidate.settings;
+  if (std::holds_alternative<GivenTable>(settings.frequencies))
+    settings.frequencies = std::monostate();  // the caller's
+  WriteRotarySettings(settings, message->mutable_settings());
   if (candidate.attention_scaling) {
     // Settings that say the factor say it; others have it beside them.
     if (auto* given = message->mutable_settings(); given->has_given_frequencies()) {

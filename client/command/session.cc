@@ -9,7 +9,7 @@
 namespace posenc::command {
 namespace {
 
-constexpr char kMark[] = "posenc/usage";
+constexpr char kUsageMark[] = "posenc/usage";
 
 std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
   const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.timeout_seconds));
@@ -33,10 +33,10 @@ Backend& Session::backend() {
 
 absl::Status UsageError(const std::string& message) {
   absl::Status status = absl::InvalidArgumentError(message);
-  status.SetPayload(kMark, absl::Cord());
+  status.SetPayload(kUsageMark, absl::Cord());
   return status;
 }
 
-bool IsUsageError(const absl::Status& status) { return status.GetPayload(kMark).has_value(); }
+bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsageMark).has_value(); }
 
 }  // namespace posenc::command

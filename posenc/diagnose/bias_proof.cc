@@ -5,18 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "posenc/diagnose/comparison.h"
 #include "posenc/generate_bias.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {
-
-double ValueOf(DType dtype, const std::byte* element) {
-  float value;
-  Convert(dtype, DType::kFP32, element, &value, 1);
-  return value;
-}
 
 // A row of what is there in the type in which it is compared; every zero is +0, as methods have it.
 class GivenRow {

@@ -116,4 +116,10 @@ double Comparison::mean_log() const {
   return elements_ == 0 ? 0 : sum / static_cast<double>(elements_);
 }
 
+double ValueOf(DType dtype, const std::byte* element) {
+  double value = 0;
+  Convert(dtype, DType::kFP64, element, &value, 1);
+  return value;
+}
+
 }  // namespace posenc::diagnose

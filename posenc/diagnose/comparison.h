@@ -35,4 +35,7 @@ class Comparison {
   std::array<uint64_t, kBuckets> counts_{};
 };
 
+// An element of FP64, FP32, FP16 or BF16.
+double ValueOf(DType dtype, const std::byte* element);
+
 }  // namespace posenc::diagnose

@@ -72,10 +72,7 @@ class Diagnostician {
 
   // More than roundings leave of norms that a rotation keeps.
   double RoundingResidual() const {
-    double rounding = 0;
-    for (const Rows& rows : sample_.operands) {
-      rounding = std::max({rounding, RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)});
-    }
+    const double rounding = RoundingOf(sample_);
     return std::min(64 * rounding * rounding, kNotARotation);
   }
 
@@ -137,17 +134,10 @@ class Diagnostician {
       bases.push_back(explanations()[n].candidate);
     if (!scored_.empty() && asked_.settings) {
       Candidate straight = *AskedCandidate(asked_);  // rounded positions look like others
-      const Candidate& found = scored_[0].candidate;
-      straight.settings.input_pairing = found.settings.input_pairing;
-      straight.settings.output_pairing = found.settings.output_pairing;
-      straight.offsets = found.offsets;
-      if (straight.settings.rotary_dim == found.settings.rotary_dim) {
-        for (size_t n = 0; n < straight.offsets.size(); ++n) {
-          for (const Departure& d :
-               LayoutDepartures(asked_, n, readings_[scored_[0].reading].layouts[n], sample_.operands[n].width)) {
-            straight.departures.push_back(d);
-          }
-        }
+      const Reading& reading = readings_[scored_[0].reading];
+      if (*straight.settings.rotary_dim == reading.layouts[0].rotary_dim) {
+        SetLayout(reading, &straight);
+        straight.departures = LayoutDepartures(asked_, reading, sample_);
         bases.push_back(std::move(straight));
       }
     }

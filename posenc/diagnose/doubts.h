@@ -18,7 +18,4 @@ struct Findings {
 
 std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);
 
-// Norms and angles that a rotation leaves unexplained are below this, in bfloat16's chains too.
-inline constexpr double kNotARotation = 2e-3;
-
 }  // namespace posenc::diagnose

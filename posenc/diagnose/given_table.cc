@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "posenc/diagnose/departures.h"
-#include "posenc/diagnose/doubts.h"
 #include "posenc/diagnose/search.h"
 
 namespace posenc::diagnose {
@@ -13,18 +12,11 @@ std::vector<Candidate> TableCandidates(const Evidence& sample, const std::vector
   if (!plain || !std::holds_alternative<GivenTable>(plain->settings.frequencies)) return candidates;
   const double first = *std::min_element(sample.tokens.positions[0].begin(), sample.tokens.positions[0].end());
   for (const Reading& reading : readings) {
-    const PairLayout& layout = reading.layouts[0];
-    if (reading.norm_residual > kNotARotation || layout.rotary_dim != *plain->settings.rotary_dim) continue;
+    const bool as_wide = reading.layouts[0].rotary_dim == *plain->settings.rotary_dim;
+    if (reading.norm_residual > kNotARotation || !as_wide) continue;
     Candidate candidate = *plain;
-    candidate.settings.input_pairing = layout.input;
-    candidate.settings.output_pairing = layout.output;
-    std::vector<Departure> of_layout;
-    for (size_t n = 0; n < reading.layouts.size(); ++n) {
-      candidate.offsets[n] = reading.layouts[n].offset;
-      for (Departure& departure : LayoutDepartures(asked, n, reading.layouts[n], sample.operands[n].width)) {
-        of_layout.push_back(std::move(departure));
-      }
-    }
+    SetLayout(reading, &candidate);
+    const std::vector<Departure> of_layout = LayoutDepartures(asked, reading, sample);
     for (double direction : {1.0, -1.0}) {
       for (double shift : {0.0, 1.0, -1.0, -first, 1 - first}) {
         candidate.direction = asked.DirectionOf(direction);

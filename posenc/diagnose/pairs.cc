@@ -91,6 +91,14 @@ double RoundingOf(DType dtype) {
   }
 }
 
+double RoundingOf(const Rows& rows) { return std::max(RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)); }
+
+double RoundingOf(const Evidence& evidence) {
+  double rounding = 0;
+  for (const Rows& rows : evidence.operands) rounding = std::max(rounding, RoundingOf(rows));
+  return rounding;
+}
+
 ElementCensus Census(const Numbers& numbers) {
   ElementCensus census;
   census.rows = numbers.tokens * numbers.heads;

@@ -53,5 +53,8 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
 
 // Half of the distance between 1 and its neighbour.
 double RoundingOf(DType dtype);
+// The coarser of before and after; of all operands.
+double RoundingOf(const Rows& rows);
+double RoundingOf(const Evidence& evidence);
 
 }  // namespace posenc::diagnose

@@ -132,12 +132,6 @@ class Slab {
   std::vector<double> cos_, sin_;  // of table_type_: large enough for either
 };
 
-double DoubleOf(DType dtype, const std::byte* element) {
-  double value = 0;
-  Convert(dtype, DType::kFP64, element, &value, 1);
-  return value;
-}
-
 }  // namespace
 
 std::vector<DType> ComputeTypes(DType before, DType after) {
@@ -178,8 +172,8 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       if (proof.first && (proof.first->operand != rows.which || proof.first->row <= token)) return;
       const size_t size = SizeOf(rows.after_dtype);
       proof.first = Difference{rows.which, rows.Index(token, within / rows.width, within % rows.width), token,
-                               DoubleOf(rows.after_dtype, ours.data() + first * size),
-                               DoubleOf(rows.after_dtype, theirs.data() + first * size)};
+                               ValueOf(rows.after_dtype, ours.data() + first * size),
+                               ValueOf(rows.after_dtype, theirs.data() + first * size)};
     }));
   }
   return proof;

@@ -1,4 +1,3 @@
-#include "posenc/diagnose/doubts.h"
 #include "posenc/diagnose/search.h"
 
 namespace posenc::diagnose {

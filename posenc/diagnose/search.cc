@@ -87,10 +87,12 @@ class Finder {
  public:
   Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked, const Limits& limits,
          const Cancellation& cancelled)
-      : sample_(sample), readings_(readings), asked_(asked), limits_(limits), cancelled_(cancelled) {
-    for (const Rows& rows : sample.operands) {
-      rounding_ = std::max({rounding_, RoundingOf(rows.before_dtype), RoundingOf(rows.after_dtype)});
-    }
+      : sample_(sample),
+        readings_(readings),
+        asked_(asked),
+        limits_(limits),
+        cancelled_(cancelled),
+        rounding_(RoundingOf(sample)) {
     const double first = *std::min_element(sample.tokens.positions[0].begin(), sample.tokens.positions[0].end());
     if (first != 0) shifts_ = {-first, 1 - first};
   }
@@ -186,14 +188,10 @@ class Finder {
 
   void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
     const Reading& reading = readings_[n];
-    const PairLayout& layout = reading.layouts[0];
     Entry entry{{.reading = n, .residual = match.residual}, plan.frequency, scaling.value_or(plan.attention_scaling)};
     Candidate& candidate = entry.scored.candidate;
     candidate.settings = option.settings;
-    candidate.settings.rotary_dim = layout.rotary_dim;
-    candidate.settings.input_pairing = layout.input;
-    candidate.settings.output_pairing = layout.output;
-    for (const PairLayout& each : reading.layouts) candidate.offsets.push_back(each.offset);
+    SetLayout(reading, &candidate);
     candidate.direction = asked_.DirectionOf(match.direction);
     candidate.position_shift = match.shift;
     candidate.attention_scaling = scaling;
@@ -215,9 +213,7 @@ class Finder {
     const auto append = [&departures](const std::vector<Departure>& more) {
       departures.insert(departures.end(), more.begin(), more.end());
     };
-    for (size_t operand = 0; operand < reading.layouts.size(); ++operand) {
-      append(LayoutDepartures(asked_, operand, reading.layouts[operand], sample_.operands[operand].width));
-    }
+    append(LayoutDepartures(asked_, reading, sample_));
     append(MatchDepartures(asked_, match, sample_.tokens));
     append(option.departures);
     append(XposDepartures(asked_, candidate.settings.xpos));
@@ -232,7 +228,7 @@ class Finder {
   const Asked& asked_;
   const Limits& limits_;
   const Cancellation& cancelled_;
-  double rounding_ = 0;
+  const double rounding_;
   std::vector<double> shifts_;
   bool far_ = false;
   std::vector<Entry> found_;
@@ -246,17 +242,33 @@ std::optional<PairLayout> AskedLayout(const Asked& asked, size_t operand) {
 
 }  // namespace
 
+void SetLayout(const Reading& reading, Candidate* candidate) {
+  const PairLayout& layout = reading.layouts[0];
+  candidate->settings.rotary_dim = layout.rotary_dim;
+  candidate->settings.input_pairing = layout.input;
+  candidate->settings.output_pairing = layout.output;
+  candidate->offsets.clear();
+  for (const PairLayout& each : reading.layouts) candidate->offsets.push_back(each.offset);
+}
+
+std::vector<Departure> LayoutDepartures(const Asked& asked, const Reading& reading, const Evidence& sample) {
+  std::vector<Departure> all;
+  for (size_t n = 0; n < reading.layouts.size(); ++n) {
+    for (Departure& departure : LayoutDepartures(asked, n, reading.layouts[n], sample.operands[n].width)) {
+      all.push_back(std::move(departure));
+    }
+  }
+  return all;
+}
+
 std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                const std::vector<ElementCensus>& census, const Asked& asked) {
   std::vector<Reading> readings;
-  const auto rounding = [&](size_t n) {
-    return std::max(RoundingOf(sample.operands[n].before_dtype), RoundingOf(sample.operands[n].after_dtype));
-  };
   std::vector<PairHypothesis> hypotheses;
   if (sample.is_table) {  // its pairs are known, and their norms may be anything
     hypotheses = {{{Pairing::kHalfSplit, Pairing::kHalfSplit, numbers[0].width, 0}, 0}};
   } else {
-    hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), rounding(0));
+    hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), RoundingOf(sample.operands[0]));
   }
   for (const PairHypothesis& q : hypotheses) {
     Reading reading{{q.layout}, q.residual};
@@ -265,7 +277,7 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
       // k has q's pairs, maybe elsewhere.
       PairLayout like_q = q.layout;
       if (asked.settings) like_q.offset = asked.offsets[1];
-      for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, rounding(1))) {
+      for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, RoundingOf(sample.operands[1]))) {
         if (k.layout.input != q.layout.input || k.layout.output != q.layout.output ||
             k.layout.rotary_dim != q.layout.rotary_dim) {
           continue;

@@ -17,6 +17,13 @@ struct Reading {
   MeasuredFrequencies frequencies;
   std::optional<XposScale> xpos = {};  // was taken out of `after` first
 };
+// Norms and angles that a rotation leaves unexplained are below this, in bfloat16's chains too.
+inline constexpr double kNotARotation = 2e-3;
+
+// Gives the candidate the reading's pairs, and how these depart from what was asked for, operand by operand.
+void SetLayout(const Reading& reading, Candidate* candidate);
+std::vector<Departure> LayoutDepartures(const Asked& asked, const Reading& reading, const Evidence& sample);
+
 std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                const std::vector<ElementCensus>& census, const Asked& asked);
 

@@ -15,7 +15,7 @@ std::vector<double> LogZeta(int64_t rotary_dim) {
 }
 
 // The first of the known numbers that is as near as the measured one is certain.
-double Snap(double value, double uncertainty, std::initializer_list<std::optional<double>> known) {
+double FirstNear(double value, double uncertainty, std::initializer_list<std::optional<double>> known) {
   for (const std::optional<double>& number : known) {
     if (number && std::fabs(value - *number) <= 5 * uncertainty + 1e-9 * std::fabs(value)) return *number;
   }
@@ -76,7 +76,7 @@ std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& l
   const double of_base = measured * measured * std::sqrt(variance / spread);
   std::optional<double> asked_base, asked_centre;
   if (usual) asked_base = usual->scale_base, asked_centre = usual->centre;
-  const double base = Snap(measured, of_base, {asked_base, 512.0, std::round(measured)});
+  const double base = FirstNear(measured, of_base, {asked_base, 512.0, std::round(measured)});
   // With the base known, the centre does not suffer from the slope's uncertainty far from it.
   const double sign = slope > 0 ? 1 : -1, centre = mean - sign * base * level;
   double of_centre = base * std::sqrt(variance / zz);
@@ -84,7 +84,7 @@ std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& l
   // In positions as they are said, which may be off by one.
   std::optional<double> later, earlier;
   if (asked_centre) later = *asked_centre + 1, earlier = *asked_centre - 1;
-  return XposScale{{base, Snap(centre, of_centre, {asked_centre, later, earlier, std::round(2 * centre) / 2})},
+  return XposScale{{base, FirstNear(centre, of_centre, {asked_centre, later, earlier, std::round(2 * centre) / 2})},
                    slope < 0};
 }
 

@@ -40,10 +40,6 @@ RopeParameters Yarn(double theta, double factor, double length) {
   return {.rope_type = "yarn", .rope_theta = theta, .factor = factor, .original_max_position_embeddings = length};
 }
 
-ModelType Composite(std::string_view name, std::vector<PartType> parts, bool flat_text = false) {
-  return {.name = name, .scheme = kParts, .parts = std::move(parts), .flat_text = flat_text};
-}
-
 std::vector<ModelType> MakeModelTypes() {
   RopeParameters gpt_oss = Yarn(150000, 32, 4096);
   gpt_oss.rope_theta.reset();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "posenc/spec.h"
@@ -171,6 +172,11 @@ struct ModelType {
   std::vector<PartType> parts;
   bool flat_text = false;  // a file without text_config is itself the text part
 };
+
+// A file of several models' parts.
+inline ModelType Composite(std::string_view name, std::vector<PartType> parts, bool flat_text = false) {
+  return {.name = name, .scheme = Scheme::kParts, .parts = std::move(parts), .flat_text = flat_text};
+}
 
 // Those that a config.json selects; those of which it selects a term or a table alone (weighted_types.cc), as their
 // weights come with the request; and those that none does (other_types.cc).

@@ -45,10 +45,6 @@ ModelType Image(std::string_view name, int64_t width, int64_t image_size, int64_
               .width = width, .image_size = image_size, .patch_size = patch_size, .tokens_before = tokens_before}};
 }
 
-ModelType WithParts(std::string_view name, std::vector<PartType> parts) {
-  return {.name = name, .scheme = kParts, .parts = std::move(parts)};
-}
-
 std::vector<ModelType> MakeWeightedTypes() {
   // clang-format off
   return {
@@ -170,27 +166,27 @@ std::vector<ModelType> MakeWeightedTypes() {
       Image("xclip_vision_model", 768, 224, 32, 1),
 
       // Of several parts.
-      WithParts("align", {{"text_config", "align_text_model"}}),
-      WithParts("altclip", {{"text_config", "altclip_text_model"}, {"vision_config", "altclip_vision_model"}}),
-      WithParts("blip", {{"text_config", "blip_text_model"}, {"vision_config", "blip_vision_model"}}),
-      WithParts("blip-2", {{"text_config", "opt"}, {"vision_config", "blip_2_vision_model"}, {"qformer_config", "blip_2_qformer"}}),
-      WithParts("bridgetower", {{"text_config", "bridgetower_text_model"}, {"vision_config", "bridgetower_vision_model"}}),
-      WithParts("chinese_clip", {{"text_config", "chinese_clip_text_model"}, {"vision_config", "chinese_clip_vision_model"}}),
-      WithParts("clip", {{"text_config", "clip_text_model"}, {"vision_config", "clip_vision_model"}}),
-      WithParts("clipseg", {{"text_config", "clipseg_text_model"}, {"vision_config", "clipseg_vision_model"}}),
-      WithParts("flava", {{"text_config", "flava_text_model"}, {"image_config", "flava_image_model"}}),
-      WithParts("groupvit", {{"text_config", "groupvit_text_model"}, {"vision_config", "groupvit_vision_model"}}),
-      WithParts("instructblip", {{"text_config", "opt"}, {"vision_config", "instructblip_vision_model"}, {"qformer_config", "instructblip_qformer"}}),
-      WithParts("instructblipvideo", {{"text_config", "opt"}, {"vision_config", "instructblipvideo_vision_model"}, {"qformer_config", "instructblipvideo_qformer"}}),
-      WithParts("metaclip_2", {{"text_config", "metaclip_2_text_model"}, {"vision_config", "metaclip_2_vision_model"}}),
-      WithParts("nemotron_asr_streaming", {{"encoder_config", "nemotron_asr_streaming_encoder"}}),
-      WithParts("owlv2", {{"text_config", "owlv2_text_model"}, {"vision_config", "owlv2_vision_model"}}),
-      WithParts("owlvit", {{"text_config", "owlvit_text_model"}, {"vision_config", "owlvit_vision_model"}}),
-      WithParts("parakeet_ctc", {{"encoder_config", "parakeet_encoder"}}),
-      WithParts("parakeet_rnnt", {{"encoder_config", "parakeet_encoder"}}),
-      WithParts("parakeet_tdt", {{"encoder_config", "parakeet_encoder"}}),
-      WithParts("siglip", {{"text_config", "siglip_text_model"}, {"vision_config", "siglip_vision_model"}}),
-      WithParts("xclip", {{"text_config", "xclip_text_model"}, {"vision_config", "xclip_vision_model"}}),
+      Composite("align", {{"text_config", "align_text_model"}}),
+      Composite("altclip", {{"text_config", "altclip_text_model"}, {"vision_config", "altclip_vision_model"}}),
+      Composite("blip", {{"text_config", "blip_text_model"}, {"vision_config", "blip_vision_model"}}),
+      Composite("blip-2", {{"text_config", "opt"}, {"vision_config", "blip_2_vision_model"}, {"qformer_config", "blip_2_qformer"}}),
+      Composite("bridgetower", {{"text_config", "bridgetower_text_model"}, {"vision_config", "bridgetower_vision_model"}}),
+      Composite("chinese_clip", {{"text_config", "chinese_clip_text_model"}, {"vision_config", "chinese_clip_vision_model"}}),
+      Composite("clip", {{"text_config", "clip_text_model"}, {"vision_config", "clip_vision_model"}}),
+      Composite("clipseg", {{"text_config", "clipseg_text_model"}, {"vision_config", "clipseg_vision_model"}}),
+      Composite("flava", {{"text_config", "flava_text_model"}, {"image_config", "flava_image_model"}}),
+      Composite("groupvit", {{"text_config", "groupvit_text_model"}, {"vision_config", "groupvit_vision_model"}}),
+      Composite("instructblip", {{"text_config", "opt"}, {"vision_config", "instructblip_vision_model"}, {"qformer_config", "instructblip_qformer"}}),
+      Composite("instructblipvideo", {{"text_config", "opt"}, {"vision_config", "instructblipvideo_vision_model"}, {"qformer_config", "instructblipvideo_qformer"}}),
+      Composite("metaclip_2", {{"text_config", "metaclip_2_text_model"}, {"vision_config", "metaclip_2_vision_model"}}),
+      Composite("nemotron_asr_streaming", {{"encoder_config", "nemotron_asr_streaming_encoder"}}),
+      Composite("owlv2", {{"text_config", "owlv2_text_model"}, {"vision_config", "owlv2_vision_model"}}),
+      Composite("owlvit", {{"text_config", "owlvit_text_model"}, {"vision_config", "owlvit_vision_model"}}),
+      Composite("parakeet_ctc", {{"encoder_config", "parakeet_encoder"}}),
+      Composite("parakeet_rnnt", {{"encoder_config", "parakeet_encoder"}}),
+      Composite("parakeet_tdt", {{"encoder_config", "parakeet_encoder"}}),
+      Composite("siglip", {{"text_config", "siglip_text_model"}, {"vision_config", "siglip_vision_model"}}),
+      Composite("xclip", {{"text_config", "xclip_text_model"}, {"vision_config", "xclip_vision_model"}}),
   };
   // clang-format on
 }
