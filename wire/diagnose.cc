@@ -161,8 +161,11 @@ void Write(const diagnose::Explanation& explanation, const diagnose::Evidence* e
   if (rotation) {
     message->set_q_rotary_offset(candidate.offsets[0]);
     if (evidence->operands.size() > 1) message->set_k_rotary_offset(candidate.offsets[1]);
-    const auto& q = evidence->operands[0];
-    if (q.before_dtype != q.after_dtype) message->set_computed_in(Name(explanation.variant.compute, kDataTypes));
+    for (size_t n = 0; n < evidence->operands.size(); ++n) {
+      if (evidence->operands[n].before_dtype == evidence->operands[n].after_dtype) continue;
+      const v1::DataType type = Name(explanation.variant.compute[n], kDataTypes);
+      n == 0 ? message->set_computed_in(type) : message->set_k_computed_in(type);
+    }
   }
   if (evidence != nullptr) message->set_direction(Name(candidate.direction, kDirections));
   message->set_position_shift(candidate.position_shift);

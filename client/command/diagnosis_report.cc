@@ -63,6 +63,9 @@ std::string ExplanationReport(const v1::Explanation& explanation, int number) {
   if (explanation.computed_in() != v1::DATA_TYPE_UNSPECIFIED) {
     rows.emplace_back("computed in", EnumName(explanation.computed_in()));
   }
+  if (explanation.k_computed_in() != v1::DATA_TYPE_UNSPECIFIED) {
+    rows.emplace_back("k computed in", EnumName(explanation.k_computed_in()));
+  }
   rows.emplace_back("settings", SettingsLine(explanation.settings()));
   if (explanation.same_as() + 1 != number) {
     rows.emplace_back("note", absl::StrCat("the same bytes as ", explanation.same_as() + 1, " on this data"));

@@ -1,6 +1,7 @@
 // One way in which the data may have been made, complete enough to be computed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ enum class TableFault {
   kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
 };
 
+// Whose xPos scale an operand has.
+enum class ScaledAs { kItself, kOther, kNone };
+
 // How what was applied differs from what was asked for.
 struct Departure {
   std::string code;     // UPPER_SNAKE_CASE; proto/posenc/v1/diagnose.proto lists them
@@ -39,7 +43,7 @@ struct Candidate {
   std::optional<int64_t> seq_len;                             // in place of the evidence's
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each turn by the other's positions
   TableFault fault = TableFault::kNone;
-  bool scaled_as_other = false;  // q has the xPos scale of k, and k that of q
+  std::array<ScaledAs, 2> scaled_as = {};  // of each operand, where settings have xPos
   std::vector<Departure> departures;
 };
 

@@ -31,7 +31,7 @@ std::optional<DType> RoundsPositions(TableFault fault) {
 }
 
 // All tokens as one packed sequence, or as packed sequences where each has a length of its own.
-Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool needs_seq_len) {
+Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool needs_seq_len, double divisor) {
   Positions positions;
   PositionIds ids;
   ids.axes = tokens.axes();
@@ -40,7 +40,7 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
   for (const auto& axis : tokens.positions) {
     for (double p : axis) {
       const double moved = p + candidate.position_shift;
-      ids.ids.values.push_back(rounded ? RoundTo(*rounded, moved) : moved);
+      ids.ids.values.push_back((rounded ? RoundTo(*rounded, moved) : moved) / divisor);
     }
   }
   positions.source = std::move(ids);
@@ -54,10 +54,10 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
 
 }  // namespace
 
-absl::StatusOr<RotarySettings> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic,
-                                                 const Tokens& tokens, const Limits& limits) {
+absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic, const Tokens& tokens,
+                                            const Limits& limits) {
   const std::optional<DType> rounded = RoundsFrequencies(candidate.fault);
-  if (!candidate.attention_scaling && !rounded && !candidate.exchanged_axes) return candidate.settings;
+  if (!candidate.attention_scaling && !rounded && !candidate.exchanged_axes) return Effective{candidate.settings};
   POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(candidate.settings, arithmetic, limits));
   int64_t seq_len = candidate.seq_len.value_or(0);
   if (rotary.NeedsSeqLen() && !candidate.seq_len) {
@@ -65,33 +65,36 @@ absl::StatusOr<RotarySettings> EffectiveSettings(const Candidate& candidate, Fre
     seq_len = tokens.seq_len[0];
   }
   POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(seq_len));
-  if (plan->position_divisor != 1) return absl::FailedPreconditionError("positions are divided");
   GivenFrequencies given{plan->inv_freq, candidate.attention_scaling.value_or(plan->attention_scaling), plan->axis};
   if (rounded) {
-    for (double& f : given.inv_freq) f = RoundTo(*rounded, f);
+    // It is the frequencies that are rounded, where positions are divided.
+    const auto* p = std::get_if<RopeParameters>(&candidate.settings.frequencies);
+    const bool divided = p != nullptr && p->rope_type == "linear_positions" && plan->position_divisor == 1;
+    const double by = divided ? *p->factor : 1;
+    for (double& f : given.inv_freq) f = RoundTo(*rounded, f * by) / by;
   }
   if (candidate.exchanged_axes) {
     const auto [a, b] = *candidate.exchanged_axes;
     for (int64_t& axis : given.axis) axis = axis == a ? b : axis == b ? a : axis;
   }
-  RotarySettings settings;
-  settings.frequencies = std::move(given);
-  settings.xpos = candidate.settings.xpos;
-  settings.rotary_dim = rotary.rotary_dim();
-  settings.input_pairing = rotary.input_pairing();
-  settings.output_pairing = rotary.output_pairing();
-  return settings;
+  Effective effective{.position_divisor = plan->position_divisor};
+  effective.settings.frequencies = std::move(given);
+  effective.settings.xpos = candidate.settings.xpos;
+  effective.settings.rotary_dim = rotary.rotary_dim();
+  effective.settings.input_pairing = rotary.input_pairing();
+  effective.settings.output_pairing = rotary.output_pairing();
+  return effective;
 }
 
 absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate, Frequencies arithmetic,
                                                       const Tokens& tokens, const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(RotarySettings settings, EffectiveSettings(candidate, arithmetic, tokens, limits));
-  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(settings), arithmetic, limits));
+  POSENC_ASSIGN_OR_RETURN(Effective effective, EffectiveSettings(candidate, arithmetic, tokens, limits));
+  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(effective.settings), arithmetic, limits));
   if (rotary.axes() > tokens.axes()) return absl::FailedPreconditionError("positions have fewer axes");
   if (rotary.NeedsSeqLen() && !candidate.seq_len && tokens.seq_len.empty()) {
     return absl::FailedPreconditionError("no scaling length was given");
   }
-  Positions positions = PositionsOf(candidate, tokens, rotary.NeedsSeqLen());
+  Positions positions = PositionsOf(candidate, tokens, rotary.NeedsSeqLen(), effective.position_divisor);
   // Frequencies of one axis among positions of several: those of the first.
   auto& ids = std::get<PositionIds>(positions.source);
   ids.axes = rotary.axes();

@@ -31,7 +31,11 @@ class CandidateTable {
 };
 
 // The candidate's settings with its own attention scaling and rounded frequencies, as frequencies; else as they are.
-absl::StatusOr<RotarySettings> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic,
-                                                 const Tokens& tokens, const Limits& limits);
+struct Effective {
+  RotarySettings settings;
+  double position_divisor = 1;  // never under kExact, where the frequencies are divided
+};
+absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic, const Tokens& tokens,
+                                            const Limits& limits);
 
 }  // namespace posenc::diagnose

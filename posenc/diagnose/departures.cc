@@ -106,6 +106,17 @@ std::vector<Departure> XposDepartures(const Asked& asked, const std::optional<Xp
   return {{"XPOS", fmt::format("{} was applied, {} {}", Describe(*found), asked.Wants(), Describe(*wanted))}};
 }
 
+std::vector<Departure> ScaleDepartures(Operand which, ScaledAs scaled_as) {
+  const bool is_k = which == Operand::kKey;
+  const std::string_view name = is_k ? "k" : "q", other = is_k ? "q" : "k";
+  switch (scaled_as) {
+    case ScaledAs::kItself: break;
+    case ScaledAs::kOther: return {{"XPOS_EXCHANGED", fmt::format("{} has the scale of {}", name, other)}};
+    case ScaledAs::kNone: return {{"XPOS_OF_ONE", fmt::format("{} lacks the scale that {} has", name, other)}};
+  }
+  return {};
+}
+
 Departure AttentionDeparture(const Asked& asked, double applied, double wanted) {
   const auto close = [](double a, double b) { return std::fabs(a / b - 1) < 1e-6; };
   if (close(applied, 1)) return {"ATTENTION_FACTOR", fmt::format("the attention factor {} is missing", Short(wanted))};

@@ -12,6 +12,8 @@ namespace posenc::diagnose {
 std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, const PairLayout& found, int64_t head_dim);
 std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, const Tokens& tokens);
 std::vector<Departure> XposDepartures(const Asked& asked, const std::optional<Xpos>& found);
+// Of q, or of k; an operand alone is taken for q, whichever it is.
+std::vector<Departure> ScaleDepartures(Operand which, ScaledAs scaled_as);
 Departure AttentionDeparture(const Asked& asked, double applied, double wanted);
 Departure FaultDeparture(TableFault fault);
 // Where the precision that was asked for gives other bytes.

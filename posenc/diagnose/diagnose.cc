@@ -99,7 +99,7 @@ class Diagnostician {
     }
     if (asked_.precision) precisions.insert(precisions.begin(), *asked_.precision);
     std::vector<Variant> variants;
-    for (DType compute : ComputeTypes(sample_.operands[0].before_dtype, sample_.operands[0].after_dtype)) {
+    for (const std::vector<DType>& compute : ComputeTypes(sample_)) {
       for (const Precision& precision : precisions) variants.push_back({precision, compute});
     }
     return variants;

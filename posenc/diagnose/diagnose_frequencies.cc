@@ -22,8 +22,8 @@ absl::StatusOr<std::vector<double>> FrequenciesOf(const Candidate& candidate, Fr
                                                   const Limits& limits) {
   Tokens none;
   none.bounds = {0, 0};
-  POSENC_ASSIGN_OR_RETURN(RotarySettings settings, EffectiveSettings(candidate, arithmetic, none, limits));
-  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(settings), arithmetic, limits));
+  POSENC_ASSIGN_OR_RETURN(Effective effective, EffectiveSettings(candidate, arithmetic, none, limits));
+  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(effective.settings), arithmetic, limits));
   if (rotary.NeedsSeqLen() && !candidate.seq_len) return absl::FailedPreconditionError("no length was given");
   POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(candidate.seq_len.value_or(0)));
   return plan->inv_freq;
@@ -61,7 +61,7 @@ std::optional<Explanation> Compare(const Option& option, DType dtype, const std:
     }
     if (found && proof.comparison.mean_log() >= best.proof.comparison.mean_log()) continue;
     best.proof = std::move(proof);
-    best.variant = {{arithmetic, TableDtype::kFloat32, Rounding::kOnce}, dtype};
+    best.variant = {{arithmetic, TableDtype::kFloat32, Rounding::kOnce}, {dtype}};
     found = true;
   }
   if (!found) return std::nullopt;

@@ -87,9 +87,9 @@ class Doubter {
   void Growth() {
     if (f_.reading == nullptr || f_.explanations.empty() || f_.sample.tokens.axes() > 1) return;
     const Candidate& candidate = f_.explanations[0].candidate;
-    const auto settings = EffectiveSettings(candidate, Frequencies::kExact, f_.sample.tokens, limits_);
-    if (!settings.ok() || candidate.fault != TableFault::kNone) return;
-    const auto rotary = Rotary::Create(*settings, Frequencies::kExact, limits_);
+    const auto effective = EffectiveSettings(candidate, Frequencies::kExact, f_.sample.tokens, limits_);
+    if (!effective.ok() || candidate.fault != TableFault::kNone) return;
+    const auto rotary = Rotary::Create(effective->settings, Frequencies::kExact, limits_);
     if (!rotary.ok() || rotary->NeedsSeqLen()) return;
     const auto plan = rotary->Plan(0);
     const Angles& angles = f_.reading->angles;

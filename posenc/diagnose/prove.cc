@@ -16,31 +16,37 @@ namespace {
 
 constexpr int64_t kSlabElements = int64_t{1} << 17;
 
-DType TableType(const Variant& variant) {
-  if (variant.compute == DType::kFP64 || variant.precision.table_dtype == TableDtype::kFloat64) return DType::kFP64;
-  return variant.precision.table_dtype == TableDtype::kTensor ? variant.compute : DType::kFP32;
+DType TableType(const Precision& precision, DType compute) {
+  if (compute == DType::kFP64 || precision.table_dtype == TableDtype::kFloat64) return DType::kFP64;
+  return precision.table_dtype == TableDtype::kTensor ? compute : DType::kFP32;
 }
 
 // One operand's rows of one slab.
 class Slab {
  public:
-  Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Rows& rows,
-       int64_t offset)
-      : candidate_(candidate), variant_(variant), table_(table), rows_(rows), offset_(offset) {}
+  Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Evidence& evidence,
+       size_t operand)
+      : candidate_(candidate),
+        precision_(variant.precision),
+        compute_(variant.compute[operand]),
+        table_(table),
+        rows_(evidence.operands[operand]),
+        offset_(candidate.offsets[operand]),
+        scaled_as_(candidate.scaled_as[operand]) {}
 
   // The rotated rows, of after's type.
   const std::vector<std::byte>& Compute(int64_t token, int64_t count) {
     const size_t elements = count * rows_.heads * rows_.width;
     Load(token, count, elements);
     MakeTable(token, count);
-    if (variant_.compute == DType::kFP64) {
+    if (compute_ == DType::kFP64) {
       RotateDoubles(count);
     } else {
       Rotate(count);
     }
-    if (variant_.compute != rows_.after_dtype) {
+    if (compute_ != rows_.after_dtype) {
       scratch_.resize(elements * SizeOf(rows_.after_dtype));
-      Convert(variant_.compute, rows_.after_dtype, x_.data(), scratch_.data(), elements);
+      Convert(compute_, rows_.after_dtype, x_.data(), scratch_.data(), elements);
       x_.swap(scratch_);
     }
     return x_;
@@ -50,19 +56,19 @@ class Slab {
   void Load(int64_t token, int64_t count, size_t elements) {
     x_.resize(elements * SizeOf(rows_.before_dtype));
     rows_.Load(true, token, count, x_.data());
-    if (variant_.compute == rows_.before_dtype) return;
-    scratch_.resize(elements * SizeOf(variant_.compute));
-    Convert(rows_.before_dtype, variant_.compute, x_.data(), scratch_.data(), elements);
+    if (compute_ == rows_.before_dtype) return;
+    scratch_.resize(elements * SizeOf(compute_));
+    Convert(rows_.before_dtype, compute_, x_.data(), scratch_.data(), elements);
     x_.swap(scratch_);
   }
 
   Operand Which() const {
-    if (!candidate_.scaled_as_other) return rows_.which;
+    if (scaled_as_ != ScaledAs::kOther) return rows_.which;
     return rows_.which == Operand::kKey ? Operand::kQuery : Operand::kKey;
   }
 
   void MakeTable(int64_t token, int64_t count) {
-    const DType type = TableType(variant_);
+    const DType type = TableType(precision_, compute_);
     table_type_ = type == DType::kFP64 ? DType::kFP64 : DType::kFP32;
     const size_t entries = count * table_.pairs();
     cos_.resize(entries);
@@ -76,15 +82,15 @@ class Slab {
   }
 
   void Rotate(int64_t count) {
-    const size_t row = rows_.width * SizeOf(variant_.compute);
+    const size_t row = rows_.width * SizeOf(compute_);
     const RotatePairs work{
-        .dtype = variant_.compute,
+        .dtype = compute_,
         .head_dim = static_cast<size_t>(rows_.width),
         .rotary_offset = static_cast<size_t>(offset_),
         .pairs = table_.pairs(),
         .input_pairing = *candidate_.settings.input_pairing,
         .output_pairing = *candidate_.settings.output_pairing,
-        .rounding = variant_.precision.rounding,
+        .rounding = precision_.rounding,
         .table_dtype = table_type_,
         .cos = cos_.data(),
         .sin = sin_.data(),
@@ -123,31 +129,60 @@ class Slab {
   static std::byte* Bytes(std::vector<double>& values) { return reinterpret_cast<std::byte*>(values.data()); }
 
   const Candidate& candidate_;
-  const Variant& variant_;
+  const Precision& precision_;
+  const DType compute_;
   const CandidateTable& table_;
   const Rows& rows_;
   const int64_t offset_;
+  const ScaledAs scaled_as_;
   DType table_type_ = DType::kFP32;
   std::vector<std::byte> x_, scratch_;
   std::vector<double> cos_, sin_;  // of table_type_: large enough for either
 };
 
-}  // namespace
-
-std::vector<DType> ComputeTypes(DType before, DType after) {
+std::vector<DType> ComputeTypes(const Rows& rows) {
+  const DType before = rows.before_dtype, after = rows.after_dtype;
   if (before == after) return {before};
   std::vector<DType> types = {before, after};
   if (before != DType::kFP32 && after != DType::kFP32) types.push_back(DType::kFP32);
   return types;
 }
 
+// An operand that the scale has passed by has a table without it.
+absl::StatusOr<CandidateTable> TableOf(const Candidate& candidate, size_t operand, Frequencies arithmetic,
+                                       const Tokens& tokens, const Limits& limits) {
+  if (candidate.scaled_as[operand] != ScaledAs::kNone) {
+    return CandidateTable::Create(candidate, arithmetic, tokens, limits);
+  }
+  Candidate unscaled = candidate;
+  unscaled.settings.xpos.reset();
+  return CandidateTable::Create(unscaled, arithmetic, tokens, limits);
+}
+
+}  // namespace
+
+std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence) {
+  std::vector<std::vector<DType>> all = {{}};
+  for (const Rows& rows : evidence.operands) {
+    std::vector<std::vector<DType>> longer;
+    for (const std::vector<DType>& types : all) {
+      for (DType type : ComputeTypes(rows)) {
+        longer.push_back(types);
+        longer.back().push_back(type);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
                             const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
-  POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
-                          CandidateTable::Create(candidate, variant.precision.frequencies, evidence.tokens, limits));
   Proof proof;
   std::mutex mutex;
   for (size_t operand = 0; operand < evidence.operands.size(); ++operand) {
+    POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
+                            TableOf(candidate, operand, variant.precision.frequencies, evidence.tokens, limits));
     const Rows& rows = evidence.operands[operand];
     const int64_t offset = candidate.offsets[operand], row = rows.heads * rows.width;
     if (offset < 0 || offset + 2 * static_cast<int64_t>(table.pairs()) > rows.width) {
@@ -156,7 +191,7 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
     const int64_t slab = std::max<int64_t>(1, kSlabElements / row);
     POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows.tokens(), slab, cancelled, [&](size_t begin, size_t end) {
       const auto count = static_cast<int64_t>(end - begin);
-      Slab work(candidate, variant, table, rows, offset);
+      Slab work(candidate, variant, table, evidence, operand);
       const std::vector<std::byte>& ours = work.Compute(static_cast<int64_t>(begin), count);
       std::vector<std::byte> theirs(ours.size());
       rows.Load(false, static_cast<int64_t>(begin), count, theirs.data());

@@ -16,9 +16,9 @@ namespace posenc::diagnose {
 // Where the arithmetic rounds.
 struct Variant {
   Precision precision;
-  // Of the tensor that is rotated: before is rounded to it, and the result to the type of after. FP64: with an FP64
-  // table, each operation rounded to FP64.
-  DType compute = DType::kFP32;
+  // Of each operand the type that is rotated: before is rounded to it, and the result to the type of after. FP64: with
+  // an FP64 table, each operation rounded to FP64.
+  std::vector<DType> compute;
 };
 
 struct Difference {
@@ -38,7 +38,7 @@ struct Proof {
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
                             const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
-// The types that a tensor may have been rotated in.
-std::vector<DType> ComputeTypes(DType before, DType after);
+// The types that operands may have been rotated in, in all combinations.
+std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence);
 
 }  // namespace posenc::diagnose

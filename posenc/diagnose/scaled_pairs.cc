@@ -3,11 +3,12 @@
 namespace posenc::diagnose {
 namespace {
 
-// What is left of the numbers once the scale is taken out of them; k is divided where q is multiplied.
-std::optional<XposScale> RemoveScale(const Evidence& sample, const Asked& asked, Pairing pairing,
-                                     std::vector<Numbers>* numbers) {
+// Takes the scale out of the numbers; k is divided where q is multiplied. None: no operand has one.
+std::optional<Scales> RemoveScales(const Evidence& sample, const Asked& asked, Pairing pairing,
+                                   std::vector<Numbers>* numbers) {
   const std::vector<double>& positions = sample.tokens.positions[0];
-  std::optional<XposScale> of_q;
+  std::optional<Scales> scales;
+  std::vector<int> signs;
   for (size_t n = 0; n < numbers->size(); ++n) {
     PairLayout layout{pairing, pairing, (*numbers)[n].width / 2 * 2, 0};
     std::optional<Xpos> usual;
@@ -17,13 +18,16 @@ std::optional<XposScale> RemoveScale(const Evidence& sample, const Asked& asked,
       usual = asked.settings->xpos;
     }
     if (layout.offset + layout.rotary_dim > (*numbers)[n].width) return std::nullopt;
-    std::optional<XposScale> scale = MeasureXpos((*numbers)[n], layout, positions, usual);
-    if (!scale) return std::nullopt;
+    const std::optional<XposScale> scale = MeasureXpos((*numbers)[n], layout, positions, usual);
+    signs.push_back(0);
+    if (!scale) continue;
     RemoveXpos(*scale, layout, positions, &(*numbers)[n]);
-    if (sample.operands[n].which == Operand::kKey) scale->divides = !scale->divides;
-    if (!of_q) of_q = scale;
+    const bool as_itself = scale->divides == (sample.operands[n].which == Operand::kKey);
+    signs.back() = as_itself ? 1 : -1;
+    if (!scales) scales = Scales{scale->xpos};
   }
-  return of_q;
+  if (scales) scales->signs = signs;
+  return scales;
 }
 
 }  // namespace
@@ -34,15 +38,15 @@ std::vector<Reading> ReadScaledPairs(const Evidence& sample, const std::vector<N
   std::vector<Reading> best;
   for (Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
     std::vector<Numbers> rest = numbers;
-    const std::optional<XposScale> scale = RemoveScale(sample, asked, pairing, &rest);
-    if (!scale) continue;
+    const std::optional<Scales> scales = RemoveScales(sample, asked, pairing, &rest);
+    if (!scales) continue;
     std::vector<Reading> readings = ReadPairs(sample, rest, census, asked);
     // The scale is of these pairs and no others.
     if (readings.empty() || readings[0].layouts[0].output != pairing || readings[0].norm_residual > kNotARotation ||
         (!best.empty() && best[0].norm_residual <= readings[0].norm_residual)) {
       continue;
     }
-    for (Reading& reading : readings) reading.xpos = scale;
+    for (Reading& reading : readings) reading.scales = scales;
     best = std::move(readings);
   }
   return best;

@@ -26,8 +26,9 @@ absl::StatusOr<Evaluated> Evaluate(const Option& option, const Tokens& tokens, c
                       .seq_len = option.seq_len,
                       .exchanged_axes = option.exchanged_axes,
                       .fault = option.fault};
-  POSENC_ASSIGN_OR_RETURN(RotarySettings settings, EffectiveSettings(candidate, Frequencies::kExact, tokens, limits));
-  POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
+  POSENC_ASSIGN_OR_RETURN(Effective effective, EffectiveSettings(candidate, Frequencies::kExact, tokens, limits));
+  POSENC_ASSIGN_OR_RETURN(const Rotary rotary,
+                          Rotary::Create(std::move(effective.settings), Frequencies::kExact, limits));
   if (rotary.axes() > tokens.axes()) return absl::FailedPreconditionError("positions have fewer axes");
   int64_t seq_len = option.seq_len.value_or(0);
   if (rotary.NeedsSeqLen() && seq_len == 0) {
@@ -166,7 +167,7 @@ class Finder {
     if (asked_.DirectionOf(match.direction) == Direction::kInverse) attention_scaling = 1 / attention_scaling;
     for (const auto& scaling : Scalings(*plan, asked_, attention_scaling, std::max(4 * rounding_, kSameScaling))) {
       Add(n, option, *plan, match, scaling);
-      if (!option.settings.xpos || reading.xpos) continue;
+      if (!option.settings.xpos || reading.scales) continue;
       Option without = option;
       without.settings.xpos.reset();
       Add(n, without, *plan, match, scaling);
@@ -174,16 +175,25 @@ class Finder {
   }
 
   // With a scale the transpose, which keeps it, and the inverse, which takes it away, are two things.
-  void SetScaledDirection(bool divides, Candidate* candidate) const {
-    if (candidate->direction == Direction::kForward) {
-      candidate->scaled_as_other = divides;
-      if (divides) candidate->departures = {{"XPOS_EXCHANGED", "q has the scale of k"}};  // or is k, alone
-      return;
+  void SetScales(const Scales& scales, Candidate* candidate) const {
+    candidate->settings.xpos = scales.xpos;
+    *candidate->settings.xpos->centre += candidate->position_shift;
+    int own = 1;
+    if (candidate->direction != Direction::kForward) {
+      own = scales.signs[0] != 0 ? scales.signs[0] : scales.signs[1];
+      candidate->direction = own < 0 ? Direction::kInverse : Direction::kTranspose;
+      if (asked_.direction != Direction::kForward && asked_.direction != candidate->direction) {
+        candidate->departures = {{"DIRECTION", own < 0 ? "the inverse was applied, the transpose was asked for"
+                                                       : "the transpose was applied, the inverse was asked for"}};
+      }
     }
-    candidate->direction = divides ? Direction::kInverse : Direction::kTranspose;
-    if (asked_.direction == Direction::kForward || asked_.direction == candidate->direction) return;
-    candidate->departures = {{"DIRECTION", divides ? "the inverse was applied, the transpose was asked for"
-                                                   : "the transpose was applied, the inverse was asked for"}};
+    for (size_t n = 0; n < scales.signs.size(); ++n) {
+      const int sign = scales.signs[n];
+      candidate->scaled_as[n] = sign == 0 ? ScaledAs::kNone : sign == own ? ScaledAs::kItself : ScaledAs::kOther;
+      for (Departure& departure : ScaleDepartures(sample_.operands[n].which, candidate->scaled_as[n])) {
+        candidate->departures.push_back(std::move(departure));
+      }
+    }
   }
 
   void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
@@ -198,11 +208,7 @@ class Finder {
     candidate.seq_len = option.seq_len;
     candidate.exchanged_axes = option.exchanged_axes;
     candidate.fault = option.fault;
-    if (reading.xpos) {
-      candidate.settings.xpos = reading.xpos->xpos;
-      *candidate.settings.xpos->centre += match.shift;
-      SetScaledDirection(reading.xpos->divides, &candidate);
-    }
+    if (reading.scales) SetScales(*reading.scales, &candidate);
     for (const Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
                         other.scaling)) {
@@ -234,67 +240,7 @@ class Finder {
   std::vector<Entry> found_;
 };
 
-std::optional<PairLayout> AskedLayout(const Asked& asked, size_t operand) {
-  if (!asked.settings) return std::nullopt;
-  return PairLayout{*asked.settings->input_pairing, *asked.settings->output_pairing, *asked.settings->rotary_dim,
-                    asked.offsets[operand]};
-}
-
 }  // namespace
-
-void SetLayout(const Reading& reading, Candidate* candidate) {
-  const PairLayout& layout = reading.layouts[0];
-  candidate->settings.rotary_dim = layout.rotary_dim;
-  candidate->settings.input_pairing = layout.input;
-  candidate->settings.output_pairing = layout.output;
-  candidate->offsets.clear();
-  for (const PairLayout& each : reading.layouts) candidate->offsets.push_back(each.offset);
-}
-
-std::vector<Departure> LayoutDepartures(const Asked& asked, const Reading& reading, const Evidence& sample) {
-  std::vector<Departure> all;
-  for (size_t n = 0; n < reading.layouts.size(); ++n) {
-    for (Departure& departure : LayoutDepartures(asked, n, reading.layouts[n], sample.operands[n].width)) {
-      all.push_back(std::move(departure));
-    }
-  }
-  return all;
-}
-
-std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
-                               const std::vector<ElementCensus>& census, const Asked& asked) {
-  std::vector<Reading> readings;
-  std::vector<PairHypothesis> hypotheses;
-  if (sample.is_table) {  // its pairs are known, and their norms may be anything
-    hypotheses = {{{Pairing::kHalfSplit, Pairing::kHalfSplit, numbers[0].width, 0}, 0}};
-  } else {
-    hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), RoundingOf(sample.operands[0]));
-  }
-  for (const PairHypothesis& q : hypotheses) {
-    Reading reading{{q.layout}, q.residual};
-    reading.angles.Add(numbers[0], q.layout);
-    if (numbers.size() > 1) {
-      // k has q's pairs, maybe elsewhere.
-      PairLayout like_q = q.layout;
-      if (asked.settings) like_q.offset = asked.offsets[1];
-      for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, RoundingOf(sample.operands[1]))) {
-        if (k.layout.input != q.layout.input || k.layout.output != q.layout.output ||
-            k.layout.rotary_dim != q.layout.rotary_dim) {
-          continue;
-        }
-        reading.layouts.push_back(k.layout);
-        reading.norm_residual = std::max(reading.norm_residual, k.residual);
-        reading.angles.Add(numbers[1], k.layout);
-        break;
-      }
-      if (reading.layouts.size() == 1) continue;
-    }
-    reading.angles.Finish();
-    reading.frequencies = MeasureFrequencies(reading.angles, sample.tokens);
-    readings.push_back(std::move(reading));
-  }
-  return readings;
-}
 
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
                                    const Limits& limits, const Cancellation& cancelled) {

@@ -9,14 +9,22 @@
 
 namespace posenc::diagnose {
 
+// xPos's scale as it was taken out of `after`: of each operand 1 where it had its own, -1 where it had the other's (the
+// reciprocal), 0 where it had none.
+struct Scales {
+  Xpos xpos;
+  std::vector<int> signs;
+};
+
 // One layout that the norms allow, with what follows from it.
 struct Reading {
   std::vector<PairLayout> layouts;  // of each operand
   double norm_residual = 0;
   Angles angles;
   MeasuredFrequencies frequencies;
-  std::optional<XposScale> xpos = {};  // was taken out of `after` first
+  std::optional<Scales> scales = {};
 };
+
 // Norms and angles that a rotation leaves unexplained are below this, in bfloat16's chains too.
 inline constexpr double kNotARotation = 2e-3;
 

@@ -177,7 +177,23 @@ TEST(DiagnoseFaults, OtherTypesOnEitherSide) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
   EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].variant.compute, DType::kFP32);
+  EXPECT_EQ(diagnosis->explanations[0].variant.compute, std::vector{DType::kFP32});
+}
+
+TEST(DiagnoseFaults, EachOperandOfATypeOfItsOwn) {
+  const auto make = [](DType dtype, uint64_t seed) {
+    return Make(Plain(), kHfEagerPrecision, dtype, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth,
+                Direction::kForward, 0, seed);
+  };
+  Made made = make(DType::kBF16, 1);
+  made.evidence.operands.push_back(make(DType::kFP32, 2).evidence.operands[0]);
+  made.evidence.operands[1].which = Operand::kKey;
+  Asked asked = AskFor(Plain());
+  asked.offsets = {0, 0};
+  const auto diagnosis = Ask(made, asked);
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
 }
 
 TEST(DiagnoseHonesty, NothingChangedAtPositionZero) {

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdio>
 
-#include "tests/unit/diagnose_case.h"
+#include "tests/unit/diagnose_scalings.h"
 
 namespace posenc::diagnose::diagnose_matrix_test {
 namespace {
 
-constexpr int64_t kWidth = 64, kHeads = 2, kLength = 160;
+constexpr int64_t kWidth = kScaledWidth, kHeads = 2, kLength = kScaledLength;
 
 struct Case {
   std::string name;
@@ -22,69 +22,6 @@ struct Case {
   std::vector<NamedSettings> others = {};
   std::optional<double> attention_power = {};  // of the attention scaling that is applied
 };
-
-RopeParameters Yarn() {
-  return {.rope_type = "yarn", .rope_theta = 1e6, .factor = 4, .original_max_position_embeddings = 4096};
-}
-RopeParameters Longrope(LongropeBranch branch = LongropeBranch::kBySeqLen) {
-  RopeParameters p{.rope_type = "longrope", .factor = 32, .original_max_position_embeddings = 4096};
-  for (int i = 0; i < kWidth / 2; ++i) {
-    p.short_factor.push_back(1 + 0.01 * i);
-    p.long_factor.push_back(1 + 0.5 * i);
-  }
-  p.longrope_branch = branch;
-  return p;
-}
-RopeParameters Llama3() {
-  return {.rope_type = "llama3",
-          .rope_theta = 5e5,
-          .factor = 8,
-          .original_max_position_embeddings = 8192,
-          .low_freq_factor = 1,
-          .high_freq_factor = 4};
-}
-RopeParameters Mrope(std::vector<int64_t> section, MropeOrder order) {
-  return {.rope_type = "default", .rope_theta = 1e6, .mrope_section = std::move(section), .mrope_order = order};
-}
-
-std::vector<RopeParameters> Scalings() {
-  return {{.rope_type = "default"},
-          {.rope_type = "default", .rope_theta = 1e6},
-          {.rope_type = "linear", .factor = 3},
-          {.rope_type = "linear_positions", .factor = 3},
-          {.rope_type = "dynamic", .factor = 2},
-          {.rope_type = "ntk", .factor = 4},
-          {.rope_type = "ntk", .factor = 4, .mixed_b = 0.625},
-          {.rope_type = "ntk_alpha", .alpha = 1000},
-          Yarn(),
-          {.rope_type = "deepseek_yarn",
-           .factor = 40,
-           .original_max_position_embeddings = 4096,
-           .mscale = 0.707,
-           .mscale_all_dim = 1},
-          {.rope_type = "ggml_yarn", .factor = 4, .original_max_position_embeddings = 4096},
-          Longrope(),
-          Llama3(),
-          {.rope_type = "proportional", .rope_theta = 1e6, .partial_rotary_factor = 0.25},
-          {.rope_type = "constant"},
-          {.rope_type = "default", .negate_angle = true}};
-}
-
-RotarySettings Settings(const RopeParameters& p, Pairing pairing, int64_t rotary_dim = kWidth) {
-  RotarySettings settings;
-  settings.frequencies = p;
-  settings.rotary_dim = rotary_dim;
-  settings.input_pairing = pairing;
-  if (p.rope_type == "dynamic") settings.max_position_embeddings = 4096;
-  return Completed(settings);
-}
-
-Tokens TokensOf(const RopeParameters& p, double first = 8200) {
-  const bool by_length =
-      p.rope_type == "dynamic" || (p.rope_type == "longrope" && p.longrope_branch == LongropeBranch::kBySeqLen);
-  return Stretch(first, kLength,
-                 by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kLength} : std::vector<int64_t>{});
-}
 
 // With the attention scaling raised to a power; none where it is 1.
 std::optional<RotarySettings> WithAttention(const RotarySettings& settings, Frequencies arithmetic,
@@ -303,7 +240,7 @@ const Setting kSettings[] = {
 bool SameBytes(const Case& c, const Setting& setting, const Made& made) {
   Candidate wanted{.settings = c.wanted, .offsets = {0}};
   WorkPool pool(1);
-  const auto proof = Prove(wanted, {setting.precision, setting.dtype}, made.evidence, {}, pool, NeverCancelled);
+  const auto proof = Prove(wanted, {setting.precision, {setting.dtype}}, made.evidence, {}, pool, NeverCancelled);
   return proof.ok() && proof->comparison.share() == 1;
 }
 

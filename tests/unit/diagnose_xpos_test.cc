@@ -73,5 +73,31 @@ TEST(DiagnoseXpos, TheTransposeIsNotTheInverse) {
   EXPECT_EQ(sentence(Direction::kInverse, Direction::kInverse), kAsAsked);
 }
 
+// k beside q, each as q is made.
+std::string SentenceOfBoth(const RotarySettings& q_applied, const RotarySettings& k_applied) {
+  const Tokens tokens = Stretch(1100, 64);
+  const auto make = [&](const RotarySettings& applied, uint64_t seed) {
+    return Make(applied, kExactPrecision, DType::kFP32, tokens, tokens, 2, 64, Direction::kForward, 0, seed);
+  };
+  Made made = make(q_applied, 1);
+  made.evidence.operands.push_back(make(k_applied, 2).evidence.operands[0]);
+  made.evidence.operands[1].which = Operand::kKey;
+  Asked asked = AskFor(With(512, 1000));
+  asked.offsets = {0, 0};
+  const Explanation best = First(made, asked);
+  EXPECT_EQ(best.proof.comparison.share(), 1) << best.sentence;
+  return best.sentence;
+}
+
+TEST(DiagnoseXpos, OneOperandWithoutItsScale) {
+  const RotarySettings scaled = With(512, 1000);
+  RotarySettings bare = scaled;
+  bare.xpos.reset();
+  EXPECT_EQ(SentenceOfBoth(scaled, bare), "k lacks the scale that q has");
+  EXPECT_EQ(SentenceOfBoth(scaled, scaled), "k has the scale of q");
+  EXPECT_EQ(SentenceOfBoth(bare, scaled), "q lacks the scale that k has; k has the scale of q");
+  EXPECT_EQ(SentenceOfBoth(bare, bare), "xPos's scale is missing");
+}
+
 }  // namespace
 }  // namespace posenc::diagnose::diagnose_xpos_test
