@@ -52,11 +52,11 @@ void StopAtInterrupt(std::atomic<bool>* stop) {
 }
 
 // What came after what was there.
-void Append(Results part, Results* all) {
+void Append(Results part, bool warm_up, Results* all) {
   load::Step& step = part.steps[0];
-  const bool warm_up = !part.timeline.empty() && part.timeline[0].warm_up;
   if (!warm_up) {
     all->seconds += part.seconds;
+    all->drain_seconds += part.drain_seconds;
     all->total.Merge(step.measured);
     all->steps.push_back(std::move(step));
     all->client_cpu_share = std::max(all->client_cpu_share, part.client_cpu_share);
@@ -65,6 +65,7 @@ void Append(Results part, Results* all) {
   for (load::Second& second : part.timeline) all->timeline.push_back(std::move(second));
   all->verified += part.verified;
   all->mismatches += part.mismatches;
+  all->not_verified += part.not_verified;
   if (!all->first_mismatch) all->first_mismatch = std::move(part.first_mismatch);
   for (std::string& warning : part.warnings) all->warnings.push_back(std::move(warning));
   all->clients = part.clients;
@@ -77,20 +78,11 @@ class Test {
  public:
   Test(load::Fleet* fleet, load::Live* live) : fleet_(*fleet), live_(*live) {}
 
-  // Absent: it was stopped before it began.
-  absl::StatusOr<std::optional<Results>> Run(const StepPlan& plan) {
-    if (stopped()) return std::nullopt;
-    live_.BeginStep(plan);
-    absl::StatusOr<Results> results = fleet_.Run(plan);
-    live_.EndStep("");
-    if (!results.ok()) return results.status();
-    return *std::move(results);
-  }
-
   absl::Status RunAll(const std::vector<StepPlan>& plans) {
     for (const StepPlan& plan : plans) {
       POSENC_ASSIGN_OR_RETURN(std::optional<Results> part, Run(plan));
-      if (part) Append(*std::move(part), &all_);
+      live_.EndStep("");
+      if (part) Append(*std::move(part), plan.warm_up, &all_);
     }
     return absl::OkStatus();
   }
@@ -102,26 +94,32 @@ class Test {
       POSENC_RETURN_IF_ERROR(RunAll({warm_up}));
     }
     uint64_t tries = 0;
-    std::optional<load::Step> best;
+    // What the figures of the whole test are about.
+    Results best;
     const auto attempt = [&](double rate) -> absl::StatusOr<std::optional<Results>> {
       const uint64_t step_seed = RandomAt(seed, ++tries);
       POSENC_ASSIGN_OR_RETURN(std::optional<Results> part,
                               Run(load::StepAt(rate, search.seconds, search.arrivals, step_seed)));
-      if (stopped()) return std::nullopt;  // cut short, it says nothing
-      return part;
+      if (!stopped()) return part;
+      live_.EndStep("");
+      return std::nullopt;  // cut short, it says nothing
     };
     const auto seen = [&](Results part) {
       const load::Step& step = part.steps[0];
-      std::fprintf(stderr, "%s: %s\n", step.name.c_str(), *step.held ? "held" : "missed");
-      if (*step.held && (!best || step.rate > best->rate)) best = step;
-      Append(std::move(part), &all_);
+      live_.EndStep(*step.held ? "held" : "missed");
+      if (*step.held && (best.steps.empty() || step.rate > best.steps[0].rate)) best = part;
+      Append(std::move(part), /*warm_up=*/false, &all_);
     };
     POSENC_ASSIGN_OR_RETURN(const double rate, load::SearchRate(search.objective, search.options, attempt, seen));
-    if (rate > 0) all_.highest_rate = rate;
-    // What the figures of the whole test are about.
-    if (best) {
-      all_.total = best->measured;
-      all_.seconds = best->seconds;
+    if (rate <= 0) return absl::OkStatus();
+    all_.highest_rate = rate;
+    all_.total = best.steps[0].measured;
+    all_.seconds = best.seconds;
+    all_.drain_seconds = best.drain_seconds;
+    all_.client_cpu_share = best.client_cpu_share;
+    all_.late_starts_p99_us = best.late_starts_p99_us;
+    if (!stopped() && std::all_of(all_.steps.begin(), all_.steps.end(), [](const auto& step) { return *step.held; })) {
+      all_.warnings.emplace_back("every rate that may be tried held the objective: the highest may be higher yet");
     }
     return absl::OkStatus();
   }
@@ -130,6 +128,15 @@ class Test {
   Results& all() { return all_; }
 
  private:
+  // Absent: it was stopped before it began.
+  absl::StatusOr<std::optional<Results>> Run(const StepPlan& plan) {
+    if (stopped()) return std::nullopt;
+    live_.BeginStep(plan);
+    absl::StatusOr<Results> results = fleet_.Run(plan);
+    if (!results.ok()) return results.status();
+    return *std::move(results);
+  }
+
   load::Fleet& fleet_;
   load::Live& live_;
   Results all_;
@@ -147,7 +154,7 @@ std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
 }
 
 absl::Status Run(const LoadFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.output.Check());
+  POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
   POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server()));
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());
   std::vector<StepPlan> plans;
@@ -171,16 +178,23 @@ absl::Status Run(const LoadFlags& flags, Session& session) {
 
   Results& all = test.all();
   if (all.steps.empty()) return absl::CancelledError("interrupted before anything was measured");
-  if (test.stopped()) all.warnings.insert(all.warnings.begin(), "interrupted: this is what was measured until then");
+  all.interrupted = test.stopped();
+  if (all.interrupted) all.warnings.insert(all.warnings.begin(), "interrupted: this is what was measured until then");
+  all.verify = options.verify;
   all.settings = SettingsOf(*flags.app);
   all.mix_json = load::MixToJson(mix);
   all.begin_time = begin_time;
   all.memory_bytes_per_second = bandwidth;
-  return flags.output.Deliver(session, all);
+  return flags.output.Deliver(session, all, baseline);
 }
 
 absl::Status Merge(const LoadFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.output.Check());
+  for (const CLI::Option* option : flags.app->get_options()) {
+    if (option->count() > 0 && option->get_group() != LoadOutput::kGroup) {
+      return UsageError(absl::StrCat(option->get_name(), ": merge makes no calls"));
+    }
+  }
+  POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
   std::optional<Results> all;
   for (const std::string& path : flags.merge) {
     POSENC_ASSIGN_OR_RETURN(Results results, ReadResults(path));
@@ -190,7 +204,7 @@ absl::Status Merge(const LoadFlags& flags, Session& session) {
       all = std::move(results);
     }
   }
-  return flags.output.Deliver(session, *all);
+  return flags.output.Deliver(session, *all, baseline);
 }
 
 }  // namespace
@@ -203,10 +217,11 @@ Subcommand AddLoad(CLI::App& parent) {
   flags->schedule.Add(*app);
   flags->clients.Add(*app);
   flags->output.Add(*app);
+  app->get_option("--concurrency")->excludes(app->get_option("--max-in-flight"));
   app->add_option("--record", flags->record, "Write the calls and their seed to this file, for --mix")
       ->type_name("FILE.json")
       ->group("Work");
-  app->add_flag("--quiet", flags->quiet, "Say nothing while it runs")->group("Results");
+  app->add_flag("--quiet", flags->quiet, "Say nothing while it runs")->group(LoadOutput::kGroup);
   CLI::App* merge = app->add_subcommand("merge", "One report of several clients' results, which ran at the same time");
   merge->add_option("FILE", flags->merge, "As -o writes them")->required();
   return {app,

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/command/session.h"
 #include "client/file_io.h"
@@ -102,8 +103,8 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
   CLI::Option* concurrency =
       add("--concurrency", concurrency_, "Closed loop: calls in flight, each followed by the next; steps \"1,2,4\"",
           "NUMBER,...");
-  add("--arrivals", arrivals_, "Of an open loop: constant (default) or poisson", "KIND")
-      ->check(CLI::IsMember({"constant", "poisson"}).description(""));
+  CLI::Option* arrivals = add("--arrivals", arrivals_, "Of an open loop: constant (default) or poisson", "KIND")
+                              ->check(CLI::IsMember({"constant", "poisson"}).description(""));
   add("--duration", duration_, "Of each step, or try of a search; default 10s", "TIME");
   CLI::Option* count =
       add("--count", count_, "Calls of each step, in place of --duration or, with both, at most", "NUMBER")
@@ -113,7 +114,7 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
       add("--slo", objective_, "Search the highest rate that holds this: p99=5ms, p50=1ms,p99.9=20ms", "OBJECTIVE");
   add("--max-failures", max_failures_, "Share of calls that may fail where --slo holds; default 0.1%", "SHARE")
       ->needs(slo);
-  concurrency->excludes(rate)->excludes(slo);
+  concurrency->excludes(rate)->excludes(slo)->excludes(arrivals);
   count->excludes(slo);
 }
 
@@ -150,7 +151,12 @@ absl::StatusOr<ScheduleFlagGroup::Search> ScheduleFlagGroup::GetSearch() const {
     if (plans.size() != (flags.warm_up_seconds > 0 ? 2 : 1) || plans.back().rate != plans.back().end_rate) {
       return UsageError("--rate: with --slo one rate, where the search begins");
     }
-    search.options.first_rate = plans.back().rate;
+    const double rate = plans.back().rate;
+    if (rate < load::SearchOptions::kLeastRate || rate > load::SearchOptions::kMostRate) {
+      return UsageError(absl::StrCat("--rate: a search tries rates of ", load::SearchOptions::kLeastRate, " to ",
+                                     load::SearchOptions::kMostRate, " calls a second"));
+    }
+    search.options.first_rate = rate;
   }
   return search;
 }
@@ -187,6 +193,7 @@ absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server) 
   load::RunnerOptions options = options_;
   options.servers = SplitServers(servers_.empty() ? std::vector<std::string>{server} : servers_);
   if (options.servers.empty()) return UsageError("load: give --server ADDRESS, or set POSENC_SERVER");
+  if (options.max_in_flight < processes_) return UsageError("--max-in-flight: each of --processes needs one at least");
   options.threads = std::min(options.threads, options.connections * static_cast<int>(options.servers.size()));
   POSENC_ASSIGN_OR_RETURN(options.deadline_seconds, Usage(load::ParseSeconds("--deadline", deadline_)));
   POSENC_ASSIGN_OR_RETURN(options.verify, Usage(load::ParseShare("--verify", verify_)));

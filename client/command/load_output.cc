@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/file_io.h"
 #include "client/load/compare.h"
 #include "client/load/duration.h"
@@ -35,7 +34,7 @@ absl::StatusOr<load::Results> ReadResults(const std::string& path) {
 
 void LoadOutput::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
-    return app.add_option(name, variable, help)->type_name(type)->group("Results");
+    return app.add_option(name, variable, help)->type_name(type)->group(kGroup);
   };
   add("-o,--output", json_, "All that was measured, as --json prints it: for --baseline and `load merge`", "FILE.json");
   add("--csv", csv_, "A line a second", "FILE");
@@ -47,14 +46,19 @@ void LoadOutput::Add(CLI::App& app) {
   add("--max-regression", max_regression_, "How much worse is good enough; default 5%", "SHARE")->needs(baseline);
 }
 
-absl::Status LoadOutput::Check() const {
-  if (const auto share = load::ParseShare("--max-regression", max_regression_); !share.ok()) {
-    return UsageError(std::string(share.status().message()));
-  }
-  return baseline_.empty() ? absl::OkStatus() : ReadResults(baseline_).status();
+absl::StatusOr<load::Baseline> LoadOutput::Check() const {
+  load::Baseline baseline;
+  const absl::StatusOr<double> share = load::ParseShare("--max-regression", max_regression_);
+  if (!share.ok()) return UsageError(std::string(share.status().message()));
+  baseline.max_regression = *share;
+  if (baseline_.empty()) return baseline;
+  if (baseline_ == json_) return UsageError("--baseline: " + baseline_ + " would be written over by --output");
+  POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
+  return baseline;
 }
 
-absl::Status LoadOutput::Deliver(const Session& session, const load::Results& results) const {
+absl::Status LoadOutput::Deliver(const Session& session, const load::Results& results,
+                                 const load::Baseline& baseline) const {
   const std::string json = load::ToJson(results);
   std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
   const std::pair<const std::string&, std::function<std::string()>> files[] = {
@@ -72,19 +76,15 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
         absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));
   }
   if (results.total.counts.succeeded == 0) return absl::FailedPreconditionError("no call succeeded");
+  if (results.verify > 0 && results.verified == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no answer was verified: --verify drew none of ", results.total.counts.intended, " calls"));
+  }
   const bool search =
       std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });
   if (search && !results.highest_rate)
     return absl::FailedPreconditionError("no rate that was tried held the objective");
-  if (baseline_.empty()) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const load::Results baseline, ReadResults(baseline_));
-  POSENC_ASSIGN_OR_RETURN(const double most, load::ParseShare("--max-regression", max_regression_));
-  std::vector<std::string> worse;
-  for (const load::Regression& regression : load::Regressions(baseline, results, most)) {
-    worse.push_back(load::Describe(regression));
-  }
-  if (!worse.empty()) return absl::FailedPreconditionError(absl::StrJoin(worse, "; "));
-  return absl::OkStatus();
+  return load::CompareWith(baseline, results);
 }
 
 }  // namespace posenc::command

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/command/session.h"
+#include "client/load/compare.h"
 #include "client/load/results.h"
 
 namespace posenc::command {
@@ -15,11 +16,13 @@ namespace posenc::command {
 class LoadOutput {
  public:
   void Add(CLI::App& app);
-  // Before the work is done: that --baseline can be read and the numbers are numbers.
-  absl::Status Check() const;
-  // FAILED_PRECONDITION, said after the reports, where an answer was wrong, no call succeeded, a search found no rate
-  // or a figure is worse than the baseline's.
-  absl::Status Deliver(const Session& session, const load::Results& results) const;
+  // Before the work is done: that the numbers are numbers, and what --baseline says.
+  absl::StatusOr<load::Baseline> Check() const;
+  // FAILED_PRECONDITION, said after the reports, where an answer was wrong, none was verified though some were to be,
+  // no call succeeded, a search found no rate, or a figure is worse than the baseline's or cannot be compared with it.
+  absl::Status Deliver(const Session& session, const load::Results& results, const load::Baseline& baseline) const;
+
+  static constexpr char kGroup[] = "Results";  // of the help, and of what a merge takes
 
  private:
   std::string json_, csv_, steps_csv_, hgrm_, html_, baseline_, max_regression_ = "5%";

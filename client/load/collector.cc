@@ -1,9 +1,8 @@
 #include "client/load/collector.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace posenc::load {
 namespace {
@@ -29,8 +28,7 @@ Second& Collector::At(double intended) {
   const auto index = static_cast<size_t>(intended);
   while (results_.timeline.size() <= index) {
     const auto second = static_cast<double>(results_.timeline.size());
-    results_.timeline.push_back(
-        {.offered = plan_.open_loop() ? plan_.RateAt(second + 0.5) : 0, .warm_up = plan_.warm_up});
+    results_.timeline.push_back({.offered = plan_.CallsBetween(second, second + 1), .warm_up = plan_.warm_up});
   }
   return results_.timeline[index];
 }
@@ -58,6 +56,7 @@ void Collector::End(const Ended& call) {
     progress_->failed.fetch_add(1, std::memory_order_relaxed);
   }
   const std::lock_guard lock(mutex_);
+  if (call.error.empty()) last_success_ = std::max(last_success_, call.at);
   for (Measurement* measured : {&measured_, &At(call.intended).measured}) {
     measured->counts.intended += 1;
     Add(call, measured);
@@ -74,21 +73,19 @@ void Collector::Verified(const std::optional<Mismatch>& mismatch) {
 
 void Collector::NotVerified() {
   const std::lock_guard lock(mutex_);
-  not_verified_ += 1;
+  results_.not_verified += 1;
 }
 
 Results Collector::Take(double seconds) {
   const std::lock_guard lock(mutex_);
   Step step{.name = plan_.name, .concurrency = static_cast<double>(plan_.concurrency), .seconds = seconds};
   step.rate = plan_.open_loop() ? plan_.MeanRate() : 0;
+  step.drain_seconds = std::max(0.0, last_success_ - seconds);
   step.measured = std::move(measured_);
   results_.steps.push_back(std::move(step));
   results_.seconds = seconds;
+  results_.drain_seconds = results_.steps[0].drain_seconds;
   results_.late_starts_p99_us = static_cast<double>(late_.Percentile(99));
-  if (not_verified_ > 0) {
-    results_.warnings.push_back(
-        absl::StrCat(not_verified_, " sampled answers were not verified: this process could not keep up"));
-  }
   return std::move(results_);
 }
 

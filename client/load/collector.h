@@ -15,6 +15,7 @@ namespace posenc::load {
 // One call that ended.
 struct Ended {
   double intended = 0;  // seconds since the step's beginning
+  double at = 0;        // when it ended, likewise
   int64_t latency_us = 0, service_us = 0;
   ServerTimes server;
   int64_t request_bytes = 0, answer_bytes = 0;
@@ -43,7 +44,7 @@ class Collector {
   Results results_;
   Histogram late_;
   Measurement measured_;
-  int64_t not_verified_ = 0;
+  double last_success_ = 0;  // seconds since the step's beginning
 };
 
 }  // namespace posenc::load

@@ -1,13 +1,56 @@
 #include "client/load/compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "absl/strings/str_join.h"
 #include "client/load/figures.h"
 
 namespace posenc::load {
+namespace {
+
+// What is called, whatever the seed that says in which order.
+nlohmann::json CallsOf(const Results& results) {
+  nlohmann::json mix = nlohmann::json::parse(results.mix_json, nullptr, /*allow_exceptions=*/false);
+  if (mix.is_object()) mix.erase("seed");
+  return mix;
+}
+
+// Empty: nothing.
+std::string WhatDiffers(const Results& before, const Results& now) {
+  if (before.interrupted || now.interrupted) {
+    return now.interrupted ? "this run was interrupted" : "the baseline was interrupted";
+  }
+  if (CallsOf(before) != CallsOf(now)) return "the baseline made other calls";
+  const auto searched = [](const Results& results) {
+    return std::any_of(results.steps.begin(), results.steps.end(), [](const Step& step) { return step.held; });
+  };
+  if (searched(before) != searched(now)) return "one of the two is a search";
+  const auto same = [](const Step& a, const Step& b) { return a.name == b.name; };
+  if (!searched(now) &&
+      !std::equal(before.steps.begin(), before.steps.end(), now.steps.begin(), now.steps.end(), same)) {
+    return "the baseline had other steps";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status CompareWith(const Baseline& baseline, const Results& now) {
+  if (!baseline.results) return absl::OkStatus();
+  if (const std::string differs = WhatDiffers(*baseline.results, now); !differs.empty()) {
+    return absl::FailedPreconditionError("not compared with the baseline: " + differs);
+  }
+  std::vector<std::string> worse;
+  for (const Regression& regression : Regressions(*baseline.results, now, baseline.max_regression)) {
+    worse.push_back(Describe(regression));
+  }
+  return worse.empty() ? absl::OkStatus() : absl::FailedPreconditionError(absl::StrJoin(worse, "; "));
+}
 
 std::vector<Regression> Regressions(const Results& baseline, const Results& now, double max_regression) {
   std::vector<Regression> regressions;

@@ -12,6 +12,8 @@ namespace {
 constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},   {"s", 1},    {"ms", 1e-3}, {"us", 1e-6},
                                                           {"m", 60}, {"min", 60}, {"h", 3600}};
 
+constexpr double kMostSeconds = 3.6e6;
+
 }  // namespace
 
 absl::StatusOr<double> ParseSeconds(std::string_view field, std::string_view text) {
@@ -20,10 +22,10 @@ absl::StatusOr<double> ParseSeconds(std::string_view field, std::string_view tex
   if (error == std::errc() && std::isfinite(number) && number > 0) {
     const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
     for (const auto& [unit, seconds] : kUnits) {
-      if (rest == unit) return number * seconds;
+      if (rest == unit && number * seconds <= kMostSeconds) return number * seconds;
     }
   }
-  return InvalidArgument("MALFORMED", field, text, "must be like 500ms, 10s or 2m");
+  return InvalidArgument("MALFORMED", field, text, "must be like 500ms, 10s or 2m, and no more than 1000h");
 }
 
 absl::StatusOr<double> ParseShare(std::string_view field, std::string_view text) {

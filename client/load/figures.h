@@ -25,8 +25,11 @@ struct Figures {
   double memory_share = 0;         // bytes_per_second of the machine's memory bandwidth
 };
 
-Figures FiguresOf(const Measurement& measured, double seconds, double memory_bytes_per_second);
+// Calls were to start within `seconds`, and the last that succeeded had after `drain_seconds` more: what succeeded did
+// so in the two together.
+Figures FiguresOf(const Measurement& measured, double seconds, double drain_seconds, double memory_bytes_per_second);
 Figures FiguresOf(const Results& results);
+Figures FiguresOf(const Step& step, double memory_bytes_per_second);
 
 // Whether a schedule said when calls were to start.
 bool IsOpenLoop(const Results& results);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -47,7 +49,7 @@ std::string ElementName(v1::DataType dtype, std::string_view bytes) {
 class Comparison {
  public:
   Comparison(const Work& work, const Message& expected) : work_(work) {
-    for (const auto& [name, tensor] : TensorsOf(expected)) tensors_.push_back({name, tensor, 0});
+    for (const auto& [name, tensor] : TensorsOf(expected)) tensors_.push_back({name, tensor, {}});
   }
 
   void Fail(const std::string& tensor, const std::string& expected, const std::string& got) {
@@ -62,7 +64,7 @@ class Comparison {
     if (begin > expected.size() || bytes.size() > expected.size() - begin) {
       return Fail(name, absl::StrCat(expected.size(), " bytes"), absl::StrCat(begin + bytes.size(), " bytes"));
     }
-    seen += bytes.size();
+    seen.emplace_back(begin, begin + bytes.size());
     const auto [ours, theirs] =
         std::mismatch(expected.begin() + static_cast<int64_t>(begin),
                       expected.begin() + static_cast<int64_t>(begin + bytes.size()), bytes.begin());
@@ -117,9 +119,15 @@ class Comparison {
 
   // All pieces have been seen.
   std::optional<Mismatch> Result() {
-    for (const auto& [name, tensor, seen] : tensors_) {
-      if (seen != tensor->data().size()) {
-        Fail(name, absl::StrCat(tensor->data().size(), " bytes"), absl::StrCat(seen, " bytes"));
+    for (auto& [name, tensor, seen] : tensors_) {
+      std::sort(seen.begin(), seen.end());
+      size_t end = 0;
+      for (const auto& [from, to] : seen) {
+        if (from != end) Fail(name, absl::StrCat("byte ", end, " once"), from < end ? "it twice" : "none");
+        end = to;
+      }
+      if (end != tensor->data().size()) {
+        Fail(name, absl::StrCat(tensor->data().size(), " bytes"), absl::StrCat(end, " bytes"));
       }
     }
     return mismatch_;
@@ -129,7 +137,7 @@ class Comparison {
   struct Tensor {
     std::string name;
     const v1::Tensor* tensor;
-    size_t seen;  // bytes
+    std::vector<std::pair<size_t, size_t>> seen;  // bytes, from and to
   };
   const Work& work_;
   std::vector<Tensor> tensors_;

@@ -145,6 +145,10 @@ absl::Status CheckMix(const Mix& mix) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "heads", entry.heads, 1));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "key_heads", entry.key_heads, 0));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "head_dim", entry.head_dim, 1));
+    // Protobuf reads more than JSON, which a recorded mix is.
+    if (!entry.request_json.empty() && !Json::accept(entry.request_json)) {
+      return Wrong(absl::StrCat(Quote(entry.name), ".request"), "is no JSON");
+    }
     if (entry.offsets.empty()) return Wrong(absl::StrCat(Quote(entry.name), ".offsets"), "must have one at least");
   }
   return absl::OkStatus();

@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "client/load/figures.h"
 #include "client/load/report_html.h"
+#include "client/load/search.h"
 
 namespace posenc::load {
 namespace {
@@ -98,24 +99,16 @@ struct Limit {
   double milliseconds = 0;
 };
 
-// What the run was asked to hold, "p50=1ms,p99.9=20ms", by its settings; what cannot be read is left out.
+// What the run was asked to hold, by its settings.
 std::vector<Limit> LimitsOf(const Results& results) {
   std::vector<Limit> limits;
   const auto setting = results.settings.find("--slo");
-  std::istringstream text(setting == results.settings.end() ? "" : setting->second);
-  const std::map<std::string, double> units = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}, {"", 1e3}, {"m", 6e4}};
-  for (std::string part; std::getline(text, part, ',');) {
-    Limit limit{.name = part.substr(0, part.find('=')), .percentile = 100};
-    std::istringstream name(limit.name), value(part.substr(std::min(part.size(), limit.name.size() + 1)));
-    std::string unit;
-    const bool named = limit.name == "max" || (name.get() == 'p' && name >> limit.percentile && name.eof());
-    if (!named || !(value >> limit.milliseconds)) continue;
-    value >> unit;
-    const auto milliseconds = units.find(unit);
-    if (milliseconds == units.end() || !(limit.milliseconds > 0) || limit.percentile < 0 || limit.percentile > 100)
-      continue;
-    limit.milliseconds *= milliseconds->second;
-    limits.push_back(limit);
+  if (setting == results.settings.end()) return limits;
+  const absl::StatusOr<Objective> objective = ParseObjective(setting->second);
+  if (!objective.ok()) return limits;
+  for (const auto& [percentile, microseconds] : objective->limits) {
+    limits.push_back(
+        {percentile == 100 ? "max" : fmt::format("p{:.10g}", percentile), percentile, InMilliseconds(microseconds)});
   }
   return limits;
 }
@@ -127,7 +120,7 @@ Json Search(const Results& results) {
     if (step.measured.latency.Count() > 0) steps.push_back(&step);
   }
   const auto rate = [](const Step* step) {
-    return step->rate > 0 ? step->rate : FiguresOf(step->measured, step->seconds, 0).achieved_per_second;
+    return step->rate > 0 ? step->rate : FiguresOf(*step, 0).achieved_per_second;
   };
   std::stable_sort(steps.begin(), steps.end(), [&](const Step* a, const Step* b) { return rate(a) < rate(b); });
   std::vector<Limit> limits = LimitsOf(results);

@@ -59,9 +59,7 @@ std::string Tile(std::string_view figure, std::string_view what) {
 
 std::string Tiles(const Results& results) {
   const Figures figures = FiguresOf(results);
-  const auto latency = [&](double percentile) {
-    return Milliseconds(static_cast<double>(results.total.latency.Percentile(percentile))) + " ms";
-  };
+  const auto latency = [&](double percentile) { return Latency(results.total, percentile) + " ms"; };
   std::string tiles;
   if (results.highest_rate)
     tiles += Tile(Grouped(*results.highest_rate) + "/s", "highest rate that held the objective");
@@ -132,12 +130,11 @@ std::string StepsTable(const Results& results) {
       "<tr><th>step</th><th>offered/s</th><th>achieved/s</th><th>p50 ms</th><th>p99 ms</th><th>p99.9 ms</th>"
       "<th>failed</th><th></th></tr>\n";
   for (const Step& step : results.steps) {
-    const Figures figures = FiguresOf(step.measured, step.seconds, 0);
+    const Figures figures = FiguresOf(step, 0);
     rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", Escaped(step.name),
                         Grouped(figures.offered_per_second), Grouped(figures.achieved_per_second));
     for (const double percentile : {50.0, 99.0, 99.9}) {
-      rows +=
-          fmt::format("<td>{}</td>", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
+      rows += fmt::format("<td>{}</td>", Latency(step.measured, percentile));
     }
     rows += fmt::format("<td>{}</td><td>{}</td></tr>\n", Percent(figures.error_share),
                         !step.held   ? ""

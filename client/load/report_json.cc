@@ -45,7 +45,8 @@ Json StepJson(const Step& step, double memory_bytes_per_second) {
                {"rate", step.rate},
                {"concurrency", step.concurrency},
                {"seconds", step.seconds},
-               {"figures", FiguresJson(FiguresOf(step.measured, step.seconds, memory_bytes_per_second))},
+               {"drain_seconds", step.drain_seconds},
+               {"figures", FiguresJson(FiguresOf(step, memory_bytes_per_second))},
                {"measured", MeasurementJson(step.measured)}};
   if (step.held) json["held"] = *step.held;
   return json;
@@ -63,6 +64,8 @@ std::string ToJson(const Results& results) {
   Json json = {{"schema", "posenc.load/1"},
                {"begin_time", results.begin_time},
                {"seconds", results.seconds},
+               {"drain_seconds", results.drain_seconds},
+               {"interrupted", results.interrupted},
                {"clients", results.clients},
                {"warnings", results.warnings},
                {"settings", results.settings},
@@ -72,8 +75,10 @@ std::string ToJson(const Results& results) {
                {"memory_bytes_per_second", results.memory_bytes_per_second},
                {"client_cpu_share", results.client_cpu_share},
                {"late_starts_p99_us", results.late_starts_p99_us},
+               {"verify", results.verify},
                {"verified", results.verified},
-               {"mismatches", results.mismatches}};
+               {"mismatches", results.mismatches},
+               {"not_verified", results.not_verified}};
   if (const auto& first = results.first_mismatch) {
     json["first_mismatch"] = {{"call", first->call},
                               {"tensor", first->tensor},

@@ -133,6 +133,7 @@ void Read(const Place& place, Step* value) {
   Read(place.At("rate"), &value->rate);
   Read(place.At("concurrency"), &value->concurrency);
   Read(place.At("seconds"), &value->seconds);
+  if (place.Has("drain_seconds")) Read(place.At("drain_seconds"), &value->drain_seconds);
   Read(place.At("measured"), &value->measured);
   if (place.Has("held")) Read(place.At("held"), &value->held.emplace());
 }
@@ -148,6 +149,11 @@ void Read(const Place& place, Mismatch* value) {
 void Read(const Place& place, Results* value) {
   Read(place.At("begin_time"), &value->begin_time);
   Read(place.At("seconds"), &value->seconds);
+  // Those that were added later.
+  if (place.Has("drain_seconds")) Read(place.At("drain_seconds"), &value->drain_seconds);
+  if (place.Has("interrupted")) Read(place.At("interrupted"), &value->interrupted);
+  if (place.Has("verify")) Read(place.At("verify"), &value->verify);
+  if (place.Has("not_verified")) Read(place.At("not_verified"), &value->not_verified);
   int64_t clients = 0;
   Read(place.At("clients"), &clients);
   if (place.status->ok() && (clients < 1 || clients > 1'000'000)) place.At("clients").Refuse("must be 1 to 1,000,000");

@@ -78,11 +78,11 @@ std::string Steps(const Results& results) {
   std::string text = fmt::format("{:20}{:>12}{:>12}{:>9}{:>9}{:>9}{:>9}  {}\n", "step", "offered/s", "achieved/s",
                                  "p50", "p99", "p99.9", "max", "errors");
   for (const Step& step : results.steps) {
-    const Figures figures = FiguresOf(step.measured, step.seconds, 0);
+    const Figures figures = FiguresOf(step, 0);
     text += fmt::format("{:20}{:>12}{:>12}", Printable(step.name), Grouped(figures.offered_per_second),
                         Grouped(figures.achieved_per_second));
     for (const double percentile : {50.0, 99.0, 99.9, 100.0}) {
-      text += fmt::format("{:>9}", Milliseconds(static_cast<double>(step.measured.latency.Percentile(percentile))));
+      text += fmt::format("{:>9}", Latency(step.measured, percentile));
     }
     text += fmt::format("{:>8}{}\n", Percent(figures.error_share),
                         !step.held   ? ""
@@ -97,6 +97,11 @@ std::string Steps(const Results& results) {
 std::string Milliseconds(double microseconds) {
   const double ms = microseconds / 1000;
   return fmt::format("{:.{}f}", ms, ms < 9.9995 ? 3 : ms < 99.995 ? 2 : ms < 999.95 ? 1 : 0);
+}
+
+std::string Latency(const Measurement& measured, double percentile) {
+  if (measured.latency.Count() == 0) return "-";
+  return Milliseconds(static_cast<double>(measured.latency.Percentile(percentile)));
 }
 
 std::string Grouped(double number) {
@@ -132,10 +137,14 @@ std::string ToText(const Results& results) {
   if (results.highest_rate) {
     text += fmt::format("\nHighest rate that held the objective: {}/s\n", Grouped(*results.highest_rate));
   }
-  if (results.verified > 0) {
+  if (results.verify > 0) {
     text +=
         fmt::format("\n{} answers compared with those computed here, {} differed\n",
                     Grouped(static_cast<double>(results.verified)), Grouped(static_cast<double>(results.mismatches)));
+  }
+  if (results.not_verified > 0) {
+    text += fmt::format("{} more were drawn for it, but the client could not keep up\n",
+                        Grouped(static_cast<double>(results.not_verified)));
   }
   if (const auto& first = results.first_mismatch) {
     text += fmt::format("First difference: {}, {}, element {}: expected {}, got {}\n", Printable(first->call),

@@ -17,6 +17,8 @@ using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a stream's message
+constexpr size_t kMostVerified = 8;                // answers at a time, of an entry in shared memory
+constexpr size_t kMostMessages = 1'000'000;
 
 // gRPC may hold a call's bytes longer than the call: they keep alive what they are part of.
 template <typename Owner>
@@ -93,25 +95,38 @@ std::vector<v1::Region*> OutputsOf(Message* request, size_t count) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std::string& socket, size_t count) {
+absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std::string& socket, InFlight in_flight) {
+  const Entry& entry = work.entry();
   size_t inputs = 0;
   for (const auto& tensor : work.tensors()) inputs += Aligned(tensor.size());
   size_t answer = 0;
   for (const AnswerTensor& tensor : work.answer()) answer += Aligned(tensor.bytes);
-  count = std::clamp<size_t>(kMostBytes / std::max<size_t>(answer, 1), 1, count);
+  const size_t wanted = in_flight.count + kMostVerified;
+  const size_t count = std::clamp<size_t>(kMostBytes / std::max<size_t>(answer, 1), 1, wanted);
+  if (in_flight.closed && count < in_flight.count) {
+    return TooLarge(Quote(entry.name), absl::StrCat(answer, " bytes an answer"),
+                    absl::StrCat("all those in flight have at most ", kMostBytes));
+  }
+  if (entry.offsets.size() * count > kMostMessages) {
+    return TooLarge(absl::StrCat(Quote(entry.name), ".offsets"), absl::StrCat(entry.offsets.size()),
+                    absl::StrCat("each with ", count, " places for answers makes more than ", kMostMessages,
+                                 " messages: allow fewer calls in flight"));
+  }
 
   POSENC_ASSIGN_OR_RETURN(SharedMemory memory,
                           SharedMemory::Create(socket, std::max<size_t>(inputs + count * answer, 1)));
   std::unique_ptr<Slots> slots(new Slots(std::move(memory)));
-  slots->count_ = count;
   slots->input_bytes_ = inputs;
   slots->answer_bytes_ = answer;
+  slots->slots_.resize(count);
+  // No caller of a closed loop may find none.
+  slots->most_verified_ = in_flight.closed ? count - in_flight.count : kMostVerified;
   SharedMemory& shared = slots->memory_;
   for (size_t at = 0; const auto& tensor : work.tensors()) {
     std::memcpy(shared.data() + at, tensor.data(), tensor.size());
     at += Aligned(tensor.size());
   }
-  for (size_t i = 0; i < work.entry().offsets.size(); ++i) {
+  for (size_t i = 0; i < entry.offsets.size(); ++i) {
     for (size_t slot = 0; slot < count; ++slot) {
       const std::unique_ptr<Message> request(work.request(i).New());
       request->CopyFrom(work.request(i));
@@ -130,28 +145,34 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
       slots->messages_.push_back(ToBytes(*request));
     }
   }
-  for (size_t slot = count; slot-- > 0;) slots->free_.push_back(static_cast<int>(slot));
+  for (size_t slot = count; slot-- > 0;) slots->clean_.push_back(slot);
   return slots;
 }
 
-int Slots::Take() {
+std::optional<Slots::Place> Slots::Take(bool verifiable) {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) return -1;
-  const int slot = free_.back();
-  free_.pop_back();
-  return slot;
+  verifiable = verifiable && verified_ < most_verified_ && !clean_.empty();
+  // What is spoilt serves calls at whose answers nobody looks.
+  std::vector<size_t>& from = verifiable || spoilt_.empty() ? clean_ : spoilt_;
+  if (from.empty()) return std::nullopt;
+  const size_t slot = from.back();
+  from.pop_back();
+  slots_[slot].verified = verifiable;
+  verified_ += verifiable;
+  return Place(this, slot);
 }
 
-void Slots::Give(int slot) {
+void Slots::Give(size_t slot) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(slot);
+  verified_ -= slots_[slot].verified;
+  (slots_[slot].spoilt ? spoilt_ : clean_).push_back(slot);
 }
 
-absl::Span<std::byte> Slots::Answer(int slot) {
-  return {memory_.data() + input_bytes_ + static_cast<size_t>(slot) * answer_bytes_, answer_bytes_};
+absl::Span<std::byte> Slots::Place::answer() const {
+  return {slots_->memory_.data() + slots_->input_bytes_ + slot_ * slots_->answer_bytes_, slots_->answer_bytes_};
 }
 
-absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, size_t in_flight) {
+absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, InFlight in_flight) {
   Requests requests;
   requests.path = absl::StrCat("/posenc.v1.PositionalEncodingService/", work->method());
   const Transport transport = work->entry().transport;

@@ -18,6 +18,7 @@ void MergeStep(const Step& other, Step* step) {
   if (named_by_rate) step->name = RateName(step->rate);
   if (named_by_concurrency) step->name = ConcurrencyName(step->concurrency);
   step->seconds = std::max(step->seconds, other.seconds);
+  step->drain_seconds = std::max(step->drain_seconds, other.drain_seconds);
   step->measured.Merge(other.measured);
   // The objective is for every caller.
   if (other.held) step->held = step->held.value_or(true) && *other.held;
@@ -59,6 +60,8 @@ void Results::Merge(const Results& other) {
   }
   begin_time = std::min(begin_time, other.begin_time);
   seconds = std::max(seconds, other.seconds);
+  drain_seconds = std::max(drain_seconds, other.drain_seconds);
+  interrupted |= other.interrupted;
   clients += other.clients;
   total.Merge(other.total);
   MergeByIndex(other.timeline, &timeline, [](const Second& from, Second* into) {
@@ -67,6 +70,12 @@ void Results::Merge(const Results& other) {
     into->warm_up |= from.warm_up;
     into->measured.Merge(from.measured);
   });
+  const auto same_kind = [](const Step& a, const Step& b) {
+    return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value() && a.name == b.name;
+  };
+  if (!std::equal(steps.begin(), steps.end(), other.steps.begin(), other.steps.end(), same_kind)) {
+    warn("the merged clients had different steps: what is added up here did not happen at the same time");
+  }
   MergeByIndex(other.steps, &steps, MergeStep);
   // Each found the highest while the others tried too; where one found none, the sum would say nothing.
   if (highest_rate && other.highest_rate) {
@@ -74,7 +83,9 @@ void Results::Merge(const Results& other) {
   } else {
     highest_rate.reset();
   }
+  verify = std::max(verify, other.verify);
   verified += other.verified;
+  not_verified += other.not_verified;
   mismatches += other.mismatches;
   if (!first_mismatch) first_mismatch = other.first_mismatch;
   // The greatest each: on one machine both measured the same; of several, the client in the worst state is what limits

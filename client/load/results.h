@@ -36,7 +36,7 @@ struct Measurement {
 
 // A second of the run, for figures over time.
 struct Second {
-  double offered = 0;  // calls a second that the schedule asked this process for; 0 in a closed loop
+  double offered = 0;  // calls in it that the schedule asked this process for; 0 in a closed loop
   bool warm_up = false;
   Measurement measured;
 };
@@ -47,6 +47,8 @@ struct Step {
   double rate = 0;         // intended, calls a second; 0: closed loop
   double concurrency = 0;  // of a closed loop
   double seconds = 0;      // that it took
+  // And until the last of its calls that succeeded had: an open loop's calls end after its schedule has.
+  double drain_seconds = 0;
   Measurement measured;
   std::optional<bool> held;  // a search's: whether the objective was met
 };
@@ -66,12 +68,16 @@ struct Results {
   std::string server_version, server_cpu_target;
   std::string begin_time;  // ISO 8601, UTC
   double seconds = 0;      // measured, without the warm-up
-  int clients = 1;         // processes that were merged
-  Measurement total;       // without the warm-up
+  double drain_seconds = 0;
+  bool interrupted = false;
+  int clients = 1;    // processes that were merged
+  Measurement total;  // without the warm-up
   std::vector<Second> timeline;
   std::vector<Step> steps;             // one at least
   std::optional<double> highest_rate;  // a search's
+  double verify = 0;                   // share of the answers that were to be verified
   int64_t verified = 0, mismatches = 0;
+  int64_t not_verified = 0;  // though they were drawn: the client could not keep up
   std::optional<Mismatch> first_mismatch;
   double memory_bytes_per_second = 0;  // this machine's, measured by copying; 0: not measured
   double client_cpu_share = 0;         // of all processors, 0 .. 1

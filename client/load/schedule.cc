@@ -1,5 +1,6 @@
 #include "client/load/schedule.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -52,6 +53,11 @@ absl::StatusOr<StepPlan> ClosedStep(std::string_view text) {
 
 double StepPlan::RateAt(double second) const {
   return rate == end_rate || seconds <= 0 ? rate : rate + (end_rate - rate) * second / seconds;
+}
+
+double StepPlan::CallsBetween(double begin, double end) const {
+  if (seconds > 0) end = std::min(end, seconds);
+  return open_loop() && begin < end ? (end - begin) * RateAt((begin + end) / 2) : 0;
 }
 
 std::optional<Arrival> Arrivals::Next() {

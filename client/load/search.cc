@@ -13,7 +13,6 @@
 namespace posenc::load {
 namespace {
 
-constexpr double kLeastRate = 0.1;
 constexpr double kOverdue = 1.01;
 
 // A rate that people write: two digits and a half.
@@ -74,7 +73,7 @@ absl::StatusOr<double> SearchRate(const Objective& objective, const SearchOption
     seen(std::move(*results));
     return absl::OkStatus();
   };
-  for (double rate = options.first_rate; !stopped && rate >= kLeastRate && rate <= options.most_rate;) {
+  for (double rate = options.first_rate; !stopped && rate >= SearchOptions::kLeastRate && rate <= options.most_rate;) {
     POSENC_RETURN_IF_ERROR(attempt(rate));
     if (held > 0 && missed > 0) break;
     rate = Round(held > 0 ? 2 * rate : rate / 2);

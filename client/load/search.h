@@ -29,8 +29,10 @@ struct Objective {
 absl::StatusOr<Objective> ParseObjective(const std::string& text);
 
 struct SearchOptions {
+  static constexpr double kLeastRate = 0.1, kMostRate = 1e6;  // that are tried, calls a second
+
   double first_rate = 100;  // calls a second
-  double most_rate = 1e6;
+  double most_rate = kMostRate;
   double precision = 0.05;  // share of the rate to which the answer is wanted
 };
 

@@ -52,10 +52,14 @@ void Verifier::Run() {
 
 absl::StatusOr<const Message*> Verifier::Expected(const std::shared_ptr<const Work>& work, size_t offset) {
   std::unique_ptr<Message>& expected = expected_[{work.get(), offset}];
-  if (expected == nullptr) {
-    POSENC_ASSIGN_OR_RETURN(expected, work->Compute(here_, offset));
+  if (expected != nullptr) return expected.get();
+  POSENC_ASSIGN_OR_RETURN(std::unique_ptr<Message> computed, work->Compute(here_, offset));
+  expected_bytes_ += work->answer_bytes();
+  if (expected_bytes_ > kMostBytes) {  // computed again where they are wanted again
+    expected_.clear();
+    expected_bytes_ = work->answer_bytes();
   }
-  return expected.get();
+  return (expected_[{work.get(), offset}] = std::move(computed)).get();
 }
 
 }  // namespace posenc::load

@@ -42,10 +42,11 @@ class Verifier {
   void Run();
   absl::StatusOr<const google::protobuf::Message*> Expected(const std::shared_ptr<const Work>& work, size_t offset);
 
-  static constexpr int64_t kMostBytes = int64_t{512} << 20;  // that wait
+  static constexpr int64_t kMostBytes = int64_t{512} << 20;  // that wait, and that are expected
 
   InProcess here_;
   std::map<std::pair<const Work*, size_t>, std::unique_ptr<google::protobuf::Message>> expected_;
+  int64_t expected_bytes_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;

@@ -197,6 +197,10 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
   if (entry.transport == Transport::kStream && work->method_->piece == nullptr) {
     return named(InvalidArgument("CONFLICT", "transport", "stream", entry.method + " has none"));
   }
+  if (!entry.config_json.empty() && entry.method == "GenerateEmbedding") {
+    return named(
+        InvalidArgument("CONFLICT", "model", "", "GenerateEmbedding takes none: say what it needs in request"));
+  }
   for (const int64_t offset : entry.offsets) {
     std::unique_ptr<Message> request(work->method_->request->New());
     if (const absl::Status status = ParseRequest(entry, request.get()); !status.ok()) return named(status);
@@ -207,7 +211,8 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
       const absl::StatusOr<uint64_t> bytes =
           ByteSize({"", tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}});
       if (!bytes.ok()) return named(bytes.status());
-      work->tensors_.push_back(Numbers(tensor->dtype(), *bytes, seed));
+      // Not the same numbers in each: q read in place of k must not pass.
+      work->tensors_.push_back(Numbers(tensor->dtype(), *bytes, RandomAt(seed, work->tensors_.size())));
     }
     work->requests_.push_back(std::move(request));
   }

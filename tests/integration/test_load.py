@@ -319,16 +319,57 @@ def test_the_search_finds_a_rate_that_holds(load, address):
 
 def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_path):
     arguments = ("load", "--server", address, *SMALL, "--duration", "1s", "--quiet")
-    posenc(*arguments, "--rate", 50, "-o", "before.json", "--html", "page.html", "--hgrm", "latency.hgrm",
+    posenc(*arguments, "--rate", 50, "-o", "measured.json", "--html", "page.html", "--hgrm", "latency.hgrm",
            "--steps-csv", "steps.csv")
     assert "<html" in (tmp_path / "page.html").read_text()
     assert "Value" in (tmp_path / "latency.hgrm").read_text()
     assert (tmp_path / "steps.csv").read_text().count("\n") == 2
-    worse = posenc(*arguments, "--rate", 20, "--baseline", "before.json", "--max-regression", "10%", exit_code=1)
-    assert "throughput, calls/s: was 50, is 20" in worse.stderr
-    assert "p99" in worse.stdout  # the report comes all the same
-    posenc("load", "merge", "before.json", "--baseline", "before.json", "--max-regression", "0")
+    posenc("load", "merge", "measured.json", "--baseline", "measured.json", "--max-regression", "0")
+    before = json.loads((tmp_path / "measured.json").read_text())
+    before.update(seconds=before["seconds"] / 10, drain_seconds=0)  # as fast again ten times over
+    (tmp_path / "before.json").write_text(json.dumps(before))
+    baseline = ("--baseline", "before.json")
+    worse = posenc(*arguments, "--rate", 50, *baseline, "--max-regression", "10%", "-o", "now.json", exit_code=1)
+    assert "throughput, calls/s: was 500, is " in worse.stderr
+    assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report comes all the same
     assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
+    # What cannot be compared is no success, and a baseline is not lost.
+    for more, said in (("--rate", 20), "other steps"), (("--rate", 50, "--tokens", 2), "other calls"):
+        assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
+    kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "before.json", exit_code=2)
+    assert "written over" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
+
+
+def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
+    flags = ("load", "--server", address, *SMALL, "--rate", "400..1", "--duration", "1.2s", "--quiet")
+    for more in (), ("--processes", 2):
+        posenc(*flags, "-o", "ramp.json", *more)
+        ramp = json.loads(posenc("load", "merge", "ramp.json", "--json").stdout)
+        offered = [second["offered_per_second"] for second in ramp["timeline"]]
+        assert min(offered) > 0 and abs(sum(offered) - ramp["total"]["intended"]) <= 1
+
+
+def test_no_caller_is_lost_where_answers_are_in_shared_memory(load, start_server):
+    """Nor is an answer wrong that comes after its deadline, to where another's is expected by then."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
+    try:
+        server = start_server("--shared-memory-socket", directory / "memory.sock", "--threads", 4)
+        shared = ("--server", f"127.0.0.1:{server.port}", "--transport", "shared-memory", "--shared-memory-socket",
+                  directory / "memory.sock", "--duration", "1s")
+        one = load(*shared, "--method", "GenerateTable", "--tokens", 20_000, "--concurrency", 1, "--verify", "100%")
+        late = load(*shared, "--tokens", 400, "--offsets", "0,1,2,3,4,5,6,7", "--concurrency", 24, "--verify", "40%",
+                    "--deadline", "25ms")
+    finally:
+        shutil.rmtree(directory)
+    assert one["seconds"] >= 1 and one["total"]["skipped"] == one["mismatches"] == 0 < one["verified"]
+    assert one["verified"] + one["not_verified"] == one["total"]["intended"]
+    assert late["seconds"] >= 1 and late["total"]["skipped"] == late["mismatches"] == 0 < late["verified"]
+
+
+def test_a_verification_of_nothing_is_none(posenc, address):
+    ended = posenc("load", "--server", address, *SMALL, "--concurrency", 1, "--count", 5, "--verify", "0.0001%",
+                   "--quiet", exit_code=1)
+    assert "no answer was verified" in ended.stderr and "0 answers compared" in ended.stdout
 
 
 def test_a_search_in_vain_says_so(load, address):
@@ -348,6 +389,7 @@ def test_an_interrupt_ends_it_with_a_report(started, start_server):
         assert results["total"]["succeeded"] >= 30
         assert_adds_up(results["total"])
         assert any(warning.startswith("interrupted") for warning in results["warnings"])
+        assert results["interrupted"] is True
 
 
 def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
@@ -376,7 +418,15 @@ def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
     (("--server", "x", "--rate", "10", "--max-failures", "1%"), "--slo"),
     (("--server", "x", "--rate", "10", "--max-regression", "1%"), "--baseline"),
     (("--server", "x", "--rate", "10", "--processes", "65"), "--processes"),
+    (("--server", "x", "--rate", "10", "--processes", "8", "--max-in-flight", "7"), "--max-in-flight"),
+    (("--server", "x", "--concurrency", "2", "--max-in-flight", "7"), "excludes"),
+    (("--server", "x", "--concurrency", "2", "--arrivals", "poisson"), "excludes"),
+    (("--server", "x", "--slo", "p99=1ms", "--rate", "2000000"), "a search tries rates of 0.1 to 1e+06"),
+    (("--server", "x", "--rate", "10", "--duration", "1e20s"), "no more than 1000h"),
+    (("--server", "x", "--rate", "10", "--request", "{layout: 'LAYOUT_BHSD'}"), "is no JSON"),
+    (("--server", "x", "--rate", "10", "--request", "{"), "request"),
     (("merge",), "FILE"),
+    (("--rate", "10", "merge", "one.json"), "merge makes no calls"),
 ])
 def test_a_wrong_command_line_is_said(posenc, arguments, said):
     ended = posenc("load", *arguments, exit_code=2)
@@ -389,7 +439,7 @@ def test_a_wrong_command_line_is_said(posenc, arguments, said):
     (("--dtype", "fp8"), "dtype"),
     (("--head-dim", "7"), "rotary_dim"),
     (("--transport", "shared-memory"), "shared-memory-socket"),
-    (("--request", "{"), "request"),
+    (("--request", '{"latout": 1}'), "request"),
     (("--model", "nowhere.json"), "nowhere.json"),
     (("--mix", "nowhere.json"), "nowhere.json"),
 ])

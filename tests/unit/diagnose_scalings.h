@@ -69,8 +69,9 @@ inline RotarySettings Settings(const RopeParameters& p, Pairing pairing, int64_t
 inline Tokens TokensOf(const RopeParameters& p, double first = 8200) {
   const bool by_length =
       p.rope_type == "dynamic" || (p.rope_type == "longrope" && p.longrope_branch == LongropeBranch::kBySeqLen);
-  return Stretch(first, kScaledLength,
-                 by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kScaledLength} : std::vector<int64_t>{});
+  return Stretch(
+      first, kScaledLength,
+      by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kScaledLength} : std::vector<int64_t>{});
 }
 
 }  // namespace posenc::diagnose

@@ -73,6 +73,33 @@ TEST(Compare, OfSearchesComparesTheHighestRateAlone) {
               ElementsAre(Field(&Regression::figure, "highest rate that held the objective, calls/s")));
 }
 
+std::string Said(const Results& before, const Results& now) {
+  return std::string(CompareWith({before, 0.05}, now).message());
+}
+
+TEST(Compare, WhatCannotBeComparedIsNoSuccess) {
+  const Results search = SearchResults(), steady = Steady(1000, 1000);
+  EXPECT_EQ(Said(steady, steady), "");
+  EXPECT_EQ(Said(search, search), "");
+  EXPECT_TRUE(CompareWith({}, steady).ok());
+  Results other = steady;
+  other.interrupted = true;
+  EXPECT_EQ(Said(steady, other), "not compared with the baseline: this run was interrupted");
+  EXPECT_EQ(Said(other, steady), "not compared with the baseline: the baseline was interrupted");
+  other = steady;
+  other.steps[0].name = "200/s";
+  EXPECT_EQ(Said(steady, other), "not compared with the baseline: the baseline had other steps");
+  other = search;
+  other.mix_json = R"({"seed": 1, "calls": []})";
+  EXPECT_EQ(Said(search, other), "not compared with the baseline: the baseline made other calls");
+  Results seeded = other;
+  seeded.mix_json = R"({"calls": [], "seed": 2})";
+  EXPECT_EQ(Said(seeded, other), "");
+  other = steady;
+  other.mix_json = search.mix_json;
+  EXPECT_EQ(Said(search, other), "not compared with the baseline: one of the two is a search");
+}
+
 TEST(Compare, NoAnswersAtAllIsARegression) {
   EXPECT_THAT(Figures(Regressions(Steady(1000, 1000), Steady(0, 0, 1000), 0.05)),
               ElementsAre("throughput, calls/s", "errors, share of calls"));

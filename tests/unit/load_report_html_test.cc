@@ -144,7 +144,7 @@ TEST(LoadHtml, DrawsALineForEachPartOfTheObjective) {
 
 TEST(LoadHtml, DrawsP99WhereTheObjectiveCannotBeRead) {
   for (const char* text :
-       {"", "p99", "p99=", "=5ms", "99=5ms", "p99=5h", "p99=-5ms", "p101=5ms", "px=5ms", "p99=nan"}) {
+       {"", "p99", "p99=", "=5ms", "99=5ms", "p99=5x", "p99=-5ms", "p101=5ms", "px=5ms", "p99=nan"}) {
     const json lines = SearchLines(text);
     ASSERT_EQ(lines.size(), 1) << text;
     EXPECT_EQ(lines[0]["percentile"], "p99") << text;

@@ -32,7 +32,9 @@ inline Results SearchResults() {
                   .server_cpu_target = "AVX2",
                   .begin_time = "2026-01-02T03:04:05Z",
                   .seconds = 30,
+                  .drain_seconds = 0.75,
                   .highest_rate = 1200,
+                  .verify = 0.01,
                   .verified = 300,
                   .mismatches = 1,
                   .first_mismatch = Mismatch{"decode", "q", 77, "0x3f80 (1)", "0x3f81 (1.0078125)"},
@@ -41,7 +43,11 @@ inline Results SearchResults() {
                   .late_starts_p99_us = 41.5,
                   .warnings = {"the client itself was saturated"}};
   for (const double rate : {800.0, 1200.0, 1400.0}) {
-    Step step{.name = std::to_string(static_cast<int>(rate)) + "/s", .rate = rate, .seconds = 10, .held = rate < 1300};
+    Step step{.name = std::to_string(static_cast<int>(rate)) + "/s",
+              .rate = rate,
+              .seconds = 10,
+              .drain_seconds = 0.25,
+              .held = rate < 1300};
     for (int second = 0; second < 10; ++second) {
       results.timeline.push_back({.offered = rate, .measured = MeasurementOf(static_cast<int64_t>(rate), rate / 1000)});
       step.measured.Merge(results.timeline.back().measured);

@@ -69,23 +69,32 @@ TEST(Results, MergesWhatOnlyOneHas) {
   EXPECT_EQ(one.client_cpu_share, 0.5);
   EXPECT_EQ(one.server_version, "0.1.0");
   EXPECT_THAT(one.warnings, ElementsAre("the client itself was saturated", "another", HasSubstr("different mixes"),
-                                        HasSubstr("different versions")));
+                                        HasSubstr("different versions"), HasSubstr("different steps")));
 }
 
 TEST(Figures, AreRatesAndSharesOfWhatWasCounted) {
   const Measurement measured{.counts = {.intended = 1000, .skipped = 100, .succeeded = 850, .failed = 50},
                              .request_bytes = 3000,
                              .answer_bytes = 5000};
-  const Figures figures = FiguresOf(measured, 2, 16000);
+  const Figures figures = FiguresOf(measured, 2, 0, 16000);
   EXPECT_EQ(figures.intended_per_second, 500);
   EXPECT_EQ(figures.offered_per_second, 450);
   EXPECT_EQ(figures.achieved_per_second, 425);
   EXPECT_EQ(figures.error_share, 0.15);
   EXPECT_EQ(figures.bytes_per_second, 4000);
   EXPECT_EQ(figures.memory_share, 0.25);
-  EXPECT_EQ(FiguresOf(measured, 0, 0).achieved_per_second, 0);
-  EXPECT_EQ(FiguresOf(measured, 1, 0).memory_share, 0);
-  EXPECT_EQ(FiguresOf(Measurement{}, 1, 1).error_share, 0);
+  EXPECT_EQ(FiguresOf(measured, 0, 0, 0).achieved_per_second, 0);
+  EXPECT_EQ(FiguresOf(measured, 1, 0, 0).memory_share, 0);
+  EXPECT_EQ(FiguresOf(Measurement{}, 1, 0, 1).error_share, 0);
+}
+
+TEST(Figures, WhatSucceededAfterTheScheduleIsNotAchievedWithinIt) {
+  const Measurement measured{.counts = {.intended = 1000, .succeeded = 1000}, .answer_bytes = 3000};
+  const Figures figures = FiguresOf(measured, 1, 0.5, 0);
+  EXPECT_EQ(figures.intended_per_second, 1000);
+  EXPECT_EQ(figures.offered_per_second, 1000);
+  EXPECT_EQ(figures.achieved_per_second, 1000 / 1.5);
+  EXPECT_EQ(figures.bytes_per_second, 2000);
 }
 
 }  // namespace
