@@ -54,7 +54,10 @@ void WorkFlags::Add(CLI::App& app) {
                      "the mix's",
                      "NUMBER");
   const std::vector<CLI::Option*> one = {
-      add("--method", entry_.method, "ApplyRotary (default), GenerateTable, GenerateBias or GenerateEmbedding", "NAME"),
+      add("--method", entry_.method,
+          "ApplyRotary (default), GenerateTable, GenerateEmbedding, GenerateBias, AddBias, RelativeScores or "
+          "RelativeValues",
+          "NAME"),
       add("--transport", transport_, "unary (default), stream or shared-memory", "KIND"),
       add("--dtype", entry_.dtype, "Of the tensors; default bf16", "TYPE"),
       add("--batch", entry_.batch, "Sequences; default 1", "NUMBER"),

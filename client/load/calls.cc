@@ -69,9 +69,8 @@ absl::Status Calls::Prepare(const Mix& mix) {
   InProcess here(WholeMachine());
   for (size_t i = 0; i < mix.entries.size(); ++i) {
     POSENC_ASSIGN_OR_RETURN(auto work, Work::Create(mix.entries[i], mix.seed + i, here));
-    POSENC_ASSIGN_OR_RETURN(
-        Requests requests,
-        MakeRequests(std::move(work), options_.shared_memory_socket, {static_cast<size_t>(own), closed}));
+    POSENC_ASSIGN_OR_RETURN(Requests requests, MakeRequests(std::move(work), options_.shared_memory_socket,
+                                                            {static_cast<size_t>(own), closed}));
     requests_.push_back(std::move(requests));
   }
   if (options_.verify > 0) verifier_ = std::make_unique<Verifier>();

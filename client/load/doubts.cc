@@ -16,9 +16,7 @@ constexpr int64_t kStreams = 100;  // calls that servers take over one connectio
 
 void AddDoubts(const ClientState& client, Results* results) {
   const Step& step = results->steps[0];
-  const auto add = [&](const std::string& doubt) {
-    results->warnings.push_back(absl::StrCat(step.name, ": ", doubt));
-  };
+  const auto add = [&](const std::string& doubt) { results->warnings.push_back(absl::StrCat(step.name, ": ", doubt)); };
   if (client.busiest_thread > kBusy && step.seconds >= kShortest) {
     add(absl::StrFormat("the client itself was saturated: a thread of it took %.0f %% of a processor",
                         100 * client.busiest_thread));

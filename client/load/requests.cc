@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/load/methods.h"
 #include "client/tensor_header.h"
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
@@ -77,22 +78,6 @@ absl::StatusOr<std::vector<grpc::ByteBuffer>> Stream(const std::shared_ptr<const
   return RotaryStream(work, i);
 }
 
-// Where the answer's tensors go, in their order.
-std::vector<v1::Region*> OutputsOf(Message* request, size_t count) {
-  if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request)) {
-    std::vector<v1::Region*> outputs = {rotary->mutable_q()->mutable_output()};
-    if (count > 1) outputs.push_back(rotary->mutable_k()->mutable_output());
-    return outputs;
-  }
-  if (auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(request)) {
-    return {table->mutable_cos_output(), table->mutable_sin_output()};
-  }
-  if (auto* embedding = DynamicCastToGenerated<v1::GenerateEmbeddingRequest>(request)) {
-    return {embedding->mutable_output()};
-  }
-  return {static_cast<v1::GenerateBiasRequest*>(request)->mutable_output()};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std::string& socket, InFlight in_flight) {
@@ -130,17 +115,17 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
     for (size_t slot = 0; slot < count; ++slot) {
       const std::unique_ptr<Message> request(work.request(i).New());
       request->CopyFrom(work.request(i));
-      if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request.get())) {
-        const size_t q = work.tensors()[0].size();
-        *rotary->mutable_q()->mutable_tensor()->mutable_region() = shared.Part(0, q);
-        if (rotary->has_k()) {
-          *rotary->mutable_k()->mutable_tensor()->mutable_region() = shared.Part(Aligned(q), work.tensors()[1].size());
-        }
+      size_t at = 0;
+      for (size_t n = 0; v1::Tensor * tensor : InputsOf(request.get())) {
+        const size_t bytes = work.tensors()[n++].size();
+        *tensor->mutable_region() = shared.Part(at, bytes);
+        at += Aligned(bytes);
       }
-      size_t at = inputs + slot * answer;
-      const std::vector<v1::Region*> outputs = OutputsOf(request.get(), work.answer().size());
-      for (size_t n = 0; n < outputs.size(); at += Aligned(work.answer()[n].bytes), ++n) {
-        *outputs[n] = shared.Part(at, work.answer()[n].bytes);
+      at = inputs + slot * answer;
+      for (size_t n = 0; v1::Region * output : OutputsOf(request.get())) {
+        const size_t bytes = work.answer()[n++].bytes;
+        *output = shared.Part(at, bytes);
+        at += Aligned(bytes);
       }
       slots->messages_.push_back(ToBytes(*request));
     }

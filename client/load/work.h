@@ -62,6 +62,9 @@ class Work {
   std::vector<AnswerTensor> answer_;
 };
 
+// Floating-point numbers of either sign, 0.5 .. 1; FP32, FP16 or BF16.
+std::vector<std::byte> RandomNumbers(v1::DataType dtype, size_t bytes, uint64_t seed);
+
 // A message's tensors that are direct fields, and their names.
 std::vector<std::pair<std::string, const v1::Tensor*>> TensorsOf(const google::protobuf::Message& message);
 

@@ -143,17 +143,21 @@ def test_each_transport_and_method_is_verified(load, start_server, tmp_path):
                      ("ApplyRotary", "fp32", {"request": {"layout": "LAYOUT_BHSD"}}, ("unary", "stream")),
                      ("GenerateTable", "fp16", {"tokens": 20_000}, ("unary", "stream", "shared-memory")),
                      ("GenerateBias", "fp32", {"tokens": 600}, ("unary", "stream", "shared-memory")),
-                     ("GenerateEmbedding", "fp64", {}, ("unary", "shared-memory")))
+                     ("GenerateEmbedding", "fp64", {}, ("unary", "shared-memory")),
+                     ("AddBias", "bf16", {"tokens": 64, "batch": 2}, ("unary", "shared-memory")),
+                     ("RelativeScores", "fp32", {"tokens": 24}, ("unary", "shared-memory")),
+                     ("RelativeScores", "bf16", {"tokens": 16, "request": {"content": True}}, ("unary",)),
+                     ("RelativeValues", "fp16", {"tokens": 40}, ("unary", "shared-memory")))
                  for transport in transports]
         (tmp_path / "mix.json").write_text(json.dumps({"version": 1, "seed": 3, "calls": calls}))
-        results = load("--server", f"127.0.0.1:{server.port}", "--mix", "mix.json", "--concurrency", 3, "--count", 400,
+        results = load("--server", f"127.0.0.1:{server.port}", "--mix", "mix.json", "--concurrency", 3, "--count", 500,
                        "--verify", "100%", "--shared-memory-socket", directory / "memory.sock")
     finally:
         shutil.rmtree(directory)
-    assert results["total"]["succeeded"] == 400, results["total"]["errors"]
+    assert results["total"]["succeeded"] == 500, results["total"]["errors"]
     assert results["mismatches"] == 0
     # Of shared memory only so many at a time are verified.
-    assert 200 < results["verified"] <= 400
+    assert 250 < results["verified"] <= 500
     assert {call["name"] for call in results["mix"]["calls"]} == {call["name"] for call in calls}
 
 
@@ -435,7 +439,7 @@ def test_a_wrong_command_line_is_said(posenc, arguments, said):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("--method", "Rotate"), "must be ApplyRotary"),
+    (("--method", "Rotate"), "must be one of ApplyRotary"),
     (("--dtype", "fp8"), "dtype"),
     (("--head-dim", "7"), "rotary_dim"),
     (("--transport", "shared-memory"), "shared-memory-socket"),

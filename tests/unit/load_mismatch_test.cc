@@ -65,7 +65,8 @@ TEST_F(Streamed, WhatComesTwiceDoesNotHideWhatIsMissing) {
 }
 
 TEST_F(Streamed, OneBitIsEnough) {
-  EXPECT_THAT(Found({Chunk(0, 2), Chunk(2, 4, [](std::string& bytes) { bytes[5] ^= 1; })}), testing::StartsWith("q: 0x"));
+  EXPECT_THAT(Found({Chunk(0, 2), Chunk(2, 4, [](std::string& bytes) { bytes[5] ^= 1; })}),
+              testing::StartsWith("q: 0x"));
 }
 
 TEST(LoadWork, QAndKHoldDifferentNumbers) {
