@@ -22,9 +22,9 @@ std::string Agreement(const v1::BiasExplanation& explanation) {
   if (explanation.equal_elements() == explanation.elements()) {
     return absl::StrFormat("all %d cells, bit for bit", explanation.elements());
   }
+  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // all but a few are not 100 %
   return absl::StrFormat("%d of %d cells (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
-                         explanation.elements(), 100 * explanation.equal_share(), explanation.worst_ulp(),
-                         explanation.median_ulp());
+                         explanation.elements(), percent, explanation.worst_ulp(), explanation.median_ulp());
 }
 
 std::string ExplanationReport(const v1::BiasExplanation& explanation, int number) {

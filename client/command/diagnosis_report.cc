@@ -1,5 +1,6 @@
 #include "client/command/diagnosis_report.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -40,9 +41,9 @@ std::string Agreement(const v1::Explanation& explanation) {
   if (explanation.equal_elements() == explanation.elements()) {
     return absl::StrFormat("all %d elements%s, bit for bit", explanation.elements(), of);
   }
+  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // all but a few are not 100 %
   return absl::StrFormat("%d of %d elements%s (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
-                         explanation.elements(), of, 100 * explanation.equal_share(), explanation.worst_ulp(),
-                         explanation.median_ulp());
+                         explanation.elements(), of, percent, explanation.worst_ulp(), explanation.median_ulp());
 }
 
 std::string FirstDifference(const v1::FirstDifference& first) {

@@ -35,12 +35,8 @@ template <typename Request, typename Response,
           absl::StatusOr<Response> (Backend::*kMethod)(const Request&, const CallOptions&),
           void (*kComplete)(const Entry&, int64_t, Request*)>
 Method MakeMethod(const char* name, const Message* piece, bool takes_model) {
-  return {name,
-          &Request::default_instance(),
-          &Response::default_instance(),
-          piece,
-          &Run<Request, Response, kMethod>,
-          &Complete<Request, kComplete>,
+  return {name,       &Request::default_instance(),     &Response::default_instance(),
+          piece,      &Run<Request, Response, kMethod>, &Complete<Request, kComplete>,
           takes_model};
 }
 

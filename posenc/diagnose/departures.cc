@@ -174,8 +174,7 @@ std::string Sentence(const Asked& asked, const Explanation& explanation) {
   const Candidate& candidate = explanation.candidate;
   std::string text;
   for (const Departure& departure : candidate.departures) text += (text.empty() ? "" : "; ") + departure.message;
-  if (text.empty() && asked.settings)
-    text = fmt::format("what {} for was applied", asked.of_model ? "the model asks" : "the settings ask");
+  if (text.empty() && asked.settings) text = asked.Asks() + " was applied";
   if (!asked.settings) {
     const std::string what =
         fmt::format("{}, {}, {} dimensions", Describe(candidate.settings),

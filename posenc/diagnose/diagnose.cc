@@ -46,7 +46,7 @@ class Diagnostician {
       const bool better = !scaled.empty() && scaled[0].norm_residual < readings_[0].norm_residual / 10;
       if (better) readings_ = std::move(scaled);
     }
-    if (!readings_.empty() && readings_[0].norm_residual <= kNotARotation) {
+    if (IsRotation()) {
       scored_ = FindCandidates(sample_, readings_, asked_, limits_, cancelled_);
       POSENC_RETURN_IF_ERROR(cancelled_());
     }
@@ -69,6 +69,9 @@ class Diagnostician {
   bool Changed() const {
     return std::any_of(census_.begin(), census_.end(), [](const auto& c) { return c.first_changed >= 0; });
   }
+
+  // Else no candidate can be what was applied.
+  bool IsRotation() const { return !readings_.empty() && readings_[0].norm_residual <= kNotARotation; }
 
   // More than roundings leave of norms that a rotation keeps.
   double RoundingResidual() const {
@@ -128,7 +131,8 @@ class Diagnostician {
   // What frameworks do to tables, where nothing else explains all.
   absl::Status TryFaults() {
     Rank();
-    if (explanations().empty() || explanations()[0].proof.comparison.share() == 1) return absl::OkStatus();
+    if (!IsRotation() || explanations().empty() || explanations()[0].proof.comparison.share() == 1)
+      return absl::OkStatus();
     std::vector<Candidate> bases;
     for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
       bases.push_back(explanations()[n].candidate);
@@ -204,7 +208,9 @@ class Diagnostician {
       const auto precision = PrecisionDepartures(asked_, explanation, sample_.operands[0].after_dtype);
       auto& departures = explanation.candidate.departures;
       departures.insert(departures.end(), precision.begin(), precision.end());
-      explanation.sentence = Sentence(asked_, explanation);
+      explanation.sentence = IsRotation() || explanation.proof.comparison.share() == 1
+                                 ? Sentence(asked_, explanation)
+                                 : asked_.Asks() + " does not explain what is there";
       explanation.same_as = kept.size();
       for (size_t n = 0; n < kept.size(); ++n) {
         const bool comparable = kept[n].complete == explanation.complete;

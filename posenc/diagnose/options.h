@@ -32,6 +32,7 @@ struct Asked {
     if ((turning > 0) == forward) return direction;
     return forward ? Direction::kTranspose : Direction::kForward;
   }
+  std::string Asks() const { return of_model ? "what the model asks for" : "what the settings ask for"; }
   std::string Wants() const { return of_model ? "the model wants" : "the settings want"; }
 };
 

@@ -214,8 +214,19 @@ TEST(DiagnoseHonesty, NoRotationAtAll) {
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOT_A_ROTATION"));
-  ASSERT_FALSE(diagnosis->explanations.empty());
+  ASSERT_EQ(diagnosis->explanations.size(), 1);  // no fault is blamed for it
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
   EXPECT_LT(diagnosis->explanations[0].proof.comparison.share(), 0.01);
+}
+
+TEST(DiagnoseHonesty, NothingWasRotated) {
+  Made made = Make(Plain(), kExactPrecision, DType::kFP32, Stretch(5, kLength), Stretch(5, kLength), kHeads, kWidth);
+  made.evidence.operands[0].after = made.evidence.operands[0].before;
+  const auto diagnosis = Ask(made, AskFor(Plain()));
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_TRUE(Says(*diagnosis, "NOTHING_CHANGED"));
+  ASSERT_EQ(diagnosis->explanations.size(), 1);
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
 }
 
 TEST(DiagnoseHonesty, SettingsThatGiveTheSameBytes) {
