@@ -89,7 +89,7 @@ void AddAll(const std::string& name, const RotarySettings& settings, int64_t axe
   }
 }
 
-void AddAxial(std::vector<AxialAxis> axes, std::vector<Case>* cases) {
+void AddAxial(const std::vector<AxialAxis>& axes, std::vector<Case>* cases) {
   std::vector<int64_t> dims;
   std::vector<double> thetas, starts;
   for (const AxialAxis& axis : axes) {

@@ -20,7 +20,7 @@ std::vector<double> Values(const E& request) {
   return response.ok() ? ValuesOf(response->embedding()) : std::vector<double>();
 }
 
-E TimestepRequest(int dim, std::vector<double> t) {
+E TimestepRequest(int dim, const std::vector<double>& t) {
   E request;
   request.mutable_timestep()->set_dim(dim);
   *request.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {static_cast<int64_t>(t.size())}, t);
@@ -74,7 +74,7 @@ TEST(WorkedEmbeddings, ScaleOfATimestep) {
 
 // The cell at row 1, column 2: x = 2 stands in the first half whichever the convention.
 TEST(WorkedEmbeddings, ColumnsBeforeRows) {
-  const auto cell = [](E request) {
+  const auto cell = [](const E& request) {
     const std::vector<double> all = Values(request);
     return std::vector<double>(all.begin() + (1 * 3 + 2) * 8, all.begin() + (1 * 3 + 3) * 8);
   };

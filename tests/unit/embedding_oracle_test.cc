@@ -60,19 +60,19 @@ TEST(TimestepOracle, EveryTypeAndArithmetic) {
     bool flip;
   } cases[] = {{1, 10000, 1, 1, false},    {2, 10000, 0, 1, true},   {4, 10000, 1, 1, false},    {9, 500, 0.5, 1, true},
                {64, 10000, 0, 1000, true}, {320, 10000, 0, 1, true}, {6, 0.25, 4.5, -2.7, false}};
-  for (const auto& [dim, max_period, shift, scale, flip] : cases) {
-    SCOPED_TRACE(testing::Message() << "dim " << dim << ", scale " << scale);
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << "dim " << c.dim << ", scale " << c.scale);
     v1::GenerateEmbeddingRequest request;
     v1::Timestep& message = *request.mutable_timestep();
-    message.set_dim(dim);
-    if (max_period != 10000) message.set_max_period(max_period);
-    if (shift != 1) message.set_downscale_freq_shift(shift);
-    if (scale != 1) message.set_scale(scale);
-    message.set_flip_sin_to_cos(flip);
+    message.set_dim(c.dim);
+    if (c.max_period != 10000) message.set_max_period(c.max_period);
+    if (c.shift != 1) message.set_downscale_freq_shift(c.shift);
+    if (c.scale != 1) message.set_scale(c.scale);
+    message.set_flip_sin_to_cos(c.flip);
     *request.mutable_positions()->mutable_ids() =
         MakeTensor(DType::kFP64, {static_cast<int64_t>(timesteps.size())}, timesteps);
     ExpectRows(request, timesteps.size(), [&](auto recipe, int64_t n) {
-      return decltype(recipe)::Timestep(timesteps[n], dim, max_period, shift, scale, flip);
+      return decltype(recipe)::Timestep(timesteps[n], c.dim, c.max_period, c.shift, c.scale, c.flip);
     });
   }
 }

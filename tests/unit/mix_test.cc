@@ -59,9 +59,9 @@ TEST(Mix, ChoosesByWeightAndSeed) {
   }
   EXPECT_TRUE(differs);
   ASSERT_EQ(counts.size(), 4);
-  for (size_t offset = 0; offset < 3; ++offset) EXPECT_NEAR(counts[std::pair(0, offset)], kCalls / 4, 500);
-  EXPECT_NEAR(counts[std::pair(1, 0)], kCalls / 4, 500);
-  EXPECT_NEAR(verified, kCalls / 100, 100);
+  for (size_t offset = 0; offset < 3; ++offset) EXPECT_NEAR(counts[std::pair(0, offset)], kCalls / 4.0, 500);
+  EXPECT_NEAR(counts[std::pair(1, 0)], kCalls / 4.0, 500);
+  EXPECT_NEAR(verified, kCalls / 100.0, 100);
 }
 
 TEST(Mix, RefusesNamingTheField) {

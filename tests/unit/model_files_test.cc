@@ -28,7 +28,8 @@ TEST_P(ModelFile, TurnsAsTheOriginal) {
   auto* model = request.mutable_rotary()->mutable_model();
   model->set_config_json(record["config"].dump());
   model->set_component(record["component"].get<std::string>());
-  if (record["layer_type"] != "") model->set_layer_type(record["layer_type"].get<std::string>());
+  const std::string layer_type = record["layer_type"];
+  if (!layer_type.empty()) model->set_layer_type(layer_type);
   const auto axes = static_cast<int64_t>(record["positions"].size());
   const auto tokens = static_cast<int64_t>(record["positions"][0].size());
   const auto width = static_cast<int64_t>(record["q_out"][0].size());

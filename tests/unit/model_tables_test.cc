@@ -9,8 +9,6 @@
 namespace posenc::model_tables_test {
 namespace {
 
-using testing::HasSubstr;
-
 absl::StatusOr<ModelTable> Read(const std::string& config_json, const std::string& component = "") {
   const auto layers =
       SelectLayer({.config_json = config_json, .component = component, .wanted = Wanted::kLearned}, Limits());

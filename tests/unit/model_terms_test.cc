@@ -10,8 +10,6 @@
 namespace posenc::model_terms_test {
 namespace {
 
-using testing::HasSubstr;
-
 absl::StatusOr<ModelTerms> Read(const std::string& config_json, const std::string& component = "") {
   const auto layers =
       SelectLayer({.config_json = config_json, .component = component, .wanted = Wanted::kTerms}, Limits());

@@ -236,7 +236,8 @@ std::vector<RunBlock> SampleRuns() {
   const auto between = [&](double low, double high) {
     return std::uniform_real_distribution<double>(low, high)(random);
   };
-  const double last = kLongestRun / kBlock - 1;
+  const auto blocks = kLongestRun / kBlock;
+  const double last = static_cast<double>(blocks) - 1;
   std::vector<RunBlock> runs;
   for (const DoubleDouble& scale : {DoubleDouble{1, 0}, DoubleDouble{-1.0 / 3, -0x1p-54 / 3}}) {
     for (const auto& [position, step] : std::vector<std::pair<double, double>>{{0, 1},

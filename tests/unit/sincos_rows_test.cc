@@ -183,7 +183,8 @@ TEST(SinCosRows, RunsAreCorrectlyRounded) {
       // Up to 2^44, and through zero.
       const auto size = static_cast<double>(random() >> (20 + n % 44));
       const double step = std::vector<double>{1, -1, 0.125, 1, 7, 64}[n % 6];
-      table.positions = EquallySpaced(n % 3 == 0 ? -step * static_cast<double>(n / 3) : size, step, 32 + n % 67);
+      const auto third = static_cast<int>(n / 3);
+      table.positions = EquallySpaced(n % 3 == 0 ? -step * third : size, step, 32 + n % 67);
       table.inv_freq = ThetaFrequencies(std::vector<double>{1e4, 5e5, 1e12}[n % 3], 1 + n % 29);
       if (n % 4 == 0) table.inv_freq.push_back(0);
       EXPECT_EQ(WrongEntries(table, CountingSlowPath), 0u) << Name(dtype) << " scale " << table.scale;
