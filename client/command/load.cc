@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +50,13 @@ void StopAtInterrupt(std::atomic<bool>* stop) {
   sigaction(SIGINT, &action, nullptr);
 }
 
+void AddVerification(const Results& part, Results* all) {
+  all->verified += part.verified;
+  all->mismatches += part.mismatches;
+  all->not_verified += part.not_verified;
+  if (!all->first_mismatch) all->first_mismatch = part.first_mismatch;
+}
+
 // What came after what was there.
 void Append(Results part, bool warm_up, Results* all) {
   load::Step& step = part.steps[0];
@@ -63,10 +69,7 @@ void Append(Results part, bool warm_up, Results* all) {
     all->late_starts_p99_us = std::max(all->late_starts_p99_us, part.late_starts_p99_us);
   }
   for (load::Second& second : part.timeline) all->timeline.push_back(std::move(second));
-  all->verified += part.verified;
-  all->mismatches += part.mismatches;
-  all->not_verified += part.not_verified;
-  if (!all->first_mismatch) all->first_mismatch = std::move(part.first_mismatch);
+  AddVerification(part, all);
   for (std::string& warning : part.warnings) all->warnings.push_back(std::move(warning));
   all->clients = part.clients;
   all->server_version = part.server_version;
@@ -102,7 +105,8 @@ class Test {
                               Run(load::StepAt(rate, search.seconds, search.arrivals, step_seed)));
       if (!stopped()) return part;
       live_.EndStep("");
-      return std::nullopt;  // cut short, it says nothing
+      if (part) AddVerification(*part, &all_);
+      return std::nullopt;  // cut short, it says nothing else
     };
     const auto seen = [&](Results part) {
       const load::Step& step = part.steps[0];
@@ -133,8 +137,9 @@ class Test {
     if (stopped()) return std::nullopt;
     live_.BeginStep(plan);
     absl::StatusOr<Results> results = fleet_.Run(plan);
-    if (!results.ok()) return results.status();
-    return *std::move(results);
+    if (results.ok()) return *std::move(results);
+    live_.EndStep("");
+    return results.status();
   }
 
   load::Fleet& fleet_;

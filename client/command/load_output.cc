@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -52,7 +53,12 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
   if (!share.ok()) return UsageError(std::string(share.status().message()));
   baseline.max_regression = *share;
   if (baseline_.empty()) return baseline;
-  if (baseline_ == json_) return UsageError("--baseline: " + baseline_ + " would be written over by --output");
+  for (const std::string& file : {json_, csv_, steps_csv_, hgrm_, html_}) {
+    std::error_code none;
+    if (!file.empty() && std::filesystem::equivalent(file, baseline_, none)) {
+      return UsageError("--baseline: " + baseline_ + " would be written over");
+    }
+  }
   POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
   return baseline;
 }
@@ -78,7 +84,9 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
   if (results.total.counts.succeeded == 0) return absl::FailedPreconditionError("no call succeeded");
   if (results.verify > 0 && results.verified == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no answer was verified: --verify drew none of ", results.total.counts.intended, " calls"));
+        results.not_verified > 0
+            ? absl::StrCat("no answer was verified: the client could look at none of ", results.not_verified)
+            : absl::StrCat("no answer was verified: --verify drew none of ", results.total.counts.succeeded));
   }
   const bool search =
       std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });

@@ -44,9 +44,9 @@ struct Calls::Flight final : Exchange {
   StepRun* run;
   const Requests* requests = nullptr;
   size_t offset = 0;
-  std::optional<Slots::Place> place;  // of shared memory
-  bool verify = false;
-  double intended = 0;  // seconds since the step's beginning
+  std::optional<Places::Place> place;    // of shared memory
+  bool sampled = false, verify = false;  // was to be verified, and can be
+  double intended = 0;                   // seconds since the step's beginning
   Clock::time_point intended_time, began;
 };
 
@@ -82,20 +82,18 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   const Requests& requests = requests_[choice.entry];
   const bool sampled = choice.verify < options_.verify;
   bool verify = sampled;
-  std::optional<Slots::Place> place;
+  std::optional<Places::Place> place;
   if (requests.slots) {
     place = requests.slots->Take(sampled);
     if (!place) return run.collector.Skip(intended.value_or(Seconds(Clock::now() - run.begin)));
     verify = place->verifiable();
     if (verify) {
-      const absl::Span<std::byte> answer = place->answer();
+      const absl::Span<std::byte> answer = requests.slots->Answer(*place);
       std::fill(answer.begin(), answer.end(), kPoison);
-    } else if (sampled) {
-      run.collector.NotVerified();
     }
   }
   Exchange::Call call{.path = &requests.path};
-  call.messages = place ? absl::MakeConstSpan(&place->Request(choice.offset), 1)
+  call.messages = place ? absl::MakeConstSpan(&requests.slots->Request(choice.offset, *place), 1)
                         : absl::MakeConstSpan(requests.messages[choice.offset]);
   call.stream = requests.work->entry().transport == Transport::kStream;
   call.keep = verify;
@@ -104,6 +102,7 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   flight->requests = &requests;
   flight->offset = choice.offset;
   flight->place = std::move(place);
+  flight->sampled = sampled;
   flight->verify = verify;
   const int64_t in_flight = ++run.in_flight;
   // As good as exact: two that start at once may leave the smaller of their counts.
@@ -132,6 +131,7 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
   const grpc::StatusCode code = flight->status().error_code();
   if (code != grpc::StatusCode::OK) ended.error = NameOf(code);
   const bool verify = flight->verify && ended.error.empty();
+  if (flight->sampled && !flight->verify && ended.error.empty()) run.collector.NotVerified();
   if (flight->place && MayGoOn(code)) flight->place->Spoil();
   if (!verify) flight->place.reset();  // the next call may have no other
   run.in_flight -= 1;
@@ -140,7 +140,7 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
 
   const std::shared_ptr<Flight> held = std::move(flight);
   Verifier::Job job{.work = held->requests->work, .offset = held->offset, .pieces = std::move(held->answers())};
-  if (held->place) job.shared = held->place->answer();
+  if (held->place) job.shared = held->requests->slots->Answer(*held->place);
   job.done = [held, ended](const std::optional<Mismatch>& mismatch) {
     Ended verified = ended;
     if (mismatch) verified.error = "MISMATCH";

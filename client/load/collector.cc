@@ -56,6 +56,7 @@ void Collector::End(const Ended& call) {
     progress_->failed.fetch_add(1, std::memory_order_relaxed);
   }
   const std::lock_guard lock(mutex_);
+  last_end_ = std::max(last_end_, call.at);
   if (call.error.empty()) last_success_ = std::max(last_success_, call.at);
   for (Measurement* measured : {&measured_, &At(call.intended).measured}) {
     measured->counts.intended += 1;
@@ -74,6 +75,11 @@ void Collector::Verified(const std::optional<Mismatch>& mismatch) {
 void Collector::NotVerified() {
   const std::lock_guard lock(mutex_);
   results_.not_verified += 1;
+}
+
+double Collector::last_end() {
+  const std::lock_guard lock(mutex_);
+  return last_end_;
 }
 
 Results Collector::Take(double seconds) {

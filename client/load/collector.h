@@ -32,6 +32,9 @@ class Collector {
   void Verified(const std::optional<Mismatch>& mismatch);
   void NotVerified();
 
+  // Seconds from the step's beginning to the end of its last call; 0: there was none.
+  double last_end();
+
   // What has been measured when the step has ended: one step, its seconds, and nothing of the whole run.
   Results Take(double seconds);
 
@@ -44,7 +47,7 @@ class Collector {
   Results results_;
   Histogram late_;
   Measurement measured_;
-  double last_success_ = 0;  // seconds since the step's beginning
+  double last_end_ = 0, last_success_ = 0;  // seconds since the step's beginning
 };
 
 }  // namespace posenc::load

@@ -14,7 +14,7 @@ namespace posenc::load {
 enum class Transport { kUnary, kStream, kSharedMemory };
 
 // Shapes are those that a model's attention has; what else a request says is in request_json, and defaults stand in
-// for what is in neither (requests.cc).
+// for what is in neither (methods.cc).
 struct Entry {
   std::string name;  // default: the method's
   int64_t weight = 1;

@@ -143,7 +143,7 @@ std::string ToText(const Results& results) {
                     Grouped(static_cast<double>(results.verified)), Grouped(static_cast<double>(results.mismatches)));
   }
   if (results.not_verified > 0) {
-    text += fmt::format("{} more were drawn for it, but the client could not keep up\n",
+    text += fmt::format("{} more were to be: the client could not keep up, or had no place in shared memory for them\n",
                         Grouped(static_cast<double>(results.not_verified)));
   }
   if (const auto& first = results.first_mismatch) {

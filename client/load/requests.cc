@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
   for (const AnswerTensor& tensor : work.answer()) answer += Aligned(tensor.bytes);
   const size_t wanted = in_flight.count + kMostVerified;
   const size_t count = std::clamp<size_t>(kMostBytes / std::max<size_t>(answer, 1), 1, wanted);
-  if (in_flight.closed && count < in_flight.count) {
+  if (in_flight.closed && count < in_flight.count + (in_flight.verify ? 1 : 0)) {
     return TooLarge(Quote(entry.name), absl::StrCat(answer, " bytes an answer"),
                     absl::StrCat("all those in flight have at most ", kMostBytes));
   }
@@ -100,12 +100,11 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
 
   POSENC_ASSIGN_OR_RETURN(SharedMemory memory,
                           SharedMemory::Create(socket, std::max<size_t>(inputs + count * answer, 1)));
-  std::unique_ptr<Slots> slots(new Slots(std::move(memory)));
+  // No caller of a closed loop may find none.
+  const size_t most_verified = in_flight.closed ? count - in_flight.count : kMostVerified;
+  std::unique_ptr<Slots> slots(new Slots(std::move(memory), count, most_verified));
   slots->input_bytes_ = inputs;
   slots->answer_bytes_ = answer;
-  slots->slots_.resize(count);
-  // No caller of a closed loop may find none.
-  slots->most_verified_ = in_flight.closed ? count - in_flight.count : kMostVerified;
   SharedMemory& shared = slots->memory_;
   for (size_t at = 0; const auto& tensor : work.tensors()) {
     std::memcpy(shared.data() + at, tensor.data(), tensor.size());
@@ -130,31 +129,11 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
       slots->messages_.push_back(ToBytes(*request));
     }
   }
-  for (size_t slot = count; slot-- > 0;) slots->clean_.push_back(slot);
   return slots;
 }
 
-std::optional<Slots::Place> Slots::Take(bool verifiable) {
-  const std::lock_guard lock(mutex_);
-  verifiable = verifiable && verified_ < most_verified_ && !clean_.empty();
-  // What is spoilt serves calls at whose answers nobody looks.
-  std::vector<size_t>& from = verifiable || spoilt_.empty() ? clean_ : spoilt_;
-  if (from.empty()) return std::nullopt;
-  const size_t slot = from.back();
-  from.pop_back();
-  slots_[slot].verified = verifiable;
-  verified_ += verifiable;
-  return Place(this, slot);
-}
-
-void Slots::Give(size_t slot) {
-  const std::lock_guard lock(mutex_);
-  verified_ -= slots_[slot].verified;
-  (slots_[slot].spoilt ? spoilt_ : clean_).push_back(slot);
-}
-
-absl::Span<std::byte> Slots::Place::answer() const {
-  return {slots_->memory_.data() + slots_->input_bytes_ + slot_ * slots_->answer_bytes_, slots_->answer_bytes_};
+absl::Span<std::byte> Slots::Answer(const Places::Place& place) {
+  return {memory_.data() + input_bytes_ + place.index() * answer_bytes_, answer_bytes_};
 }
 
 absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, InFlight in_flight) {

@@ -71,10 +71,10 @@ void Results::Merge(const Results& other) {
     into->measured.Merge(from.measured);
   });
   const auto same_kind = [](const Step& a, const Step& b) {
-    return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value() && a.name == b.name;
+    return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value();
   };
   if (!std::equal(steps.begin(), steps.end(), other.steps.begin(), other.steps.end(), same_kind)) {
-    warn("the merged clients had different steps: what is added up here did not happen at the same time");
+    warn("the merged clients had different kinds of steps: what is added up here did not happen at the same time");
   }
   MergeByIndex(other.steps, &steps, MergeStep);
   // Each found the highest while the others tried too; where one found none, the sum would say nothing.

@@ -58,14 +58,17 @@ StepPlan RealRunner::OwnPart(const StepPlan& plan) const {
   own.rate /= static_cast<double>(of);
   own.end_rate /= static_cast<double>(of);
   own.concurrency = (plan.concurrency + of - 1 - index) / of;
+  own.count = (plan.count + of - 1 - index) / of;
   return own;
 }
 
 RealRunner::Span RealRunner::RunClosed(StepRun& run, const std::atomic<bool>& stop) {
+  // Where there are fewer callers than processes, the others have none and make none of the calls.
+  const int64_t of = std::min(options_.share.of, run.plan.concurrency);
   std::atomic<int64_t> next = 0;  // of this process' calls
   const auto begin_next = [&] {
     if (stop || (run.plan.seconds > 0 && Seconds(Clock::now() - run.begin) >= run.plan.seconds)) return;
-    const int64_t number = options_.share.index + options_.share.of * next++;
+    const int64_t number = options_.share.index + of * next++;
     if (run.plan.count > 0 && number >= run.plan.count) return;
     calls_->Begin(run, number, std::nullopt);
   };
@@ -73,7 +76,7 @@ RealRunner::Span RealRunner::RunClosed(StepRun& run, const std::atomic<bool>& st
   run.begin = Clock::now();
   for (int64_t i = OwnPart(run.plan).concurrency; i > 0; --i) begin_next();
   run.Wait();
-  const double seconds = Seconds(Clock::now() - run.begin);
+  const double seconds = run.collector.last_end();  // what is verified may take longer
   return {seconds, seconds};
 }
 
@@ -88,7 +91,9 @@ RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop
   };
   Arrivals arrivals(run.plan, options_.share);
   double planned = run.plan.seconds;
+  bool any = false;
   while (const std::optional<Arrival> arrival = arrivals.Next()) {
+    any = true;
     if (!wait(arrival->seconds)) break;
     // A step that its count ends is over when the next call would have been due.
     if (run.plan.count > 0 && arrival->number + options_.share.of >= run.plan.count) {
@@ -103,7 +108,8 @@ RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop
   }
   // Not when this thread wakes up, which is a little later.
   const double issued = Seconds(Clock::now() - run.begin);
-  if (!wait(planned)) return {issued, issued};
+  const bool all_are_others = !any && run.plan.count > 0;
+  if (all_are_others || !wait(planned)) return {issued, issued};
   return {std::max(issued, planned), planned};
 }
 
@@ -131,7 +137,7 @@ absl::StatusOr<Results> RealRunner::Run(const StepPlan& plan, const std::atomic<
   results.server_version = server_.version();
   results.server_cpu_target = server_.cpu_target();
   const ClientState client{.busiest_thread = *std::max_element(busy.begin(), busy.end()),
-                           .offered = span.planned / span.seconds,
+                           .offered = span.seconds > 0 ? span.planned / span.seconds : 1,
                            .most_in_flight = run.most_in_flight,
                            .connections = options_.connections * static_cast<int64_t>(options_.servers.size())};
   if (!plan.warm_up) AddDoubts(client, &results);

@@ -56,8 +56,13 @@ double StepPlan::RateAt(double second) const {
 }
 
 double StepPlan::CallsBetween(double begin, double end) const {
-  if (seconds > 0) end = std::min(end, seconds);
-  return open_loop() && begin < end ? (end - begin) * RateAt((begin + end) / 2) : 0;
+  if (!open_loop()) return 0;
+  const auto until = [this](double time) {
+    if (seconds > 0) time = std::min(time, seconds);
+    const double calls = time * RateAt(time / 2);
+    return count > 0 ? std::min(calls, static_cast<double>(count)) : calls;
+  };
+  return until(end) - until(begin);
 }
 
 std::optional<Arrival> Arrivals::Next() {

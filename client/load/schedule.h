@@ -28,7 +28,7 @@ struct StepPlan {
   bool open_loop() const { return rate > 0; }
   // Calls a second that are asked for at a time within the step.
   double RateAt(double second) const;
-  // Calls that are asked for between two times; 0 in a closed loop.
+  // Calls that are asked for between two times, of `count` at most; 0 in a closed loop.
   double CallsBetween(double begin, double end) const;
   // On average over the step.
   double MeanRate() const { return (rate + end_rate) / 2; }

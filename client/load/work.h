@@ -43,7 +43,7 @@ class Work {
   // One an offset. Without tensors' bytes, which are beside it: inputs(i) says where.
   const google::protobuf::Message& request(size_t i) const { return *requests_[i]; }
   std::vector<wire::TensorView> inputs(size_t i) const;
-  // q and k, or nothing.
+  // What comes beside the request: q and k, scores, probabilities, or nothing.
   const std::vector<std::vector<std::byte>>& tensors() const { return tensors_; }
   int64_t request_bytes() const;
 

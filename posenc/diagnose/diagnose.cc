@@ -46,11 +46,13 @@ class Diagnostician {
       const bool better = !scaled.empty() && scaled[0].norm_residual < readings_[0].norm_residual / 10;
       if (better) readings_ = std::move(scaled);
     }
-    if (IsRotation()) {
+    if (!readings_.empty() && readings_[0].norm_residual <= kNotARotation) {
       scored_ = FindCandidates(sample_, readings_, asked_, limits_, cancelled_);
       POSENC_RETURN_IF_ERROR(cancelled_());
     }
-    for (const Scored& scored : scored_) POSENC_RETURN_IF_ERROR(ProveOnSample(scored.candidate));
+    for (const Scored& scored : scored_) {
+      POSENC_RETURN_IF_ERROR(ProveOnSample(scored.candidate, scored.residual));
+    }
     if (const auto candidate = AskedCandidate(asked_)) POSENC_RETURN_IF_ERROR(ProveOnSample(*candidate));
     for (const Candidate& candidate : TableCandidates(sample_, readings_, asked_)) {
       POSENC_RETURN_IF_ERROR(ProveOnSample(candidate));
@@ -59,7 +61,8 @@ class Diagnostician {
     Rank();
     POSENC_RETURN_IF_ERROR(ProveOnAll());
     Explain(most);
-    const Findings findings{sample_, census_, readings_, reading_, explanations()};
+    const bool explained = !explanations().empty() && Explains(explanations()[0]);
+    const Findings findings{sample_, census_, readings_, reading_, explanations(), explained};
     diagnosis_.undecided = Doubts(findings, limits_);
     return std::move(diagnosis_);
   }
@@ -71,12 +74,28 @@ class Diagnostician {
   }
 
   // Else no candidate can be what was applied.
-  bool IsRotation() const { return !readings_.empty() && readings_[0].norm_residual <= kNotARotation; }
+  bool IsRotation() const {
+    return !readings_.empty() && std::max(readings_[0].norm_residual, readings_[0].angles.scatter) <= kNotARotation;
+  }
+  // By the angles, however the elements were rounded; or, for what positions or angles were rounded to, by the
+  // elements.
+  static bool Explains(const Explanation& explanation) {
+    return explanation.residual <= kNotARotation || explanation.proof.comparison.share() >= 0.5;
+  }
 
   // More than roundings leave of norms that a rotation keeps.
   double RoundingResidual() const {
     const double rounding = RoundingOf(sample_);
     return std::min(64 * rounding * rounding, kNotARotation);
+  }
+
+  // Of what was rounded, that of which more is seen.
+  DType NarrowestAfter() const {
+    DType narrowest = sample_.operands[0].after_dtype;
+    for (const Rows& rows : sample_.operands) {
+      if (RoundingOf(rows.after_dtype) > RoundingOf(narrowest)) narrowest = rows.after_dtype;
+    }
+    return narrowest;
   }
 
   absl::Status CheckContents() {
@@ -109,7 +128,7 @@ class Diagnostician {
   }
 
   // The variant that comes nearest becomes an explanation.
-  absl::Status ProveOnSample(const Candidate& candidate) {
+  absl::Status ProveOnSample(const Candidate& candidate, double residual = 1) {
     std::optional<Explanation> best;
     for (const Variant& variant : Variants()) {
       auto proof = Prove(candidate, variant, sample_, limits_, pool_, cancelled_);
@@ -122,7 +141,7 @@ class Diagnostician {
         continue;
       }
       if (best && proof->comparison.mean_log() >= best->proof.comparison.mean_log()) continue;
-      best = Explanation{.candidate = candidate, .variant = variant, .proof = *std::move(proof)};
+      best = Explanation{.candidate = candidate, .variant = variant, .proof = *std::move(proof), .residual = residual};
     }
     if (best) explanations().push_back(*std::move(best));
     return absl::OkStatus();
@@ -205,12 +224,16 @@ class Diagnostician {
         return nothing_new && other.proof.digest == explanation.proof.digest;
       });
       if (again || kept.size() == most) continue;
-      const auto precision = PrecisionDepartures(asked_, explanation, sample_.operands[0].after_dtype);
       auto& departures = explanation.candidate.departures;
-      departures.insert(departures.end(), precision.begin(), precision.end());
-      explanation.sentence = IsRotation() || explanation.proof.comparison.share() == 1
-                                 ? Sentence(asked_, explanation)
-                                 : asked_.Asks() + " does not explain what is there";
+      const bool explains = Explains(explanation);
+      // What was asked for stays, that it may be said how far it is.
+      if (!explains && !departures.empty()) continue;
+      if (explains) {
+        const auto precision = PrecisionDepartures(asked_, explanation, NarrowestAfter());
+        departures.insert(departures.end(), precision.begin(), precision.end());
+      }
+      explanation.sentence =
+          explains ? Sentence(asked_, explanation) : asked_.Asks() + " does not explain what is there";
       explanation.same_as = kept.size();
       for (size_t n = 0; n < kept.size(); ++n) {
         const bool comparable = kept[n].complete == explanation.complete;

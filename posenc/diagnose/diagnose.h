@@ -32,6 +32,7 @@ struct Explanation {
   std::vector<Precision> same_precisions;  // other presets that give the same bytes here
   Proof proof;
   bool complete = false;  // compared with all elements, not only with a sample
+  double residual = 1;    // of the angles that were measured (Match); 1 where that was not asked
   size_t same_as = 0;     // index of the first explanation that gives the same bytes; its own, if it is that
   std::string sentence;
 };

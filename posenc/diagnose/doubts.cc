@@ -57,6 +57,9 @@ class Doubter {
           fmt::format("heads of one token turn by different angles: {} of the energy stays unexplained",
                       Short(f_.readings[0].angles.scatter)),
           "the layout that the tensors have; positions that belong to these rows");
+    } else if (!proven_ && !f_.explained) {
+      Say("NOTHING_FITS", "pairs turn, but by angles that no frequencies make of these positions",
+          "the positions at which the rows stood, in the rows' order");
     }
     if (constant) {
       Say("CONSTANT_INPUT", "every element of before is the same: permutations of elements cannot be told apart",

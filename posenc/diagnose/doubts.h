@@ -14,6 +14,7 @@ struct Findings {
   const std::vector<Reading>& readings;      // none: nothing changed
   const Reading* reading;                    // that of the first explanation; null: there is none
   const std::vector<Explanation>& explanations;
+  bool explained;  // by the first of them
 };
 
 std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);

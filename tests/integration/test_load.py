@@ -302,6 +302,8 @@ def test_files_of_several_machines_are_merged(posenc, address, tmp_path):
     assert merged["total"]["succeeded"] == 200
     assert merged["steps"][0]["rate"] == 200
     assert (tmp_path / "merged.csv").read_text().count("\n") == 2
+    three = posenc("load", "merge", "one.json", "two.json", "one.json")
+    assert "different" not in three.stdout and "300 succeeded" in three.stdout
     (tmp_path / "broken.json").write_text("{}")
     assert "broken.json" in posenc("load", "merge", "one.json", "broken.json", exit_code=1).stderr
 
@@ -340,7 +342,7 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
     # What cannot be compared is no success, and a baseline is not lost.
     for more, said in (("--rate", 20), "other steps"), (("--rate", 50, "--tokens", 2), "other calls"):
         assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
-    kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "before.json", exit_code=2)
+    kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "./before.json", exit_code=2)
     assert "written over" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
 
 
@@ -353,21 +355,33 @@ def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
         assert min(offered) > 0 and abs(sum(offered) - ramp["total"]["intended"]) <= 1
 
 
-def test_no_caller_is_lost_where_answers_are_in_shared_memory(load, start_server):
+def test_no_caller_is_lost_where_answers_are_in_shared_memory(started, start_server):
     """Nor is an answer wrong that comes after its deadline, to where another's is expected by then."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
     try:
-        server = start_server("--shared-memory-socket", directory / "memory.sock", "--threads", 4)
-        shared = ("--server", f"127.0.0.1:{server.port}", "--transport", "shared-memory", "--shared-memory-socket",
-                  directory / "memory.sock", "--duration", "1s")
-        one = load(*shared, "--method", "GenerateTable", "--tokens", 20_000, "--concurrency", 1, "--verify", "100%")
-        late = load(*shared, "--tokens", 400, "--offsets", "0,1,2,3,4,5,6,7", "--concurrency", 24, "--verify", "40%",
-                    "--deadline", "25ms")
+        server = start_server("--shared-memory-socket", directory / "memory.sock")
+        process = started("--server", f"127.0.0.1:{server.port}", "--transport", "shared-memory",
+                          "--shared-memory-socket", directory / "memory.sock", "--offsets", "0,1,2,3,4,5,6,7",
+                          "--tokens", 20, "--concurrency", 4, "--verify", "60%", "--deadline", "200ms",
+                          "--duration", "3s", "--json", "--quiet")
+        when_called(server.port, 50)
+        server.signal(signal.SIGSTOP)
+        time.sleep(0.6)
+        server.signal(signal.SIGCONT)
+        results = finished(process)
     finally:
         shutil.rmtree(directory)
-    assert one["seconds"] >= 1 and one["total"]["skipped"] == one["mismatches"] == 0 < one["verified"]
-    assert one["verified"] + one["not_verified"] == one["total"]["intended"]
-    assert late["seconds"] >= 1 and late["total"]["skipped"] == late["mismatches"] == 0 < late["verified"]
+    total = results["total"]
+    assert total["errors"]["DEADLINE_EXCEEDED"] >= 4 and total["skipped"] == results["mismatches"] == 0
+    assert results["seconds"] >= 2.9 and results["verified"] > 20
+    assert_adds_up(total)
+
+
+def test_fewer_callers_than_processes_make_all_the_calls(load, address):
+    closed = load("--server", address, *SMALL, "--concurrency", 1, "--count", 30, "--processes", 2)
+    assert closed["total"]["succeeded"] == 30
+    opened = load("--server", address, *SMALL, "--rate", 10, "--count", 1, "--duration", "10s", "--processes", 2)
+    assert opened["total"]["succeeded"] == 1 and opened["seconds"] < 5 and not opened["warnings"]
 
 
 def test_a_verification_of_nothing_is_none(posenc, address):

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "tests/unit/call.h"
 #include "tests/unit/diagnose_case.h"
@@ -217,6 +219,36 @@ TEST(DiagnoseHonesty, NoRotationAtAll) {
   ASSERT_EQ(diagnosis->explanations.size(), 1);  // no fault is blamed for it
   EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
   EXPECT_LT(diagnosis->explanations[0].proof.comparison.share(), 0.01);
+}
+
+TEST(DiagnoseHonesty, RowsInAnotherOrder) {
+  Tokens shuffled = Stretch(0, kLength);
+  std::shuffle(shuffled.positions[0].begin(), shuffled.positions[0].end(), std::mt19937_64(1));
+  const Made made = Make(Plain(), kExactPrecision, DType::kFP32, shuffled, Stretch(0, kLength), kHeads, kWidth);
+  const auto diagnosis = Ask(made, AskFor(Plain()));
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_TRUE(Says(*diagnosis, "NOTHING_FITS"));
+  ASSERT_EQ(diagnosis->explanations.size(), 1);
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
+}
+
+// Each head by the positions of another place.
+TEST(DiagnoseHonesty, HeadsThatDiffer) {
+  Tokens tokens;
+  std::mt19937_64 random(2);
+  const Tokens said = Stretch(0, kLength);
+  tokens.bounds = {0, kLength * kHeads};
+  tokens.positions.resize(1);
+  for (int64_t n = 0; n < kLength * kHeads; ++n) tokens.positions[0].push_back(static_cast<double>(random() % 100000));
+  Made made = Make(Plain(), kExactPrecision, DType::kFP32, tokens, tokens, 1, kWidth);
+  made.evidence.operands[0].length = kLength;
+  made.evidence.operands[0].heads = kHeads;
+  made.evidence.tokens = said;
+  const auto diagnosis = Ask(made, AskFor(Plain()));
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_TRUE(Says(*diagnosis, "HEADS_DIFFER"));
+  ASSERT_EQ(diagnosis->explanations.size(), 1);
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
 }
 
 TEST(DiagnoseHonesty, NothingWasRotated) {

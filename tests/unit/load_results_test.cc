@@ -69,7 +69,7 @@ TEST(Results, MergesWhatOnlyOneHas) {
   EXPECT_EQ(one.client_cpu_share, 0.5);
   EXPECT_EQ(one.server_version, "0.1.0");
   EXPECT_THAT(one.warnings, ElementsAre("the client itself was saturated", "another", HasSubstr("different mixes"),
-                                        HasSubstr("different versions"), HasSubstr("different steps")));
+                                        HasSubstr("different versions"), HasSubstr("different kinds of steps")));
 }
 
 TEST(Figures, AreRatesAndSharesOfWhatWasCounted) {

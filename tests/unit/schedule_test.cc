@@ -49,6 +49,11 @@ TEST(Schedule, TheCallsOfItsSecondsAreThoseOfTheStep) {
   plan.end_rate = 1;  // steeply down
   EXPECT_NEAR(plan.CallsBetween(0, 1) + plan.CallsBetween(1, 2), plan.MeanRate() * 1.5, 1e-9);
   EXPECT_GT(plan.CallsBetween(1, 2), 0);
+  plan = StepAt(100, 10, ArrivalKind::kConstant, 1);
+  plan.count = 150;
+  EXPECT_EQ(plan.CallsBetween(0, 1), 100);
+  EXPECT_EQ(plan.CallsBetween(1, 2), 50);
+  EXPECT_EQ(plan.CallsBetween(2, 3), 0);
   plan = {.concurrency = 8, .seconds = 1};
   EXPECT_EQ(plan.CallsBetween(0, 1), 0);
 }
