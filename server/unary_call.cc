@@ -10,8 +10,10 @@
 namespace posenc::server {
 namespace {
 
-// Of a request that no large call should hold up: a quarter of a MiB and its header. It takes less time than handing it
-// to another thread and back.
+// Of a request that is served where it arrives: a MiB and its header. That takes less time than handing it to another
+// thread and back, and the answer's bytes are in this processor's cache when they are sent.
+constexpr size_t kAtOnceBytes = (size_t{1024} + 4) << 10;
+// Of a request that no large call should hold up, where it must go to the pool.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 
 class UnaryCall final : public grpc::ServerUnaryReactor {
@@ -35,7 +37,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void Begin() {
     if (method_.immediate) return Run();
     absl::Status status = call_.Admit();
-    if (status.ok() && IsSmall()) {
+    if (status.ok() && IsWithin(kAtOnceBytes)) {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
       const Alone alone;  // gRPC's thread: others' tasks may take long
@@ -43,14 +45,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
       if (!IsNotAtHand(status)) return Finish(call_.End(status));
       status = absl::OkStatus();
     }
-    if (status.ok()) status = Submit(IsSmall() ? Lane::kSmall : Lane::kBulk);
+    if (status.ok()) status = Submit(IsWithin(kSmallBytes) ? Lane::kSmall : Lane::kBulk);
     if (!status.ok()) Finish(call_.End(status));
   }
 
   // What lies in shared memory can be large though the request is small: that is known once it is parsed.
-  bool IsSmall() const {
-    return method_.as_small_as_its_request && call_.bytes_in() <= kSmallBytes &&
-           call_.shared_bytes() <= static_cast<int64_t>(kSmallBytes);
+  bool IsWithin(size_t bytes) const {
+    return method_.as_small_as_its_request && call_.bytes_in() <= bytes &&
+           call_.shared_bytes() <= static_cast<int64_t>(bytes);
   }
 
   absl::Status Submit(Lane lane) {
@@ -91,7 +93,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     prepared->request = method_.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
     prepared->has_regions = call_.has_regions();
-    if (limits.plans_at_hand && !IsSmall()) return NotAtHand();
+    if (limits.plans_at_hand && !IsWithin(kAtOnceBytes)) return NotAtHand();
     prepared->response = method_.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
                             method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
