@@ -331,7 +331,8 @@ TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
   EXPECT_EQ(rotate(1000), grpc::DEADLINE_EXCEEDED) << "its plan is not at hand: it waits for a thread";
   FakeOperations::plan_at_hand = true;
   EXPECT_EQ(rotate(1000), grpc::OK);
-  EXPECT_EQ(rotate(300'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
+  EXPECT_EQ(rotate(1'000'000), grpc::OK);
+  EXPECT_EQ(rotate(1'100'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
   FakeOperations::gate_shut = false;
   for (std::thread& caller : callers) caller.join();
 }
