@@ -159,11 +159,14 @@ TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
 TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   WorkPool pool(2);
   std::atomic<bool> shut = true;
+  std::atomic<int> busy = 0;
   for (int n = 0; n < 2; ++n) {
     pool.Submit([&] {
+      ++busy;
       while (shut) std::this_thread::yield();
     });
   }
+  while (busy < 2) std::this_thread::yield();  // else one of them would take the next
   std::atomic<bool> ran = false;
   pool.Submit([&] { ran = true; }, Lane::kSmall);
   {
