@@ -101,6 +101,7 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
   RotaryApplication application(std::move(call), std::move(rows));
   application.input_pairing_ = rotary.input_pairing();
   application.output_pairing_ = rotary.output_pairing();
+  application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
   return application;
 }
 
@@ -126,6 +127,7 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
       .pairs = rows_.pairs(),
       .input_pairing = input_pairing_,
       .output_pairing = output_pairing_,
+      .half_split_parts = half_split_parts_,
       .rounding = call_.precision.rounding,
       .large = large,
       .table_dtype = table.widened(),

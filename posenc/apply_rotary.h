@@ -73,6 +73,7 @@ class RotaryApplication {
   TableRows rows_;
   Pairing input_pairing_ = Pairing::kInterleaved;
   Pairing output_pairing_ = Pairing::kInterleaved;
+  size_t half_split_parts_ = 1;
 };
 
 }  // namespace posenc

@@ -34,7 +34,7 @@ absl::Status CheckCall(const GenerateTable& call) {
   return absl::OkStatus();
 }
 
-// Writes `count` half-width rows of `pairs` elements in the given form.
+// Writes `count` half-width rows, or parts of rows, of `pairs` elements in the given form.
 void Expand(TableForm form, size_t size, const std::byte* half, size_t count, size_t pairs, std::byte* out) {
   const size_t row = pairs * size;
   switch (form) {
@@ -74,6 +74,7 @@ absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, Ge
   generation.rows_ = call.rows;
   generation.dtype_ = call.dtype;
   generation.form_ = call.form;
+  generation.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
   generation.operand_ = call.operand.value_or(Operand::kQuery);
   return generation;
 }
@@ -98,8 +99,9 @@ absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* co
     auto* half_cos = reinterpret_cast<std::byte*>(half.get());
     auto* half_sin = reinterpret_cast<std::byte*>(half.get() + count * pairs);
     table_.Compute(row_begin + begin, count, dtype_, operand_, half_cos, half_sin);
-    Expand(form_, size, half_cos, count, pairs, cos + begin * row_bytes);
-    Expand(form_, size, half_sin, count, pairs, sin + begin * row_bytes);
+    const size_t parts = count * half_split_parts_, in_part = pairs / half_split_parts_;
+    Expand(form_, size, half_cos, parts, in_part, cos + begin * row_bytes);
+    Expand(form_, size, half_sin, parts, in_part, sin + begin * row_bytes);
   });
 }
 

@@ -42,6 +42,7 @@ class TableGeneration {
   int64_t rows_ = 0;
   DType dtype_ = DType::kFP32;
   TableForm form_ = TableForm::kHalfWidth;
+  size_t half_split_parts_ = 1;
   Operand operand_ = Operand::kQuery;
 };
 

@@ -109,15 +109,22 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
     return Within("given_frequencies", CompleteGiven(*given));
   }
   if (auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Within("axial", Complete(*axial, limits));
-  if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) return Within("given_table", Complete(*table));
+  if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
+    return Within("given_table", Complete(*table, settings.half_split_parts));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(RequireAtLeast("half_split_parts", static_cast<double>(settings.half_split_parts), 1));
   POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
+  if (*settings.rotary_dim / 2 % settings.half_split_parts != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "half_split_parts", fmt::format("{}", settings.half_split_parts),
+                           fmt::format("must divide the {} pairs", *settings.rotary_dim / 2));
+  }
   settings.head_dim.reset();
   if (!settings.input_pairing) {
     return InvalidArgument("MISSING", "input_pairing", "", "has no default: PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT");
@@ -203,6 +210,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
     key.Add(parameters->rope_type);
     VisitFields(*parameters, add);
   } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
+    key.Add(static_cast<int64_t>(axial->alternating));
     for (const AxialAxis& axis : axial->axes) {
       key.Add(axis.dim).Add(axis.frequency_start);
       add("rope_theta", axis.rope_theta);

@@ -44,6 +44,7 @@ class Rotary {
   int64_t rotary_dim() const { return *settings_.rotary_dim; }
   Pairing input_pairing() const { return *settings_.input_pairing; }
   Pairing output_pairing() const { return *settings_.output_pairing; }
+  int64_t half_split_parts() const { return settings_.half_split_parts; }
 
   // How many axes a position has.
   int64_t axes() const { return axes_; }

@@ -95,6 +95,7 @@ struct AxialAxis {
 };
 struct AxialRope {
   std::vector<AxialAxis> axes;
+  bool alternating = false;
 };
 
 enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
@@ -121,6 +122,7 @@ struct RotarySettings {
   std::optional<double> max_position_embeddings;
   std::optional<Pairing> input_pairing;
   std::optional<Pairing> output_pairing;
+  int64_t half_split_parts = 1;
 };
 
 enum class TableDtype { kFloat32, kTensor, kFloat64 };

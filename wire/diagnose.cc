@@ -108,8 +108,9 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
   return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "q and k must have the same tokens");
 }
 
-absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message, diagnose::Evidence* evidence) {
-  diagnose::TablePair table;
+absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message, int64_t half_split_parts,
+                       diagnose::Evidence* evidence) {
+  diagnose::TablePair table{.half_split_parts = half_split_parts};
   POSENC_ASSIGN_OR_RETURN(table.form, Choose("table.form", message.form(), kTableForms));
   POSENC_ASSIGN_OR_RETURN(table.cos, reader.Shape("table.cos", message.cos()));
   POSENC_ASSIGN_OR_RETURN(table.sin, reader.Shape("table.sin", message.sin()));
@@ -248,14 +249,17 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   POSENC_ASSIGN_OR_RETURN(const int32_t most, MostExplanations(request));
   const auto evidence = std::make_shared<diagnose::Evidence>();
   if (!request.has_rotation() && request.layout() != v1::LAYOUT_UNSPECIFIED) return NotRead("layout", "this evidence");
+  POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
+  const int64_t parts = expected.asked.settings ? expected.asked.settings->half_split_parts : 1;
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
       return InvalidArgument("MISSING", "evidence", "", "give rotation, table or inv_freq");
     case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get())); break;
-    case v1::DiagnoseRequest::kTable: POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), evidence.get())); break;
+    case v1::DiagnoseRequest::kTable:
+      POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), parts, evidence.get()));
+      break;
     case v1::DiagnoseRequest::kInvFreq: break;
   }
-  POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
   Job job;
   if (request.has_inv_freq()) {
     POSENC_ASSIGN_OR_RETURN(Job frequencies, PrepareFrequencies(reader, request, std::move(expected), most, response));
@@ -266,6 +270,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
     expected.asked.offsets = {request.rotation().q().rotary_offset(), request.rotation().k().rotary_offset()};
   } else if (expected.asked.settings) {
     expected.asked.settings->input_pairing = expected.asked.settings->output_pairing = Pairing::kHalfSplit;
+    expected.asked.settings->half_split_parts = 1;
   }
   const diagnose::Rows& rows = evidence->operands[0];
   POSENC_ASSIGN_OR_RETURN(const Positions positions, reader.ReadPositions(request.positions()));

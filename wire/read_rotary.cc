@@ -112,6 +112,7 @@ absl::StatusOr<RopeParameters> ReadRopeParameters(const v1::RopeParameters& mess
 
 AxialRope ReadAxial(const v1::AxialRope& message) {
   AxialRope axial;
+  axial.alternating = message.alternating();
   for (const v1::AxialAxis& axis : message.axes()) {
     axial.axes.push_back({axis.dim(), {}, axis.frequency_start()});
     if (axis.has_rope_theta()) axial.axes.back().rope_theta = axis.rope_theta();
@@ -195,6 +196,7 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1
   if (message.has_max_position_embeddings()) settings.max_position_embeddings = message.max_position_embeddings();
   POSENC_ASSIGN_OR_RETURN(settings.input_pairing, ReadPairing("input_pairing", message.input_pairing()));
   POSENC_ASSIGN_OR_RETURN(settings.output_pairing, ReadPairing("output_pairing", message.output_pairing()));
+  if (message.has_half_split_parts()) settings.half_split_parts = message.half_split_parts();
   return settings;
 }
 
@@ -209,6 +211,7 @@ void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* mes
     }
     message->mutable_given_frequencies()->mutable_axis()->Assign(given->axis.begin(), given->axis.end());
   } else if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies)) {
+    message->mutable_axial()->set_alternating(axial->alternating);
     for (const AxialAxis& axis : axial->axes) {
       v1::AxialAxis* to = message->mutable_axial()->add_axes();
       to->set_dim(axis.dim);
@@ -227,6 +230,7 @@ void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* mes
   if (settings.max_position_embeddings) message->set_max_position_embeddings(*settings.max_position_embeddings);
   if (settings.input_pairing) message->set_input_pairing(Name(*settings.input_pairing, kPairings));
   if (settings.output_pairing) message->set_output_pairing(Name(*settings.output_pairing, kPairings));
+  if (settings.half_split_parts != 1) message->set_half_split_parts(settings.half_split_parts);
 }
 
 absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message) {

@@ -103,6 +103,7 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   Fingerprint fingerprint;
   fingerprint.Add("rotary").Add(info->precision().SerializeAsString());
   fingerprint.Add(int64_t{info->input_pairing()}).Add(int64_t{info->output_pairing()}).Add(rotary.rotary_dim());
+  if (rotary.half_split_parts() != 1) fingerprint.Add("half_split_parts").Add(rotary.half_split_parts());
   for (const RotaryPlan* plan : plans) {
     v1::SequenceInfo* sequence = info->add_sequences();
     sequence->set_seq_len(plan->seq_len);

@@ -134,7 +134,7 @@ std::string TypeName(const FieldDescriptor& field, const std::vector<std::string
     case FieldDescriptor::CPPTYPE_STRING: return "TEXT";
     case FieldDescriptor::CPPTYPE_MESSAGE:
       if (field.message_type() == v1::Tensor::descriptor()) return "FILE|N,N,...";
-      if (field.message_type() == v1::AxialRope::descriptor()) return "DIM:THETA:START,...";
+      if (field.message_type() == v1::AxialRope::descriptor()) return "DIM:THETA:START,...[,alternating]";
       return field.message_type() == v1::PositionSegments::descriptor() ? "COUNT:START:STEP,..." : "N,N,...";
     default: return field.is_repeated() ? "N,N,..." : "N";
   }

@@ -55,7 +55,8 @@ void RotaryFlags::Add(CLI::App& app) {
   AddFieldFlags(app, "Settings, in place of --model", &settings_,
                 {{"rotary_dim", "Elements of a head row that rotate"},
                  {"head_dim", "Of which --partial-rotary-factor rotate"},
-                 {"max_position_embeddings", "Tokens; read by dynamic, longrope, yarn"}});
+                 {"max_position_embeddings", "Tokens; read by dynamic, longrope, yarn"},
+                 {"half_split_parts", "Equal parts of them, each half-split on its own; default 1"}});
   AddFieldFlags(app, "Settings, in place of --model", &parameters_,
                 {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},

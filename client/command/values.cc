@@ -97,10 +97,14 @@ absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text) {
 absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text) {
   v1::AxialRope axial;
   for (std::string_view part : Split(text, ',')) {
+    if (part == "alternating") {
+      axial.set_alternating(true);
+      continue;
+    }
     const std::vector<std::string_view> fields = Split(part, ':');
     if (fields.size() > 3) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", Quote(part), "\" is not DIM, DIM:THETA or DIM:THETA:FREQUENCY_START"));
+          absl::StrCat("\"", Quote(part), "\" is not DIM, DIM:THETA, DIM:THETA:FREQUENCY_START or alternating"));
     }
     v1::AxialAxis& axis = *axial.add_axes();
     POSENC_ASSIGN_OR_RETURN(const int64_t dim, ParseInt64(fields[0]));

@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text);
 // A file, or numbers: INT64 [n] if all are integers, else FP64 [n].
 absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text);
 
-// "DIM[:THETA[:FREQUENCY_START]],...", an axis each
+// "DIM[:THETA[:FREQUENCY_START]],...", an axis each; "alternating" among them: the axes take turns
 absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text);
 
 // "COUNT:START[:STEP],...", or a grid with an 'x' between its axes: "TxHxW[:TxHxW[:TxHxW]]"

@@ -83,6 +83,7 @@ absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequenc
   effective.settings.rotary_dim = rotary.rotary_dim();
   effective.settings.input_pairing = rotary.input_pairing();
   effective.settings.output_pairing = rotary.output_pairing();
+  effective.settings.half_split_parts = rotary.half_split_parts();
   return effective;
 }
 

@@ -10,6 +10,10 @@ namespace {
 
 std::string_view Name(Pairing pairing) { return pairing == Pairing::kInterleaved ? "interleaved" : "half-split"; }
 
+std::string DescribeHalves(int64_t parts) {
+  return parts == 1 ? "the halves of all that rotates" : fmt::format("the halves of each of {} parts", parts);
+}
+
 std::string Describe(Pairing input, Pairing output) {
   if (input == output) return std::string(Name(input));
   return fmt::format("{} on entry and {} on leaving", Name(input), Name(output));
@@ -63,6 +67,11 @@ std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, cons
   if (operand == 0 && (found.input != input || found.output != output)) {
     departures.push_back({"PAIRING", fmt::format("{} was applied, {} {}", Describe(found.input, found.output),
                                                  asked.Wants(), Describe(input, output))});
+  }
+  const int64_t parts = asked.settings->half_split_parts;
+  if (operand == 0 && found.half_split_parts != parts) {
+    departures.push_back({"PAIRING", fmt::format("{} were paired, {} {}", DescribeHalves(found.half_split_parts),
+                                                 asked.Wants(), DescribeHalves(parts))});
   }
   if (operand == 0 && found.rotary_dim != width) {
     departures.push_back(

@@ -250,6 +250,7 @@ class Diagnostician {
     for (const Reading& other : readings_) {
       if (!explanations().empty() && other.layouts[0].input == *explanations()[0].candidate.settings.input_pairing &&
           other.layouts[0].output == *explanations()[0].candidate.settings.output_pairing &&
+          other.layouts[0].half_split_parts == explanations()[0].candidate.settings.half_split_parts &&
           other.layouts[0].rotary_dim == *explanations()[0].candidate.settings.rotary_dim) {
         reading_ = &other;
         break;

@@ -166,7 +166,19 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
                            fmt::format("the last axis must be at most {}", limits.max_rotary_dim / 2));
   }
   const size_t size = SizeOf(table.cos.dtype);
-  const int64_t step = table.form == TableForm::kRepeatInterleaved ? 2 : 1;
+  if (pairs % table.half_split_parts != 0) {
+    return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
+                           fmt::format("the settings want halves of {} parts", table.half_split_parts));
+  }
+  const int64_t part = pairs / table.half_split_parts;
+  const auto column = [&](int64_t k) {
+    switch (table.form) {
+      case TableForm::kHalfWidth: return k;
+      case TableForm::kDuplicated: return k + k / part * part;
+      case TableForm::kRepeatInterleaved: return 2 * k;
+    }
+    __builtin_unreachable();
+  };
   std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
   const double one = 1;
   for (int64_t row = 0; row < rows; ++row) {
@@ -174,7 +186,7 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
       Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * columns * size, line.size(), line.data());
       for (int64_t k = 0; k < pairs; ++k) {
         const size_t to = ((2 * row + (sines ? 1 : 0)) * pairs + k) * size;
-        std::memcpy(after.data() + to, line.data() + k * step * size, size);
+        std::memcpy(after.data() + to, line.data() + column(k) * size, size);
         if (!sines) Convert(DType::kFP64, table.cos.dtype, &one, before.data() + to, 1);
       }
     }

@@ -66,6 +66,7 @@ struct TablePair {
   TensorShape cos, sin;
   std::shared_ptr<const ByteSource> cos_bytes, sin_bytes;
   TableForm form = TableForm::kHalfWidth;
+  int64_t half_split_parts = 1;  // kDuplicated: each part stands twice
 };
 absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits);
 

@@ -186,6 +186,12 @@ class Collector {
       Add([&other](RotarySettings& s, RopeParameters*) { s.frequencies = other; }, "ROPE_THETA",
           fmt::format("rope_theta {} was applied", Short(theta)));
     }
+    const auto same_dim = [&axial](const AxialAxis& axis) { return axis.dim == axial.axes[0].dim; };
+    if (axial.axes.size() > 1 && std::all_of(axial.axes.begin(), axial.axes.end(), same_dim)) {
+      Add([](RotarySettings& s, RopeParameters*) { std::get<AxialRope>(s.frequencies).alternating ^= true; },
+          "SECTION_ORDER",
+          axial.alternating ? "the axes' pairs come one axis after the other" : "the axes' pairs take turns");
+    }
   }
 
   const Asked& asked_;

@@ -125,6 +125,7 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
   std::vector<PairHypothesis> found;
   const auto consider = [&](const PairLayout& layout) {
     if (layout.rotary_dim < 2 || layout.offset < 0 || layout.offset + layout.rotary_dim > numbers.width) return;
+    if (layout.rotary_dim / 2 % layout.half_split_parts != 0) return;
     for (const PairHypothesis& other : found) {
       if (other.layout == layout) return;
     }
@@ -133,11 +134,17 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
   // In the order of preference, where the norms do not decide.
   constexpr Pairing kHalf = Pairing::kHalfSplit, kInterleaved = Pairing::kInterleaved;
   if (asked) consider(*asked);
+  const int64_t asked_parts = asked ? asked->half_split_parts : 1;
   for (int64_t d : Widths(numbers.width, census, asked)) {
     for (int64_t offset : {asked ? asked->offset : 0, int64_t{0}, numbers.width - d, census.first_changed}) {
       for (const auto& [input, output] :
            {std::pair{kHalf, kHalf}, {kInterleaved, kInterleaved}, {kInterleaved, kHalf}, {kHalf, kInterleaved}}) {
-        consider({input, output, d, offset});
+        for (int64_t parts : {asked_parts, int64_t{1}, int64_t{2}}) {
+          // Without halves there are no parts of their own.
+          if (input != kInterleaved || output != kInterleaved || parts == asked_parts) {
+            consider({input, output, d, offset, parts});
+          }
+        }
       }
     }
   }

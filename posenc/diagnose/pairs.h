@@ -24,12 +24,17 @@ struct Numbers {
 struct PairLayout {
   Pairing input, output;
   int64_t rotary_dim, offset;
+  int64_t half_split_parts = 1;
 
   // The two elements of pair k, on entry or as they leave.
-  int64_t First(Pairing pairing, int64_t k) const { return offset + (pairing == Pairing::kInterleaved ? 2 * k : k); }
-  int64_t Second(Pairing pairing, int64_t k) const {
-    return offset + (pairing == Pairing::kInterleaved ? 2 * k + 1 : k + rotary_dim / 2);
+  int64_t First(Pairing pairing, int64_t k) const {
+    return offset + (pairing == Pairing::kInterleaved ? 2 * k : k + k / half() * half());
   }
+  int64_t Second(Pairing pairing, int64_t k) const {
+    return First(pairing, k) + (pairing == Pairing::kInterleaved ? 1 : half());
+  }
+  // Pairs of a part.
+  int64_t half() const { return rotary_dim / 2 / half_split_parts; }
   bool operator==(const PairLayout&) const = default;
 };
 

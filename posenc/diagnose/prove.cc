@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "posenc/diagnose/candidate_table.h"
+#include "posenc/diagnose/pairs.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/status.h"
@@ -90,6 +91,7 @@ class Slab {
         .pairs = table_.pairs(),
         .input_pairing = *candidate_.settings.input_pairing,
         .output_pairing = *candidate_.settings.output_pairing,
+        .half_split_parts = static_cast<size_t>(candidate_.settings.half_split_parts),
         .rounding = precision_.rounding,
         .table_dtype = table_type_,
         .cos = cos_.data(),
@@ -106,9 +108,9 @@ class Slab {
 
   void RotateDoubles(int64_t count) {
     const auto pairs = static_cast<int64_t>(table_.pairs());
-    const auto place = [&](Pairing pairing, int64_t k, int64_t which) {
-      return offset_ + (pairing == Pairing::kInterleaved ? 2 * k + which : k + which * pairs);
-    };
+    const RotarySettings& settings = candidate_.settings;
+    const Pairing input = *settings.input_pairing, output = *settings.output_pairing;
+    const PairLayout layout{input, output, 2 * pairs, offset_, settings.half_split_parts};
     std::vector<double> y(rows_.width);
     for (int64_t r = 0; r < count * rows_.heads; ++r) {
       std::byte* const row = x_.data() + r * rows_.width * sizeof(double);
@@ -117,10 +119,9 @@ class Slab {
       y = x;
       for (int64_t k = 0; k < pairs; ++k) {
         const double c = cos_[r / rows_.heads * pairs + k], s = sin_[r / rows_.heads * pairs + k];
-        const double x0 = x[place(*candidate_.settings.input_pairing, k, 0)];
-        const double x1 = x[place(*candidate_.settings.input_pairing, k, 1)];
-        y[place(*candidate_.settings.output_pairing, k, 0)] = x0 * c - x1 * s;
-        y[place(*candidate_.settings.output_pairing, k, 1)] = x1 * c + x0 * s;
+        const double x0 = x[layout.First(input, k)], x1 = x[layout.Second(input, k)];
+        y[layout.First(output, k)] = x0 * c - x1 * s;
+        y[layout.Second(output, k)] = x1 * c + x0 * s;
       }
       std::memcpy(row, y.data(), y.size() * sizeof(double));
     }

@@ -10,7 +10,7 @@ namespace {
 std::optional<PairLayout> AskedLayout(const Asked& asked, size_t operand) {
   if (!asked.settings) return std::nullopt;
   return PairLayout{*asked.settings->input_pairing, *asked.settings->output_pairing, *asked.settings->rotary_dim,
-                    asked.offsets[operand]};
+                    asked.offsets[operand], asked.settings->half_split_parts};
 }
 
 }  // namespace
@@ -20,6 +20,7 @@ void SetLayout(const Reading& reading, Candidate* candidate) {
   candidate->settings.rotary_dim = layout.rotary_dim;
   candidate->settings.input_pairing = layout.input;
   candidate->settings.output_pairing = layout.output;
+  candidate->settings.half_split_parts = layout.half_split_parts;
   candidate->offsets.clear();
   for (const PairLayout& each : reading.layouts) candidate->offsets.push_back(each.offset);
 }
@@ -52,7 +53,7 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
       if (asked.settings) like_q.offset = asked.offsets[1];
       for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, RoundingOf(sample.operands[1]))) {
         if (k.layout.input != q.layout.input || k.layout.output != q.layout.output ||
-            k.layout.rotary_dim != q.layout.rotary_dim) {
+            k.layout.rotary_dim != q.layout.rotary_dim || k.layout.half_split_parts != q.layout.half_split_parts) {
           continue;
         }
         reading.layouts.push_back(k.layout);

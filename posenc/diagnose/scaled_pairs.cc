@@ -15,6 +15,7 @@ std::optional<Scales> RemoveScales(const Evidence& sample, const Asked& asked, P
     if (asked.settings) {
       layout.rotary_dim = *asked.settings->rotary_dim;
       layout.offset = asked.offsets[n];
+      layout.half_split_parts = asked.settings->half_split_parts;
       usual = asked.settings->xpos;
     }
     if (layout.offset + layout.rotary_dim > (*numbers)[n].width) return std::nullopt;

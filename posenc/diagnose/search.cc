@@ -78,7 +78,8 @@ bool SameXpos(const std::optional<Xpos>& a, const std::optional<Xpos>& b) {
 bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, const Frequency& fb, double scaling_a,
                    double scaling_b) {
   return a.settings.input_pairing == b.settings.input_pairing &&
-         a.settings.output_pairing == b.settings.output_pairing && a.offsets == b.offsets &&
+         a.settings.output_pairing == b.settings.output_pairing &&
+         a.settings.half_split_parts == b.settings.half_split_parts && a.offsets == b.offsets &&
          SameXpos(a.settings.xpos, b.settings.xpos) && a.direction == b.direction &&
          a.position_shift == b.position_shift && a.fault == b.fault && a.seq_len == b.seq_len &&
          fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;

@@ -50,6 +50,8 @@ HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, 
   const size_t before = work.rotary_offset * sizeof(typename Format::Bits);
   const size_t rotated = 2 * work.pairs * sizeof(typename Format::Bits);
   const size_t table_row = work.pairs * sizeof(Lane), spread_row = 4 * work.pairs;
+  const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts;
+  const size_t part = rotated / parts, table_part = table_row / parts;
   // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
   const bool crosses = kAny && work.x == work.y && work.input_pairing != work.output_pairing;
   // Memory is walked through in its order: where a head's tokens lie together, tile by tile of tokens, whose tables
@@ -58,7 +60,7 @@ HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, 
   const size_t tile = heads_first ? std::max<size_t>(kSpreadFloats / spread_row, 1) : 1;
   const hn::ScalableTag<Lane> whole;
   Row row{};
-  row.pairs = work.pairs;
+  row.pairs = work.pairs / parts;
   for (size_t first = begin; first < end; first += tile) {
     const size_t last = std::min(first + tile, end);
     for (size_t token = first; token < last; ++token) {
@@ -77,12 +79,16 @@ HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, 
         row.spread = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
         if (work.large) Prefetch(row.x, rotated);
         if (crosses) row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, rotated));
-        // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
-        size_t pair = loop.Rotate(format, whole, row, 0);
-        if (pair == row.pairs) continue;
-        if constexpr (!kAny) pair = any.Rotate(format, whole, row, pair);
-        if constexpr (hn::MaxLanes(whole) > 4) pair = any.Rotate(format, hn::CappedTag<Lane, 4>(), row, pair);
-        if constexpr (hn::MaxLanes(whole) > 1) any.Rotate(format, hn::CappedTag<Lane, 1>(), row, pair);
+        for (size_t n = 0; n < parts; ++n) {
+          if (n > 0) row.x += part, row.y += part, row.cos += table_part, row.sin += table_part;
+          // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is
+          // touched.
+          size_t pair = loop.Rotate(format, whole, row, 0);
+          if (pair == row.pairs) continue;
+          if constexpr (!kAny) pair = any.Rotate(format, whole, row, pair);
+          if constexpr (hn::MaxLanes(whole) > 4) pair = any.Rotate(format, hn::CappedTag<Lane, 4>(), row, pair);
+          if constexpr (hn::MaxLanes(whole) > 1) any.Rotate(format, hn::CappedTag<Lane, 1>(), row, pair);
+        }
       }
     }
   }
@@ -94,7 +100,7 @@ bool CanStream(const RotatePairs& work) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), alignment = lanes * sizeof(float);
   const size_t element = SizeOf(work.dtype);
   const auto aligned = [alignment](size_t bytes) { return bytes % alignment == 0; };
-  return work.large && work.x != work.y && work.pairs % (Loop::kVectorsOfPairs * lanes) == 0 &&
+  return work.large && work.x != work.y && work.pairs % (work.half_split_parts * Loop::kVectorsOfPairs * lanes) == 0 &&
          aligned(reinterpret_cast<uintptr_t>(work.y)) && aligned(work.rotary_offset * element) &&
          aligned(work.token_stride) && aligned(work.head_stride);
 }

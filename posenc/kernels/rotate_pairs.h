@@ -6,6 +6,7 @@
 //   y1 = x1*c + x0*s          half-split   [x0 x1 ... | xP ...]    pair k = (k, k+P),  P = pairs
 //
 // The two pairings are of the 2*pairs elements from rotary_offset on; elements outside them are copied bit for bit.
+// Half-split may be of equal parts of them, one after the other, each with its own halves.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +31,7 @@ struct RotatePairs {
   size_t pairs;              // rotary_dim / 2; rotary_offset + 2*pairs <= head_dim
   Pairing input_pairing;
   Pairing output_pairing;
+  size_t half_split_parts = 1;  // pairs is a multiple of it
   Rounding rounding;
 
   bool large = false;  // x and y exceed the caches: load ahead, and write past them where alignment allows

@@ -1,4 +1,4 @@
-// Axial RoPE: one rotary embedding an axis, side by side.
+// Axial RoPE: one rotary embedding an axis, side by side or by turns.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace posenc {
 // Fills in defaults; INVALID_ARGUMENT naming the field that is missing or out of range.
 absl::Status Complete(AxialRope& axial, const Limits& limits);
 
-// Of completed settings: the rotary width, the frequencies of all axes one after the other, and the axis of each.
+// Of completed settings: the rotary width, the frequencies of all pairs, and the axis of each.
 int64_t AxialWidth(const AxialRope& axial);
 std::vector<double> AxialFrequencies(Frequencies arithmetic, const AxialRope& axial);
 std::vector<int64_t> AxialAxes(const AxialRope& axial);

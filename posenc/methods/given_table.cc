@@ -14,18 +14,20 @@ namespace {
 
 using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
-absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, Bytes& data) {
-  const size_t size = SizeOf(table.dtype), pairs = table.width / 2;
+// Row by row, or, where parts of a row stand twice, part by part.
+absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t parts, Bytes& data) {
+  const size_t size = SizeOf(table.dtype), pairs = table.width / 2 / parts;
   // Elements from an entry to its copy, and from an entry to the next.
   const bool duplicated = table.form == TableForm::kDuplicated;
   const size_t copy = (duplicated ? pairs : 1) * size, next = (duplicated ? 1 : 2) * size;
   std::vector<std::byte> half(data->size() / 2);
   std::byte* to = half.data();
-  for (int64_t row = 0; row < table.rows; ++row) {
-    const std::byte* from = data->data() + row * table.width * size;
+  for (int64_t part = 0; part < table.rows * parts; ++part) {
+    const std::byte* from = data->data() + part * 2 * pairs * size;
     for (size_t pair = 0; pair < pairs; ++pair, from += next, to += size) {
       if (std::memcmp(from, from + copy, size) != 0) {
-        return InvalidArgument("MISMATCH", name, fmt::format("row {}, pair {}", row, pair),
+        return InvalidArgument("MISMATCH", name,
+                               fmt::format("row {}, pair {}", part / parts, part % parts * pairs + pair),
                                "stands twice in this form, with different bits");
       }
       std::memcpy(to, from, size);
@@ -48,14 +50,19 @@ void ClearNanPayloads(std::byte* floats, size_t count) {
 
 }  // namespace
 
-absl::Status Complete(GivenTable& table) {
+absl::Status Complete(GivenTable& table, int64_t half_split_parts) {
   if (table.form == TableForm::kHalfWidth) return absl::OkStatus();
   if (table.width % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
                            "must be even in this form");
   }
-  POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, table.cos));
-  POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, table.sin));
+  const int64_t parts = table.form == TableForm::kDuplicated ? half_split_parts : 1;
+  if (table.width / 2 % parts != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
+                           fmt::format("must be halves of half_split_parts {}", parts));
+  }
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, parts, table.cos));
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, parts, table.sin));
   table.width /= 2;
   table.form = TableForm::kHalfWidth;
   return absl::OkStatus();

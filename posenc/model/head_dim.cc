@@ -1,5 +1,9 @@
 #include "posenc/model/head_dim.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "posenc/status.h"
 
 namespace posenc {
@@ -8,9 +12,24 @@ absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto heads,
                           part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
                                                "speech_encoder_attention_heads", "encoder_attention_heads",
-                                               "decoder_num_attention_heads"}));
+                                               "decoder_num_attention_heads", "memory_attention_num_attention_heads"}));
   if (heads || part.type.width.num_attention_heads == 0) return heads;
   return part.type.width.num_attention_heads;
+}
+
+// See HeadShare.
+static absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads) {
+  const HeadShare& share = part.type.share;
+  std::optional<int64_t> given;
+  if (!share.divisor_field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({share.divisor_field}));
+  }
+  const int64_t divisor = given.value_or(1);
+  if (divisor < 1) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(share.divisor_field), fmt::format("{}", divisor),
+                           "must be at least 1");
+  }
+  return std::max(hidden / heads / share.divisor / divisor, share.least);
 }
 
 absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
@@ -30,7 +49,7 @@ absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
     return InvalidArgument("MISSING", config.Path("head_dim"), "",
                            "the file must hold head_dim, or hidden_size and num_attention_heads above 0");
   }
-  return *hidden / *heads;
+  return ShareOf(part, *hidden, *heads);
 }
 
 }  // namespace posenc

@@ -66,7 +66,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
 absl::Status CheckHasRotary(const Part& part) {
   const Condition& wanted = part.type.only_if;
   if (wanted.field.empty()) return absl::OkStatus();
-  std::string value = "absent";
+  std::string value = wanted.if_absent ? std::string(wanted.value) : "absent";
   if (const nlohmann::json* field = part.config.Find(wanted.field)) {
     value = field->is_string() ? field->get<std::string>() : field->dump();
   }
@@ -153,7 +153,8 @@ absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t la
   }
   const int64_t every = std::max<int64_t>(given.value_or(pattern.every), 1);
   for (int64_t n = 0; n < layers; ++n) {
-    types.emplace_back((n + 1) % every != 0 ? pattern.others : std::string_view("full_attention"));
+    const bool full = (n + 1) % every == 0 || (pattern.last && n == layers - 1);
+    types.emplace_back(full ? std::string_view("full_attention") : pattern.others);
   }
   return types;
 }
@@ -204,6 +205,8 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
     const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
     if (found != blocks.end() && found->second) {
       result.block = found->second;
+      auto& partial = result.block->parameters.partial_rotary_factor;
+      if (fills && !partial) partial = own->partial;
     } else if (fills) {
       result.block = ClassBlock(*own);
     } else if (found == blocks.end()) {

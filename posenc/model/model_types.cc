@@ -24,7 +24,15 @@ constexpr LayerPattern kLinear4 = {4, "full_attention_interval", "linear_attenti
 constexpr std::string_view kLlama4Scaling = "llama_4_scaling_beta";
 constexpr std::string_view kColumnsFirst = "axis 0 of the positions is the column (w), axis 1 the row (h)";
 constexpr std::string_view kCentres = "positions are 2 pi times the patch centres' coordinates in -1 .. +1, (h, w)";
+constexpr std::string_view kGemma4 = "positions are (column, row), and (-1, -1) of padding";
 constexpr std::string_view kFromOne = "positions are (column + 1, row + 1); the class token does not turn";
+constexpr std::string_view kNextOfRows =
+    "positions are (row, column) from 1, of the aggregated map; hidden_size rotates as one row, before it is heads";
+constexpr std::string_view kRowColumn = "positions are (any, row, column); of text the token's, in both";
+constexpr std::string_view kValuesToo = "values are turned like queries and keys";
+constexpr std::string_view kMemory =
+    "axis 0 of the positions is the column (w), axis 1 the row (h); memory_attention alone turns, object pointers do "
+    "not";
 constexpr std::string_view kLastRotate = "the last rotary_dim elements of a head rotate: give their rotary_offset";
 
 RopeParameters Llama3(double theta, double factor, double length, double low, double high) {
@@ -82,6 +90,10 @@ std::vector<ModelType> MakeModelTypes() {
                         {.layer_type = "sliding_attention", .rope_theta = 10000, .partial = 0.334});
   const auto zaya = two({.layer_type = "hybrid", .rope_theta = 5e6, .partial = 0.5},
                         {.layer_type = "hybrid_sliding", .rope_theta = 10000, .partial = 0.5});
+  const auto neomme =
+      two({.layer_type = "full_attention", .rope_theta = 1e6, .theta_field = "rope_theta", .partial = 0.25},
+          {.layer_type = "sliding_attention", .rope_theta = 10000, .theta_field = "rope_theta", .partial = 1});
+  const HeadShare memory = {.divisor_field = "memory_attention_downsample_rate"};
   const auto lfm3 =
       two({"sliding_attention", 10000},
           {.layer_type = "full_attention", .rope_theta = 1e6, .rope_type = "proportional", .partial = 0.5});
@@ -289,6 +301,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "glm4v_text", .pairing = kInter, .partial = 1, .width = {4096, 32}, .mrope = kContig, .sections = {8, 12, 12}},
       {.name = "glm_image_text", .partial = 1, .width = {4096, 32}, .mrope = kContig, .sections = {8, 12, 12}},
       {.name = "glm_ocr_text", .pairing = kInter, .partial = 1, .width = {1024, 16}, .mrope = kContig, .sections = {8, 12, 12}},
+      {.name = "neomme", .partial = 1, .partial_field = "", .head_dim = 64, .layers = kByTypeFilled, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = neomme, .mrope = kErnie, .note = kRowColumn},
       {.name = "paddleocr_vl_text", .theta = 500000, .head_dim = 128, .mrope = kContig, .sections = {16, 24, 24}},
       {.name = "qwen2_5_omni_talker", .theta = 1e6, .head_dim = 128, .mrope = kContig, .sections = {16, 24, 24}},
       {.name = "qwen2_5_omni_text", .theta = 1e6, .width = {3584, 28}, .mrope = kContig, .sections = {16, 24, 24}},
@@ -307,13 +320,17 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .width = {384, 6}, .note = kCentres},
       {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24}},
       {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .note = kCentres},
+      {.name = "edgetam_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = "memory_attention_rope_theta", .hidden_size_field = "memory_attention_hidden_size", .share = memory, .note = kMemory},
+      {.name = "efficientloftr", .scheme = kAxial, .pairing = kInter, .precision = kVllm, .head_dim_field = "hidden_size", .head_dim = 256, .alternating = true, .note = kNextOfRows},
       {.name = "ernie4_5_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1280, 16}},
       {.name = "exaone4_5_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
+      {.name = "gemma4_vision", .scheme = kAxial, .theta = 100, .head_dim = 64, .own_halves = true, .note = kGemma4},
       {.name = "glm4v_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}},
       {.name = "glm4v_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}},
       {.name = "glm5_next_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
       {.name = "glm_ocr_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
       {.name = "inkling2_vision", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}, .note = kColumnsFirst},
+      {.name = "kimi_k25_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .alternating = true, .note = kColumnsFirst},
       {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
       {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {768, 16}, .note = kFromOne},
       {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = 3},
@@ -332,12 +349,15 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "qwen3_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "sam2_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = "memory_attention_rope_theta", .hidden_size_field = "memory_attention_hidden_size", .share = memory, .note = kMemory},
+      {.name = "sam3_tracker_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = "memory_attention_rope_theta", .hidden_size_field = "memory_attention_hidden_size", .width = {256, 1}, .share = memory, .note = kMemory},
       {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}},
       {.name = "sapiens2", .scheme = kAxial, .theta = 100, .note = kCentres},
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16}, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
 
       // Only where a field says so.
+      {.name = "clvp_encoder", .precision = kF32, .theta_field = "", .hidden_size_field = "projection_dim", .width = {768, 12}, .share = {.divisor = 2, .least = 32}, .only_if = {"use_rotary_embedding", "true", true}, .note = kValuesToo},
       {.name = "esm", .precision = kVllm, .only_if = {"position_embedding_type", "rotary"}},
       {.name = "granitemoehybrid", .only_if = {"position_embedding_type", "rope"}},
       {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}, .terms = Terms::kConformerByType, .position_type = "relative"},
@@ -376,6 +396,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("aya_vision", {{"text_config", "cohere2"}}),
       Composite("blt", {{"patcher_config", "blt_patcher"}, {"encoder_config", "blt_local_encoder"}, {"decoder_config", "blt_local_decoder"}, {"global_config", "blt_global_transformer"}}),
       Composite("chmv2", {{"backbone_config", "dinov3_vit"}}),
+      Composite("clvp", {{"text_config", "clvp_encoder"}, {"speech_config", "clvp_encoder"}}),
       Composite("cohere2_vision", {{"text_config", "cohere2"}}),
       Composite("cohere_compass", {{"vision_config", "cohere_compass_vision"}}),
       Composite("colmodernvbert", {{"vlm_config", "modernvbert"}}),
@@ -390,7 +411,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("dia", {{"encoder_config", "dia_encoder"}, {"decoder_config", "dia_decoder"}}),
       Composite("diffusion_gemma", {{"text_config", "diffusion_gemma_text"}, {"vision_config", "gemma4_vision"}}),
       Composite("dots3_note", {{"text_config", "dots3_note_text"}, {"vision_config", "dots3_note_vision_encoder"}, {"audio_config", "dots3_note_audio_encoder"}}),
-      Composite("embedding_gemma2", {{"text_config", "embedding_gemma2_text"}}),
+      Composite("embedding_gemma2", {{"text_config", "embedding_gemma2_text"}, {"vision_config", "gemma4_vision"}}),
       Composite("emu3", {{"text_config", "emu3_text_model"}}),
       Composite("ernie4_5_vl_moe", {{"vision_config", "ernie4_5_vl_moe_vision"}, {"text_config", "ernie4_5_vl_moe_text"}}),
       Composite("esmfold2", {{"esmc_config", "esmc"}}),
@@ -400,7 +421,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("fuyu", {{"text_config", "persimmon"}}),
       Composite("gemma3", {{"text_config", "gemma3_text"}}),
       Composite("gemma3n", {{"text_config", "gemma3n_text"}}),
-      Composite("gemma4", {{"text_config", "gemma4_text"}}),
+      Composite("gemma4", {{"text_config", "gemma4_text"}, {"vision_config", "gemma4_vision"}}),
       Composite("glm46v", {{"text_config", "glm4v_text"}, {"vision_config", "glm4v_vision"}}),
       Composite("glm4v", {{"vision_config", "glm4v_vision"}, {"text_config", "glm4v_text"}}),
       Composite("glm4v_moe", {{"vision_config", "glm4v_moe_vision"}, {"text_config", "glm4v_moe_text"}}),

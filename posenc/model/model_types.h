@@ -31,7 +31,6 @@ enum class Scheme {
   kRelativeTerms,
   kBuckets,
   kWindowBias,
-  kRotatedHalves,
   kOwnRotary,
   kNone,
 };
@@ -79,7 +78,7 @@ struct LearnedTable {
 enum class Layers {
   kUniform,
   kByType,               // a block each, as the file says; by_layer where it has none
-  kByTypeFilled,         // the same, and a block that is missing or null is that of by_layer
+  kByTypeFilled,         // the same, and what is missing of a block, or null, is as by_layer says
   kSlidingOnly,          // full_attention layers have no rotary embedding
   kSlidingOnlyIfWindow,  // the same, unless sliding_window is null: then all have
   kNoRopeList,           // no_rope_layers: 1 means rope
@@ -91,6 +90,7 @@ struct LayerPattern {
   int64_t every = 0;                                  // 0: the file must say
   std::string_view field = "sliding_window_pattern";  // where the file may say n
   std::string_view others = "sliding_attention";
+  bool last = false;  // the last layer is full_attention too
 };
 
 // A class's own block for one type of layers.
@@ -103,6 +103,13 @@ struct LayerDefaults {
   std::optional<double> partial;
   std::string_view head_dim_field = "";  // "": as the other layers
   int64_t head_dim = 0;
+};
+
+// The width that turns, where it is not hidden_size / num_attention_heads: that, divided by a field and a number.
+struct HeadShare {
+  std::string_view divisor_field = "";
+  int64_t divisor = 1;
+  int64_t least = 0;
 };
 
 // The class's own hidden_size and num_attention_heads; only of parts, from whose files transformers leaves them out.
@@ -121,6 +128,7 @@ struct PartType {
 struct Condition {
   std::string_view field;
   std::string_view value;
+  bool if_absent = false;  // a file that does not say means it
 };
 
 struct ModelType {
@@ -146,6 +154,7 @@ struct ModelType {
   int64_t head_dim = 0;
   std::string_view hidden_size_field = "hidden_size";
   Width width;
+  HeadShare share;
   // Multi-head latent attention: the width is qk_rope_head_dim, a part of the head of its own, and the softmax scale is
   // multiplied by m(s, mscale_all_dim)^2.
   bool mla = false;
@@ -155,8 +164,10 @@ struct ModelType {
   std::vector<LayerDefaults> by_layer;
 
   MropeOrder mrope = MropeOrder::kNone;
-  std::vector<int64_t> sections;  // the class's own mrope_section
+  std::vector<int64_t> sections;  // the class's own mrope_section; kErnie without: h and w share all pairs
   int64_t axes = 2;               // kAxial
+  bool alternating = false;       // kAxial: the axes take turns
+  bool own_halves = false;        // kAxial: half-split pairing is of each axis's own elements
   int64_t window = 7;             // kSwin: the class's own window_size
   double second_start = 0;        // kAxial: frequency_start of the second axis
   // A field of the scaling block that the class reads for something else: it multiplies its queries by

@@ -39,11 +39,7 @@ sam_vision_model seggpt slanext_vision unlimited_ocr_sam_vision_model vitdet vit
       &types);
   Add(Scheme::kBuckets, "layoutlmv2 layoutlmv3 mpnet pix2struct_text_model udop", &types);
   Add(Scheme::kWindowBias, "levit", &types);
-  Add(Scheme::kRotatedHalves, "gemma4_vision", &types);
-  Add(Scheme::kOwnRotary, R"(
-clvp_encoder edgetam_video efficientloftr hunyuan_vl_text kimi_k25_vision lightglue neomme sam2_video
-sam3_tracker_video vjepa2)",
-      &types);
+  Add(Scheme::kOwnRotary, "hunyuan_vl_text lightglue vjepa2", &types);
   Add(Scheme::kNone, R"(
 convnext convnextv2 dac efficientnet encodec falcon_mamba glm5_next_text hgnet_v2 jamba kimi_linear mamba mamba2
 mobilenet_v1 mobilenet_v2 nemotron_h regnet resnet rwkv textnet timm_backbone xlstm zamba)",
@@ -76,8 +72,6 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kRelativeTerms: return "relative terms of its own kind";
     case Scheme::kBuckets: return "a learned bias in T5's buckets: GenerateBias.t5 with its table";
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";
-    case Scheme::kRotatedHalves:
-      return "a rotary embedding for each half of a head: ApplyRotary twice, with settings and rotary_offset";
     case Scheme::kOwnRotary:
       return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";
     case Scheme::kNone: return "no positional encoding of its queries and keys";

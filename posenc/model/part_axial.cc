@@ -7,6 +7,32 @@
 #include "posenc/status.h"
 
 namespace posenc {
+namespace {
+
+struct IsSet {
+  template <class T>
+  bool operator()(const std::optional<T>& field) const {
+    return field.has_value();
+  }
+  template <class T>
+  bool operator()(const std::vector<T>& field) const {
+    return !field.empty();
+  }
+  template <class T>
+  bool operator()(const T&) const {
+    return false;
+  }
+};
+
+// These classes take rope_theta from a block and nothing else.
+void NoteUnread(const RopeParameters& block, Part& part) {
+  VisitFields(block, [&part](std::string_view name, const auto& field) {
+    if (name == "rope_theta" || !IsSet()(field)) return;
+    part.Say("NOT_USED", std::string(name), fmt::format("model_type \"{}\" does not read it", part.type.name));
+  });
+}
+
+}  // namespace
 
 absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
@@ -18,13 +44,14 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
                              fmt::format("model_type \"{}\" has one block, of rope_type \"axial\"", part.type.name));
     }
     block = blocks[0].second->parameters;
+    NoteUnread(block, part);
   }
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
   const double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
   // Two axes: the head's halves. Three: the largest even third, and the rest of the head does not turn.
   const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;
-  AxialRope axial;
+  AxialRope axial{{}, part.type.alternating};
   for (int64_t axis = 0; axis < part.type.axes; ++axis) {
     axial.axes.push_back({dim, theta, axis == 1 ? part.type.second_start : 0});
   }
@@ -32,6 +59,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
   settings.output_pairing = part.type.leaves;
+  if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   return settings;
 }

@@ -131,6 +131,14 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   if (part.type.mrope != MropeOrder::kNone) {
     p.mrope_order = part.type.mrope;
     if (p.mrope_section.empty()) p.mrope_section = part.type.sections;
+    if (p.mrope_section.empty() && p.mrope_order == MropeOrder::kErnie) {
+      const int64_t rotary_dim = static_cast<int64_t>(*settings.head_dim * p.partial_rotary_factor.value_or(1));
+      if (rotary_dim % 4 != 0) {
+        return InvalidArgument("OUT_OF_RANGE", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
+                               fmt::format("turns {} elements: two axes share a multiple of 4", rotary_dim));
+      }
+      p.mrope_section = {rotary_dim / 4, rotary_dim / 4, 0};
+    }
   }
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   settings.frequencies = std::move(p);

@@ -27,7 +27,8 @@ HEADS = 4
 POSITIONS = [[0, 1, 2, 5, 17, 40, 41, 90], [0, 3, 2, 9, 11, 23, 1, 60], [0, 7, 1, 4, 12, 31, 8, 77]]
 FLOAT32_TOLERANCE = 3e-4  # torch's frequencies may be off by 2 units in the last place, at positions up to 90
 BFLOAT16_EQUAL = 0.98  # the share of elements with the same bits: such a frequency may turn a rounding
-COLUMNS_FIRST = ("inkling2_vision", "step3p5_vision")  # of which transformers takes rows first
+COLUMNS_FIRST = ("inkling2_vision", "kimi_k25_vision", "step3p5_vision")  # of which transformers takes rows first
+WITHOUT_TIME = ("neomme",)  # of whose three axes transformers has the last two
 NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries do not turn by
 # Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
@@ -160,7 +161,8 @@ def rotary_parts(config, prefix=""):
 
 
 def has_rope(config):
-    return bool(getattr(config, "rope_parameters", None)) or getattr(config, "rope_theta", None) is not None
+    says = (getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "use_rotary_embedding"))
+    return any(value not in (None, False, {}) for value in says)
 
 
 def compare(posenc, config, part):
@@ -228,10 +230,11 @@ def compare_layer(posenc, text, part, layer, turned):
     width = int(layer["info"]["rotary_dim"])
     axis = layer["info"]["plan"]["frequencies"][0]["axis"]
     axes = 1 + max(map(int, axis), default=0)
-    if turned.axes != axes:
+    without_time = part.config.model_type in WITHOUT_TIME
+    if turned.axes != axes - without_time:
         raise Mismatch(f"{where}: {axes} axes, the original has {turned.axes}")
     positions = turned.fixed_positions() or POSITIONS[:axes]
-    theirs = positions[::-1] if part.config.model_type in COLUMNS_FIRST else positions
+    theirs = positions[::-1] if part.config.model_type in COLUMNS_FIRST else positions[without_time:]
     choice = {"component": part.component, "layer_type": layer["layer_type"] or None}
     for dtype, precision in ((torch.float32, "f32"), (torch.bfloat16, "model")):
         x = torch.randn(1, HEADS, len(positions[0]), width).to(dtype)

@@ -9,7 +9,7 @@ import torch
 import release
 
 # What a module's source says of its positions.
-AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2))
+AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2), ("feats_height", 2))
 PATCHES = (2, 4)  # rows and columns, of modules that make positions of an image
 
 
@@ -52,6 +52,9 @@ class Original:
         if names == ["hidden_states"] and hasattr(self.module, "freqs_ci"):  # Llama 4's, with a class token
             size = range(1, self.config.image_size // self.config.patch_size + 1)
             return [[x for _ in size for x in size] + [0], [y for y in size for _ in size] + [0]]
+        if names == ["x"]:  # EfficientLoFTR's, of a map that it counts from 1
+            rows, columns = (range(1, size + 1) for size in PATCHES)
+            return [[row for row in rows for _ in columns], [column for _ in rows for column in columns]]
         return None
 
     def tables(self, positions, dtype):
@@ -61,12 +64,20 @@ class Original:
             size = [patches * self.config.patch_size for patches in PATCHES]
             return self.module(torch.zeros(1, 3, *size, dtype=dtype))
         if names == ["hidden_states"]:
-            return self.module(torch.zeros(1, dtype=dtype))
+            if hasattr(self.module, "freqs_ci"):
+                return self.module(torch.zeros(1, dtype=dtype))
+            angles = self.module(torch.zeros(1, 1 + max(positions[0]), 1))[0]  # CLVP's, of all positions
+            return angles.cos(), angles.sin()
+        if names == ["x"]:
+            size = [patches * self.config.q_aggregation_stride for patches in PATCHES]
+            return [table.flatten(1, 2) for table in self.module(torch.zeros(1, 1, *size, dtype=dtype))]
         ids = torch.tensor(positions)
         if self.axes == 1:
             ids = ids[0][None]
         elif "expand(" in self.source():
             ids = ids[:, None]
+        elif "freq[:, :, 0]" in self.source():  # Gemma 4's, with a position's axes last
+            ids = ids.T[None]
         else:
             ids = ids[None] if "unsqueeze_dim" in release.parameters_of(self.function) else ids.T
         arguments = {"layer_type": self.layer_type} if self.layer_type else {}
@@ -89,6 +100,11 @@ class Original:
             if "unsqueeze_dim" not in names:
                 cos, sin = (table.reshape(table.shape[-2:]) for table in tables)
             return self.function(x, x, cos, sin)[0]
+        if names[:6] == ["q", "k", "v", "cos", "sin", "position_ids"]:
+            return self.function(x, x, x, cos, sin, torch.tensor(positions[:1]))[2].to(x.dtype)
+        if names[:4] == ["x", "cos", "sin", "position_ids"]:  # heads after tokens
+            ids = torch.tensor(positions).T[None]
+            return self.function(x.transpose(1, 2), cos, sin, ids).transpose(1, 2)
         if names[:3] == ["x", "cos", "sin"]:
             return self.function(x, cos, sin)
         raise CannotRun(f"{self.function.__name__}({', '.join(names)})")

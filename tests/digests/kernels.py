@@ -103,8 +103,12 @@ def rotate_pairs(case):
 
     y = x.copy() if case["in_place"] else numpy.full_like(x, int.from_bytes(b"\xa5" * 8, "little") >> 64 - form.bits)
     def of_pair(pairing):
-        first = before + numpy.arange(pairs) * (2 if pairing == "interleaved" else 1)
-        return first, first + (1 if pairing == "interleaved" else pairs)
+        if pairing == "interleaved":
+            first = before + numpy.arange(pairs) * 2
+            return first, first + 1
+        half = pairs // case.get("half_split_parts", 1)
+        first = before + numpy.arange(pairs) // half * 2 * half + numpy.arange(pairs) % half
+        return first, first + half
     for row in range(TOKENS * heads):
         token = row % TOKENS if case["heads_outermost"] else row // heads
         if token == 0:

@@ -37,13 +37,14 @@ def given(pairs, step):
 
 
 def axial(case, step):
-    """One embedding an axis, side by side."""
-    inv_freq, axis_of = [], []
+    """One embedding an axis, side by side or by turns."""
+    pairs = []
     settings = numbers(case["dim"], int), numbers(case["rope_theta"]), numbers(case["frequency_start"])
     for axis, (dim, theta, start) in enumerate(zip(*settings)):
-        inv_freq += [power_of_theta(theta, start, i, dim, step) for i in range(dim // 2)]
-        axis_of += [axis] * (dim // 2)
-    return inv_freq, axis_of
+        pairs += [(i, power_of_theta(theta, start, i, dim, step), axis) for i in range(dim // 2)]
+    if case.get("alternating"):
+        pairs.sort(key=lambda pair: (pair[0], pair[2]))
+    return [inv_freq for _, inv_freq, _ in pairs], [axis for _, _, axis in pairs]
 
 
 def mrope(case, step):

@@ -178,6 +178,7 @@ def rich_requests():
     by_axes.rotary.settings.axial.axes.add(dim=6, rope_theta=256, frequency_start=0.5)
     by_axes.positions.ids.CopyFrom(tensor([[3, 4], [5, 6]], INT64))
     by_axes.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+    by_axes.rotary.settings.half_split_parts = 2
 
     by_table = rotary(numpy.ones((1, 2, 1, 4)))
     by_table.rotary.settings.ClearField("rotary_dim")

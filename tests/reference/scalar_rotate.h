@@ -10,9 +10,10 @@
 namespace posenc::reference {
 
 // The elements of pair k, counted from the first rotated element.
-inline std::pair<size_t, size_t> PairAt(Pairing pairing, size_t pairs, size_t k) {
+inline std::pair<size_t, size_t> PairAt(Pairing pairing, const RotatePairs& work, size_t k) {
   if (pairing == Pairing::kInterleaved) return {2 * k, 2 * k + 1};
-  return {k, k + pairs};
+  const size_t half = work.pairs / work.half_split_parts, part = k / half;
+  return {part * 2 * half + k % half, part * 2 * half + half + k % half};
 }
 
 // (a*b) + sign*(c*d) as the rounding rule says, Real being the type of the table; not yet rounded to the tensor's type.
@@ -36,8 +37,8 @@ void ScalarRotateRow(const RotatePairs& work, size_t token, const std::byte* x, 
     Real c, s;
     std::memcpy(&c, static_cast<const std::byte*>(work.cos) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
     std::memcpy(&s, static_cast<const std::byte*>(work.sin) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
-    const auto [in0, in1] = PairAt(work.input_pairing, work.pairs, k);
-    const auto [out0, out1] = PairAt(work.output_pairing, work.pairs, k);
+    const auto [in0, in1] = PairAt(work.input_pairing, work, k);
+    const auto [out0, out1] = PairAt(work.output_pairing, work, k);
     const Real x0 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in0) * element));
     const Real x1 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in1) * element));
     Encode(work.dtype, SumOfProducts<Real>(work, x0, c, -1, x1, s), y + (work.rotary_offset + out0) * element);

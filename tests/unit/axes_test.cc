@@ -271,9 +271,8 @@ TEST(Positions, AxesOfABatch) {
   EXPECT_EQ(both->q().data(), separate);
 }
 
-std::vector<double> AxialPlan(const std::vector<AxialAxis>& axes, Frequencies arithmetic) {
-  const auto rotary =
-      Rotary::Create({.frequencies = AxialRope{axes}, .input_pairing = Pairing::kHalfSplit}, arithmetic, {});
+std::vector<double> AxialPlan(const AxialRope& axial, Frequencies arithmetic) {
+  const auto rotary = Rotary::Create({.frequencies = axial, .input_pairing = Pairing::kHalfSplit}, arithmetic, {});
   EXPECT_THAT(rotary, IsOk());
   return (*rotary->Plan(0))->inv_freq;
 }
@@ -295,7 +294,7 @@ TEST(Axial, IsOneEmbeddingAnAxis) {
       const std::vector<double> next = DefaultPlan(56, theta, arithmetic);
       expected.insert(expected.end(), next.begin(), next.end());
     }
-    EXPECT_EQ(AxialPlan({{16}, {56}, {56, 256}}, arithmetic), expected);
+    EXPECT_EQ(AxialPlan({{{16}, {56}, {56, 256}}}, arithmetic), expected);
   }
 }
 
@@ -307,7 +306,7 @@ TEST(Axial, AStartOfAHalfIsEverySecondFrequency) {
     for (size_t start : {0, 1}) {
       for (size_t n = start; n < whole.size(); n += 2) expected.push_back(whole[n]);
     }
-    EXPECT_EQ(AxialPlan({{32}, {32, {}, 0.5}}, arithmetic), expected);
+    EXPECT_EQ(AxialPlan({{{32}, {32, {}, 0.5}}}, arithmetic), expected);
   }
 }
 
@@ -316,6 +315,24 @@ TEST(Axial, PairsTurnByTheirAxis) {
   auto* axial = request.mutable_rotary()->mutable_settings()->mutable_axial();
   for (int64_t dim : {8, 12, 12}) axial->add_axes()->set_dim(dim);
   ExpectPairsOnAxes(request, {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2});
+}
+
+// Kimi K2.5's vision part: as one axis after the other, in another order.
+TEST(Axial, AxesTakeTurns) {
+  const std::vector<AxialAxis> axes = {{8}, {8, 100}};
+  for (Frequencies arithmetic : kArithmetics) {
+    const std::vector<double> in_turn = AxialPlan({axes, true}, arithmetic), after = AxialPlan({axes}, arithmetic);
+    ASSERT_EQ(in_turn.size(), 8);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(in_turn[2 * i], after[i]);
+      EXPECT_EQ(in_turn[2 * i + 1], after[4 + i]);
+    }
+  }
+  v1::GenerateTableRequest request = Mrope({4, 6, 6}, v1::MROPE_ORDER_CONTIGUOUS);
+  auto* axial = request.mutable_rotary()->mutable_settings()->mutable_axial();
+  for (int axis = 0; axis < 2; ++axis) axial->add_axes()->set_dim(16);
+  axial->set_alternating(true);
+  ExpectPairsOnAxes(request, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1});
 }
 
 // LTX: axes by turns, which no formula of ours says.

@@ -32,6 +32,16 @@ const Case kFrequencies[] = {
      SETTINGS "axial.axes[0].rope_theta"},
     {"an axis's start", [](R& r) { Axis(r, 8).set_frequency_start(NAN); }, "OUT_OF_RANGE",
      SETTINGS "axial.axes[0].frequency_start"},
+    {"axes by turns of two widths",
+     [](R& r) {
+       Axis(r, 4);
+       Axis(r, 12);
+       S(r).mutable_axial()->set_alternating(true);
+     },
+     "MISMATCH", SETTINGS "axial.axes[1].dim"},
+    {"no part of halves", [](R& r) { S(r).set_half_split_parts(0); }, "OUT_OF_RANGE", SETTINGS "half_split_parts"},
+    {"parts of halves that do not divide the pairs", [](R& r) { S(r).set_half_split_parts(3); }, "OUT_OF_RANGE",
+     SETTINGS "half_split_parts"},
     {"axial with Lmax",
      [](R& r) {
        Axis(r, 8);

@@ -23,6 +23,7 @@ struct RotateCase {
   size_t after;   // and after them
   size_t gap;     // bytes between head rows
   bool heads_outermost;
+  size_t parts = 1;  // half_split_parts
 };
 
 // Rotates tokens 1 and 2 of three. The bytes are all of y's memory, that of token 0 and the gaps included.
@@ -48,6 +49,7 @@ Block RunRotate(const RotateCase& c) {
                             .pairs = c.pairs,
                             .input_pairing = c.input,
                             .output_pairing = c.output,
+                            .half_split_parts = c.parts,
                             .rounding = c.rounding,
                             .table_dtype = c.table,
                             .cos = cos.data(),
@@ -66,6 +68,42 @@ Block RunRotate(const RotateCase& c) {
     }
   }
   return y;
+}
+
+void Add(const RotateCase& c, std::vector<Case>* cases) {
+  cases->push_back({fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} heads={} "
+                                "before={} after={} gap={} heads_outermost={:d}{}",
+                                Name(c.dtype), Name(c.table), Name(c.rounding), Name(c.input), Name(c.output),
+                                c.in_place, c.pairs, c.heads, c.before, c.after, c.gap, c.heads_outermost,
+                                c.parts == 1 ? "" : fmt::format(" half_split_parts={}", c.parts)),
+                    [c] { return RunRotate(c); }});
+}
+
+// Halves of parts of the rotated elements.
+void AddParts(std::vector<Case>* cases) {
+  for (const DType dtype : kTensorTypes) {
+    for (const Rounding rounding : kRoundings) {
+      for (const Pairing input : kPairings) {
+        for (const bool in_place : {false, true}) {
+          const size_t n = cases->size(), parts = Turn<size_t>(n, {2, 3});
+          Add({.dtype = dtype,
+               .table = DType::kFP32,
+               .rounding = rounding,
+               .input = input,
+               .output = Pairing::kHalfSplit,
+               .in_place = in_place,
+               .pairs = parts * Turn<size_t>(n, {1, 5, 16, 33, 64}),
+               .heads = 2,
+               .before = Turn<size_t>(n, {0, 1}),
+               .after = Turn<size_t>(n, {0, 0, 3}),
+               .gap = 0,
+               .heads_outermost = false,
+               .parts = parts},
+              cases);
+        }
+      }
+    }
+  }
 }
 
 std::vector<Case> RotateCases() {
@@ -91,11 +129,7 @@ std::vector<Case> RotateCases() {
                     .after = Turn<size_t>(n, {0, 5, 0, 2, 0}),
                     .gap = Turn<size_t>(n, {0, 7, 64}),
                     .heads_outermost = n / 2 % 2 == 1};
-                cases.push_back({fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} "
-                                             "heads={} before={} after={} gap={} heads_outermost={:d}",
-                                             Name(dtype), Name(table), Name(rounding), Name(input), Name(output),
-                                             in_place, c.pairs, c.heads, c.before, c.after, c.gap, c.heads_outermost),
-                                 [c] { return RunRotate(c); }});
+                Add(c, &cases);
               }
             }
           }
@@ -103,6 +137,7 @@ std::vector<Case> RotateCases() {
       }
     }
   }
+  AddParts(&cases);
   return cases;
 }
 

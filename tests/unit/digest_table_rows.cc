@@ -89,7 +89,7 @@ void AddAll(const std::string& name, const RotarySettings& settings, int64_t axe
   }
 }
 
-void AddAxial(const std::vector<AxialAxis>& axes, std::vector<Case>* cases) {
+void AddAxial(const std::vector<AxialAxis>& axes, bool alternating, std::vector<Case>* cases) {
   std::vector<int64_t> dims;
   std::vector<double> thetas, starts;
   for (const AxialAxis& axis : axes) {
@@ -97,9 +97,9 @@ void AddAxial(const std::vector<AxialAxis>& axes, std::vector<Case>* cases) {
     thetas.push_back(*axis.rope_theta);
     starts.push_back(axis.frequency_start);
   }
-  AddAll(fmt::format("table=axial dim={} rope_theta={} frequency_start={}", fmt::join(dims, "+"),
-                     fmt::join(thetas, "+"), fmt::join(starts, "+")),
-         Settings(AxialRope{axes}), static_cast<int64_t>(axes.size()), cases);
+  AddAll(fmt::format("table=axial dim={} rope_theta={} frequency_start={}{}", fmt::join(dims, "+"),
+                     fmt::join(thetas, "+"), fmt::join(starts, "+"), alternating ? " alternating=1" : ""),
+         Settings(AxialRope{axes, alternating}), static_cast<int64_t>(axes.size()), cases);
 }
 
 void AddMrope(const char* order_name, MropeOrder order, std::vector<int64_t> sections, std::vector<Case>* cases) {
@@ -140,8 +140,8 @@ void AddXpos(int64_t pairs, double centre, double scale_base, std::vector<Case>*
 
 std::vector<Case> TableCases() {
   std::vector<Case> cases;
-  AddAxial({{8, 10000, 0}, {6, 100, 0.5}, {10, 500000, 0.25}}, &cases);
-  AddAxial({{2, 10000, 0}, {34, 10000, 0}}, &cases);
+  AddAxial({{8, 10000, 0}, {6, 100, 0.5}, {10, 500000, 0.25}}, false, &cases);
+  AddAxial({{2, 10000, 0}, {34, 10000, 0}}, false, &cases);
   AddMrope("contiguous", MropeOrder::kContiguous, {4, 7, 5}, &cases);
   AddMrope("contiguous", MropeOrder::kContiguous, {1, 0, 3, 5}, &cases);
   AddMrope("interleaved", MropeOrder::kInterleaved, {8, 5, 4}, &cases);
@@ -150,6 +150,7 @@ std::vector<Case> TableCases() {
   AddXpos(1, 0, 512, &cases);
   AddXpos(7, 2048, 512, &cases);
   AddXpos(20, 3.7, 1.5, &cases);  // where most scales overflow, or underflow
+  AddAxial({{8, 10000, 0}, {8, 100, 0.5}, {8, 500000, 0}}, true, &cases);
   return cases;
 }
 

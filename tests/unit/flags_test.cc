@@ -74,6 +74,13 @@ TEST(RotaryFlags, SettingsWithoutAFormula) {
   EXPECT_FALSE(axial->settings().axial().axes(0).has_rope_theta());
   EXPECT_EQ(axial->settings().axial().axes(1).rope_theta(), 256);
   EXPECT_EQ(axial->settings().axial().axes(2).frequency_start(), 0.5);
+  EXPECT_FALSE(axial->settings().axial().alternating());
+  const auto in_turn =
+      Rotary({"--axial", "16,16,alternating", "--input-pairing", "half-split", "--half-split-parts", "2"});
+  ASSERT_TRUE(in_turn.ok()) << in_turn.status();
+  EXPECT_EQ(in_turn->settings().axial().axes_size(), 2);
+  EXPECT_TRUE(in_turn->settings().axial().alternating());
+  EXPECT_EQ(in_turn->settings().half_split_parts(), 2);
   const auto xpos = Rotary(
       {"--rope-type", "default", "--centre", "2048", "--mrope-section", "1,2,3", "--mrope-order", "interleaved"});
   ASSERT_TRUE(xpos.ok()) << xpos.status();

@@ -112,6 +112,46 @@ TEST(Components, TextThatIsNotTheClasssOwnSaysSo) {
   EXPECT_EQ((*layers)[0].rotary->input_pairing, Pairing::kInterleaved);
 }
 
+// Widths that are no hidden_size / num_attention_heads, and axes in other orders.
+TEST(Components, WidthsAndAxesOfTheirOwn) {
+  const auto memory = Read(R"({"model_type": "sam2_video", "memory_attention_hidden_size": 256,
+      "memory_attention_num_attention_heads": 2, "memory_attention_downsample_rate": 2,
+      "rope_parameters": {"rope_type": "axial", "rope_theta": 100, "factor": 2}})");
+  ASSERT_THAT(memory, IsOk());
+  const auto& axes = std::get<AxialRope>((*memory)[0].rotary->frequencies).axes;
+  ASSERT_EQ(axes.size(), 2);
+  EXPECT_EQ(axes[0].dim, 32);
+  EXPECT_EQ(axes[0].rope_theta, 100);
+  EXPECT_EQ((*memory)[0].notes[0].code, "NOT_USED");
+  EXPECT_THAT(Read(R"({"model_type": "sam2_video", "memory_attention_hidden_size": 256,
+      "memory_attention_num_attention_heads": 2, "memory_attention_downsample_rate": 0})"),
+              IsInvalid("OUT_OF_RANGE", "memory_attention_downsample_rate"));
+
+  const auto speech = Read(R"({"model_type": "clvp_encoder", "projection_dim": 768, "num_attention_heads": 2})");
+  ASSERT_THAT(speech, IsOk());
+  EXPECT_EQ((*speech)[0].rotary->head_dim, 192);
+  EXPECT_THAT(Read(R"({"model_type": "clvp_encoder", "use_rotary_embedding": false})"),
+              IsInvalid("UNSUPPORTED", "use_rotary_embedding"));
+
+  const auto kimi = Read(R"({"model_type": "kimi_k25", "vision_config": {}})", "vision");
+  ASSERT_THAT(kimi, IsOk());
+  EXPECT_TRUE(std::get<AxialRope>((*kimi)[0].rotary->frequencies).alternating);
+  const auto gemma = Read(R"({"model_type": "gemma4", "vision_config": {}})", "vision");
+  ASSERT_THAT(gemma, IsOk());
+  EXPECT_EQ((*gemma)[0].rotary->half_split_parts, 2);
+
+  const auto neomme = Read(R"({"model_type": "neomme", "num_hidden_layers": 8,
+      "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5}}})");
+  ASSERT_THAT(neomme, IsOk());
+  EXPECT_EQ((*neomme)[1].layer_index, (std::vector<uint32_t>{5, 7}));
+  const auto& global = std::get<RopeParameters>((*neomme)[1].rotary->frequencies);
+  EXPECT_EQ(global.rope_theta, 5);
+  EXPECT_EQ(global.partial_rotary_factor, 0.25);
+  EXPECT_EQ(global.mrope_section, (std::vector<int64_t>{4, 4, 0}));
+  EXPECT_THAT(Read(R"({"model_type": "neomme", "head_dim": 62, "num_hidden_layers": 1})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.partial_rotary_factor"));
+}
+
 // Not "unknown": the error says what there is instead.
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
@@ -120,7 +160,7 @@ TEST(OtherTypes, AreNamed) {
                                          {"funnel", "relative terms"},
                                          {"levit", "windows"},
                                          {"mamba", "no positional encoding"},
-                                         {"gemma4_vision", "rotary_offset"}}) {
+                                         {"vjepa2", "of its own kind"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
     EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "model_type"));
     EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;

@@ -70,6 +70,7 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
   work.pairs = pairs;
   work.input_pairing = c.input;
   work.output_pairing = c.output;
+  if (pairs % 3 != 1) work.half_split_parts = pairs % 3 == 0 ? 3 : pairs % 2 == 0 ? 2 : 1;
   work.rounding = c.rounding;
   work.table_dtype = c.table;
   work.tokens = kTokens;

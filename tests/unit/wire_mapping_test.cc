@@ -84,13 +84,14 @@ TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
                           .head_dim = 128,
                           .max_position_embeddings = 4096.0,
                           .input_pairing = Pairing::kInterleaved,
-                          .output_pairing = Pairing::kHalfSplit};
+                          .output_pairing = Pairing::kHalfSplit,
+                          .half_split_parts = 2};
   settings.xpos = Xpos{256, -3};
   std::vector<v1::RotarySettings> messages;
   for (const decltype(settings.frequencies)& frequencies :
        {decltype(settings.frequencies)(parameters),
         {GivenFrequencies{{1.0, 0.25}, 1.25, {1, 0}}},
-        {AxialRope{{{8, 256.0, 0.5}, {16, {}, 1}}}},
+        {AxialRope{{{8, 256.0, 0.5}, {16, {}, 1}}, true}},
         {GivenTable{DType::kBF16, 2, 4, TableForm::kDuplicated, bytes, bytes}}}) {
     settings.frequencies = frequencies;
     wire::WriteRotarySettings(settings, &messages.emplace_back());
