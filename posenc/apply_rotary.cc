@@ -114,13 +114,13 @@ void RotaryApplication::Compute(const Cells& cells, Operand which, SlabTable* ta
   if (!table->Holds(type, which)) table->Compute(rows_, cells.token, cells.tokens, type, which);
 }
 
-void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
-                               size_t origin) const {
+// All of the cells' work but for its table and where its bytes lie.
+RotatePairs RotaryApplication::Work(const Cells& cells, Operand which) const {
   const RotaryOperand& rotated = operand(which);
   const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
   const size_t row = axes.head_dim * SizeOf(rotated.tensor.dtype);
   const bool heads_first = call_.layout == Layout::kBHSD;
-  const RotatePairs work{
+  return {
       .dtype = rotated.tensor.dtype,
       .head_dim = static_cast<size_t>(axes.head_dim),
       .rotary_offset = static_cast<size_t>(rotated.rotary_offset),
@@ -129,24 +129,62 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
       .output_pairing = output_pairing_,
       .half_split_parts = half_split_parts_,
       .rounding = call_.precision.rounding,
-      .large = large,
-      .table_dtype = table.widened(),
-      .cos = table.cos(),
-      .sin = table.sin(),
-      .x = nullptr,  // and y: as the bytes lie
+      .table_dtype = DType::kFP32,
+      .cos = nullptr,
+      .sin = nullptr,
+      .x = nullptr,
       .y = nullptr,
       .tokens = static_cast<size_t>(cells.tokens),
       .heads = static_cast<size_t>(cells.heads),
       .token_stride = heads_first ? row : row * axes.heads,
       .head_stride = heads_first ? row * axes.length : row,
   };
-  const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
-  const int64_t first =
-      heads_first ? (sequence * axes.heads + cells.head) * axes.length + within : cells.token * axes.heads + cells.head;
-  posenc::Run(work, *buffers.x, buffers.y, first * row - origin);
 }
 
-absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const {
+// The byte of the tensor at which the cells' first head row begins.
+size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
+  const int64_t first = call_.layout == Layout::kBHSD ? (sequence * axes.heads + cells.head) * axes.length + within
+                                                      : cells.token * axes.heads + cells.head;
+  return first * axes.head_dim * SizeOf(operand(which).tensor.dtype);
+}
+
+void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
+                               size_t origin) const {
+  RotatePairs work = Work(cells, which);
+  work.large = large;
+  work.table_dtype = table.widened();
+  work.cos = table.cos();
+  work.sin = table.sin();
+  posenc::Run(work, *buffers.x, buffers.y, Start(cells, which) - origin);
+}
+
+bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
+  RotatePairs work = Work(cells, which);
+  const size_t row = work.head_dim * SizeOf(work.dtype);
+  const bool heads_first = call_.layout == Layout::kBHSD;
+  const DType type = TypeOfTable(call_.precision.table_dtype, work.dtype);
+  const std::optional<TableRecipe> recipe = rows_.Recipe(cells.token, cells.tokens, type);
+  SlabTable table(cells.tokens * rows_.pairs());
+  if (!recipe) {
+    Compute(cells, which, &table);
+    work.table_dtype = table.widened();
+    work.cos = table.cos();
+    work.sin = table.sin();
+  }
+  return device.Run(RotateSlab{.work = work,
+                               .recipe = recipe ? &*recipe : nullptr,
+                               .x = buffers.x,
+                               .y = buffers.y,
+                               .start = Start(cells, which),
+                               .runs = heads_first ? work.heads : 1,
+                               .run_bytes = row * work.tokens * (heads_first ? 1 : work.heads),
+                               .run_stride = heads_first ? work.head_stride : 0});
+}
+
+absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
+                                    Device* device) const {
   const TokenPositions& positions = rows_.positions();
   const Axes q_axes = *ReadAxes("q", call_.q.tensor, call_.layout);
   const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
@@ -160,26 +198,37 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   for (const Operand which : {Operand::kQuery, Operand::kKey}) {
     if (which == Operand::kQuery ? has_q : has_k) token_bytes += TokenBytes(which) * repeats;
   }
-  const int64_t slab = Slab(token_bytes);
+  // A device takes large slabs, one after the other in as many places as it has.
+  const int64_t slab = device == nullptr
+                           ? Slab(token_bytes)
+                           : std::clamp<int64_t>(static_cast<int64_t>(device->slab_bytes()) / token_bytes, 1, items);
+  const int64_t places = device == nullptr ? items : static_cast<int64_t>(device->calls_at_once());
   const bool large = ExceedsCaches(2 * items * token_bytes);
 
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, SlabTable& table) {
     cells.heads = ReadAxes("", operand(which).tensor, call_.layout)->heads;
-    Compute(cells, which, &table);
-    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) Rotate(cells, which, table, large, buffers, 0);
+    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) {
+      if (device != nullptr && RotateOn(*device, cells, which, buffers)) continue;
+      Compute(cells, which, &table);
+      Rotate(cells, which, table, large, buffers, 0);
+    }
   };
-  return pool.ParallelFor(items, slab, cancelled, [&](size_t begin, size_t end) {
+  const auto rotate_slab = [&](size_t begin, size_t end) {
     SlabTable table(std::min(slab, items) * rows_.pairs());
     // A slab may span sequences: each piece has its own.
-    for (int64_t token = begin; token < static_cast<int64_t>(end);) {
-      const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
+    for (int64_t token = begin; token < static_cast<int64_t>(end) && (device == nullptr || cancelled().ok());) {
+      const int64_t stop =
+          std::min({static_cast<int64_t>(end), token + slab, positions.begin(positions.SequenceOf(token) + 1)});
       const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = 0};
       table.Clear();
       if (has_q) rotate(Operand::kQuery, q, cells, table);
       if (has_k) rotate(Operand::kKey, k, cells, table);
       token = stop;
     }
-  });
+  };
+  POSENC_RETURN_IF_ERROR(
+      pool.ParallelFor(items, std::max(slab, (items + places - 1) / places), cancelled, rotate_slab));
+  return device == nullptr ? absl::OkStatus() : cancelled();
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/byte_source.h"
+#include "posenc/device.h"
 #include "posenc/limits.h"
 #include "posenc/spec.h"
 #include "posenc/table_rows.h"
@@ -44,7 +45,8 @@ class RotaryApplication {
     const ByteSource* x = nullptr;
     std::byte* y = nullptr;
   };
-  absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
+  // `device` computes what it does not decline; null: the CPU computes all.
+  absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr) const;
 
   // Rotates head rows [first, first + count) of one operand, counted in the order in which they are stored; the buffers
   // begin with the first of them. The same bytes as Run's.
@@ -66,6 +68,10 @@ class RotaryApplication {
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
   // Of cells of one sequence. The buffers begin at byte `origin` of the tensor.
   void Compute(const Cells& cells, Operand which, SlabTable* table) const;
+  RotatePairs Work(const Cells& cells, Operand which) const;
+  size_t Start(const Cells& cells, Operand which) const;
+  // False where the device did not.
+  bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/device.h"
 #include "posenc/limits.h"
 #include "posenc/methods/bias.h"
 #include "posenc/methods/fire.h"
@@ -47,13 +48,15 @@ class BiasGeneration {
   int64_t held_bytes() const;
 
   // Writes the tensor. scores: null, or the scores (may be `out`: in place). No alignment needed.
-  absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const {
-    return Run(0, queries_, scores, out, pool, cancelled);
+  // `device` computes what it does not decline; null: the CPU computes all.
+  absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled,
+                   Device* device = nullptr) const {
+    return Run(0, queries_, scores, out, pool, cancelled, device);
   }
   // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
   // count.
   absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
-                   const Cancellation& cancelled) const;
+                   const Cancellation& cancelled, Device* device = nullptr) const;
 
  private:
   // The values of all cells, where one list a head holds them.
@@ -88,7 +91,7 @@ class BiasGeneration {
   ValueLists LayAlibi(const QueryRows& rows) const;
   void SetSlopes(int64_t b, int64_t head, DistanceBias* work) const;
   void RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
-                 std::byte* out) const;
+                 std::byte* out, Device* device) const;
   void RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const;
   void IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const;
 

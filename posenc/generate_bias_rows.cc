@@ -9,6 +9,29 @@
 #include "posenc/methods/window.h"
 
 namespace posenc {
+namespace {
+
+// The work of query rows [begin, end) alone.
+DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
+  const size_t bytes = begin * work.keys * SizeOf(work.dtype);
+  const auto shift = [](auto& pointer, auto by) {
+    if (pointer != nullptr) pointer += by;
+  };
+  work.queries = end - begin;
+  shift(work.query_positions, begin);
+  shift(work.bias, static_cast<ptrdiff_t>(begin) * work.bias_stride);
+  shift(work.mask_query_positions, begin);
+  shift(work.query_documents, begin);
+  shift(work.scores, bytes);
+  shift(work.out, bytes);
+  return work;
+}
+
+void RunRows(const DistanceBias& work, size_t begin, size_t end, Device* device) {
+  if (device == nullptr || !device->Run(RowsOf(work, begin, end))) posenc::Run(work, begin, end);
+}
+
+}  // namespace
 
 // For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
 void BiasGeneration::IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const {
@@ -30,7 +53,7 @@ void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, si
 }
 
 void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
-                               std::byte* out) const {
+                               std::byte* out, Device* device) const {
   const int64_t b = matrix / heads_, head = head_start_ + matrix % heads_;
   const bool bias_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
   DistanceBias work{
@@ -66,7 +89,7 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
     }
     return;
   }
-  if (lists.values.values.empty()) return posenc::Run(work, begin, end);  // linear, or none
+  if (lists.values.values.empty()) return RunRows(work, begin, end, device);  // linear, or none
 
   // ALiBi's are of this call's heads alone.
   const float* values = lists.values.row(alibi() != nullptr ? head - head_start_ : head);
@@ -76,7 +99,7 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
       work.bias += static_cast<int64_t>(key_positions_.row(b)[0] - rows.positions.row(b)[0]) - lists.first_distance;
     }
     work.bias_stride = lists.row_shift;
-    return posenc::Run(work, begin, end);
+    return RunRows(work, begin, end, device);
   }
   std::vector<int32_t> index(keys_);
   std::vector<float> row(keys_);
@@ -89,11 +112,11 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
 }
 
 absl::Status BiasGeneration::Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
-                                 const Cancellation& cancelled) const {
+                                 const Cancellation& cancelled, Device* device) const {
   if (shape_.empty()) return absl::OkStatus();
   const QueryRows rows = LayRows(first, count);
   const size_t row = keys_ * SizeOf(call_.dtype);
-  const size_t slab = std::max<size_t>((size_t{256} << 10) / row, 1);
+  const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
   return pool.ParallelFor(batch_.value_or(1) * heads_ * count, slab, cancelled, [&](size_t begin, size_t end) {
     while (begin < end) {
       const size_t matrix = begin / count, top = matrix * count, stop = std::min<size_t>(end, top + count);
@@ -102,7 +125,7 @@ absl::Status BiasGeneration::Run(int64_t first, int64_t count, const std::byte* 
         RunIndex(rows, static_cast<int64_t>(matrix), begin - top, stop - top, to);
       } else {
         RunMatrix(rows, static_cast<int64_t>(matrix), begin - top, stop - top,
-                  scores == nullptr ? nullptr : scores + top * row, to);
+                  scores == nullptr ? nullptr : scores + top * row, to, device);
       }
       begin = stop;
     }

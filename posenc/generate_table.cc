@@ -88,17 +88,22 @@ absl::StatusOr<int64_t> TableGeneration::Bytes(int64_t rows, const Limits& limit
 }
 
 absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
-                                  const Cancellation& cancelled) const {
+                                  const Cancellation& cancelled, Device* device) const {
   const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
   // Long enough that the set-up of a run of positions does not show (docs/exact-tables.md).
-  const size_t slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
+  const size_t slab = device == nullptr ? std::clamp<size_t>(32768 / pairs, 1, 1024)
+                                        : std::max<size_t>(device->slab_bytes() / (pairs * size), 1);
   return pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
     const size_t count = end - begin;
     // Not initialised; doubles for their size and alignment, which the answer's tensors do not have.
     const auto half = std::make_unique_for_overwrite<double[]>(2 * count * pairs);
     auto* half_cos = reinterpret_cast<std::byte*>(half.get());
     auto* half_sin = reinterpret_cast<std::byte*>(half.get() + count * pairs);
-    table_.Compute(row_begin + begin, count, dtype_, operand_, half_cos, half_sin);
+    const auto first = static_cast<int64_t>(row_begin + begin);
+    const auto recipe = device == nullptr ? std::nullopt : table_.Recipe(first, static_cast<int64_t>(count), dtype_);
+    if (!recipe || !device->Run(*recipe, half_cos, half_sin)) {
+      table_.Compute(first, static_cast<int64_t>(count), dtype_, operand_, half_cos, half_sin);
+    }
     const size_t parts = count * half_split_parts_, in_part = pairs / half_split_parts_;
     Expand(form_, size, half_cos, parts, in_part, cos + begin * row_bytes);
     Expand(form_, size, half_sin, parts, in_part, sin + begin * row_bytes);

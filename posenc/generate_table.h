@@ -32,8 +32,9 @@ class TableGeneration {
   absl::StatusOr<int64_t> Bytes(int64_t rows, const Limits& limits) const;
 
   // Writes rows [row_begin, row_begin + rows) of width() elements to cos and sin, which need no alignment.
+  // `device` computes what it does not decline; null: the CPU computes all.
   absl::Status Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
-                   const Cancellation& cancelled) const;
+                   const Cancellation& cancelled, Device* device = nullptr) const;
 
  private:
   explicit TableGeneration(TableRows table) : table_(std::move(table)) {}

@@ -5,6 +5,8 @@
 
 namespace posenc {
 
+class Devices;  // posenc/devices.h
+
 struct Limits {
   int64_t max_request_bytes = int64_t{256} << 20;
   int64_t max_output_bytes = int64_t{256} << 20;  // tensor bytes of one answer
@@ -16,6 +18,7 @@ struct Limits {
   int64_t max_plan_values = int64_t{1} << 16;  // frequencies of one request, over all its sequence lengths
   int64_t max_bias_values = int64_t{1} << 22;  // of one request's bias: heads times distances, at the least
   bool plans_at_hand = false;                  // nothing that may take long is computed: NotAtHand() instead
+  const Devices* devices = nullptr;            // beside the CPU; null: there are none
 };
 
 }  // namespace posenc

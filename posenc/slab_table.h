@@ -12,14 +12,17 @@ namespace posenc {
 
 class SlabTable {
  public:
-  explicit SlabTable(size_t values) : cos_(values), sin_(values), narrow_(values) {}
+  // For at most so many values, which take no memory before they are computed.
+  explicit SlabTable(size_t values) : values_(values) {}
 
   void Compute(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand) {
+    if (cos_.empty()) cos_.resize(values_), sin_.resize(values_);
     type_ = type;
     operand_ = rows.differ_by_operand() ? std::optional(operand) : std::nullopt;
     if (type == DType::kFP32 || type == DType::kFP64) {
       return rows.Compute(token, count, type, operand, cos_.data(), sin_.data());
     }
+    narrow_.resize(values_);
     // Rounded to the tensor's type, then widened: narrow sines lie behind narrow cosines.
     const size_t values = count * rows.pairs();
     auto* narrow = reinterpret_cast<std::byte*>(narrow_.data());
@@ -36,6 +39,7 @@ class SlabTable {
   const void* sin() const { return sin_.data(); }
 
  private:
+  size_t values_;
   LineVector<double> cos_, sin_, narrow_;  // doubles for their size
   std::optional<DType> type_;
   std::optional<Operand> operand_;  // none: for both

@@ -178,6 +178,25 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
   Scatter(SizeOf(dtype), axis_sin, at.size(), columns, pairs_, sin);
 }
 
+std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  if (table_ || sequence_plan.xpos) return std::nullopt;
+  TableRecipe recipe{.frequencies = arithmetic_,
+                     .dtype = dtype,
+                     .rows = static_cast<size_t>(count),
+                     .inv_freq = sequence_plan.inv_freq,
+                     .scale = sequence_plan.attention_scaling,
+                     .divide = direction_ == Direction::kInverse,
+                     .negate_sin = direction_ != Direction::kForward};
+  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    const std::vector<double> at = PositionsOf(token, count, axis);
+    recipe.positions.insert(recipe.positions.end(), at.begin(), at.end());
+  }
+  if (axes > 1) recipe.axis.assign(sequence_plan.axis.begin(), sequence_plan.axis.end());
+  return recipe;
+}
+
 void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const {
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
   auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);

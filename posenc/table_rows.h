@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/device.h"
 #include "posenc/positions.h"
 #include "posenc/rotary_plan.h"
 
@@ -37,6 +38,8 @@ class TableRows {
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
   // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
+  // What Compute would compute them from; none where that is a given table, or xPos.
+  std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
 
  private:
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}

@@ -46,6 +46,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--port-file", c.port_file, Text{}, "file to write the first bound port to, once the server listens");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "threads that compute; 0: as many as cgroup quota and affinity allow");
+  visit(group, "--device-plugin", c.device_plugin, Text{},
+        "path of a library that computes on other devices, as /usr/lib/posenc/libposenc_cuda.so; none: the CPU alone");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
         "frequencies kept for later calls, the least recently used going first");
   visit(group, "--answer-pool-bytes", c.answer_pool_bytes, Integer{kBytes, 0, kMaxQuotaBytes},

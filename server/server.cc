@@ -109,12 +109,12 @@ class Watchdog {
 
 }  // namespace
 
-Server::Server(const Config& config)
-    : core_(config),
+Server::Server(Config config)
+    : core_((config.limits.devices = &devices_.devices(), config)),
       memory_(config.shared_memory_socket.empty()
                   ? nullptr
                   : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)),
-      service_(&core_, memory_.get()) {
+      service_(&core_, memory_.get(), &devices_) {
   core_.memory = memory_;
 }
 
@@ -125,6 +125,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Server> server(new Server(config));
+  server->devices_.Load(config.device_plugin, server->core_.pool);
   if (server->memory_ != nullptr) {
     POSENC_ASSIGN_OR_RETURN(
         server->side_socket_,
@@ -149,14 +150,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   grpc::HealthCheckServiceInterface* health = server->grpc_server_->GetHealthCheckService();
   health->SetServingStatus(true);
   health->SetServingStatus(v1::PositionalEncodingService::service_full_name(), true);
+  server->devices_.ReportTo(health);
   return server;
 }
 
 Server::~Server() {
+  devices_.ReportTo(nullptr);
   if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
 }
 
 bool Server::Drain() {
+  devices_.ReportTo(nullptr);
   grpc_server_->GetHealthCheckService()->SetServingStatus(false);
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
   core_.admission->Drain();

@@ -10,6 +10,7 @@
 #include "grpcpp/server.h"
 #include "server/call.h"
 #include "server/config.h"
+#include "server/server_devices.h"
 #include "server/service.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
@@ -33,8 +34,9 @@ class Server {
   bool Drain();
 
  private:
-  explicit Server(const Config& config);
+  explicit Server(Config config);
 
+  ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   Service service_;

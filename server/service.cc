@@ -23,11 +23,13 @@ void Describe(const Config& config, const SharedMemoryRegistry& memory, v1::GetS
   response->mutable_counters()->set_region_bytes(counters.bytes);
 }
 
-absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* response) {
+absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& devices,
+                                   v1::GetServerInfoResponse* response) {
   wire::DescribeLibrary(core.config.limits, response);
   v1::Device* device = response->add_devices();
   device->set_name("cpu");
   device->set_threads(static_cast<int32_t>(core.pool.threads()));
+  devices.Describe(response);
   response->mutable_limits()->set_max_in_flight_bytes(core.config.max_in_flight_bytes);
   response->mutable_limits()->set_max_in_flight_requests(core.config.max_in_flight_requests);
   const Admission::Counters counters = core.admission->counters();
@@ -49,12 +51,12 @@ absl::StatusOr<wire::Job> Describe(const Core& core, v1::GetServerInfoResponse* 
   return wire::Job();
 }
 
-UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* memory) {
+UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices) {
   UnaryMethod method = UnaryMethod::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      "GetServerInfo", [core, memory](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
-                                      v1::GetServerInfoResponse* response) {
+      "GetServerInfo", [core, memory, devices](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
+                                               v1::GetServerInfoResponse* response) {
         if (memory != nullptr) Describe(core->config, *memory, response);
-        return Describe(*core, response);
+        return Describe(*core, *devices, response);
       });
   method.immediate = true;
   return method;
@@ -68,9 +70,9 @@ UnaryMethod ApplyRotaryMethod() {
 
 }  // namespace
 
-Service::Service(Core* core, const SharedMemoryRegistry* memory)
+Service::Service(Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices)
     : core_(core),
-      get_server_info_(GetServerInfoMethod(core, memory)),
+      get_server_info_(GetServerInfoMethod(core, memory, devices)),
       explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain")),
       analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze")),
       apply_rotary_(ApplyRotaryMethod()),

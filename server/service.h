@@ -3,6 +3,7 @@
 
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/call.h"
+#include "server/server_devices.h"
 #include "server/shared_memory/registry.h"
 #include "server/tile_stream.h"
 #include "server/unary_call.h"
@@ -31,7 +32,7 @@ using RawService = v1::PositionalEncodingService::WithRawCallbackMethod_GetServe
 class Service final : public RawService {
  public:
   // `memory`: null where shared memory is off.
-  Service(Core* core, const SharedMemoryRegistry* memory);
+  Service(Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "wire/device_choice.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_call.h"
@@ -36,8 +37,13 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
   *response->mutable_info() = std::move(prepared.info);
 
+  int64_t operand_bytes = 0;
+  for (const Output& output : job.outputs) operand_bytes += static_cast<int64_t>(output.bytes);
+  POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,
+                                                                 limits, response->mutable_info()));
+
   // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
-  job.run = [application = prepared.application, operands = job.operands](
+  job.run = [application = prepared.application, operands = job.operands, device](
                 const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                 const Cancellation& cancelled) -> absl::Status {
     if (application == nullptr) {  // a layer that does not rotate
@@ -45,7 +51,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
       return absl::OkStatus();
     }
     const TensorBytes q(from, *operands[0]), k(from, *operands.back());
-    return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled);
+    return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get());
   };
   return job;
 }

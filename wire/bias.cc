@@ -4,6 +4,7 @@
 #include "posenc/generate_bias.h"
 #include "wire/bias_geometry.h"
 #include "wire/bias_source.h"
+#include "wire/device_choice.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/tiles.h"
@@ -52,12 +53,13 @@ absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request,
 }
 
 // A job for `count` queries' rows from `first` on, whose size has been checked.
-Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, int64_t count, Output output) {
+Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, int64_t count, Output output,
+            DeviceLease device = nullptr) {
   Job job;
   job.outputs = {output};
-  job.run = [bias, first, count](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool,
-                                 const Cancellation& cancelled) {
-    return bias->Run(first, count, nullptr, buffers[0], pool, cancelled);
+  job.run = [bias, first, count, device = std::move(device)](const Payloads&, absl::Span<std::byte* const> buffers,
+                                                             WorkPool& pool, const Cancellation& cancelled) {
+    return bias->Run(first, count, nullptr, buffers[0], pool, cancelled, device.get());
   };
   return job;
 }
@@ -74,7 +76,10 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
       const Output output,
       (Reader{payloads, limits}.Place("output", OutputOf(request), *ByteSize("bias", generation.shape(), limits),
                                       response->mutable_bias())));
-  return RowsJob(bias.generation, 0, generation.queries(), output);
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device,
+                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes), limits,
+                                       response->mutable_info()));
+  return RowsJob(bias.generation, 0, generation.queries(), output, std::move(device));
 }
 
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const Payloads& payloads,
@@ -132,10 +137,13 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   POSENC_ASSIGN_OR_RETURN(
       job.outputs.emplace_back(),
       reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
-  job.run = [bias, scores = &request.scores()](const Payloads& from, absl::Span<std::byte* const> buffers,
-                                               WorkPool& pool, const Cancellation& cancelled) {
+  POSENC_ASSIGN_OR_RETURN(const DeviceLease device,
+                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(job.outputs[0].bytes),
+                                       limits, response->mutable_info()));
+  job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
+                                                       WorkPool& pool, const Cancellation& cancelled) {
     from.CopyTo(*scores, buffers[0]);
-    return bias->Run(buffers[0], buffers[0], pool, cancelled);
+    return bias->Run(buffers[0], buffers[0], pool, cancelled, device.get());
   };
   return job;
 }

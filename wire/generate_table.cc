@@ -6,6 +6,7 @@
 #include <memory>
 #include <tuple>
 
+#include "wire/device_choice.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_source.h"
@@ -53,16 +54,17 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
 }
 
 // A job for rows [row_begin, row_begin + rows) into cos and sin, whose size has been checked.
-Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Tensor* cos, v1::Tensor* sin) {
+Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Tensor* cos, v1::Tensor* sin,
+            DeviceLease device = nullptr) {
   const TensorShape shape{table.dtype, {rows, table.generation->width()}};
   WriteShape(shape, cos);
   WriteShape(shape, sin);
   const size_t bytes = rows * table.generation->width() * SizeOf(table.dtype);
   Job job;
   job.outputs = {{cos, bytes}, {sin, bytes}};
-  job.run = [generation = table.generation, row_begin, rows](const Payloads&, absl::Span<std::byte* const> buffers,
-                                                             WorkPool& pool, const Cancellation& cancelled) {
-    return generation->Run(row_begin, rows, buffers[0], buffers[1], pool, cancelled);
+  job.run = [generation = table.generation, row_begin, rows, device = std::move(device)](
+                const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
+    return generation->Run(row_begin, rows, buffers[0], buffers[1], pool, cancelled, device.get());
   };
   return job;
 }
@@ -81,13 +83,16 @@ absl::StatusOr<int64_t> CheckedBytes(const PreparedTable& table, int64_t rows, c
 absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::GenerateTableResponse* response) {
   POSENC_ASSIGN_OR_RETURN(PreparedTable table, PrepareTable(request, payloads, limits));
-  POSENC_RETURN_IF_ERROR(CheckedBytes(table, table.generation->rows(), limits).status());
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, CheckedBytes(table, table.generation->rows(), limits));
   if (request.has_cos_output() != request.has_sin_output()) {
     return InvalidArgument("MISSING", request.has_cos_output() ? "sin_output" : "cos_output", "",
                            "there must be both or neither");
   }
   *response->mutable_info() = std::move(table.info);
-  Job job = RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin());
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device,
+                          ChooseDevice(request.hints(), DeviceWork::kTable, bytes, limits, response->mutable_info()));
+  Job job =
+      RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin(), std::move(device));
   if (!request.has_cos_output()) return job;
   const Reader reader{payloads, limits};
   for (const auto& [field, region, output] : {std::tuple{"cos_output", &request.cos_output(), &job.outputs[0]},

@@ -238,6 +238,11 @@ std::string SettingsLine(const Message& settings) {
   return absl::StrJoin(rows, ", ", absl::PairFormatter(" "));
 }
 
+// In GB/s, to three figures.
+static std::string Rate(const v1::Speed& speed) {
+  return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
+}
+
 std::string ServerReport(const v1::GetServerInfoResponse& response) {
   Rows rows{
       {"version", absl::StrCat(response.version(), " (", response.build(), ")")},
@@ -245,8 +250,16 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
       {"config.json", absl::StrCat("as ", response.config_rules())},
       {"instructions", absl::StrCat(response.cpu_target(), " (of ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
   for (const v1::Device& device : response.devices()) {
-    rows.emplace_back("device", absl::StrCat(device.name(), ", ", device.threads(), " threads"));
+    std::string text = device.name();
+    if (device.threads() > 0) absl::StrAppend(&text, ", ", device.threads(), " threads");
+    if (!device.description().empty()) absl::StrAppend(&text, ", ", device.description());
+    if (device.rotation().seconds_a_byte() > 0) {
+      absl::StrAppend(&text, ", rotates ", Rate(device.rotation()), ", tables ", Rate(device.table()));
+    }
+    if (!device.withdrawn().empty()) absl::StrAppend(&text, ", withdrawn: ", device.withdrawn());
+    rows.emplace_back("device", std::move(text));
   }
+  if (!response.device_problem().empty()) rows.emplace_back("device_problem", response.device_problem());
   for (const v1::MethodFamily& family : response.methods()) {
     rows.emplace_back(family.family(), absl::StrJoin(family.methods(), ", "));
   }

@@ -82,6 +82,7 @@ Subcommand AddRope(CLI::App& parent) {
                 {{"rotary_offset", "First element of a head row that rotates", "--q-rotary-offset"}});
   AddFieldFlags(*app, "Tensors", flags->request.mutable_k(),
                 {{"rotary_offset", "First element of a head row that rotates", "--k-rotary-offset"}});
+  AddFieldFlags(*app, "Tensors", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

@@ -34,6 +34,9 @@ class Session {
   std::unique_ptr<Backend> backend_;
 };
 
+inline constexpr char kDeviceHelp[] =
+    "Who computes: cpu, cuda, cuda:1, ...; default: the server chooses, by bytes and its devices' speeds";
+
 struct Subcommand {
   CLI::App* app;
   std::function<absl::Status(Session&)> run;

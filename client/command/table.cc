@@ -136,6 +136,7 @@ Subcommand AddTable(CLI::App& parent) {
   const auto flags = std::make_shared<TableFlags>();
   app->add_option("-o,--out", flags->out, "\"cos\" and \"sin\" in FILE.safetensors, or FILE.cos.npy and FILE.sin.npy")
       ->type_name("FILE");
+  AddFieldFlags(*app, "Table", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddFieldFlags(*app, "Table", &flags->request,
                 {{"count", "Rows, with --offset"},
                  {"dtype", "The elements' type", nullptr, "fp32|fp16|bf16|fp64"},

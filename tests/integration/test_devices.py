@@ -1,0 +1,95 @@
+"""A server with a device plugin: a fake one, which computes with the CPU's kernels and fails when it is told to."""
+
+import grpc_peers_pb2 as peers
+import numpy
+import pytest
+import samples
+from client import SECONDS, Client, serialize
+
+HEALTH = "/grpc.health.v1.Health/Check"
+
+
+@pytest.fixture
+def start_with_device(start_server, build):
+    def start(settings="", plugin="fake_plugin.so", **flags):
+        server = start_server("--device-plugin", build / "tests" / plugin, POSENC_FAKE_PLUGIN=settings)
+        return server, Client(server.port)
+
+    return start
+
+
+def rotation(device=""):
+    request = samples.rotary(numpy.arange(2 * 300 * 4 * 8).reshape(2, 300, 4, 8) % 17)
+    request.hints.device = device
+    return request
+
+
+def health(client, service):
+    check = client.channel.unary_unary(HEALTH, serialize, peers.HealthCheckResponse.FromString)
+    return check(peers.HealthCheckRequest(service=service), timeout=SECONDS).status
+
+
+def test_it_computes_what_it_is_asked_for(start_with_device, client):
+    _, on_device = start_with_device("devices=2,slab_bytes=8192,oom_every=4")
+    cpu, first, second = on_device.info().devices
+    assert (cpu.name, first.name, second.name) == ("cpu", "fake:0", "fake:1")
+    assert first.description == "fake device 0" and first.memory_bytes == 1 << 30
+    for device in (cpu, first):
+        assert device.rotation.seconds_a_byte > 0 and device.table.seconds_a_byte > 0
+    expected = client.call("ApplyRotary", rotation())
+    for asked, computed in (("fake", "fake:0"), ("fake:1", "fake:1"), ("cpu", "cpu"), ("fake:2", "cpu")):
+        answer = on_device.call("ApplyRotary", rotation(asked))
+        assert answer.info.device == computed
+        assert answer.q.data == expected.q.data
+    after = on_device.info().devices
+    assert after[1].slabs_computed > first.slabs_computed and after[1].slabs_declined > first.slabs_declined
+    table = samples.table(count=500)
+    same = client.call("GenerateTable", table)
+    table.hints.device = "fake"
+    answer = on_device.call("GenerateTable", table)
+    assert answer.info.device == "fake:0"
+    assert (answer.cos.data, answer.sin.data) == (same.cos.data, same.sin.data)
+    bias = samples.bias(queries=70, keys=70)
+    same = client.call("GenerateBias", bias)
+    bias.hints.device = "fake"
+    answer = on_device.call("GenerateBias", bias)
+    assert answer.info.device == "fake:0" and answer.bias.data == same.bias.data
+
+
+def test_a_word_that_names_no_device(start_with_device, client):
+    _, on_device = start_with_device()
+    for answers in (client, on_device):
+        refusal = answers.refusal("ApplyRotary", rotation("GPU 0"))
+        assert (refusal.reason, refusal.field) == ("UNKNOWN_VALUE", "hints.device")
+        assert answers.call("ApplyRotary", rotation("cuda")).info.device == "cpu"
+
+
+def test_a_lost_device_is_withdrawn_and_the_cpu_answers(start_with_device, client):
+    # More slabs than measuring takes, so that it is there at first.
+    server, on_device = start_with_device("slab_bytes=100000000,lost_after=60")
+    assert health(on_device, "posenc.device.fake:0") == peers.HealthCheckResponse.SERVING
+    expected = client.call("ApplyRotary", rotation()).q.data
+    devices = []
+    for _ in range(100):
+        answer = on_device.call("ApplyRotary", rotation("fake"))
+        assert answer.q.data == expected
+        devices.append(answer.info.device)
+    assert devices[0] == "fake:0" and devices[-1] == "cpu"
+    assert on_device.info().devices[1].withdrawn == "the fake device is lost"
+    assert health(on_device, "posenc.device.fake:0") == peers.HealthCheckResponse.NOT_SERVING
+    assert health(on_device, "") == peers.HealthCheckResponse.SERVING
+    assert "withdrawn" in server.log()
+
+
+@pytest.mark.parametrize("plugin, settings, why", [
+    ("fake_plugin.so", "devices=0", "there is no driver"),
+    ("other_abi_plugin.so", "", "speaks version 99"),
+    ("no_plugin.so", "", "is no posenc plugin"),
+    ("not_there.so", "", "No such file"),
+])
+def test_without_a_device_the_cpu_serves(start_with_device, plugin, settings, why):
+    server, client = start_with_device(settings, plugin)
+    info = client.info()
+    assert [device.name for device in info.devices] == ["cpu"]
+    assert why in info.device_problem and why in server.log()
+    assert client.call("ApplyRotary", rotation()).info.device == "cpu"
