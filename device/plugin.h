@@ -35,6 +35,8 @@ class PluginDevice final : public Device {
   bool Run(const RotateSlab& slab) override;
   bool Run(const DistanceBias& work) override;
   bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) override;
+  absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) override;
+  absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) override;
 
   std::string description() const { return info_.name; }
   int64_t memory_bytes() const { return static_cast<int64_t>(info_.memory_bytes); }
@@ -47,6 +49,9 @@ class PluginDevice final : public Device {
   PluginDevice(const posenc_plugin* plugin, uint32_t index, const posenc_device_info& info);
   // Whether it succeeded.
   bool Note(int32_t status, const posenc_error& error);
+  // What a caller is told whom nobody else can help.
+  absl::Status StatusOf(int32_t status, const posenc_error& error) const;
+  const posenc_error& Withdrawn(posenc_error* error) const;
 
   const posenc_plugin* const plugin_;
   const uint32_t index_;

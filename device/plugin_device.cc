@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "absl/status/status.h"
 #include "device/plugin.h"
 #include "posenc/kernels/sincos_slow.h"
+#include "posenc/status.h"
 
 namespace posenc {
 namespace {
@@ -145,14 +148,10 @@ bool PluginDevice::Note(int32_t status, const posenc_error& error) {
   return false;
 }
 
-bool PluginDevice::Run(const RotateSlab& slab) {
-  if (state_->is_withdrawn) return false;
-  const RotatePairs& work = slab.work;
-  const TableOf table = slab.recipe != nullptr ? TableOf(*slab.recipe) : TableOf(work);
-  std::vector<posenc_piece> from = PiecesOf(slab), to;
-  for (size_t run = 0; run < slab.runs; ++run) {
-    to.push_back({slab.y + slab.start + run * slab.run_stride, slab.run_bytes});
-  }
+namespace {
+
+// All but where the tensors are.
+posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
   posenc_rotate rotate{};
   rotate.dtype = Code(work.dtype);
   rotate.rounding = Code(work.rounding);
@@ -163,7 +162,20 @@ bool PluginDevice::Run(const RotateSlab& slab) {
   rotate.rotary_offset = work.rotary_offset;
   rotate.tokens = work.tokens;
   rotate.heads = work.heads;
-  rotate.table = table.get();
+  rotate.table = table;
+  return rotate;
+}
+
+}  // namespace
+
+bool PluginDevice::Run(const RotateSlab& slab) {
+  if (state_->is_withdrawn) return false;
+  const TableOf table = slab.recipe != nullptr ? TableOf(*slab.recipe) : TableOf(slab.work);
+  std::vector<posenc_piece> from = PiecesOf(slab), to;
+  for (size_t run = 0; run < slab.runs; ++run) {
+    to.push_back({slab.y + slab.start + run * slab.run_stride, slab.run_bytes});
+  }
+  posenc_rotate rotate = RotationOf(slab.work, table.get());
   rotate.heads_first = slab.runs > 1 ? 1 : 0;
   rotate.x = {from.data(), from.size(), nullptr};
   rotate.y = {to.data(), to.size(), nullptr};
@@ -212,6 +224,58 @@ bool PluginDevice::Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin
   posenc_error error{};
   const int32_t status = plugin_->table(index_, &table.get(), cos, sin, &error);
   return Note(status, error);
+}
+
+absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) const {
+  const auto say = [this](absl::StatusCode code, const char* reason, std::string_view why) {
+    return Restore(code, fmt::format("{}: {}", name_, why), {reason, "", name_, std::string(why)});
+  };
+  switch (status) {
+    case POSENC_OK: return absl::OkStatus();
+    case POSENC_OUT_OF_MEMORY: return say(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY", error.message);
+    case POSENC_BAD_HANDLE: return InvalidArgument("BAD_HANDLE", "handle", "", error.message);
+    case POSENC_DEVICE_LOST: return say(absl::StatusCode::kUnavailable, "DEVICE_LOST", error.message);
+    default: return InvalidArgument("UNSUPPORTED", "", name_, error.message);
+  }
+}
+
+absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t bytes) {
+  posenc_memory_handle its;
+  if (handle.size() != sizeof(its.bytes)) {
+    return InvalidArgument("MISMATCH", "handle", fmt::format("{} bytes", handle.size()),
+                           fmt::format("must be {} bytes", sizeof(its.bytes)));
+  }
+  posenc_error error{};
+  if (state_->is_withdrawn) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  std::memcpy(its.bytes, handle.data(), sizeof(its.bytes));
+  void* begin = nullptr;
+  const int32_t status = plugin_->open_memory(index_, &its, bytes, &begin, &error);
+  if (status == POSENC_DEVICE_LOST) Note(status, error);
+  POSENC_RETURN_IF_ERROR(StatusOf(status, error));
+  const auto close = [this](void* memory) {
+    posenc_error ignored{};
+    plugin_->close_memory(index_, memory, &ignored);
+  };
+  return DeviceMemory{std::shared_ptr<void>(begin, close), bytes};
+}
+
+absl::Status PluginDevice::RunInPlace(const RotatePairs& work, const TableRecipe* recipe) {
+  posenc_error error{};
+  if (state_->is_withdrawn) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  const TableOf table = recipe != nullptr ? TableOf(*recipe) : TableOf(work);
+  posenc_rotate rotate = RotationOf(work, table.get());
+  rotate.x = {nullptr, 0, const_cast<std::byte*>(work.x)};
+  rotate.y = {nullptr, 0, work.y};
+  rotate.token_stride = work.token_stride;
+  rotate.head_stride = work.head_stride;
+  const int32_t status = plugin_->rotate(index_, &rotate, &error);
+  Note(status, error);
+  return StatusOf(status, error);
+}
+
+const posenc_error& PluginDevice::Withdrawn(posenc_error* error) const {
+  std::snprintf(error->message, sizeof(error->message), "it is withdrawn: %s", withdrawn().c_str());
+  return *error;
 }
 
 PluginDevice::Counters PluginDevice::counters() const { return {state_->computed, state_->declined}; }

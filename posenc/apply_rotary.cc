@@ -160,19 +160,25 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
   posenc::Run(work, *buffers.x, buffers.y, Start(cells, which) - origin);
 }
 
+// The cells' table: its recipe or, where it has none, its values, which `table` holds.
+std::optional<TableRecipe> RotaryApplication::SetTable(const Cells& cells, Operand which, SlabTable* table,
+                                                       RotatePairs* work) const {
+  const DType type = TypeOfTable(call_.precision.table_dtype, work->dtype);
+  auto recipe = rows_.Recipe(cells.token, cells.tokens, type);
+  if (recipe) return recipe;
+  Compute(cells, which, table);
+  work->table_dtype = table->widened();
+  work->cos = table->cos();
+  work->sin = table->sin();
+  return std::nullopt;
+}
+
 bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
   RotatePairs work = Work(cells, which);
-  const size_t row = work.head_dim * SizeOf(work.dtype);
-  const bool heads_first = call_.layout == Layout::kBHSD;
-  const DType type = TypeOfTable(call_.precision.table_dtype, work.dtype);
-  const std::optional<TableRecipe> recipe = rows_.Recipe(cells.token, cells.tokens, type);
   SlabTable table(cells.tokens * rows_.pairs());
-  if (!recipe) {
-    Compute(cells, which, &table);
-    work.table_dtype = table.widened();
-    work.cos = table.cos();
-    work.sin = table.sin();
-  }
+  const auto recipe = SetTable(cells, which, &table, &work);
+  const bool heads_first = call_.layout == Layout::kBHSD;
+  const size_t row = work.head_dim * SizeOf(work.dtype);
   return device.Run(RotateSlab{.work = work,
                                .recipe = recipe ? &*recipe : nullptr,
                                .x = buffers.x,
@@ -181,6 +187,32 @@ bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand whi
                                .runs = heads_first ? work.heads : 1,
                                .run_bytes = row * work.tokens * (heads_first ? 1 : work.heads),
                                .run_stride = heads_first ? work.head_stride : 0});
+}
+
+absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
+                                           const Cancellation& cancelled) const {
+  // What a device holds of a table at once.
+  constexpr int64_t kEntries = int64_t{1} << 22;
+  const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
+  const TokenPositions& positions = rows_.positions();
+  for (int64_t token = 0; token < positions.tokens();) {
+    POSENC_RETURN_IF_ERROR(cancelled());
+    const int64_t stop = std::min(token + most, positions.begin(positions.SequenceOf(token) + 1));
+    for (const Operand which : {Operand::kQuery, Operand::kKey}) {
+      const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
+      if (buffers.y == nullptr || operand(which).tensor.empty()) continue;
+      const int64_t heads = ReadAxes("", operand(which).tensor, call_.layout)->heads;
+      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads};
+      RotatePairs work = Work(cells, which);
+      SlabTable table(cells.tokens * rows_.pairs());
+      const auto recipe = SetTable(cells, which, &table, &work);
+      work.x = buffers.x + Start(cells, which);
+      work.y = buffers.y + Start(cells, which);
+      POSENC_RETURN_IF_ERROR(device.RunInPlace(work, recipe ? &*recipe : nullptr));
+    }
+    token = stop;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,

@@ -48,6 +48,13 @@ class RotaryApplication {
   // `device` computes what it does not decline; null: the CPU computes all.
   absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr) const;
 
+  // The same in a device's memory, whose addresses these are: x may be y.
+  struct DeviceBuffers {
+    const std::byte* x = nullptr;
+    std::byte* y = nullptr;
+  };
+  absl::Status RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
+
   // Rotates head rows [first, first + count) of one operand, counted in the order in which they are stored; the buffers
   // begin with the first of them. The same bytes as Run's.
   absl::Status RunRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
@@ -71,6 +78,7 @@ class RotaryApplication {
   RotatePairs Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
   // False where the device did not.
+  std::optional<TableRecipe> SetTable(const Cells& cells, Operand which, SlabTable* table, RotatePairs* work) const;
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;

@@ -6,9 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "posenc/byte_source.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/rotate_pairs.h"
@@ -41,6 +44,12 @@ struct RotateSlab {
   size_t start, runs, run_bytes, run_stride;
 };
 
+// Memory of the device that another process has: bytes [0, size) at an address of the device's. Goes with the last copy.
+struct DeviceMemory {
+  std::shared_ptr<void> begin;
+  size_t size = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -57,6 +66,13 @@ class Device {
   virtual bool Run(const DistanceBias& work) = 0;
   // [rows, pairs] of recipe.dtype each.
   virtual bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) = 0;
+
+  // `handle`: what the device's runtime shares memory by, as cudaIpcMemHandle_t. INVALID_ARGUMENT if it is none of an
+  // allocation of at least so many bytes that can be shared.
+  virtual absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) = 0;
+  // All of `work`, whose x and y are addresses of the device's, by recipe or, if null, by work's cos and sin. Nobody else
+  // can: RESOURCE_EXHAUSTED if its memory is full, UNAVAILABLE if it is withdrawn; what is in y then is not known.
+  virtual absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) = 0;
 };
 
 }  // namespace posenc

@@ -86,6 +86,13 @@ absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork w
   return best == nullptr ? DeviceLease() : Lease(*best);
 }
 
+Device* Devices::Find(std::string_view name) const {
+  for (const auto& kept : kept_) {
+    if (kept->device->name() == name) return kept->device.get();
+  }
+  return nullptr;
+}
+
 Speeds MeasureSpeeds(Device* device, WorkPool& pool) {
   constexpr int64_t kHeads = 32, kWidth = 128;
   const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},

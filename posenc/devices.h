@@ -49,6 +49,9 @@ class Devices {
   // if there is no such device, or it is withdrawn.
   absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes) const;
 
+  // That very device, though it be withdrawn; null: there is none.
+  Device* Find(std::string_view name) const;
+
   bool empty() const { return kept_.empty(); }
   const std::vector<std::unique_ptr<Kept>>& all() const { return kept_; }
   const Speeds& cpu() const { return cpu_; }

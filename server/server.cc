@@ -129,7 +129,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   if (server->memory_ != nullptr) {
     POSENC_ASSIGN_OR_RETURN(
         server->side_socket_,
-        SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix, server->memory_.get()));
+        SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix, server->memory_.get(),
+                          &server->devices_.devices()));
   }
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);

@@ -42,6 +42,9 @@ class SlicedPayloads final : public wire::Payloads {
   std::byte* At(const v1::Region& region) const override {
     return regions_ == nullptr ? nullptr : regions_->At(region);
   }
+  Device* DeviceOf(const v1::Region& region) const override {
+    return regions_ == nullptr ? nullptr : regions_->DeviceOf(region);
+  }
   size_t Size(const v1::TensorChunk& chunk) const override;
   absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
 

@@ -1,5 +1,8 @@
 #include "posenc/apply_rotary.h"
 
+#include <fmt/format.h>
+
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +18,32 @@ namespace {
 absl::StatusOr<Output> PlaceOf(const Reader& reader, std::string_view name, const v1::RotaryOperand& message,
                                v1::Tensor* answer) {
   return reader.Place(std::string(name) + ".output", OutputOf(message), reader.payloads.Size(message.tensor()), answer);
+}
+
+// Where the tensors lie: in the memory of one device, as RequestRegions made sure, or, if null, this host's.
+Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) {
+  const v1::Tensor& q = request.q().tensor();
+  return q.has_region() ? payloads.DeviceOf(q.region()) : nullptr;
+}
+
+// Rotates where the tensors lie.
+absl::Status PrepareInPlace(std::shared_ptr<const RotaryApplication> application,
+                            Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
+  if (limits.plans_at_hand) return NotAtHand();
+  if (application == nullptr) {
+    return InvalidArgument("UNSUPPORTED", "q.tensor", "",
+                           fmt::format("this layer does not rotate: its tensors stay as they are on {}", home->name()));
+  }
+  response->mutable_info()->set_device(home->name());
+  job->run = [application = std::move(application), operands = job->operands, home](
+                 const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation& cancelled) {
+    const auto of = [&](size_t n) -> RotaryApplication::DeviceBuffers {
+      return {from.At(operands[n]->region()), buffers[n]};
+    };
+    return application->RunInPlace(of(0), operands.size() > 1 ? of(1) : RotaryApplication::DeviceBuffers(), *home,
+                                   cancelled);
+  };
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -37,6 +66,10 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
   *response->mutable_info() = std::move(prepared.info);
 
+  if (Device* home = HomeOf(request, payloads); home != nullptr) {
+    POSENC_RETURN_IF_ERROR(PrepareInPlace(std::move(prepared.application), home, limits, response, &job));
+    return job;
+  }
   int64_t operand_bytes = 0;
   for (const Output& output : job.outputs) operand_bytes += static_cast<int64_t>(output.bytes);
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,

@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
 #include "posenc/byte_source.h"
+#include "posenc/device.h"
 #include "posenc/v1/tensor.pb.h"
 
 namespace posenc::wire {
@@ -21,6 +22,8 @@ class Payloads {
   virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
   // The first byte of one of the request's regions. Null where there is no shared memory: tensors in it cannot be read.
   virtual std::byte* At(const v1::Region&) const { return nullptr; }
+  // Whose addresses those are; null: this host's.
+  virtual Device* DeviceOf(const v1::Region&) const { return nullptr; }
   // The same of a piece of a tensor. Those that do not come in slices have it in the message.
   virtual size_t Size(const v1::TensorChunk& chunk) const { return chunk.data().size(); }
   virtual absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const {

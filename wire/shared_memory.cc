@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/status.h"
+#include "posenc/v1/service.pb.h"
 
 namespace posenc::wire {
 namespace {
@@ -114,9 +116,39 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
   };
   POSENC_RETURN_IF_ERROR(ForEachRegion(request, "", find));
   POSENC_RETURN_IF_ERROR(regions.CheckUndamaged());
+  POSENC_RETURN_IF_ERROR(regions.CheckDevices(request));
   POSENC_RETURN_IF_ERROR(regions.CheckOverlaps());
   regions.Count();
   return regions;
+}
+
+// Of a rotation in a device's memory all operands and outputs lie there, and nothing else does.
+absl::Status RequestRegions::CheckDevices(const Message& request) const {
+  const auto first =
+      std::find_if(uses_.begin(), uses_.end(), [](const Use& use) { return use.memory->device() != nullptr; });
+  if (first == uses_.end()) return absl::OkStatus();
+  const std::string& name = first->memory->device()->name();
+  if (request.GetDescriptor() != v1::ApplyRotaryRequest::descriptor()) {
+    return InvalidArgument("UNSUPPORTED", first->path, "",
+                           fmt::format("is memory of {}, in which only ApplyRotary computes", name));
+  }
+  std::vector<std::string> wanted = {"q.tensor", "q.output"};
+  if (static_cast<const v1::ApplyRotaryRequest&>(request).has_k()) {
+    wanted.insert(wanted.end(), {"k.tensor", "k.output"});
+  }
+  for (const std::string& path : wanted) {
+    const auto there = [&](const Use& use) { return use.path == path && use.memory->device() == first->memory->device(); };
+    if (std::none_of(uses_.begin(), uses_.end(), there)) {
+      return InvalidArgument("CONFLICT", path, "",
+                             fmt::format("must be memory of {} too, as {} is", name, first->path));
+    }
+  }
+  for (const Use& use : uses_) {
+    if (use.memory->device() == nullptr || std::find(wanted.begin(), wanted.end(), use.path) != wanted.end()) continue;
+    return InvalidArgument("UNSUPPORTED", use.path, "",
+                           fmt::format("is memory of {}, where only operands and outputs may lie", name));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RequestRegions::CheckOverlaps() const {
@@ -149,6 +181,13 @@ void RequestRegions::Count() {
     for (const std::string_view path : kInPlace) copied = copied && use.path != path;
     if (copied && __builtin_add_overflow(copied_bytes_, size, &copied_bytes_)) copied_bytes_ = kMost;
   }
+}
+
+Device* RequestRegions::DeviceOf(const v1::Region& region) const {
+  for (const Use& use : uses_) {
+    if (use.region.token() == region.token()) return use.memory->device();
+  }
+  return nullptr;
 }
 
 std::byte* RequestRegions::At(const v1::Region& region) const {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
+#include "posenc/device.h"
 #include "posenc/v1/tensor.pb.h"
 
 namespace posenc::wire {
@@ -27,6 +28,8 @@ class SharedMemory {
   virtual std::pair<uint64_t, uint64_t> file() const = 0;
   // Whether the memory has gone from under a reader or a writer. Once it has, it stays so.
   virtual bool damaged() const = 0;
+  // Whose memory it is: bytes() are addresses there, which nobody here may read. Null: this host's.
+  virtual Device* device() const { return nullptr; }
 };
 
 // Where tokens are known. Thread-safe.
@@ -41,13 +44,14 @@ class SharedMemorySource {
 class RequestRegions {
  public:
   // Finds every Region of the request, at any depth. NOT_FOUND for an unknown token, INVALID_ARGUMENT for a part beyond
-  // the memory, data beside a region, an output to memory that is registered read-only, and an output that overlaps
+  // the memory, data beside a region, memory of a device that is not both operand and output of a rotation, an output to memory that is registered read-only, and an output that overlaps
   // anything else that the call reads or writes, unless it is exactly the operand that it is the output of.
   static absl::StatusOr<RequestRegions> Find(const google::protobuf::Message& request,
                                              const SharedMemorySource& source);
 
   // The first byte of a region of that request.
   std::byte* At(const v1::Region& region) const;
+  Device* DeviceOf(const v1::Region& region) const;
   // DATA_LOSS naming the field, if any of the memory is damaged.
   absl::Status CheckUndamaged() const;
 
@@ -64,6 +68,7 @@ class RequestRegions {
     std::shared_ptr<const SharedMemory> memory;
   };
   absl::Status CheckOverlaps() const;
+  absl::Status CheckDevices(const google::protobuf::Message& request) const;
   void Count();
 
   std::vector<Use> uses_;

@@ -40,13 +40,23 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
     case v1::SharedMemoryRequest::kRegisterMemfd: {
       const v1::RegisterMemfd& action = request.register_memfd();
       POSENC_RETURN_IF_ERROR(CheckMemfd(descriptors[0], action.byte_size()));
-      return Register(descriptors[0], action.byte_size(), action.read_only());
+      return Keep(registry_->Register(descriptors[0], action.byte_size(), action.read_only()));
     }
     case v1::SharedMemoryRequest::kRegisterPosix: {
       const v1::RegisterPosix& action = request.register_posix();
       POSENC_ASSIGN_OR_RETURN(const Descriptor file,
                               OpenPosix(action.name(), prefix_, action.byte_size(), action.read_only()));
-      return Register(file, action.byte_size(), action.read_only());
+      return Keep(registry_->Register(file, action.byte_size(), action.read_only()));
+    }
+    case v1::SharedMemoryRequest::kRegisterDeviceMemory: {
+      const v1::RegisterDeviceMemory& action = request.register_device_memory();
+      Device* device = devices_->Find(action.device());
+      if (device == nullptr) {
+        const std::string limit = "the server has no such device";
+        return Restore(absl::StatusCode::kNotFound, "device: " + limit,
+                       {"NOT_FOUND", "device", Quote(action.device()), limit});
+      }
+      return Keep(registry_->RegisterOn(device, action.handle(), action.byte_size(), action.read_only()));
     }
     case v1::SharedMemoryRequest::kUnregister: {
       const auto own = std::find(tokens_.begin(), tokens_.end(), request.unregister().token());
@@ -62,15 +72,14 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
     }
     case v1::SharedMemoryRequest::ACTION_NOT_SET: break;
   }
-  return InvalidArgument("MISSING", "action", "", "must be register_memfd, register_posix or unregister");
+  return InvalidArgument("MISSING", "action", "", "must be register_memfd, register_posix, register_device_memory or unregister");
 }
 
-absl::StatusOr<v1::SharedMemoryResponse> Registrar::Register(const Descriptor& file, int64_t byte_size,
-                                                             bool read_only) {
-  POSENC_ASSIGN_OR_RETURN(const std::string token, registry_->Register(file, byte_size, read_only));
-  tokens_.push_back(token);
+absl::StatusOr<v1::SharedMemoryResponse> Registrar::Keep(absl::StatusOr<std::string> token) {
+  POSENC_RETURN_IF_ERROR(token.status());
+  tokens_.push_back(*token);
   v1::SharedMemoryResponse response;
-  response.set_token(token);
+  response.set_token(*std::move(token));
   return response;
 }
 

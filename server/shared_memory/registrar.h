@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/devices.h"
 #include "posenc/v1/shared_memory.pb.h"
 #include "server/shared_memory/descriptor.h"
 #include "server/shared_memory/registry.h"
@@ -16,7 +17,8 @@ namespace posenc::server {
 class Registrar {
  public:
   // `prefix`: of the names that may be registered (--shared-memory-prefix).
-  Registrar(SharedMemoryRegistry* registry, std::string prefix) : registry_(registry), prefix_(std::move(prefix)) {}
+  Registrar(SharedMemoryRegistry* registry, std::string prefix, const Devices* devices)
+      : registry_(registry), prefix_(std::move(prefix)), devices_(devices) {}
   ~Registrar();
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
@@ -30,10 +32,11 @@ class Registrar {
 
  private:
   absl::StatusOr<v1::SharedMemoryResponse> Act(std::string_view packet, std::vector<Descriptor> descriptors);
-  absl::StatusOr<v1::SharedMemoryResponse> Register(const Descriptor& file, int64_t byte_size, bool read_only);
+  absl::StatusOr<v1::SharedMemoryResponse> Keep(absl::StatusOr<std::string> token);
 
   SharedMemoryRegistry* const registry_;
   const std::string prefix_;
+  const Devices* const devices_;
   std::vector<std::string> tokens_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/status.h"
+#include "server/shared_memory/device_region.h"
 
 namespace posenc::server {
 namespace {
@@ -43,22 +44,39 @@ void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size) {
   books->counters.bytes -= byte_size;
 }
 
-absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only) {
-  POSENC_ASSIGN_OR_RETURN(std::string token, NewToken());
-  POSENC_RETURN_IF_ERROR(Enter(byte_size));
-  auto mapped = MappedMemory::Map(file, byte_size, read_only);
-  if (!mapped.ok()) {
-    Leave(books_.get(), byte_size);
-    return mapped.status();
+template <class Memory>
+absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted) {
+  absl::StatusOr<std::string> token = NewToken();
+  if (!memory.ok() || !token.ok()) {
+    Leave(books_.get(), counted);
+    return memory.ok() ? token.status() : memory.status();
   }
-  std::shared_ptr<const wire::SharedMemory> memory(mapped->release(), [books = books_](const MappedMemory* owned) {
-    const auto size = static_cast<int64_t>(owned->bytes().size());
+  std::shared_ptr<const wire::SharedMemory> kept(memory->release(), [books = books_, counted](const Memory* owned) {
     delete owned;
-    Leave(books.get(), size);
+    Leave(books.get(), counted);
   });
   const std::lock_guard lock(mutex_);
-  memory_.emplace(token, std::move(memory));
+  memory_.emplace(*token, std::move(kept));
   return token;
+}
+
+absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only) {
+  POSENC_RETURN_IF_ERROR(Enter(byte_size));
+  return Keep(MappedMemory::Map(file, byte_size, read_only), byte_size);
+}
+
+absl::StatusOr<std::string> SharedMemoryRegistry::RegisterOn(Device* device, std::string_view handle, int64_t byte_size,
+                                                             bool read_only) {
+  if (byte_size < 1) return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size), "must be at least 1");
+  POSENC_RETURN_IF_ERROR(Enter(0));
+  absl::StatusOr<std::unique_ptr<DeviceRegion>> region;
+  auto opened = device->Open(handle, static_cast<size_t>(byte_size));
+  if (opened.ok()) {
+    region = std::make_unique<DeviceRegion>(device, *std::move(opened), read_only);
+  } else {
+    region = opened.status();
+  }
+  return Keep(std::move(region), 0);
 }
 
 bool SharedMemoryRegistry::Unregister(std::string_view token) {

@@ -29,6 +29,8 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
   // Maps the memory and answers with its token. RESOURCE_EXHAUSTED when that would exceed a limit. Memory counts until
   // it is unmapped, which the last call that uses it does.
   absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only);
+  // The same of memory on a device, which is none of this host's and does not count as such.
+  absl::StatusOr<std::string> RegisterOn(Device* device, std::string_view handle, int64_t byte_size, bool read_only);
   // False if it is not registered. Who uses it keeps it.
   bool Unregister(std::string_view token);
   std::shared_ptr<const wire::SharedMemory> Find(std::string_view token) const override;
@@ -43,6 +45,9 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
   };
   absl::Status Enter(int64_t byte_size);
   static void Leave(Books* books, int64_t byte_size);
+  // Under a token. Counted already: by `counted` bytes, until it goes.
+  template <class Memory>
+  absl::StatusOr<std::string> Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted);
 
   const std::shared_ptr<Books> books_;
   const int64_t max_regions_;

@@ -23,8 +23,8 @@ constexpr int kPauseMilliseconds = 100;  // when descriptors are lacking
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Start(const std::string& path, const std::string& prefix,
-                                                              SharedMemoryRegistry* registry) {
-  std::unique_ptr<SideSocket> side(new SideSocket(path, prefix, registry));
+                                                              SharedMemoryRegistry* registry, const Devices* devices) {
+  std::unique_ptr<SideSocket> side(new SideSocket(path, prefix, registry, devices));
   POSENC_ASSIGN_OR_RETURN(side->listener_, ListenForPackets("--shared-memory-socket", path));
   struct stat status = {};
   stat(path.c_str(), &status);
@@ -78,7 +78,7 @@ bool SideSocket::Accept() {
     status =
         TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("at most ", kMostConnections));
   } else {
-    connections_.emplace_back(std::move(socket), registry_, prefix_);
+    connections_.emplace_back(std::move(socket), registry_, prefix_, devices_);
     return true;
   }
   SendPacket(socket, Registrar::ErrorPacket(status));

@@ -21,21 +21,21 @@ class SideSocket {
  public:
   static constexpr size_t kMostConnections = 256;
 
-  // INVALID_ARGUMENT naming --shared-memory-socket where it cannot listen. The registry must outlive it.
+  // INVALID_ARGUMENT naming --shared-memory-socket where it cannot listen. Registry and devices must outlive it.
   static absl::StatusOr<std::unique_ptr<SideSocket>> Start(const std::string& path, const std::string& prefix,
-                                                           SharedMemoryRegistry* registry);
+                                                           SharedMemoryRegistry* registry, const Devices* devices);
   ~SideSocket();
 
  private:
   struct Connection {
-    Connection(Descriptor with, SharedMemoryRegistry* registry, const std::string& prefix)
-        : socket(std::move(with)), registrar(registry, prefix) {}
+    Connection(Descriptor with, SharedMemoryRegistry* registry, const std::string& prefix, const Devices* devices)
+        : socket(std::move(with)), registrar(registry, prefix, devices) {}
     Descriptor socket;
     Registrar registrar;
   };
 
-  SideSocket(std::string path, std::string prefix, SharedMemoryRegistry* registry)
-      : path_(std::move(path)), prefix_(std::move(prefix)), registry_(registry) {}
+  SideSocket(std::string path, std::string prefix, SharedMemoryRegistry* registry, const Devices* devices)
+      : path_(std::move(path)), prefix_(std::move(prefix)), registry_(registry), devices_(devices) {}
   void Serve();
   // Waits for something and does it; false if that is the end.
   bool ServeOnce();
@@ -47,6 +47,7 @@ class SideSocket {
   const std::string path_;
   const std::string prefix_;
   SharedMemoryRegistry* const registry_;
+  const Devices* const devices_;
   std::pair<dev_t, ino_t> file_;  // the socket's own
   Descriptor listener_;
   Descriptor stop_;  // readable: it ends

@@ -5,11 +5,19 @@
 //   slab_bytes=4096  what one slab may have
 //   oom_every=3      every third slab does not fit into its memory
 //   lost_after=5     from the sixth slab on a device is lost
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -122,6 +130,7 @@ int32_t Describe(uint32_t device, posenc_device_info* info, posenc_error*) {
 int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
   if (const int32_t status = Attempt(error); status != POSENC_OK) return status;
   const posenc_table& table = work->table;
+  const bool in_place = work->y.device != nullptr;
   std::vector<std::byte> x = Gather(work->x), y(x.size());
   std::vector<double> cos(table.rows * table.pairs), sin(cos.size());
   const DType dtype = TypeOf(table.dtype);
@@ -144,12 +153,12 @@ int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
                   .table_dtype = widened,
                   .cos = table.cos != nullptr ? table.cos : cos.data(),
                   .sin = table.sin != nullptr ? table.sin : sin.data(),
-                  .x = x.data(),
-                  .y = y.data(),
+                  .x = in_place ? static_cast<const std::byte*>(work->x.device) : x.data(),
+                  .y = in_place ? static_cast<std::byte*>(work->y.device) : y.data(),
                   .tokens = work->tokens,
                   .heads = work->heads,
-                  .token_stride = work->heads_first != 0 ? row : row * work->heads,
-                  .head_stride = work->heads_first != 0 ? row * work->tokens : row},
+                  .token_stride = in_place ? work->token_stride : work->heads_first != 0 ? row : row * work->heads,
+                  .head_stride = in_place ? work->head_stride : work->heads_first != 0 ? row * work->tokens : row},
       0, work->tokens);
   Scatter(y, work->y);
   return POSENC_OK;
@@ -194,11 +203,46 @@ int32_t Table(uint32_t, const posenc_table* work, void* cos, void* sin, posenc_e
   return POSENC_OK;
 }
 
-int32_t OpenMemory(uint32_t, const posenc_memory_handle*, uint64_t, void**, posenc_error* error) {
-  return Say(error, POSENC_BAD_HANDLE, "the fake device has no memory to share");
+// Its memory is POSIX shared memory, and a handle its name, with zeros behind.
+struct Opened {
+  void* begin;
+  size_t bytes;
+  int times;
+};
+std::mutex opened_mutex;
+std::map<std::string, Opened> opened;
+
+int32_t OpenMemory(uint32_t, const posenc_memory_handle* handle, uint64_t bytes, void** memory, posenc_error* error) {
+  const std::string name(reinterpret_cast<const char*>(handle->bytes),
+                         strnlen(reinterpret_cast<const char*>(handle->bytes), sizeof(handle->bytes)));
+  const std::lock_guard lock(opened_mutex);
+  auto found = opened.find(name);
+  if (found == opened.end()) {
+    const int file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+    if (file < 0) return Say(error, POSENC_BAD_HANDLE, "the fake device has no such memory");
+    struct stat status {};
+    fstat(file, &status);
+    void* begin = mmap(nullptr, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (begin == MAP_FAILED) return Say(error, POSENC_BAD_HANDLE, "the fake device cannot map it");
+    found = opened.emplace(name, Opened{begin, static_cast<size_t>(status.st_size), 0}).first;
+  }
+  if (bytes > found->second.bytes) return Say(error, POSENC_BAD_HANDLE, "it has fewer bytes than that");
+  ++found->second.times;
+  *memory = found->second.begin;
+  return POSENC_OK;
 }
-int32_t CloseMemory(uint32_t, void*, posenc_error* error) {
-  return Say(error, POSENC_BAD_HANDLE, "the fake device has no memory to share");
+int32_t CloseMemory(uint32_t, void* memory, posenc_error* error) {
+  const std::lock_guard lock(opened_mutex);
+  for (auto found = opened.begin(); found != opened.end(); ++found) {
+    if (found->second.begin != memory) continue;
+    if (--found->second.times == 0) {
+      munmap(memory, found->second.bytes);
+      opened.erase(found);
+    }
+    return POSENC_OK;
+  }
+  return Say(error, POSENC_BAD_HANDLE, "it is not open");
 }
 
 }  // namespace

@@ -188,6 +188,8 @@ class Choosing : public testing::Test {
     bool Run(const RotateSlab&) override { return false; }
     bool Run(const DistanceBias&) override { return false; }
     bool Run(const TableRecipe&, std::byte*, std::byte*) override { return false; }
+    absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
+    absl::Status RunInPlace(const RotatePairs&, const TableRecipe*) override { return absl::UnimplementedError(""); }
     std::string name_;
   };
   Devices devices_;

@@ -118,7 +118,7 @@ class Side : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
   void Start() {
-    auto side = SideSocket::Start(path_, "/posenc-", &registry_);
+    auto side = SideSocket::Start(path_, "/posenc-", &registry_, &devices_);
     ASSERT_THAT(side, IsOk());
     side_ = *std::move(side);
   }
@@ -131,6 +131,7 @@ class Side : public testing::Test {
 
   std::string directory_, path_;
   SharedMemoryRegistry registry_{8, 1 << 20};
+  const Devices devices_;
   std::unique_ptr<SideSocket> side_;
 };
 
@@ -271,7 +272,7 @@ TEST_F(Side, TakesADeadServersPlace) {
   const std::string dead = directory_ + "/dead.sock", file = directory_ + "/file";
   { const Descriptor ended = *ListenForPackets("--flag", dead); }
   ASSERT_TRUE(std::filesystem::exists(dead));
-  EXPECT_THAT(SideSocket::Start(dead, "", &registry_), IsOk());
+  EXPECT_THAT(SideSocket::Start(dead, "", &registry_, &devices_), IsOk());
   close(creat(file.c_str(), 0600));
   EXPECT_THAT(ListenForPackets("--flag", file), IsInvalid("UNSUPPORTED", "--flag"));
   EXPECT_TRUE(std::filesystem::exists(file));
