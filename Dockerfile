@@ -1,5 +1,6 @@
 # posenc-server's image, for amd64 and arm64, by BuildKit: docker build --tag posenc-server .
 # It holds the server, the posenc command and the shared libraries of both, and neither a shell nor a package manager.
+# With --target cuda it holds the plugin for NVIDIA's GPUs as well, for the machine's own architecture (docs/cuda.md).
 
 # Always on the machine's own architecture: for the other one, a cross compiler is quicker than an emulated compiler.
 FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
@@ -20,7 +21,19 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     rm -r /image/usr/lib && \
     deploy/add-libraries /image "$TARGETARCH"
 
-FROM scratch
+# The plugin, and what the driver, which the container's runtime brings, needs besides: the libraries that it is linked
+# with, and the file by which that runtime sees where Debian looks for libraries.
+FROM build AS build-cuda
+ARG BUILDARCH
+ARG TARGETARCH
+RUN test "$TARGETARCH" = "$BUILDARCH" || { echo "the target cuda is not for other architectures" >&2; exit 1; }
+RUN scripts/install-dependencies cuda && scripts/build-cuda --install && \
+    install -D --mode=644 build/cuda/libposenc_cuda.so /plugin/usr/lib/posenc/libposenc_cuda.so && \
+    cd /lib/*-linux-gnu && \
+    cp --dereference --parents "$PWD/libm.so.6" "$PWD/libdl.so.2" "$PWD/libpthread.so.0" "$PWD/librt.so.1" \
+      /etc/debian_version /plugin
+
+FROM scratch AS server
 COPY --from=build /image /
 ENV POSENC_SERVER_LISTEN=0.0.0.0:50051
 EXPOSE 50051
@@ -34,3 +47,14 @@ LABEL org.opencontainers.image.title="posenc-server" \
       org.opencontainers.image.description="Positional encodings for attention: exact, reproducible, over gRPC" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
+
+FROM server AS cuda
+COPY --from=build-cuda /plugin /
+# Some runtimes put the driver where Red Hat's systems have it.
+ENV POSENC_SERVER_DEVICE_PLUGIN=/usr/lib/posenc/libposenc_cuda.so \
+    LD_LIBRARY_PATH=/usr/lib64 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute
+
+# What is built where no target is named.
+FROM server

@@ -13,7 +13,7 @@ absl::Status Refused(const std::string& path, std::string_view why) {
 
 }  // namespace
 
-absl::StatusOr<const posenc_plugin*> LoadPlugin(const std::string& path) {
+absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
   if (path.find('/') == path.npos) return Refused(path, "must be a path, as ./libposenc_cuda.so: none is searched for");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
@@ -34,7 +34,7 @@ absl::StatusOr<const posenc_plugin*> LoadPlugin(const std::string& path) {
   const posenc_plugin* plugin = open(&error);
   if (plugin == nullptr) return Refused(path, error.message);
   if (plugin->devices == 0) return Refused(path, "found no device");
-  return plugin;
+  return LoadedPlugin{plugin, error.message};
 }
 
 }  // namespace posenc

@@ -12,9 +12,14 @@
 
 namespace posenc {
 
+struct LoadedPlugin {
+  const posenc_plugin* plugin;
+  std::string left_out;  // which devices cannot be used, though others can
+};
+
 // A library at this very path, which holds a '/': nothing is searched for. FAILED_PRECONDITION says what is wrong with
 // it, or why it has no device: no driver, an old one, no GPU. It stays loaded until the process ends.
-absl::StatusOr<const posenc_plugin*> LoadPlugin(const std::string& path);
+absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path);
 
 // One device of a plugin. After an error that would come again for ever it is withdrawn: it declines everything.
 class PluginDevice final : public Device {
@@ -25,8 +30,7 @@ class PluginDevice final : public Device {
 
   // FAILED_PRECONDITION if the plugin cannot describe it. `on_withdrawn` is called once, from whatever thread.
   static absl::StatusOr<std::unique_ptr<PluginDevice>> Create(
-      const posenc_plugin* plugin, uint32_t index,
-      std::function<void(const PluginDevice& device)> on_withdrawn);
+      const posenc_plugin* plugin, uint32_t index, std::function<void(const PluginDevice& device)> on_withdrawn);
   ~PluginDevice() override;
 
   const std::string& name() const override { return name_; }

@@ -2,7 +2,9 @@
 // library or build. A plugin is a shared library that exports
 //
 //   const uint32_t posenc_plugin_abi = POSENC_PLUGIN_ABI;                read before any of its code runs
-//   const struct posenc_plugin* posenc_plugin_open(struct posenc_error* error);  once; null: no device can be used, and why
+//   const struct posenc_plugin* posenc_plugin_open(struct posenc_error* error);  once
+//
+// which is null if no device can be used: then the error's message says why. Else it may say which were left out.
 //
 // It is never unloaded. Every function may be called from any thread, returns when its work is done, and leaves the
 // caller's memory untouched unless it returns POSENC_OK: a caller can compute the same elsewhere.
@@ -41,15 +43,15 @@ enum posenc_rounding { POSENC_ROUND_ONCE = 0, POSENC_ROUND_EACH_OPERATION = 1 };
 enum posenc_frequencies { POSENC_EXACT = 0, POSENC_FLOAT64 = 1, POSENC_FLOAT32 = 2 };
 
 struct posenc_device_info {
-  char family[16];          // "cuda": device n is called "cuda:n"
-  char name[128];           // "NVIDIA H100 80GB HBM3"
-  uint64_t memory_bytes;    // of the device
-  uint64_t slab_bytes;      // x of one call of rotate, at most; and the out of one call of bias
-  uint32_t calls_at_once;   // as many overlap; more wait
+  char family[16];         // "cuda": device n is called "cuda:n"
+  char name[128];          // "NVIDIA H100 80GB HBM3"
+  uint64_t memory_bytes;   // of the device
+  uint64_t slab_bytes;     // x of one call of rotate, at most; and the out of one call of bias
+  uint32_t calls_at_once;  // as many overlap; more wait
 };
 
-// A tensor: dense in the caller's memory, in pieces that end anywhere, one after the other; or, if `device` is not null,
-// where posenc_plugin.open_memory said.
+// A tensor: dense in the caller's memory, in pieces that end anywhere, one after the other; or, if `device` is not
+// null, where posenc_plugin.open_memory said.
 struct posenc_piece {
   void* data;
   uint64_t bytes;
@@ -74,11 +76,11 @@ struct posenc_table {
   uint32_t frequencies;     // posenc_frequencies
   const double* positions;  // [axes, rows]
   uint64_t axes;
-  const double* inv_freq;   // [pairs]
-  const uint32_t* axis;     // [pairs]; null: all of axis 0
-  double scale;             // a
-  uint32_t divide;          // by a, instead of multiplying
-  uint32_t negate_sin;      // the sine's sign is changed, after all rounding; that of angle zero too
+  const double* inv_freq;  // [pairs]
+  const uint32_t* axis;    // [pairs]; null: all of axis 0
+  double scale;            // a
+  uint32_t divide;         // by a, instead of multiplying
+  uint32_t negate_sin;     // the sine's sign is changed, after all rounding; that of angle zero too
   // The first rounded value of an entry that the fast path cannot prove (kExact: to dtype, with the scale; else to
   // float32 or float64, without). The position is as the recipe has it: rounded to float32 for POSENC_FLOAT32.
   void (*finish)(const struct posenc_table* table, double position, double inv_freq, double* cos, double* sin);

@@ -1,7 +1,7 @@
 // A device that computes slabs of work in place of the CPU's kernels, with the same bytes.
 //
-// It may decline any slab, or fail at it: then nothing is written, and whoever asked computes it with the CPU's kernels.
-// So a call may be computed by both, and nobody above needs to know. docs/adr/0012-devices.md.
+// It may decline any slab, or fail at it: then nothing is written, and whoever asked computes it with the CPU's
+// kernels. So a call may be computed by both, and nobody above needs to know. docs/adr/0012-devices.md.
 #pragma once
 
 #include <cstddef>
@@ -34,17 +34,18 @@ struct TableRecipe {
 };
 
 // Head rows of `work.tokens` tokens, of x and of y at the same places: `runs` of `run_bytes` each, `run_stride` apart,
-// the first at byte `start`. In a run all heads of a token follow one another, or, where there are several runs, each is
-// one head's.
+// the first at byte `start`. In a run all heads of a token follow one another, or, where there are several runs, each
+// is one head's.
 struct RotateSlab {
-  RotatePairs work;          // without x, y and strides; cos and sin where recipe is null
+  RotatePairs work;  // without x, y and strides; cos and sin where recipe is null
   const TableRecipe* recipe;
   const ByteSource* x;
   std::byte* y;
   size_t start, runs, run_bytes, run_stride;
 };
 
-// Memory of the device that another process has: bytes [0, size) at an address of the device's. Goes with the last copy.
+// Memory of the device that another process has: bytes [0, size) at an address of the device's. Goes with the last
+// copy.
 struct DeviceMemory {
   std::shared_ptr<void> begin;
   size_t size = 0;
@@ -70,8 +71,8 @@ class Device {
   // `handle`: what the device's runtime shares memory by, as cudaIpcMemHandle_t. INVALID_ARGUMENT if it is none of an
   // allocation of at least so many bytes that can be shared.
   virtual absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) = 0;
-  // All of `work`, whose x and y are addresses of the device's, by recipe or, if null, by work's cos and sin. Nobody else
-  // can: RESOURCE_EXHAUSTED if its memory is full, UNAVAILABLE if it is withdrawn; what is in y then is not known.
+  // All of `work`, whose x and y are addresses of the device's, by recipe or, if null, by work's cos and sin. Nobody
+  // else can: RESOURCE_EXHAUSTED if its memory is full, UNAVAILABLE if it is withdrawn; what is in y then is not known.
   virtual absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) = 0;
 };
 

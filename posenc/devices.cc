@@ -103,7 +103,8 @@ Speeds MeasureSpeeds(Device* device, WorkPool& pool) {
   speeds.rotation = Fit(kHeads * kWidth * 2, 4096, [&](int64_t tokens) {
     const auto call = RotaryApplication::Create(
         *rotary,
-        {.positions = {OffsetPositions{}}, .layout = Layout::kTHD, .q = {{DType::kBF16, {tokens, kHeads, kWidth}}}}, {});
+        {.positions = {OffsetPositions{}}, .layout = Layout::kTHD, .q = {{DType::kBF16, {tokens, kHeads, kWidth}}}},
+        {});
     const auto x = std::make_shared<std::vector<std::byte>>(tokens * kHeads * kWidth * 2);
     return [&pool, device, call = *call, x, y = *x]() mutable {
       const ContiguousBytes source(x->data(), x->size());

@@ -44,9 +44,9 @@ class Devices {
   void Add(std::unique_ptr<Device> device, Speeds speeds, std::function<bool()> usable);
   void SetCpu(Speeds speeds) { cpu_ = speeds; }
 
-  // The device for a call of so many bytes; null: the CPU. `asked` is "" (whichever takes the least time; for biases the
-  // CPU), "cpu", a family ("cuda": the one with the fewest calls) or a name ("cuda:1"). INVALID_ARGUMENT if it is none of these; null
-  // if there is no such device, or it is withdrawn.
+  // The device for a call of so many bytes; null: the CPU. `asked` is "" (whichever takes the least time; for biases
+  // the CPU), "cpu", a family ("cuda": the one with the fewest calls) or a name ("cuda:1"). INVALID_ARGUMENT if it is
+  // none of these; null if there is no such device, or it is withdrawn.
   absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes) const;
 
   // That very device, though it be withdrawn; null: there is none.

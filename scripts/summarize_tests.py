@@ -1,11 +1,12 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
 Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest) and
-reports/ (sanitizers). A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
+reports/ (sanitizers); and in cuda/ the output of scripts/test-cuda. A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
 one test. The same is read in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
 """
 
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -60,6 +61,20 @@ def collect(results):
     return cases or [("no results", "failed", f"{results} holds no cases")]
 
 
+def collect_cuda(results):
+    """What scripts/test-cuda counted, in on-host.log, and the tests with a server."""
+    on_gpu = ("on a GPU", "skipped", "no GPU here; scripts/test-cuda is for one")
+    if (results / "skipped").exists():
+        return [("the plugin", "skipped", (results / "skipped").read_text()), on_gpu]
+    log = (results / "on-host.log").read_text()
+    counted = re.search(r"(\d+) passed, (\d+) failed\s*$", log)
+    if not counted:
+        return [("the plugin", "failed", log), on_gpu]
+    passed, failed = map(int, counted.groups())
+    cases = [("over a stand-in for a GPU", "passed", "")] * passed + [("over a stand-in for a GPU", "failed", log)] * failed
+    return cases + (collect(results) if (results / "integration.log").exists() else []) + [on_gpu]
+
+
 def count(cases, outcome):
     return sum(1 for case in cases if case[1] == outcome)
 
@@ -75,6 +90,10 @@ def main():
     # scripts/test-arm by itself leaves nothing beside its directory.
     alone = parts and [path.name for path in results.iterdir()] == ["arm64"]
     cases = [] if alone else collect(results)
+    if (results / "cuda").exists():
+        found = [(f"cuda: {name}", outcome, text) for name, outcome, text in collect_cuda(results / "cuda")]
+        print(f"cuda, compiled, over a stand-in for a GPU: {tally(found)}")
+        cases += found
     for part in parts:
         found = [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
         print(f"arm64, {part.name}: {tally(found)}")

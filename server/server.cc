@@ -127,10 +127,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   std::unique_ptr<Server> server(new Server(config));
   server->devices_.Load(config.device_plugin, server->core_.pool);
   if (server->memory_ != nullptr) {
-    POSENC_ASSIGN_OR_RETURN(
-        server->side_socket_,
-        SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix, server->memory_.get(),
-                          &server->devices_.devices()));
+    POSENC_ASSIGN_OR_RETURN(server->side_socket_,
+                            SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix,
+                                              server->memory_.get(), &server->devices_.devices()));
   }
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);

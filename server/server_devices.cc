@@ -25,16 +25,20 @@ std::string Rate(const Speed& speed) {
 
 void ServerDevices::Load(const std::string& plugin_path, WorkPool& pool) {
   if (plugin_path.empty()) return;
-  const absl::StatusOr<const posenc_plugin*> plugin = LoadPlugin(plugin_path);
-  if (!plugin.ok()) {
-    problem_ = std::string(plugin.status().message());
+  const absl::StatusOr<LoadedPlugin> loaded = LoadPlugin(plugin_path);
+  if (!loaded.ok()) {
+    problem_ = std::string(loaded.status().message());
     Log(LogLevel::warn, "no device but the CPU", {{"why", problem_}});
     return;
   }
+  const posenc_plugin* plugin = loaded->plugin;
+  if (!loaded->left_out.empty()) {
+    problem_ = loaded->left_out;
+    Log(LogLevel::warn, "some devices cannot be used", {{"why", problem_}});
+  }
   devices_.SetCpu(MeasureSpeeds(nullptr, pool));
-  for (uint32_t n = 0; n < (*plugin)->devices; ++n) {
-    auto created =
-        PluginDevice::Create(*plugin, n, [this](const PluginDevice& device) { OnWithdrawn(device); });
+  for (uint32_t n = 0; n < plugin->devices; ++n) {
+    auto created = PluginDevice::Create(plugin, n, [this](const PluginDevice& device) { OnWithdrawn(device); });
     if (!created.ok()) {
       problem_ = std::string(created.status().message());
       Log(LogLevel::warn, "a device cannot be used", {{"number", n}, {"why", problem_}});
@@ -47,7 +51,7 @@ void ServerDevices::Load(const std::string& plugin_path, WorkPool& pool) {
     Log(LogLevel::info, "device",
         {{"name", device->name()},
          {"description", device->description()},
-         {"plugin", (*plugin)->version},
+         {"plugin", plugin->version},
          {"rotation", Rate(speeds.rotation)},
          {"rotation_by_cpu", Rate(devices_.cpu().rotation)},
          {"table", Rate(speeds.table)},

@@ -27,8 +27,8 @@ Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) 
 }
 
 // Rotates where the tensors lie.
-absl::Status PrepareInPlace(std::shared_ptr<const RotaryApplication> application,
-                            Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
+absl::Status PrepareInPlace(std::shared_ptr<const RotaryApplication> application, Device* home, const Limits& limits,
+                            v1::ApplyRotaryResponse* response, Job* job) {
   if (limits.plans_at_hand) return NotAtHand();
   if (application == nullptr) {
     return InvalidArgument("UNSUPPORTED", "q.tensor", "",

@@ -137,7 +137,9 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
     wanted.insert(wanted.end(), {"k.tensor", "k.output"});
   }
   for (const std::string& path : wanted) {
-    const auto there = [&](const Use& use) { return use.path == path && use.memory->device() == first->memory->device(); };
+    const auto there = [&](const Use& use) {
+      return use.path == path && use.memory->device() == first->memory->device();
+    };
     if (std::none_of(uses_.begin(), uses_.end(), there)) {
       return InvalidArgument("CONFLICT", path, "",
                              fmt::format("must be memory of {} too, as {} is", name, first->path));

@@ -44,8 +44,9 @@ class SharedMemorySource {
 class RequestRegions {
  public:
   // Finds every Region of the request, at any depth. NOT_FOUND for an unknown token, INVALID_ARGUMENT for a part beyond
-  // the memory, data beside a region, memory of a device that is not both operand and output of a rotation, an output to memory that is registered read-only, and an output that overlaps
-  // anything else that the call reads or writes, unless it is exactly the operand that it is the output of.
+  // the memory, data beside a region, memory of a device that is not both operand and output of a rotation, an output
+  // to memory that is registered read-only, and an output that overlaps anything else that the call reads or writes,
+  // unless it is exactly the operand that it is the output of.
   static absl::StatusOr<RequestRegions> Find(const google::protobuf::Message& request,
                                              const SharedMemorySource& source);
 

@@ -72,7 +72,8 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
     }
     case v1::SharedMemoryRequest::ACTION_NOT_SET: break;
   }
-  return InvalidArgument("MISSING", "action", "", "must be register_memfd, register_posix, register_device_memory or unregister");
+  return InvalidArgument("MISSING", "action", "",
+                         "must be register_memfd, register_posix, register_device_memory or unregister");
 }
 
 absl::StatusOr<v1::SharedMemoryResponse> Registrar::Keep(absl::StatusOr<std::string> token) {

@@ -45,7 +45,8 @@ void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size) {
 }
 
 template <class Memory>
-absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted) {
+absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory,
+                                                       int64_t counted) {
   absl::StatusOr<std::string> token = NewToken();
   if (!memory.ok() || !token.ok()) {
     Leave(books_.get(), counted);

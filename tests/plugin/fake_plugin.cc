@@ -157,8 +157,12 @@ int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
                   .y = in_place ? static_cast<std::byte*>(work->y.device) : y.data(),
                   .tokens = work->tokens,
                   .heads = work->heads,
-                  .token_stride = in_place ? work->token_stride : work->heads_first != 0 ? row : row * work->heads,
-                  .head_stride = in_place ? work->head_stride : work->heads_first != 0 ? row * work->tokens : row},
+                  .token_stride = in_place                 ? work->token_stride
+                                  : work->heads_first != 0 ? row
+                                                           : row * work->heads,
+                  .head_stride = in_place                 ? work->head_stride
+                                 : work->heads_first != 0 ? row * work->tokens
+                                                          : row},
       0, work->tokens);
   Scatter(y, work->y);
   return POSENC_OK;

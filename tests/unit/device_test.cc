@@ -18,7 +18,7 @@ std::unique_ptr<PluginDevice> Open(const char* settings, std::function<void(cons
   setenv("POSENC_FAKE_PLUGIN", settings, 1);
   const auto plugin = LoadPlugin(POSENC_FAKE_PLUGIN_PATH);
   EXPECT_TRUE(plugin.ok()) << plugin.status();
-  auto device = PluginDevice::Create(*plugin, 0, std::move(on_withdrawn));
+  auto device = PluginDevice::Create(plugin->plugin, 0, std::move(on_withdrawn));
   EXPECT_TRUE(device.ok()) << device.status();
   return *std::move(device);
 }
@@ -57,8 +57,8 @@ v1::ApplyRotaryRequest Rotation(v1::Layout layout, DType dtype, bool several_axe
   }
   request.set_layout(layout);
   request.set_direction(v1::DIRECTION_INVERSE);
-  const std::vector<int64_t> shape = layout == v1::LAYOUT_BSHD ? std::vector<int64_t>{2, 50, 3, 20}
-                                                               : std::vector<int64_t>{2, 3, 50, 20};
+  const std::vector<int64_t> shape =
+      layout == v1::LAYOUT_BSHD ? std::vector<int64_t>{2, 50, 3, 20} : std::vector<int64_t>{2, 3, 50, 20};
   std::vector<double> x;
   for (int n = 0; n < 2 * 50 * 3 * 20; ++n) x.push_back(n * 7 % 23 / 4.0 - 2);
   *request.mutable_q()->mutable_tensor() = MakeTensor(dtype, shape, x);

@@ -261,11 +261,11 @@ TEST_F(Side, IsItsUsersOnly) {
 
 TEST_F(Side, IsNotTakenFromALiveServer) {
   SharedMemoryRegistry second(1, 1);
-  EXPECT_THAT(SideSocket::Start(path_, "", &second), IsInvalid("UNSUPPORTED", "--shared-memory-socket"));
+  EXPECT_THAT(SideSocket::Start(path_, "", &second, &devices_), IsInvalid("UNSUPPORTED", "--shared-memory-socket"));
   EXPECT_TRUE(Caller(path_).connected);
   side_.reset();
   EXPECT_FALSE(std::filesystem::exists(path_)) << "it cleans up";
-  EXPECT_THAT(SideSocket::Start(path_, "", &second), IsOk());
+  EXPECT_THAT(SideSocket::Start(path_, "", &second, &devices_), IsOk());
 }
 
 TEST_F(Side, TakesADeadServersPlace) {

@@ -1,0 +1,70 @@
+// One cell of a bias with its mask: the formulas of posenc/kernels/distance_bias.h.
+#pragma once
+
+#include "cuda/elements/formats.h"
+
+namespace posenc::cuda {
+
+// What a query's row sees. Without a mask of one kind its values are these, and those of all its keys 0, 0 and 1.
+struct RowMask {
+  double lowest = -HUGE_VAL;  // of the keys' mask positions
+  double highest = HUGE_VAL;
+  double document = 0;
+};
+struct KeyMask {
+  double position = 0;
+  double document = 0;
+  uint8_t valid = 1;
+};
+
+struct Windows {
+  double left;
+  double right;
+  bool causal;
+  double prefix_end;
+};
+
+// Sets the bounds on keys of a query at this position.
+POSENC_ELEMENT void SetBounds(const Windows& windows, double position, RowMask& row) {
+  row.lowest = position - windows.left;
+  row.highest = position + windows.right;
+  if (!windows.causal) return;
+  const double last = position < windows.prefix_end ? windows.prefix_end : position;
+  if (last < row.highest) row.highest = last;
+}
+
+POSENC_ELEMENT bool Visible(const RowMask& row, const KeyMask& key) {
+  return key.position >= row.lowest && key.position <= row.highest && key.document == row.document && key.valid != 0;
+}
+
+struct Slopes {
+  float past;
+  float future;
+  posenc_dtype dtype;  // what the bias is rounded to first
+};
+
+POSENC_ELEMENT float LinearBias(const Slopes& slopes, double query_position, double key_position) {
+  const float distance = static_cast<float>(key_position - query_position);
+  const float bias = (distance > 0 ? slopes.future : slopes.past) * distance + 0.0f;  // turns -0 into +0
+  if (slopes.dtype == POSENC_BF16) return RoundTo(BFloat16(), bias);
+  if (slopes.dtype == POSENC_FP16) return RoundTo(Float16(), bias);
+  return bias;
+}
+
+struct CellKind {
+  posenc_rounding rounding;
+  bool scored;  // else the score is not read
+  bool biased;  // else the bias is +0
+};
+
+// What a visible cell holds: the bias, the score with it, or the score as it is.
+template <class Format>
+POSENC_ELEMENT typename Format::Bits Cell(Format format, const CellKind& kind, typename Format::Bits score,
+                                          float bias) {
+  if (!kind.scored) return Encode(format, bias);
+  if (!kind.biased) return score;
+  const float rounded = kind.rounding == POSENC_ROUND_EACH_OPERATION ? RoundTo(format, bias) : bias;
+  return Encode(format, Decode(format, score) + rounded);
+}
+
+}  // namespace posenc::cuda

@@ -1,0 +1,117 @@
+// Elements of the formats FP32, FP16 and BF16 as numbers, and numbers rounded to them: once, to nearest, ties to even.
+//
+// A value too large for the format becomes an infinity, one too small a subnormal or a zero of its sign, a NaN some
+// NaN. The device's own conversions and the integers that take their place on the CPU give the same bits.
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+
+#include "cuda/elements/element.h"
+#include "device/plugin_abi.h"
+#include "posenc/kernels/convert.h"  // the formats as types
+
+namespace posenc::cuda {
+
+// Exact.
+POSENC_ELEMENT float Decode(Float32, uint32_t bits) { return BitCast<float>(bits); }
+POSENC_ELEMENT float Decode(BFloat16, uint16_t bits) { return BitCast<float>(uint32_t{bits} << 16); }
+POSENC_ELEMENT float Decode(Float16, uint16_t bits) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+#else
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t magnitude = (bits & 0x7fffu) << 13;
+  constexpr uint32_t kRebias = 112u << 23;  // what the exponent's bias grows by
+  if (magnitude >= 0x7c00u << 13) return BitCast<float>(sign | (magnitude + 2 * kRebias));
+  if (magnitude >= 0x0400u << 13) return BitCast<float>(sign | (magnitude + kRebias));
+  // A subnormal m * 2^-24 is 2^-14 + m * 2^-24 less 2^-14, which is exact.
+  const float subnormal = BitCast<float>(magnitude + (113u << 23)) - 0x1p-14f;
+  return BitCast<float>(sign | BitCast<uint32_t>(subnormal));
+#endif
+}
+
+POSENC_ELEMENT uint32_t Encode(Float32, float value) { return BitCast<uint32_t>(value); }
+POSENC_ELEMENT uint16_t Encode(BFloat16, float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+#else
+  const uint32_t bits = BitCast<uint32_t>(value);
+  if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);  // the carry would make a number of it
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
+}
+POSENC_ELEMENT uint16_t Encode(Float16, float value) {
+#ifdef __CUDA_ARCH__
+  uint16_t rounded;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+#else
+  const uint32_t bits = BitCast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  uint32_t narrow;
+  if (magnitude > 0x7f800000) {
+    narrow = 0x7e00;
+  } else if (magnitude >= 0x47800000) {  // from 2^16
+    narrow = 0x7c00;
+  } else if (magnitude >= 0x38800000) {
+    // Lowers the exponent's bias by 112 and rounds away 13 bits; from 65520 on the carry makes an infinity.
+    narrow = (magnitude + (magnitude >> 13 & 1) + 0x0fff - (112u << 23)) >> 13;
+  } else {
+    // The last bit of 1/2 + |value| weighs 2^-24, so that the addition rounds as needed and leaves the result there.
+    narrow = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000;
+  }
+  return static_cast<uint16_t>(sign | narrow);
+#endif
+}
+
+// Powers of two: the smallest normal number, the first too large, and the bits of a double that the format has no room
+// for. (Device code may name a constant that the CPU's compiler has computed, but not the function that computes it.)
+template <class Format>
+inline constexpr double kLeastNormal = PowerOfTwo(Format::kMinExponent);
+template <class Format>
+inline constexpr double kTooLarge = PowerOfTwo(Format::kMaxExponent + 1);
+template <class Format>
+inline constexpr double kDroppedBits = PowerOfTwo(Float64::kMantissaBits - Format::kMantissaBits);
+
+// As a number of the same type as before. From a double there is one rounding, not one by way of float.
+POSENC_ELEMENT float RoundTo(Float32, float value) { return value; }
+POSENC_ELEMENT double RoundTo(Float32, double value) { return static_cast<float>(value); }
+template <class Format>
+POSENC_ELEMENT float RoundTo(Format format, float value) {
+  return Decode(format, Encode(format, value));
+}
+// Of a format with m explicit bits. Adding 2^(52 - m) times the value's own power of two leaves its last 52 - m bits no
+// room, and the addition rounds them away; below the smallest normal number the power stays the same, as the format's
+// unit in the last place does.
+template <class Format>
+POSENC_ELEMENT double RoundTo(Format, double value) {
+  const double magnitude = fabs(value);
+  double power = BitCast<double>(BitCast<uint64_t>(magnitude) & 0x7ff0000000000000);
+  power = power < kLeastNormal<Format> ? kLeastNormal<Format> : power > kTooLarge<Format> ? kTooLarge<Format> : power;
+  const double shifter = power * kDroppedBits<Format>;
+  const double rounded = magnitude + shifter - shifter;
+  return copysign(rounded > kLargestFinite<Format> ? HUGE_VAL : rounded, value);
+}
+POSENC_ELEMENT double RoundTo(posenc_dtype dtype, double value) {
+  switch (dtype) {
+    case POSENC_FP32: return RoundTo(Float32(), value);
+    case POSENC_FP16: return RoundTo(Float16(), value);
+    case POSENC_BF16: return RoundTo(BFloat16(), value);
+    case POSENC_FP64: break;
+  }
+  return value;
+}
+
+template <class Format>
+POSENC_ELEMENT typename Format::Bits Encode(Format format, double value) {
+  return Encode(format, static_cast<float>(RoundTo(format, value)));  // the conversion is exact or an infinity
+}
+
+}  // namespace posenc::cuda

@@ -1,0 +1,44 @@
+// How work is laid out over blocks and threads.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/plugin_abi.h"
+#include "posenc/kernels/convert.h"
+
+namespace posenc::cuda {
+
+// Small blocks: more of them fit where threads want many registers. Those kernels say that kLeastBlocks at once are
+// enough, without which the compiler would rather spill registers than have so few.
+constexpr unsigned kBlockThreads = 128, kLeastBlocks = 4;
+constexpr uint64_t kMostBlocksX = 0x7fffffff, kMostBlocksY = 0xffff;
+
+// Blocks along x and y, as many as the device takes: kernels stride over what is beyond.
+inline dim3 Grid(uint64_t x, uint64_t y = 1) {
+  return dim3(static_cast<unsigned>(std::min(x, kMostBlocksX)), static_cast<unsigned>(std::min(y, kMostBlocksY)));
+}
+
+inline uint64_t Quotient(uint64_t dividend, uint64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// A block whose rows of threads take `columns` each, and at most `rows` rows.
+inline dim3 Block(uint64_t columns, uint64_t rows) {
+  const auto width = static_cast<unsigned>(std::clamp<uint64_t>(columns, 1, kBlockThreads));
+  return dim3(width, static_cast<unsigned>(std::clamp<uint64_t>(rows, 1, kBlockThreads / width)));
+}
+
+// Calls launch(format) with the format as a type; an error for others.
+template <class Launch>
+cudaError_t WithFormat(posenc_dtype dtype, const Launch& launch) {
+  switch (dtype) {
+    case POSENC_FP32: launch(Float32()); break;
+    case POSENC_FP16: launch(Float16()); break;
+    case POSENC_BF16: launch(BFloat16()); break;
+    default: return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace posenc::cuda

@@ -1,0 +1,13 @@
+// What the plugin does, each on one device: the functions of posenc_plugin, which throw instead of returning a status.
+#pragma once
+
+#include "cuda/runtime/device.h"
+#include "device/plugin_abi.h"
+
+namespace posenc::cuda {
+
+void Rotate(Device& device, const posenc_rotate& work);
+void Bias(Device& device, const posenc_bias& work);
+void Table(Device& device, const posenc_table& work, void* cos, void* sin);
+
+}  // namespace posenc::cuda

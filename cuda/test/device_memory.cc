@@ -1,0 +1,32 @@
+// Memory of the device for the tests, which are Python: allocated, copied to and from, and shared with other processes.
+// Each function returns 0, or CUDA's error.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "device/plugin_abi.h"
+
+#define POSENC_EXPORTED extern "C" __attribute__((visibility("default")))
+
+POSENC_EXPORTED int posenc_test_allocate(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+POSENC_EXPORTED int posenc_test_free(void* memory) { return cudaFree(memory); }
+POSENC_EXPORTED int posenc_test_copy_in(void* to, const void* from, size_t bytes) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
+}
+POSENC_EXPORTED int posenc_test_copy_out(void* to, const void* from, size_t bytes) {
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+POSENC_EXPORTED int posenc_test_share(void* memory, void* handle) {
+  cudaIpcMemHandle_t shared;
+  const int error = cudaIpcGetMemHandle(&shared, memory);
+  std::memcpy(handle, &shared, sizeof shared);
+  return error;
+}
+
+// What plugin.py takes them for.
+POSENC_EXPORTED const uint64_t posenc_test_sizes[] = {
+    sizeof(posenc_error),  sizeof(posenc_device_info), sizeof(posenc_tensor), sizeof(posenc_table),
+    sizeof(posenc_rotate), sizeof(posenc_bias),        sizeof(posenc_plugin),
+};

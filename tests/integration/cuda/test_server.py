@@ -1,0 +1,98 @@
+"""A server with the plugin for NVIDIA's GPUs: as it is, where there is no GPU, and over a stand-in for CUDA.
+
+POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda --on-host has built both; scripts/test runs this after it.
+"""
+
+import os
+import pathlib
+
+import numpy
+import pytest
+import samples
+from client import Client
+from posenc.v1 import bias_pb2, rotary_pb2, tensor_pb2
+from tensors import BF16, FP16, FP32, FP64, tensor
+
+PLUGINS = pathlib.Path(os.environ["POSENC_CUDA_PLUGINS"])
+
+
+@pytest.fixture(scope="module")
+def server(server_program, tmp_path_factory):
+    from server_process import ServerProcess
+    plugin = PLUGINS / "cmake" / "test" / "libposenc_cuda_on_host.so"
+    with ServerProcess(server_program, tmp_path_factory.mktemp("server"), "--device-plugin", plugin) as server:
+        yield server
+
+
+@pytest.fixture
+def on_device(server):
+    with Client(server.port) as client:
+        yield client
+
+
+def test_the_plugin_without_a_gpu_says_so(start_server):
+    server = start_server("--device-plugin", PLUGINS / "libposenc_cuda.so")
+    with Client(server.port) as client:
+        info = client.info()
+        assert [device.name for device in info.devices] == ["cpu"]
+        assert "no CUDA device can be used" in info.device_problem
+        assert client.call("ApplyRotary", samples.rotary()).info.device == "cpu"
+
+
+def test_the_device_is_there(on_device):
+    device = on_device.info().devices[1]
+    assert device.name == "cuda:0" and device.memory_bytes > 0
+    assert device.rotation.seconds_a_byte > 0 and device.slabs_computed > 0 and device.slabs_declined == 0
+
+
+def same(on_device, client, method, request, outputs):
+    """The answers of the device and of the CPU, which must be the same bytes."""
+    before = on_device.info().devices[1]
+    expected = client.call(method, request)
+    request.hints.device = "cuda"
+    answer = on_device.call(method, request)
+    after = on_device.info().devices[1]
+    assert answer.info.device == "cuda:0"
+    assert after.slabs_computed > before.slabs_computed and after.slabs_declined == before.slabs_declined
+    for name in outputs:
+        assert getattr(answer, name).data == getattr(expected, name).data, name
+
+
+@pytest.mark.parametrize("dtype", [FP32, FP16, BF16])
+@pytest.mark.parametrize("layout", [rotary_pb2.LAYOUT_BSHD, rotary_pb2.LAYOUT_BHSD])
+@pytest.mark.parametrize("preset", ["EXACT", "HF_EAGER", "FLUX"])
+def test_rotations(on_device, client, dtype, layout, preset):
+    values = numpy.random.default_rng(5).standard_normal((2, 40, 40, 72))
+    request = samples.rotary(values, values[:, :, ::-1], dtype=dtype, layout=layout, offset=123456, rotary_dim=64)
+    request.precision.preset = getattr(rotary_pb2, f"PRECISION_PRESET_{preset}")
+    same(on_device, client, "ApplyRotary", request, ("q", "k"))
+
+
+def test_a_rotation_over_several_axes_and_parts(on_device, client):
+    request = samples.rotary(numpy.random.default_rng(6).standard_normal((1, 300, 3, 32)), rotary_dim=None)
+    settings = request.rotary.settings
+    settings.ClearField("frequencies")
+    settings.ClearField("rotary_dim")
+    for _ in range(2):
+        settings.axial.axes.add(dim=16, rope_theta=100)
+    settings.half_split_parts = 2
+    ids = [[n // 20, n % 20] for n in range(300)]
+    request.positions.ids.CopyFrom(tensor(ids, tensor_pb2.DATA_TYPE_INT64))
+    request.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+    same(on_device, client, "ApplyRotary", request, ("q",))
+
+
+@pytest.mark.parametrize("dtype", [FP64, FP32, FP16, BF16])
+@pytest.mark.parametrize("preset", ["EXACT", "F32", "FLUX"])
+def test_tables(on_device, client, dtype, preset):
+    request = samples.table(count=3000, offset=2**31, dtype=dtype, rotary_dim=96)
+    request.precision.preset = getattr(rotary_pb2, f"PRECISION_PRESET_{preset}")
+    same(on_device, client, "GenerateTable", request, ("cos", "sin"))
+
+
+@pytest.mark.parametrize("dtype", [FP32, FP16, BF16])
+def test_biases(on_device, client, dtype):
+    request = samples.bias(heads=8, queries=200, keys=200, dtype=dtype, alibi_form=bias_pb2.ALIBI_FORM_SYMMETRIC)
+    request.mask.CopyFrom(samples.causal_mask())
+    request.mask.window_left = 50
+    same(on_device, client, "GenerateBias", request, ("bias",))
