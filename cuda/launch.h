@@ -18,9 +18,9 @@ struct TableArguments {
   uint64_t rows, pairs;
   posenc_dtype dtype;
   posenc_frequencies frequencies;
-  const double* positions;  // [axes, rows]; float32's are rounded by the kernel
-  const double* inv_freq;   // [pairs]
-  const uint32_t* axis;     // [pairs] or null
+  const double* positions;    // [axes, rows]; float32's are rounded by the kernel
+  const double* inv_freq;     // [pairs]
+  const uint32_t* axis;       // [pairs] or null
   double scale_hi, scale_lo;  // what the first rounded value is of: a or 1/a for POSENC_EXACT, else 1
   bool scale_in_range;        // else nothing is proven but angle zero
   double zero_cos;            // the first rounded value of the cosine at angle zero
