@@ -46,7 +46,7 @@ struct posenc_device_info {
   char family[16];         // "cuda": device n is called "cuda:n"
   char name[128];          // "NVIDIA H100 80GB HBM3"
   uint64_t memory_bytes;   // of the device
-  uint64_t slab_bytes;     // x of one call of rotate, at most; and the out of one call of bias
+  uint64_t slab_bytes;     // of one call, at most: x of rotate, out of bias, cos and sin together of table
   uint32_t calls_at_once;  // as many overlap; more wait
 };
 

@@ -174,13 +174,12 @@ std::optional<TableRecipe> RotaryApplication::SetTable(const Cells& cells, Opera
 }
 
 bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
-  RotatePairs work = Work(cells, which);
-  SlabTable table(cells.tokens * rows_.pairs());
-  const auto recipe = SetTable(cells, which, &table, &work);
+  const RotatePairs work = Work(cells, which);
+  const auto recipe = rows_.Recipe(cells.token, cells.tokens, TypeOfTable(call_.precision.table_dtype, work.dtype));
   const bool heads_first = call_.layout == Layout::kBHSD;
   const size_t row = work.head_dim * SizeOf(work.dtype);
   return device.Run(RotateSlab{.work = work,
-                               .recipe = recipe ? &*recipe : nullptr,
+                               .recipe = &*recipe,
                                .x = buffers.x,
                                .y = buffers.y,
                                .start = Start(cells, which),
@@ -191,13 +190,12 @@ bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand whi
 
 absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
                                            const Cancellation& cancelled) const {
-  // What a device holds of a table at once.
-  constexpr int64_t kEntries = int64_t{1} << 22;
+  // Of a table at once: what a device holds, and computes until the caller is asked for again.
+  constexpr int64_t kEntries = int64_t{1} << 20;
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
-  const TokenPositions& positions = rows_.positions();
-  for (int64_t token = 0; token < positions.tokens();) {
+  for (int64_t token = 0; token < rows_.positions().tokens();) {
     POSENC_RETURN_IF_ERROR(cancelled());
-    const int64_t stop = std::min(token + most, positions.begin(positions.SequenceOf(token) + 1));
+    const int64_t stop = SlabEnd(token, most);
     for (const Operand which : {Operand::kQuery, Operand::kKey}) {
       const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
       if (buffers.y == nullptr || operand(which).tensor.empty()) continue;
@@ -221,6 +219,9 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   const Axes q_axes = *ReadAxes("q", call_.q.tensor, call_.layout);
   const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
   if (!has_q && !has_k) return absl::OkStatus();
+  if (device != nullptr && rows_.has_recipe()) {
+    return RunOn(*device, has_q ? q : Buffers(), has_k ? k : Buffers(), pool, cancelled);
+  }
 
   // Rows that serve every sequence are computed once, for one sequence's tokens, and used for all.
   const bool share = rows_.same_for_all();
@@ -230,37 +231,93 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   for (const Operand which : {Operand::kQuery, Operand::kKey}) {
     if (which == Operand::kQuery ? has_q : has_k) token_bytes += TokenBytes(which) * repeats;
   }
-  // A device takes large slabs, one after the other in as many places as it has.
-  const int64_t slab = device == nullptr
-                           ? Slab(token_bytes)
-                           : std::clamp<int64_t>(static_cast<int64_t>(device->slab_bytes()) / token_bytes, 1, items);
-  const int64_t places = device == nullptr ? items : static_cast<int64_t>(device->calls_at_once());
+  const int64_t slab = Slab(token_bytes);
   const bool large = ExceedsCaches(2 * items * token_bytes);
 
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, SlabTable& table) {
     cells.heads = ReadAxes("", operand(which).tensor, call_.layout)->heads;
-    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) {
-      if (device != nullptr && RotateOn(*device, cells, which, buffers)) continue;
-      Compute(cells, which, &table);
-      Rotate(cells, which, table, large, buffers, 0);
-    }
+    Compute(cells, which, &table);
+    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) Rotate(cells, which, table, large, buffers, 0);
   };
-  const auto rotate_slab = [&](size_t begin, size_t end) {
+  return pool.ParallelFor(items, slab, cancelled, [&](size_t begin, size_t end) {
     SlabTable table(std::min(slab, items) * rows_.pairs());
     // A slab may span sequences: each piece has its own.
-    for (int64_t token = begin; token < static_cast<int64_t>(end) && (device == nullptr || cancelled().ok());) {
-      const int64_t stop =
-          std::min({static_cast<int64_t>(end), token + slab, positions.begin(positions.SequenceOf(token) + 1)});
+    for (int64_t token = begin; token < static_cast<int64_t>(end);) {
+      const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
       const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = 0};
       table.Clear();
       if (has_q) rotate(Operand::kQuery, q, cells, table);
       if (has_k) rotate(Operand::kKey, k, cells, table);
       token = stop;
     }
+  });
+}
+
+int64_t RotaryApplication::SlabEnd(int64_t token, int64_t most) const {
+  // Sequences lie together where heads are not outermost, and a recipe is of several where there is one plan.
+  const TokenPositions& positions = rows_.positions();
+  const bool spans = call_.layout != Layout::kBHSD && rows_.entries() == 1 && rows_.has_recipe();
+  const int64_t end = spans ? positions.tokens() : positions.begin(positions.SequenceOf(token) + 1);
+  return std::min(token + most, end);
+}
+
+int64_t RotaryApplication::SlabsOn(const Device& device) const {
+  const int64_t tokens = rows_.positions().tokens(), most = DeviceSlab(device);
+  if (tokens == 0) return 0;
+  const bool spans = SlabEnd(0, tokens) == tokens;
+  const int64_t pieces = spans ? 1 : rows_.positions().sequences();
+  return std::max(pieces, (tokens + most - 1) / most) * (call_.k ? 2 : 1);
+}
+
+// Tokens of a slab: what the device takes, but enough slabs for all of its places, if each is worth a call.
+int64_t RotaryApplication::DeviceSlab(const Device& device) const {
+  constexpr int64_t kWorthACall = int64_t{2} << 20;
+  int64_t token_bytes = TokenBytes(Operand::kQuery);
+  if (call_.k) token_bytes = std::max(token_bytes, TokenBytes(Operand::kKey));
+  token_bytes = std::max<int64_t>(token_bytes, 1);
+  const auto places = static_cast<int64_t>(device.calls_at_once());
+  const int64_t each = (rows_.positions().tokens() + places - 1) / places;
+  const int64_t most = static_cast<int64_t>(device.slab_bytes()) / token_bytes;
+  return std::max<int64_t>(std::min(most, std::max(each, kWorthACall / token_bytes)), 1);
+}
+
+absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool,
+                                      const Cancellation& cancelled) const {
+  const int64_t tokens = rows_.positions().tokens(), slab = DeviceSlab(device);
+  const auto places = static_cast<int64_t>(device.calls_at_once());
+  const auto rotate_slabs = [&](size_t begin, size_t end) {
+    for (int64_t token = begin; token < static_cast<int64_t>(end) && cancelled().ok();) {
+      const int64_t stop = std::min<int64_t>(end, SlabEnd(token, slab));
+      for (const Operand which : {Operand::kQuery, Operand::kKey}) {
+        const Buffers buffers = which == Operand::kQuery ? q : k;
+        if (buffers.y == nullptr) continue;
+        const int64_t heads = ReadAxes("", operand(which).tensor, call_.layout)->heads;
+        const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads};
+        if (!RotateOn(device, cells, which, buffers)) RotateDeclined(cells, which, buffers, cancelled);
+      }
+      token = stop;
+    }
   };
+  // As many bodies as the device has places.
   POSENC_RETURN_IF_ERROR(
-      pool.ParallelFor(items, std::max(slab, (items + places - 1) / places), cancelled, rotate_slab));
-  return device == nullptr ? absl::OkStatus() : cancelled();
+      pool.ParallelFor(tokens, std::max(slab, (tokens + places - 1) / places), cancelled, rotate_slabs));
+  return cancelled();
+}
+
+// In the CPU's own slabs.
+void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers,
+                                       const Cancellation& cancelled) const {
+  const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;
+  SlabTable table(std::min(slab, cells.tokens) * rows_.pairs());
+  const TokenPositions& positions = rows_.positions();
+  while (cells.token < end && cancelled().ok()) {
+    const int64_t stop = std::min({cells.token + slab, end, positions.begin(positions.SequenceOf(cells.token) + 1)});
+    cells.tokens = stop - cells.token;
+    table.Clear();
+    Compute(cells, which, &table);
+    Rotate(cells, which, table, /*large=*/false, buffers, 0);
+    cells.token = stop;
+  }
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {

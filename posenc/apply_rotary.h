@@ -39,6 +39,8 @@ class RotaryApplication {
   static absl::StatusOr<RotaryApplication> Create(const Rotary& rotary, ApplyRotary call, const Limits& limits);
 
   const TableRows& rows() const { return rows_; }
+  // Into how many calls of the device Run would cut this one.
+  int64_t SlabsOn(const Device& device) const;
 
   // x may be y's own bytes (in place), else must not overlap them. Null where there is no such operand.
   struct Buffers {
@@ -80,6 +82,11 @@ class RotaryApplication {
   // False where the device did not.
   std::optional<TableRecipe> SetTable(const Cells& cells, Operand which, SlabTable* table, RotatePairs* work) const;
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
+  absl::Status RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
+  void RotateDeclined(Cells cells, Operand which, Buffers buffers, const Cancellation& cancelled) const;
+  int64_t DeviceSlab(const Device& device) const;
+  // The end of the tokens from this one on, at most so many, that one work of a device can hold.
+  int64_t SlabEnd(int64_t token, int64_t most) const;
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;
 

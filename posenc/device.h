@@ -56,7 +56,7 @@ class Device {
   virtual ~Device() = default;
   // "cuda:0".
   virtual const std::string& name() const = 0;
-  // Of a rotation's x, and of a bias' out, at most.
+  // Of a rotation's x, of a bias' out, of a table's cosines and sines together: at most.
   virtual size_t slab_bytes() const = 0;
   // Slabs that it computes side by side; more wait.
   virtual size_t calls_at_once() const = 0;
@@ -72,7 +72,8 @@ class Device {
   // allocation of at least so many bytes that can be shared.
   virtual absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) = 0;
   // All of `work`, whose x and y are addresses of the device's, by recipe or, if null, by work's cos and sin. Nobody
-  // else can: RESOURCE_EXHAUSTED if its memory is full, UNAVAILABLE if it is withdrawn; what is in y then is not known.
+  // else can: RESOURCE_EXHAUSTED if its memory is full, FAILED_PRECONDITION if it is withdrawn; what is in y then is
+  // not known.
   virtual absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) = 0;
 };
 

@@ -11,11 +11,6 @@
 namespace posenc {
 namespace {
 
-// "cuda" or "cuda:1".
-bool Names(std::string_view asked, std::string_view name) {
-  return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
-}
-
 // A word of lower case, maybe with a number behind a colon.
 bool IsName(std::string_view text) {
   const std::string_view family = text.substr(0, text.find(':'));
@@ -52,6 +47,10 @@ DeviceLease Lease(Devices::Kept& kept) {
 
 }  // namespace
 
+bool IsNamedBy(std::string_view asked, std::string_view name) {
+  return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
+}
+
 void Devices::Add(std::unique_ptr<Device> device, Speeds speeds, std::function<bool()> usable) {
   auto kept = std::make_unique<Kept>();
   kept->device = std::move(device);
@@ -60,24 +59,26 @@ void Devices::Add(std::unique_ptr<Device> device, Speeds speeds, std::function<b
   kept_.push_back(std::move(kept));
 }
 
-absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes) const {
+absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes,
+                                            const Slabs& slabs) const {
   if (!asked.empty() && !IsName(asked)) {
     return InvalidArgument("UNKNOWN_VALUE", "hints.device", Quote(asked), "is \"cpu\", \"cuda\", \"cuda:0\", ...");
   }
   if (asked.empty() && work == DeviceWork::kBias) return DeviceLease();
-  const auto seconds_of = [&](const Speeds& speeds) {
-    return (work == DeviceWork::kTable ? speeds.table : speeds.rotation).Seconds(bytes);
+  const auto seconds_of = [&](const Speeds& speeds, int64_t calls) {
+    return (work == DeviceWork::kTable ? speeds.table : speeds.rotation).Seconds(bytes, calls);
   };
   Kept* best = nullptr;
-  double least = seconds_of(cpu_);
+  double least = seconds_of(cpu_, 1);
   for (const auto& kept : kept_) {
     if (!kept->usable()) continue;
     if (!asked.empty()) {
-      if (Names(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
+      if (IsNamedBy(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
       continue;
     }
     // Calls that it has already go before this one.
-    const double seconds = seconds_of(kept->speeds) * static_cast<double>(kept->busy + 1);
+    const int64_t calls = slabs == nullptr ? 1 : slabs(*kept->device);
+    const double seconds = seconds_of(kept->speeds, calls) * static_cast<double>(kept->busy + 1);
     if (seconds < least) {
       least = seconds;
       best = kept.get();

@@ -20,12 +20,17 @@ enum class DeviceWork { kRotation, kTable, kBias };
 struct Speed {
   double seconds_a_call = 0;
   double seconds_a_byte = 0;
-  double Seconds(int64_t bytes) const { return seconds_a_call + seconds_a_byte * static_cast<double>(bytes); }
+  double Seconds(int64_t bytes, int64_t calls) const {
+    return seconds_a_call * static_cast<double>(calls) + seconds_a_byte * static_cast<double>(bytes);
+  }
 };
 
 struct Speeds {
   Speed rotation, table;
 };
+
+// Whether "cuda", or "cuda:1", names the device of that name.
+bool IsNamedBy(std::string_view asked, std::string_view name);
 
 // A device for one call, counted as busy until the last copy goes.
 using DeviceLease = std::shared_ptr<Device>;
@@ -46,8 +51,11 @@ class Devices {
 
   // The device for a call of so many bytes; null: the CPU. `asked` is "" (whichever takes the least time; for biases
   // the CPU), "cpu", a family ("cuda": the one with the fewest calls) or a name ("cuda:1"). INVALID_ARGUMENT if it is
-  // none of these; null if there is no such device, or it is withdrawn.
-  absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes) const;
+  // none of these; null if there is no such device, or it is withdrawn. A device takes its time for each of `slabs`;
+  // null: there is one.
+  using Slabs = std::function<int64_t(const Device& device)>;
+  absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes,
+                                     const Slabs& slabs = nullptr) const;
 
   // That very device, though it be withdrawn; null: there is none.
   Device* Find(std::string_view name) const;

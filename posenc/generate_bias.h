@@ -53,6 +53,8 @@ class BiasGeneration {
                    Device* device = nullptr) const {
     return Run(0, queries_, scores, out, pool, cancelled, device);
   }
+  // Whether a device could do any of it: not what the CPU gathers row by row.
+  bool IsForDevices() const;
   // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
   // count.
   absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,

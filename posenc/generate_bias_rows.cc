@@ -111,9 +111,15 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
   }
 }
 
+bool BiasGeneration::IsForDevices() const {
+  if (IsIndex() || fire_ != nullptr) return false;
+  return lists_.values.values.empty() || lists_.row_shift == 0 || (consecutive_ && !window_);
+}
+
 absl::Status BiasGeneration::Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
                                  const Cancellation& cancelled, Device* device) const {
   if (shape_.empty()) return absl::OkStatus();
+  if (!IsForDevices()) device = nullptr;
   const QueryRows rows = LayRows(first, count);
   const size_t row = keys_ * SizeOf(call_.dtype);
   const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);

@@ -91,23 +91,29 @@ absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* co
                                   const Cancellation& cancelled, Device* device) const {
   const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
   // Long enough that the set-up of a run of positions does not show (docs/exact-tables.md).
-  const size_t slab = device == nullptr ? std::clamp<size_t>(32768 / pairs, 1, 1024)
-                                        : std::max<size_t>(device->slab_bytes() / (pairs * size), 1);
-  return pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
-    const size_t count = end - begin;
-    // Not initialised; doubles for their size and alignment, which the answer's tensors do not have.
-    const auto half = std::make_unique_for_overwrite<double[]>(2 * count * pairs);
+  const size_t cpu_slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
+  if (device != nullptr && !table_.has_recipe()) device = nullptr;
+  const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
+  absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
+    const size_t count = end - begin, doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
+    // Not initialised; doubles for their alignment, which the answer's tensors do not have.
+    const auto half = std::make_unique_for_overwrite<double[]>(2 * doubles);
     auto* half_cos = reinterpret_cast<std::byte*>(half.get());
-    auto* half_sin = reinterpret_cast<std::byte*>(half.get() + count * pairs);
+    auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);
     const auto first = static_cast<int64_t>(row_begin + begin);
-    const auto recipe = device == nullptr ? std::nullopt : table_.Recipe(first, static_cast<int64_t>(count), dtype_);
-    if (!recipe || !device->Run(*recipe, half_cos, half_sin)) {
-      table_.Compute(first, static_cast<int64_t>(count), dtype_, operand_, half_cos, half_sin);
+    if (device == nullptr ||
+        !device->Run(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
+      for (size_t done = 0; done < count && (device == nullptr || cancelled().ok()); done += cpu_slab) {
+        const size_t offset = done * pairs * size;
+        table_.Compute(first + static_cast<int64_t>(done), static_cast<int64_t>(std::min(cpu_slab, count - done)),
+                       dtype_, operand_, half_cos + offset, half_sin + offset);
+      }
     }
     const size_t parts = count * half_split_parts_, in_part = pairs / half_split_parts_;
     Expand(form_, size, half_cos, parts, in_part, cos + begin * row_bytes);
     Expand(form_, size, half_sin, parts, in_part, sin + begin * row_bytes);
   });
+  return status.ok() && device != nullptr ? cancelled() : status;
 }
 
 }  // namespace posenc

@@ -12,17 +12,15 @@ namespace posenc {
 
 class SlabTable {
  public:
-  // For at most so many values, which take no memory before they are computed.
-  explicit SlabTable(size_t values) : values_(values) {}
+  explicit SlabTable(size_t values) : cos_(values), sin_(values) {}
 
   void Compute(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand) {
-    if (cos_.empty()) cos_.resize(values_), sin_.resize(values_);
     type_ = type;
     operand_ = rows.differ_by_operand() ? std::optional(operand) : std::nullopt;
     if (type == DType::kFP32 || type == DType::kFP64) {
       return rows.Compute(token, count, type, operand, cos_.data(), sin_.data());
     }
-    narrow_.resize(values_);
+    narrow_.resize(cos_.size());
     // Rounded to the tensor's type, then widened: narrow sines lie behind narrow cosines.
     const size_t values = count * rows.pairs();
     auto* narrow = reinterpret_cast<std::byte*>(narrow_.data());
@@ -39,7 +37,6 @@ class SlabTable {
   const void* sin() const { return sin_.data(); }
 
  private:
-  size_t values_;
   LineVector<double> cos_, sin_, narrow_;  // doubles for their size
   std::optional<DType> type_;
   std::optional<Operand> operand_;  // none: for both

@@ -179,8 +179,8 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
 }
 
 std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {
+  if (!has_recipe()) return std::nullopt;
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
-  if (table_ || sequence_plan.xpos) return std::nullopt;
   TableRecipe recipe{.frequencies = arithmetic_,
                      .dtype = dtype,
                      .rows = static_cast<size_t>(count),
@@ -190,8 +190,12 @@ std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType
                      .negate_sin = direction_ != Direction::kForward};
   const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
   for (int64_t axis = 0; axis < axes; ++axis) {
-    const std::vector<double> at = PositionsOf(token, count, axis);
-    recipe.positions.insert(recipe.positions.end(), at.begin(), at.end());
+    for (int64_t first = token; first < token + count;) {
+      const int64_t stop = std::min(token + count, positions_.begin(positions_.SequenceOf(first) + 1));
+      const std::vector<double> at = PositionsOf(first, stop - first, axis);
+      recipe.positions.insert(recipe.positions.end(), at.begin(), at.end());
+      first = stop;
+    }
   }
   if (axes > 1) recipe.axis.assign(sequence_plan.axis.begin(), sequence_plan.axis.end());
   return recipe;

@@ -38,8 +38,10 @@ class TableRows {
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
   // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
-  // What Compute would compute them from; none where that is a given table, or xPos.
+  // What Compute would compute them from. Tokens of several sequences may be together where there is one entry. None
+  // where that is a given table, or xPos.
   std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
+  bool has_recipe() const { return !table_ && !differ_by_operand(); }
 
  private:
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}

@@ -40,8 +40,9 @@ void ServerDevices::Load(const std::string& plugin_path, WorkPool& pool) {
   for (uint32_t n = 0; n < plugin->devices; ++n) {
     auto created = PluginDevice::Create(plugin, n, [this](const PluginDevice& device) { OnWithdrawn(device); });
     if (!created.ok()) {
-      problem_ = std::string(created.status().message());
-      Log(LogLevel::warn, "a device cannot be used", {{"number", n}, {"why", problem_}});
+      const std::string why(created.status().message());
+      problem_ += fmt::format("{}device {}: {}", problem_.empty() ? "" : "; ", n, why);
+      Log(LogLevel::warn, "a device cannot be used", {{"number", n}, {"why", why}});
       continue;
     }
     PluginDevice* device = created->get();

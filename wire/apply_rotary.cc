@@ -27,8 +27,12 @@ Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) 
 }
 
 // Rotates where the tensors lie.
-absl::Status PrepareInPlace(std::shared_ptr<const RotaryApplication> application, Device* home, const Limits& limits,
-                            v1::ApplyRotaryResponse* response, Job* job) {
+absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const RotaryApplication> application,
+                            Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
+  if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
+    return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
+                           fmt::format("the tensors lie on {}, and nobody else can reach them", home->name()));
+  }
   if (limits.plans_at_hand) return NotAtHand();
   if (application == nullptr) {
     return InvalidArgument("UNSUPPORTED", "q.tensor", "",
@@ -67,13 +71,18 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   *response->mutable_info() = std::move(prepared.info);
 
   if (Device* home = HomeOf(request, payloads); home != nullptr) {
-    POSENC_RETURN_IF_ERROR(PrepareInPlace(std::move(prepared.application), home, limits, response, &job));
+    POSENC_RETURN_IF_ERROR(
+        PrepareInPlace(request.hints(), std::move(prepared.application), home, limits, response, &job));
     return job;
   }
   int64_t operand_bytes = 0;
   for (const Output& output : job.outputs) operand_bytes += static_cast<int64_t>(output.bytes);
+  Devices::Slabs slabs;
+  if (prepared.application != nullptr && prepared.application->rows().has_recipe()) {
+    slabs = [&](const Device& one) { return prepared.application->SlabsOn(one); };
+  }
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,
-                                                                 limits, response->mutable_info()));
+                                                                 slabs, limits, response->mutable_info()));
 
   // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
   job.run = [application = prepared.application, operands = job.operands, device](

@@ -64,6 +64,12 @@ Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, in
   return job;
 }
 
+// For ChooseDevice: biases go to a device only if it is asked for, however many slabs they make.
+Devices::Slabs SlabsOf(const BiasGeneration& bias) {
+  if (!bias.IsForDevices()) return nullptr;
+  return [](const Device&) { return 1; };
+}
+
 }  // namespace
 
 absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads, const Limits& limits,
@@ -77,8 +83,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
       (Reader{payloads, limits}.Place("output", OutputOf(request), *ByteSize("bias", generation.shape(), limits),
                                       response->mutable_bias())));
   POSENC_ASSIGN_OR_RETURN(DeviceLease device,
-                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes), limits,
-                                       response->mutable_info()));
+                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes),
+                                       SlabsOf(generation), limits, response->mutable_info()));
   return RowsJob(bias.generation, 0, generation.queries(), output, std::move(device));
 }
 
@@ -139,7 +145,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
       reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device,
                           ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(job.outputs[0].bytes),
-                                       limits, response->mutable_info()));
+                                       SlabsOf(*bias), limits, response->mutable_info()));
   job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
                                                        WorkPool& pool, const Cancellation& cancelled) {
     from.CopyTo(*scores, buffers[0]);

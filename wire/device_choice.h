@@ -9,12 +9,14 @@
 
 namespace posenc::wire {
 
-// Null: the CPU. The answer's info says which it is. NotAtHand() where a device may not be waited for.
+// Null: the CPU. `slabs` says into how many calls of a device the work is cut; null: it is none for devices. The
+// answer's info says which it is. NotAtHand() where a device may not be waited for.
 inline absl::StatusOr<DeviceLease> ChooseDevice(const v1::CallHints& hints, DeviceWork work, int64_t bytes,
-                                                const Limits& limits, v1::AnswerInfo* info) {
+                                                const Devices::Slabs& slabs, const Limits& limits,
+                                                v1::AnswerInfo* info) {
   static const Devices& none = *new Devices();
-  const Devices& devices = limits.devices != nullptr ? *limits.devices : none;
-  POSENC_ASSIGN_OR_RETURN(DeviceLease device, devices.Choose(hints.device(), work, bytes));
+  const Devices& devices = limits.devices != nullptr && slabs != nullptr ? *limits.devices : none;
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device, devices.Choose(hints.device(), work, bytes, slabs));
   if (device == nullptr) return device;
   if (limits.plans_at_hand) return NotAtHand();
   info->set_device(device->name());

@@ -89,8 +89,12 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
                            "there must be both or neither");
   }
   *response->mutable_info() = std::move(table.info);
-  POSENC_ASSIGN_OR_RETURN(DeviceLease device,
-                          ChooseDevice(request.hints(), DeviceWork::kTable, bytes, limits, response->mutable_info()));
+  Devices::Slabs slabs;
+  if (table.generation->table().has_recipe()) {
+    slabs = [bytes](const Device& one) { return 1 + bytes / static_cast<int64_t>(one.slab_bytes()); };
+  }
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kTable, bytes, slabs, limits,
+                                                           response->mutable_info()));
   Job job =
       RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin(), std::move(device));
   if (!request.has_cos_output()) return job;

@@ -6,8 +6,11 @@
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
 #include "posenc/byte_source.h"
-#include "posenc/device.h"
 #include "posenc/v1/tensor.pb.h"
+
+namespace posenc {
+class Device;  // posenc/device.h
+}
 
 namespace posenc::wire {
 

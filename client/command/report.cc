@@ -238,7 +238,7 @@ std::string SettingsLine(const Message& settings) {
   return absl::StrJoin(rows, ", ", absl::PairFormatter(" "));
 }
 
-// In GB/s, to three figures.
+// In GB/s, to two decimals.
 static std::string Rate(const v1::Speed& speed) {
   return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
 }
@@ -253,7 +253,7 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
     std::string text = device.name();
     if (device.threads() > 0) absl::StrAppend(&text, ", ", device.threads(), " threads");
     if (!device.description().empty()) absl::StrAppend(&text, ", ", device.description());
-    if (device.rotation().seconds_a_byte() > 0) {
+    if (device.rotation().seconds_a_byte() > 0 && device.table().seconds_a_byte() > 0) {
       absl::StrAppend(&text, ", rotates ", Rate(device.rotation()), ", tables ", Rate(device.table()));
     }
     if (!device.withdrawn().empty()) absl::StrAppend(&text, ", withdrawn: ", device.withdrawn());

@@ -166,11 +166,11 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
                            fmt::format("the last axis must be at most {}", limits.max_rotary_dim / 2));
   }
   const size_t size = SizeOf(table.cos.dtype);
-  if (pairs % table.half_split_parts != 0) {
+  if (table.form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
     return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
                            fmt::format("the settings want halves of {} parts", table.half_split_parts));
   }
-  const int64_t part = pairs / table.half_split_parts;
+  const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
   const auto column = [&](int64_t k) {
     switch (table.form) {
       case TableForm::kHalfWidth: return k;

@@ -132,10 +132,14 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
     p.mrope_order = part.type.mrope;
     if (p.mrope_section.empty()) p.mrope_section = part.type.sections;
     if (p.mrope_section.empty() && p.mrope_order == MropeOrder::kErnie) {
-      const int64_t rotary_dim = static_cast<int64_t>(*settings.head_dim * p.partial_rotary_factor.value_or(1));
-      if (rotary_dim % 4 != 0) {
-        return InvalidArgument("OUT_OF_RANGE", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
-                               fmt::format("turns {} elements: two axes share a multiple of 4", rotary_dim));
+      const double partial = p.partial_rotary_factor.value_or(1);
+      const int64_t rotary_dim =
+          partial > 0 && partial <= 1 ? static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial) : 0;
+      if (rotary_dim == 0 || rotary_dim % 4 != 0) {
+        return InvalidArgument("OUT_OF_RANGE", "partial_rotary_factor", fmt::format("{}", partial),
+                               fmt::format("must be above 0 and at most 1, and turn a multiple of 4 of the head's {} "
+                                           "elements, which two axes share",
+                                           *settings.head_dim));
       }
       p.mrope_section = {rotary_dim / 4, rotary_dim / 4, 0};
     }

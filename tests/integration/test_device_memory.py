@@ -12,7 +12,7 @@ import numpy
 import pytest
 import samples
 from client import Client
-from posenc.v1 import rotary_pb2, shared_memory_pb2, tensor_pb2
+from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2
 from shared_memory import Side
 
 SIZE = 1 << 20
@@ -141,12 +141,13 @@ def test_what_does_not_lie_there(start):
     refused(lambda r: setattr(r.q.output, "offset", r.q.output.offset + 4), "CONFLICT", "q.output")
     refused(lambda r: setattr(r.q.tensor.region, "offset", SIZE), "OUT_OF_RANGE", "q.tensor.region")
 
-    bias = samples.add_bias() if hasattr(samples, "add_bias") else None
-    if bias is not None:
-        bias.scores.region.CopyFrom(tensor_pb2.Region(token=token, byte_size=len(bias.scores.data)))
-        bias.scores.data = b""
-        refusal = on_device.refusal("AddBias", bias)
-        assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "scores")
+    refused(lambda r: setattr(r.hints, "device", "fake:1"), "CONFLICT", "hints.device")
+
+    scores = service_pb2.AddBiasRequest(method=samples.bias(heads=2).method)
+    scores.scores.dtype, scores.scores.shape[:] = tensor_pb2.DATA_TYPE_FP32, [1, 2, 3, 3]
+    scores.scores.region.CopyFrom(tensor_pb2.Region(token=token, byte_size=4 * 18))
+    refusal = on_device.refusal("AddBias", scores)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "scores")
 
 
 def test_what_cannot_be_registered(start):
@@ -182,8 +183,8 @@ def test_nobody_else_can_when_the_device_cannot(start):
             on_device.call("ApplyRotary", moved)
         except grpc.RpcError as error:
             refusals.append(error)
-    assert refusals and refusals[-1].code() == grpc.StatusCode.UNAVAILABLE
+    assert refusals and refusals[-1].code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "the fake device is lost" in refusals[-1].details()
     assert on_device.call("ApplyRotary", rotation()).info.device == "cpu"
     answer = register(side, memory)
-    assert answer.error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+    assert answer.error.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]

@@ -51,8 +51,9 @@ int32_t Say(posenc_error* error, posenc_status status, const char* message) {
   return status;
 }
 
-// Whether the next slab succeeds.
-int32_t Attempt(posenc_error* error) {
+// Whether the next slab, of so many bytes, succeeds.
+int32_t Attempt(uint64_t bytes, posenc_error* error) {
+  if (bytes > Setting("slab_bytes", 1 << 20)) return Say(error, POSENC_UNSUPPORTED, "a slab is too large");
   static std::atomic<uint64_t> slabs{0};
   const uint64_t slab = ++slabs, every = Setting("oom_every", 0);
   if (slab > Setting("lost_after", UINT64_MAX)) return Say(error, POSENC_DEVICE_LOST, "the fake device is lost");
@@ -101,6 +102,11 @@ void Compute(const posenc_table& table, std::byte* cos, std::byte* sin) {
   }
 }
 
+uint64_t Bytes(const posenc_tensor& tensor) {
+  uint64_t bytes = 0;
+  for (uint64_t n = 0; n < tensor.count; ++n) bytes += tensor.pieces[n].bytes;
+  return bytes;
+}
 std::vector<std::byte> Gather(const posenc_tensor& tensor) {
   std::vector<std::byte> all;
   for (uint64_t n = 0; n < tensor.count; ++n) {
@@ -128,7 +134,8 @@ int32_t Describe(uint32_t device, posenc_device_info* info, posenc_error*) {
 }
 
 int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
-  if (const int32_t status = Attempt(error); status != POSENC_OK) return status;
+  if (const int32_t status = Attempt(work->y.device != nullptr ? 0 : Bytes(work->y), error); status != POSENC_OK)
+    return status;
   const posenc_table& table = work->table;
   const bool in_place = work->y.device != nullptr;
   std::vector<std::byte> x = Gather(work->x), y(x.size());
@@ -169,7 +176,7 @@ int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
 }
 
 int32_t Bias(uint32_t, const posenc_bias* work, posenc_error* error) {
-  if (const int32_t status = Attempt(error); status != POSENC_OK) return status;
+  if (const int32_t status = Attempt(Bytes(work->out), error); status != POSENC_OK) return status;
   const std::vector<std::byte> scores = Gather(work->scores);
   std::vector<std::byte> out(work->queries * work->keys * SizeOf(TypeOf(work->dtype)));
   Run(DistanceBias{.dtype = TypeOf(work->dtype),
@@ -202,7 +209,9 @@ int32_t Bias(uint32_t, const posenc_bias* work, posenc_error* error) {
 }
 
 int32_t Table(uint32_t, const posenc_table* work, void* cos, void* sin, posenc_error* error) {
-  if (const int32_t status = Attempt(error); status != POSENC_OK) return status;
+  if (const int32_t status = Attempt(2 * work->rows * work->pairs * SizeOf(TypeOf(work->dtype)), error);
+      status != POSENC_OK)
+    return status;
   Compute(*work, static_cast<std::byte*>(cos), static_cast<std::byte*>(sin));
   return POSENC_OK;
 }
