@@ -34,6 +34,7 @@ class PluginDevice final : public Device {
   ~PluginDevice() override;
 
   const std::string& name() const override { return name_; }
+  bool usable() const override;
   size_t slab_bytes() const override { return info_.slab_bytes; }
   size_t calls_at_once() const override { return info_.calls_at_once; }
   bool Run(const RotateSlab& slab) override;
@@ -51,8 +52,10 @@ class PluginDevice final : public Device {
  private:
   struct State;
   PluginDevice(const posenc_plugin* plugin, uint32_t index, const posenc_device_info& info);
-  // Whether it succeeded.
-  bool Note(int32_t status, const posenc_error& error);
+  // Calls the plugin unless the device is withdrawn, notes how that ended, and says whether it succeeded.
+  template <class Call>
+  bool Try(const Call& call);
+  void Note(int32_t status, const posenc_error& error);
   // What a caller is told whom nobody else can help.
   absl::Status StatusOf(int32_t status, const posenc_error& error) const;
   const posenc_error& Withdrawn(posenc_error* error) const;

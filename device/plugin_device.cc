@@ -85,6 +85,22 @@ class TableOf {
   posenc_table table_{};
 };
 
+// All but where the tensors are.
+posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
+  posenc_rotate rotate{};
+  rotate.dtype = Code(work.dtype);
+  rotate.rounding = Code(work.rounding);
+  rotate.input_pairing = Code(work.input_pairing);
+  rotate.output_pairing = Code(work.output_pairing);
+  rotate.half_split_parts = work.half_split_parts;
+  rotate.head_dim = work.head_dim;
+  rotate.rotary_offset = work.rotary_offset;
+  rotate.tokens = work.tokens;
+  rotate.heads = work.heads;
+  rotate.table = table;
+  return rotate;
+}
+
 // A slab's bytes, run after run, as they lie.
 std::vector<posenc_piece> PiecesOf(const RotateSlab& slab) {
   std::vector<posenc_piece> pieces;
@@ -131,46 +147,31 @@ absl::StatusOr<std::unique_ptr<PluginDevice>> PluginDevice::Create(
   return device;
 }
 
-bool PluginDevice::Note(int32_t status, const posenc_error& error) {
-  if (status == POSENC_OK) {
-    state_->computed.fetch_add(1, std::memory_order_relaxed);
-    return true;
-  }
-  state_->declined.fetch_add(1, std::memory_order_relaxed);
-  if (status != POSENC_DEVICE_LOST) return false;
+bool PluginDevice::usable() const { return !state_->is_withdrawn; }
+
+void PluginDevice::Note(int32_t status, const posenc_error& error) {
+  (status == POSENC_OK ? state_->computed : state_->declined).fetch_add(1, std::memory_order_relaxed);
+  if (status != POSENC_DEVICE_LOST) return;
   {
     const std::lock_guard lock(state_->mutex);
-    if (state_->is_withdrawn) return false;
+    if (state_->is_withdrawn) return;
     state_->why = error.message[0] != '\0' ? error.message : "it was lost";
     state_->is_withdrawn = true;
   }
   if (state_->on_withdrawn) state_->on_withdrawn(*this);
-  return false;
 }
 
-namespace {
-
-// All but where the tensors are.
-posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
-  posenc_rotate rotate{};
-  rotate.dtype = Code(work.dtype);
-  rotate.rounding = Code(work.rounding);
-  rotate.input_pairing = Code(work.input_pairing);
-  rotate.output_pairing = Code(work.output_pairing);
-  rotate.half_split_parts = work.half_split_parts;
-  rotate.head_dim = work.head_dim;
-  rotate.rotary_offset = work.rotary_offset;
-  rotate.tokens = work.tokens;
-  rotate.heads = work.heads;
-  rotate.table = table;
-  return rotate;
+template <class Call>
+bool PluginDevice::Try(const Call& call) {
+  if (!usable()) return false;
+  posenc_error error{};
+  const int32_t status = call(&error);
+  Note(status, error);
+  return status == POSENC_OK;
 }
-
-}  // namespace
 
 bool PluginDevice::Run(const RotateSlab& slab) {
-  if (state_->is_withdrawn) return false;
-  const TableOf table = slab.recipe != nullptr ? TableOf(*slab.recipe) : TableOf(slab.work);
+  const TableOf table(slab.recipe);
   std::vector<posenc_piece> from = PiecesOf(slab), to;
   for (size_t run = 0; run < slab.runs; ++run) {
     to.push_back({slab.y + slab.start + run * slab.run_stride, slab.run_bytes});
@@ -179,13 +180,10 @@ bool PluginDevice::Run(const RotateSlab& slab) {
   rotate.heads_first = slab.runs > 1 ? 1 : 0;
   rotate.x = {from.data(), from.size(), nullptr};
   rotate.y = {to.data(), to.size(), nullptr};
-  posenc_error error{};
-  const int32_t status = plugin_->rotate(index_, &rotate, &error);
-  return Note(status, error);
+  return Try([&](posenc_error* error) { return plugin_->rotate(index_, &rotate, error); });
 }
 
 bool PluginDevice::Run(const DistanceBias& work) {
-  if (state_->is_withdrawn) return false;
   const size_t bytes = work.queries * work.keys * SizeOf(work.dtype);
   const posenc_piece scores{const_cast<std::byte*>(work.scores), bytes}, out{work.out, bytes};
   posenc_bias bias{};
@@ -213,17 +211,12 @@ bool PluginDevice::Run(const DistanceBias& work) {
   bias.zero_fully_masked_rows = work.zero_fully_masked_rows ? 1 : 0;
   if (work.scores != nullptr) bias.scores = {&scores, 1, nullptr};
   bias.out = {&out, 1, nullptr};
-  posenc_error error{};
-  const int32_t status = plugin_->bias(index_, &bias, &error);
-  return Note(status, error);
+  return Try([&](posenc_error* error) { return plugin_->bias(index_, &bias, error); });
 }
 
 bool PluginDevice::Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) {
-  if (state_->is_withdrawn) return false;
   const TableOf table(recipe);
-  posenc_error error{};
-  const int32_t status = plugin_->table(index_, &table.get(), cos, sin, &error);
-  return Note(status, error);
+  return Try([&](posenc_error* error) { return plugin_->table(index_, &table.get(), cos, sin, error); });
 }
 
 absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) const {
@@ -246,7 +239,7 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
                            fmt::format("must be {} bytes", sizeof(its.bytes)));
   }
   posenc_error error{};
-  if (state_->is_withdrawn) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
   std::memcpy(its.bytes, handle.data(), sizeof(its.bytes));
   void* begin = nullptr;
   const int32_t status = plugin_->open_memory(index_, &its, bytes, &begin, &error);
@@ -261,7 +254,7 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
 
 absl::Status PluginDevice::RunInPlace(const RotatePairs& work, const TableRecipe* recipe) {
   posenc_error error{};
-  if (state_->is_withdrawn) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
   const TableOf table = recipe != nullptr ? TableOf(*recipe) : TableOf(work);
   posenc_rotate rotate = RotationOf(work, table.get());
   rotate.x = {nullptr, 0, const_cast<std::byte*>(work.x)};

@@ -71,6 +71,8 @@ class RotaryApplication {
   RotaryApplication(ApplyRotary call, TableRows rows) : call_(std::move(call)), rows_(std::move(rows)) {}
 
   const RotaryOperand& operand(Operand which) const;
+  int64_t heads(Operand which) const;
+  DType TableType(Operand which) const;
   int64_t TokenBytes(Operand which) const;
   // Tokens that are together worth a thread's while, and whose table stays in the second-level cache.
   int64_t Slab(int64_t token_bytes) const;
@@ -80,7 +82,6 @@ class RotaryApplication {
   RotatePairs Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
   // False where the device did not.
-  std::optional<TableRecipe> SetTable(const Cells& cells, Operand which, SlabTable* table, RotatePairs* work) const;
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
   absl::Status RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
   void RotateDeclined(Cells cells, Operand which, Buffers buffers, const Cancellation& cancelled) const;

@@ -37,8 +37,8 @@ struct TableRecipe {
 // the first at byte `start`. In a run all heads of a token follow one another, or, where there are several runs, each
 // is one head's.
 struct RotateSlab {
-  RotatePairs work;  // without x, y and strides; cos and sin where recipe is null
-  const TableRecipe* recipe;
+  RotatePairs work;  // without table, x and y
+  const TableRecipe& recipe;
   const ByteSource* x;
   std::byte* y;
   size_t start, runs, run_bytes, run_stride;
@@ -56,6 +56,8 @@ class Device {
   virtual ~Device() = default;
   // "cuda:0".
   virtual const std::string& name() const = 0;
+  // False: it will decline everything from now on.
+  virtual bool usable() const = 0;
   // Of a rotation's x, of a bias' out, of a table's cosines and sines together: at most.
   virtual size_t slab_bytes() const = 0;
   // Slabs that it computes side by side; more wait.

@@ -51,11 +51,10 @@ bool IsNamedBy(std::string_view asked, std::string_view name) {
   return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
 }
 
-void Devices::Add(std::unique_ptr<Device> device, Speeds speeds, std::function<bool()> usable) {
+void Devices::Add(std::unique_ptr<Device> device, Speeds speeds) {
   auto kept = std::make_unique<Kept>();
   kept->device = std::move(device);
   kept->speeds = speeds;
-  kept->usable = std::move(usable);
   kept_.push_back(std::move(kept));
 }
 
@@ -71,7 +70,7 @@ absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork w
   Kept* best = nullptr;
   double least = seconds_of(cpu_, 1);
   for (const auto& kept : kept_) {
-    if (!kept->usable()) continue;
+    if (!kept->device->usable()) continue;
     if (!asked.empty()) {
       if (IsNamedBy(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
       continue;

@@ -41,12 +41,10 @@ class Devices {
   struct Kept {
     std::unique_ptr<Device> device;
     Speeds speeds;
-    // Asked before each choice: a device that is withdrawn is chosen no more.
-    std::function<bool()> usable;
     std::atomic<int64_t> busy{0};  // calls
   };
 
-  void Add(std::unique_ptr<Device> device, Speeds speeds, std::function<bool()> usable);
+  void Add(std::unique_ptr<Device> device, Speeds speeds);
   void SetCpu(Speeds speeds) { cpu_ = speeds; }
 
   // The device for a call of so many bytes; null: the CPU. `asked` is "" (whichever takes the least time; for biases

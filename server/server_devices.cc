@@ -47,7 +47,7 @@ void ServerDevices::Load(const std::string& plugin_path, WorkPool& pool) {
     }
     PluginDevice* device = created->get();
     const Speeds speeds = MeasureSpeeds(device, pool);
-    devices_.Add(*std::move(created), speeds, [device] { return device->withdrawn().empty(); });
+    devices_.Add(*std::move(created), speeds);
     plugin_devices_.push_back(device);
     Log(LogLevel::info, "device",
         {{"name", device->name()},
@@ -68,7 +68,7 @@ void ServerDevices::OnWithdrawn(const PluginDevice& device) {
 
 void ServerDevices::SetHealth(const PluginDevice& device) {
   const std::lock_guard lock(mutex_);
-  if (health_ != nullptr) health_->SetServingStatus("posenc.device." + device.name(), device.withdrawn().empty());
+  if (health_ != nullptr) health_->SetServingStatus("posenc.device." + device.name(), device.usable());
 }
 
 void ServerDevices::ReportTo(grpc::HealthCheckServiceInterface* health) {
@@ -82,8 +82,8 @@ void ServerDevices::ReportTo(grpc::HealthCheckServiceInterface* health) {
 void ServerDevices::Describe(v1::GetServerInfoResponse* response) const {
   response->set_device_problem(problem_);
   if (!devices_.empty()) Write(devices_.cpu(), response->mutable_devices(0));
-  for (const auto& kept : devices_.all()) {
-    const auto& device = static_cast<const PluginDevice&>(*kept->device);
+  for (size_t n = 0; n < plugin_devices_.size(); ++n) {
+    const PluginDevice& device = *plugin_devices_[n];
     v1::Device* message = response->add_devices();
     message->set_name(device.name());
     message->set_description(device.description());
@@ -91,7 +91,7 @@ void ServerDevices::Describe(v1::GetServerInfoResponse* response) const {
     message->set_slabs_computed(device.counters().computed);
     message->set_slabs_declined(device.counters().declined);
     message->set_withdrawn(device.withdrawn());
-    Write(kept->speeds, message);
+    Write(devices_.all()[n]->speeds, message);
   }
 }
 

@@ -29,7 +29,7 @@ class ServerDevices {
   void SetHealth(const PluginDevice& device);
 
   Devices devices_;
-  std::vector<const PluginDevice*> plugin_devices_;  // of devices_
+  std::vector<const PluginDevice*> plugin_devices_;  // those of devices_, in their order
   std::string problem_;
   std::mutex mutex_;
   grpc::HealthCheckServiceInterface* health_ = nullptr;

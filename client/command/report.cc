@@ -173,6 +173,11 @@ std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
   return text;
 }
 
+// In GB/s, to two decimals.
+std::string Rate(const v1::Speed& speed) {
+  return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
+}
+
 }  // namespace
 
 std::string Aligned(const Rows& rows, const std::string& indent) {
@@ -236,11 +241,6 @@ std::string SettingsLine(const Message& settings) {
   AppendFields(settings, &rows);
   std::erase_if(rows, [](const auto& row) { return row.first.ends_with("_pairing"); });
   return absl::StrJoin(rows, ", ", absl::PairFormatter(" "));
-}
-
-// In GB/s, to two decimals.
-static std::string Rate(const v1::Speed& speed) {
-  return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
 }
 
 std::string ServerReport(const v1::GetServerInfoResponse& response) {

@@ -1,12 +1,12 @@
 #include "cuda/runtime/device_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cuda/runtime/error.h"
+#include "posenc/kernels/first_scale.h"
 
 namespace posenc::cuda {
 namespace {
@@ -29,13 +29,9 @@ TableRecipe RecipeOf(const posenc_table& table) {
   if (table.frequencies != POSENC_EXACT || table.scale == 1.0) return recipe;
   double zero_sin;
   table.finish(&table, 0.0, 0.0, &recipe.zero_cos, &zero_sin);
-  recipe.first_scale.hi = table.scale;
-  if (recipe.divide) {
-    recipe.first_scale.hi = 1.0 / table.scale;
-    recipe.first_scale.lo = std::fma(-recipe.first_scale.hi, table.scale, 1.0) / table.scale;
-  }
-  const double magnitude = std::abs(recipe.first_scale.hi);
-  recipe.scale_in_range = magnitude >= 0x1p-300 && magnitude <= 0x1p300;
+  const FirstScale first = FirstScaleOf(table.scale, recipe.divide);
+  recipe.first_scale = first.scale;
+  recipe.scale_in_range = first.in_range;
   return recipe;
 }
 

@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 DIGESTS = pathlib.Path(__file__).resolve().parents[2] / "tests/digests"
 sys.path.insert(0, str(DIGESTS))
 
+import case_lines  # noqa: E402
 import kernels  # noqa: E402
 import mpmath  # noqa: E402
 from binary_formats import Format, chain_format, certain, elements, random  # noqa: E402
@@ -23,17 +24,7 @@ from plugin import (DTYPES, FINISH, FREQUENCIES, PAIRINGS, ROUNDINGS, SIZES, Bia
 
 def read(file):
     """Yields (line, case) of one of the files."""
-    for line in (DIGESTS / file).read_text().splitlines():
-        yield line, {key: parse(value) for key, value in (word.split("=") for word in line.split()[:-1])}
-
-
-def parse(text):
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
+    return ((line, case) for line, case, _ in case_lines.read(DIGESTS / file))
 
 
 def with_equal_nans(form, data):

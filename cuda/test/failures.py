@@ -15,7 +15,7 @@ import numpy
 import larger
 from cases import Finisher, table_of
 from faults import fails_well, stays_lost
-from plugin import (BAD_HANDLE, DTYPES, OUT_OF_MEMORY, UNSUPPORTED, Bias, Handle, Plugin, Rotate, Table, address, pieces,
+from plugin import (BAD_HANDLE, DTYPES, OUT_OF_MEMORY, UNSUPPORTED, Bias, Handle, Plugin, Rotate, Table, address, pieces, run,
                     whole)
 from rotation import Rotation, refusal
 from sharing import SharedByAProcess, SharedByTheHost
@@ -144,15 +144,7 @@ def main():
     tests = [refuses_too_much, takes_a_whole_slab, refuses_pieces_of_another_size, refuses_devices_that_are_not,
              refuses_what_mpfr_would_take_long_for, does_nothing_for_nothing, opens_no_bad_handle, foreign,
              overlaps_calls, *([fails_well, stays_lost] if on_host else [survives_exhausted_memory])]
-    passed = 0
-    for test in tests:
-        try:
-            test(plugin)
-            passed += 1
-        except Exception as error:  # of one test, which must not hide the others
-            print(f"FAILED: {test.__name__}\n    {type(error).__name__}: {error}")
-    print(f"{passed} passed, {len(tests) - passed} failed")
-    return passed < len(tests)
+    return run(tests, plugin)
 
 
 if __name__ == "__main__":

@@ -31,17 +31,5 @@ def says_why_there_is_no_device(library):
     print(message)
 
 
-def main():
-    passed, tests = 0, (exports_two_names, has_the_abi, says_why_there_is_no_device)
-    for test in tests:
-        try:
-            test(sys.argv[1])
-            passed += 1
-        except Exception as error:  # of one test, which must not hide the others
-            print(f"FAILED: {test.__name__}\n    {type(error).__name__}: {error}")
-    print(f"{passed} passed, {len(tests) - passed} failed")
-    return passed < len(tests)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plugin.run((exports_two_names, has_the_abi, says_why_there_is_no_device), sys.argv[1]))

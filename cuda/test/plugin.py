@@ -170,3 +170,16 @@ class DeviceMemory:
     def check(error):
         if error != 0:
             raise RuntimeError(f"CUDA's error {error}")
+
+
+def run(tests, argument):
+    """Calls each test, says which failed and, last, how many; 1 if any did."""
+    passed = 0
+    for test in tests:
+        try:
+            test(argument)
+            passed += 1
+        except Exception as error:  # of one test, which must not hide the others
+            print(f"FAILED: {test.__name__}\n    {type(error).__name__}: {error}")
+    print(f"{passed} passed, {len(tests) - passed} failed")
+    return int(passed < len(tests))

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "posenc/kernels/first_scale.h"
 #include "posenc/kernels/position_runs.h"
 #include "posenc/kernels/sincos_slow.h"
 
@@ -36,23 +37,16 @@ struct Tile {
 
 // What is the same for all entries of a run.
 struct Constants {
-  DoubleDouble scale;   // by which the first rounded value is multiplied: a or 1/a for kExact, else 1
+  FirstScale first;     // a or 1/a for kExact, else 1
   double zero_cos;      // the first rounded value of the cosine at angle zero
   NarrowFormat format;  // of the first rounding, unless it is FP64
-  bool scale_in_range;  // else all is for the slow path
 };
 
 Constants ConstantsOf(const SinCosRows& work) {
-  Constants constants{{1.0, 0.0}, 1.0, NarrowFormatOf(FirstRounding(work)), true};
+  Constants constants{FirstScale(), 1.0, NarrowFormatOf(FirstRounding(work))};
   if (work.frequencies != Frequencies::kExact || work.scale == 1.0) return constants;
   constants.zero_cos = SinCosSlow(work, 0.0, 0.0).cos;
-  constants.scale.hi = work.scale;
-  if (work.divide) {
-    constants.scale.hi = 1.0 / work.scale;
-    constants.scale.lo = std::fma(-constants.scale.hi, work.scale, 1.0) / work.scale;
-  }
-  const double magnitude = std::abs(constants.scale.hi);
-  constants.scale_in_range = magnitude >= 0x1p-300 && magnitude <= 0x1p300;
+  constants.first = FirstScaleOf(work.scale, work.divide);
   return constants;
 }
 
@@ -87,7 +81,7 @@ HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constan
 template <class D, class V>
 HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constants, V& value, V value_lo) {
   V lo;
-  value = Multiply(d, value, value_lo, hn::Set(d, constants.scale.hi), hn::Set(d, constants.scale.lo), lo);
+  value = Multiply(d, value, value_lo, hn::Set(d, constants.first.scale.hi), hn::Set(d, constants.first.scale.lo), lo);
   value = FastTwoSum(value, lo, lo);
   const V error = hn::MulAdd(hn::Abs(value), hn::Set(d, kWideRelative), turn_error);
   const V rounded = hn::Add(value, hn::Sub(lo, error));
@@ -98,7 +92,7 @@ HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constan
 
 template <bool kWide, class D, class V>
 HWY_INLINE hn::Mask<D> RoundedSinCos(D d, V x_hi, V x_lo, const Constants& constants, V& cos, V& sin) {
-  const V scale = hn::Set(d, constants.scale.hi);
+  const V scale = hn::Set(d, constants.first.scale.hi);
   V turns;
   if constexpr (kWide) {
     V cos_lo, sin_lo;
@@ -123,7 +117,7 @@ HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t c
   using V = hn::Vec<Doubles>;
   const size_t lanes = hn::Lanes(d);
   // Far from these bounds nothing in the fast path can overflow or underflow; a NaN fails every comparison below.
-  const bool usable = constants.scale_in_range && OrdinaryPosition(position);
+  const bool usable = constants.first.in_range && OrdinaryPosition(position);
   const V p = hn::Set(d, usable ? position : std::numeric_limits<double>::quiet_NaN());
   tile.unproven_count = 0;
   for (size_t i = 0; i < count; i += lanes) {
@@ -204,7 +198,7 @@ using RunFunction = void (*)(const SinCosRows&, size_t, size_t, size_t, size_t, 
 
 // None where an entry takes more than one rounding, or more than doubles.
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
-  if (work.frequencies != Frequencies::kExact || !constants.scale_in_range) return nullptr;
+  if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
   switch (work.dtype) {
     case DType::kFP32: return FillRun<DType::kFP32>;
     case DType::kFP16: return FillRun<DType::kFP16>;
@@ -249,7 +243,8 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
     for (size_t row = begin; row < end;) {
       const double* positions = work.positions + row;
       const PositionRun run = fill_run != nullptr ? FirstRun(positions, end - row) : PositionRun{end - row, false};
-      if (run.equally_spaced && StartRun(constants.scale, positions[0], positions[1], tile.inv_freq, count, run_tile)) {
+      if (run.equally_spaced &&
+          StartRun(constants.first.scale, positions[0], positions[1], tile.inv_freq, count, run_tile)) {
         alone.clear();
         fill_run(work, row, run.rows, first, count, run_tile, alone);
         for (const size_t unproven : alone) fill_row(unproven);

@@ -7,18 +7,10 @@
 #include "posenc/status.h"
 
 namespace posenc {
-
-absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const auto heads,
-                          part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
-                                               "speech_encoder_attention_heads", "encoder_attention_heads",
-                                               "decoder_num_attention_heads", "memory_attention_num_attention_heads"}));
-  if (heads || part.type.width.num_attention_heads == 0) return heads;
-  return part.type.width.num_attention_heads;
-}
+namespace {
 
 // See HeadShare.
-static absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads) {
+absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads) {
   const HeadShare& share = part.type.share;
   std::optional<int64_t> given;
   if (!share.divisor_field.empty()) {
@@ -30,6 +22,17 @@ static absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t
                            "must be at least 1");
   }
   return std::max(hidden / heads / share.divisor / divisor, share.least);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto heads,
+                          part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
+                                               "speech_encoder_attention_heads", "encoder_attention_heads",
+                                               "decoder_num_attention_heads", "memory_attention_num_attention_heads"}));
+  if (heads || part.type.width.num_attention_heads == 0) return heads;
+  return part.type.width.num_attention_heads;
 }
 
 absl::StatusOr<int64_t> HeadDimOf(const Part& part) {

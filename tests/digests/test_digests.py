@@ -9,6 +9,7 @@ import numpy
 import pytest
 import xxhash
 
+from case_lines import read
 from distance_values import distance_values
 from fourier import fourier
 from kernels import convert, distance_bias, rotate_pairs, sincos_rows
@@ -21,23 +22,13 @@ PRIMITIVES = (convert, sincos_rows, fourier, rotate_pairs, distance_bias, plans,
               relative_scores, relative_values)
 
 
-def parse(text):
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
-
-
 @pytest.mark.parametrize("primitive", PRIMITIVES)
 def test_digests_can_be_recomputed(primitive):
     path = pathlib.Path(__file__).parent / f"{primitive.__name__}.txt"
-    lines, wrong, recomputed = path.read_text().splitlines(), [], 0
+    lines, wrong, recomputed = list(read(path)), [], 0
     with numpy.errstate(all="ignore"):
-        for line in lines:
-            *words, digest = line.split()
-            data = primitive({key: parse(value) for key, value in (word.split("=") for word in words)})
+        for line, case, digest in lines:
+            data = primitive(case)
             if data is None:
                 continue
             recomputed += 1

@@ -5,6 +5,7 @@
 
 #include "cuda/elements/table.h"
 #include "gtest/gtest.h"
+#include "posenc/kernels/first_scale.h"
 #include "posenc/kernels/sincos_slow.h"
 #include "tests/reference/mpfr_number.h"
 #include "tests/unit/elements.h"
@@ -32,13 +33,9 @@ cuda::TableRecipe RecipeOf(const SinCosRows& work, bool negate_sin) {
                               negate_sin};
   if (work.frequencies != Frequencies::kExact || work.scale == 1.0) return recipe;
   recipe.zero_cos = SinCosSlow(work, 0.0, 0.0).cos;
-  recipe.first_scale.hi = work.scale;
-  if (work.divide) {
-    recipe.first_scale.hi = 1.0 / work.scale;
-    recipe.first_scale.lo = std::fma(-recipe.first_scale.hi, work.scale, 1.0) / work.scale;
-  }
-  const double magnitude = std::abs(recipe.first_scale.hi);
-  recipe.scale_in_range = magnitude >= 0x1p-300 && magnitude <= 0x1p300;
+  const FirstScale first = FirstScaleOf(work.scale, work.divide);
+  recipe.first_scale = first.scale;
+  recipe.scale_in_range = first.in_range;
   return recipe;
 }
 

@@ -27,8 +27,7 @@ std::unique_ptr<PluginDevice> Open(const char* settings, std::function<void(cons
 Devices Only(std::unique_ptr<PluginDevice> device) {
   Devices devices;
   devices.SetCpu({{1, 1}, {1, 1}});
-  const PluginDevice* at = device.get();
-  devices.Add(std::move(device), {}, [at] { return at->withdrawn().empty(); });
+  devices.Add(std::move(device), {});
   return devices;
 }
 
@@ -224,8 +223,8 @@ class Choosing : public testing::Test {
   Choosing() {
     devices_.SetCpu({{0, 1e-9}, {0, 1e-9}});
     for (int n : {0, 1}) {
-      devices_.Add(std::make_unique<Named>("cuda:" + std::to_string(n)),
-                   {{1e-3, n == 0 ? 1e-10 : 1e-11}, {1e-3, 1e-10}}, [this, n] { return usable_[n]; });
+      devices_.Add(std::make_unique<Named>("cuda:" + std::to_string(n), &usable_[n]),
+                   {{1e-3, n == 0 ? 1e-10 : 1e-11}, {1e-3, 1e-10}});
     }
   }
   std::string Chosen(std::string_view asked, int64_t bytes, DeviceWork work = DeviceWork::kRotation) {
@@ -235,8 +234,9 @@ class Choosing : public testing::Test {
   }
 
   struct Named final : Device {
-    explicit Named(std::string its_name) : name_(std::move(its_name)) {}
+    Named(std::string its_name, const bool* usable) : name_(std::move(its_name)), usable_(usable) {}
     const std::string& name() const override { return name_; }
+    bool usable() const override { return *usable_; }
     size_t slab_bytes() const override { return 1; }
     size_t calls_at_once() const override { return 1; }
     bool Run(const RotateSlab&) override { return false; }
@@ -244,7 +244,8 @@ class Choosing : public testing::Test {
     bool Run(const TableRecipe&, std::byte*, std::byte*) override { return false; }
     absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
     absl::Status RunInPlace(const RotatePairs&, const TableRecipe*) override { return absl::UnimplementedError(""); }
-    std::string name_;
+    const std::string name_;
+    const bool* const usable_;
   };
   Devices devices_;
   bool usable_[2] = {true, true};

@@ -3,99 +3,20 @@
 #include "tests/reference/scalar_bias.h"
 #include "tests/unit/elements.h"
 #include "tests/unit/every_target.h"
+#include "tests/unit/random_bias.h"
 
 namespace posenc {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kFP32, DType::kFP16, DType::kBF16};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// Inputs of one matrix, owned.
-struct Matrix {
-  std::vector<double> query_positions, key_positions, mask_query_positions, mask_key_positions;
-  std::vector<double> query_documents, key_documents;
-  std::vector<float> bias;
-  std::vector<uint8_t> key_valid;
-  Block scores{0};
-};
-
-template <class T, size_t N>
-T OneOf(std::mt19937_64& random, const T (&choices)[N]) {
-  return choices[random() % N];
-}
-
-// Random in everything. Most windows reach into the matrix, some lie outside it.
-DistanceBias RandomWork(std::mt19937_64& random, Matrix& matrix) {
-  DistanceBias work{};
-  work.dtype = OneOf(random, kDTypes);
-  work.rounding = random() % 2 == 0 ? Rounding::kOnce : Rounding::kEachOperation;
-  work.queries = 1 + random() % 6;
-  work.keys = random() % 4 == 0 ? 32 * (1 + random() % 6) : 1 + random() % 80;
-  work.large = random() % 2 == 0;
-  const double scale = OneOf(random, {1.0, 0.25, 1000.0, 1e9});
-  const double offset = static_cast<double>(random() % 100) - 20;
-  const bool in_order = random() % 2 == 0;
-  for (size_t i = 0; i < work.queries; ++i) {
-    matrix.query_positions.push_back(scale * (offset + static_cast<double>(i)));
-    matrix.mask_query_positions.push_back(offset + static_cast<double>(in_order ? i : random() % 20));
-  }
-  for (size_t j = 0; j < work.keys; ++j) {
-    matrix.key_positions.push_back(scale * static_cast<double>(j));
-    matrix.mask_key_positions.push_back(static_cast<double>(in_order ? j : random() % 100));
-  }
-  const uint64_t density = random() % 4;  // of valid keys; 0: none
-  for (size_t j = 0; j < work.keys; ++j) {
-    matrix.key_valid.push_back(random() % 4 < density ? OneOf(random, {uint8_t{1}, uint8_t{128}, uint8_t{255}}) : 0);
-  }
-  matrix.scores = Block(work.queries * work.keys * SizeOf(work.dtype), random() % 4);
-  FillWithElements(work.dtype, random, matrix.scores.data(), work.queries * work.keys);
-
-  // Linear, rows of their own, slices of one row, or none.
-  const uint64_t source = random() % 4;
-  if (source == 0) {
-    work.query_positions = matrix.query_positions.data();
-    work.key_positions = matrix.key_positions.data();
-  } else if (source < 3) {
-    const bool slices = source == 2;
-    matrix.bias.resize(slices ? work.queries + work.keys - 1 : work.queries * work.keys);
-    for (float& x : matrix.bias) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
-    work.bias = matrix.bias.data() + (slices ? work.queries - 1 : 0);
-    work.bias_stride = slices ? -1 : static_cast<ptrdiff_t>(work.keys);
-  }
-  const float slopes[] = {0.5f, -0.5f, 0.00390625f, 0.7071067811865476f, 0.0f, -0.0f, -3.0f, 1e-42f, 3e38f, -1e-30f};
-  work.past_slope = OneOf(random, slopes);
-  work.future_slope = OneOf(random, slopes);
-  work.bias_dtype = OneOf(random, kDTypes);
-  if (random() % 4 != 0) {
-    work.mask_query_positions = matrix.mask_query_positions.data();
-    work.mask_key_positions = matrix.mask_key_positions.data();
-    work.mask_keys_ascend = in_order && random() % 2 == 0;
-    work.causal = random() % 3 == 0;
-    const double windows[] = {kUnlimited, kUnlimited, 0, 0.5, 1, 5, 30, 1e300};
-    work.window_left = OneOf(random, windows);
-    work.window_right = OneOf(random, windows);
-  }
-  if (random() % 3 == 0) work.prefix_end = static_cast<double>(random() % 40) - 0.5;
-  if (random() % 3 == 0) {
-    for (size_t i = 0; i < work.queries; ++i) matrix.query_documents.push_back(static_cast<double>(random() % 3));
-    for (size_t j = 0; j < work.keys; ++j) matrix.key_documents.push_back(static_cast<double>(random() % 3));
-    work.query_documents = matrix.query_documents.data();
-    work.key_documents = matrix.key_documents.data();
-  }
-  if (random() % 2 == 0) work.key_valid = matrix.key_valid.data();
-  work.fill = OneOf(random, {-kInfinity, 0.0f, -10000.0f, std::numeric_limits<float>::lowest(), 1.00001f});
-  work.zero_fully_masked_rows = random() % 2 == 0;
-  if (random() % 3 != 0) work.scores = matrix.scores.data();
-  return work;
-}
 
 TEST(DistanceBiasTest, MatchesTheFormulaOnEveryTarget) {
   const uint64_t seed = PrintedSeed(20240603);
   for (uint64_t repeat = 0; repeat < 3000; ++repeat) {
     SCOPED_TRACE("repeat " + std::to_string(repeat));
     std::mt19937_64 random(seed + repeat);
-    Matrix matrix;
-    DistanceBias work = RandomWork(random, matrix);
+    RandomBias matrix;
+    DistanceBias work = RandomBiasWork(random, matrix);
     const bool in_place = work.scores != nullptr && random() % 2 == 0;
     const size_t misalignment = random() % 4;
     const size_t begin = random() % work.queries;
@@ -144,7 +65,7 @@ std::vector<double> OneRow(DType dtype, float slope, std::vector<double> scores 
 
 TEST(DistanceBiasTest, FallsOffOnBothSides) {
   OnEveryTarget([] {
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kBiasDTypes) {
       EXPECT_EQ(OneRow(dtype, 0.5f), (std::vector<double>{-2, -1.5, -1, -0.5, 0, -0.5, -1, -1.5, -2}));
     }
   });
@@ -152,7 +73,7 @@ TEST(DistanceBiasTest, FallsOffOnBothSides) {
 
 TEST(DistanceBiasTest, IsPositiveZeroAtDistanceZero) {
   OnEveryTarget([] {
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kBiasDTypes) {
       for (float slope : {0.5f, -0.5f, 0.0f, -0.0f}) {
         EXPECT_FALSE(std::signbit(OneRow(dtype, slope)[4])) << Name(dtype) << " " << slope;
         EXPECT_FALSE(std::signbit(OneRow(dtype, slope, std::vector<double>(9, -0.0))[4])) << Name(dtype);
@@ -166,7 +87,7 @@ TEST(DistanceBiasTest, IsPositiveZeroAtDistanceZero) {
 
 TEST(DistanceBiasTest, LeavesScoresAloneWithoutABias) {
   OnEveryTarget([] {
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kBiasDTypes) {
       DistanceBias work{.dtype = dtype, .rounding = Rounding::kOnce, .queries = 1, .keys = 9};
       Block scores(9 * SizeOf(dtype)), out(scores.size());
       for (int j = 0; j < 9; ++j) reference::Encode(dtype, j == 4 ? 1.5 : -0.0, scores.data() + j * SizeOf(dtype));

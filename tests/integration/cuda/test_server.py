@@ -11,6 +11,7 @@ import pytest
 import samples
 from client import Client
 from posenc.v1 import bias_pb2, rotary_pb2, tensor_pb2
+from server_process import ServerProcess
 from tensors import BF16, FP16, FP32, FP64, tensor
 
 PLUGINS = pathlib.Path(os.environ["POSENC_CUDA_PLUGINS"])
@@ -18,7 +19,6 @@ PLUGINS = pathlib.Path(os.environ["POSENC_CUDA_PLUGINS"])
 
 @pytest.fixture(scope="module")
 def server(server_program, tmp_path_factory):
-    from server_process import ServerProcess
     plugin = PLUGINS / "cmake" / "test" / "libposenc_cuda_on_host.so"
     with ServerProcess(server_program, tmp_path_factory.mktemp("server"), "--device-plugin", plugin) as server:
         yield server
