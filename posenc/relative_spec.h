@@ -31,7 +31,7 @@ struct ShawSettings {
   std::optional<int64_t> before;
 };
 
-enum class TransformerXlEncoding { kHalves, kInterleaved };
+enum class TransformerXlEncoding { kHalves, kInterleaved, kTensor2Tensor };
 
 struct TransformerXlSettings {
   Projection position;

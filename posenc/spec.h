@@ -201,6 +201,7 @@ struct SinusoidalSettings {
   std::optional<int64_t> padding_idx;
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
+  bool cosines_first = false;
 
   static constexpr std::string_view kName = "sinusoidal";
 };
@@ -225,7 +226,7 @@ struct TimestepSettings {
   static constexpr std::string_view kName = "timestep";
 };
 
-enum class GridConvention { kMae, kDiffusers, kBigVision };
+enum class GridConvention { kMae, kDiffusers, kBigVision, kDetr };
 
 struct GridSettings {
   GridConvention convention = GridConvention::kMae;
@@ -238,6 +239,10 @@ struct GridSettings {
   std::optional<double> interpolation_scale;
   std::optional<double> temporal_interpolation_scale;
   int64_t extra_tokens = 0;
+  bool rows_first = false;
+  std::optional<bool> normalize;
+  std::optional<double> scale;
+  std::optional<double> offset;
 
   static constexpr std::string_view kName = "grid";
 };

@@ -8,10 +8,10 @@
 #include "posenc/fingerprint.h"
 #include "posenc/methods/sinusoidal.h"
 #include "posenc/pair_scaling.h"
-#include "wire/embedding_method.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/rotary_source.h"
+#include "wire/sinusoidal.h"
 
 namespace posenc::wire {
 namespace {
@@ -83,7 +83,8 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
   if (message.has_token_valid()) {
     return InvalidArgument("NOT_READ", "token_valid", "", "makes no difference to distances");
   }
-  POSENC_ASSIGN_OR_RETURN(SinusoidalSettings settings, ReadSinusoidal(reader, message));
+  POSENC_ASSIGN_OR_RETURN(const ResolvedSinusoidal resolved, ResolveSinusoidal(reader, message));
+  SinusoidalSettings settings = resolved.settings;
   // Checks all but that there is a pair at all.
   POSENC_RETURN_IF_ERROR(Encode(settings, Frequencies::kExact, reader.limits).status());
   POSENC_RETURN_IF_ERROR(Complete(settings, reader.limits));
@@ -93,7 +94,7 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
   }
   Subject subject;
   subject.plan.inv_freq = SinusoidalFrequencies(Frequencies::kExact, settings);
-  WriteCommonInfo(kExactPrecision, {}, response->mutable_info());
+  WriteCommonInfo(kExactPrecision, resolved.notes, response->mutable_info());
   response->mutable_info()->set_plan_fingerprint(
       Fingerprint().Add("sinusoidal frequencies").Add(subject.plan.inv_freq).Digest());
   WritePairs(subject.plan, {}, response);

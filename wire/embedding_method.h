@@ -16,8 +16,9 @@ struct ResolvedEmbedding {
   std::vector<Note> notes;
 };
 
-absl::StatusOr<ResolvedEmbedding> ReadEmbeddingMethod(const Reader& reader,
-                                                      const v1::GenerateEmbeddingRequest& request);
-absl::StatusOr<SinusoidalSettings> ReadSinusoidal(const Reader& reader, const v1::Sinusoidal& message);
+absl::StatusOr<ResolvedEmbedding> ResolveEmbedding(const Reader& reader, const v1::GenerateEmbeddingRequest& request);
+
+// What a config.json can say of the method; false where it can say nothing.
+bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan);
 
 }  // namespace posenc::wire

@@ -3,6 +3,7 @@
 #include "posenc/methods/alibi.h"
 #include "posenc/methods/bias.h"
 #include "wire/bias_source.h"
+#include "wire/embedding_method.h"
 #include "wire/operations.h"
 #include "wire/read.h"
 #include "wire/relative_method.h"
@@ -73,10 +74,13 @@ void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::Ans
   info->mutable_plan()->set_softmax_scale_factor(1);
 }
 
-void ExplainTable(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
+// What is added to the input: without a learned table's own numbers.
+void ExplainEmbedding(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
   WriteCommonInfo(precision, layers.notes, info);
-  info->mutable_plan()->mutable_learned()->set_offset(layers.table->offset);
-  info->mutable_plan()->set_softmax_scale_factor(1);
+  EmbeddingMethod method = LearnedSettings{.offset = layers.table ? layers.table->offset : 0};
+  if (layers.sinusoidal) method = *layers.sinusoidal;
+  if (layers.grid) method = *layers.grid;
+  WriteEmbeddingPlan(method, info->mutable_plan());
 }
 
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
@@ -95,9 +99,9 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    if (layers.terms || layers.table) {
+    if (layers.terms || layers.table || layers.sinusoidal || layers.grid) {
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
-      layers.terms ? ExplainTerms(layers, precision, info) : ExplainTable(layers, precision, info);
+      layers.terms ? ExplainTerms(layers, precision, info) : ExplainEmbedding(layers, precision, info);
     } else if (layers.bias) {
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
       POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));

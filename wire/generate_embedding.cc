@@ -13,7 +13,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
                             v1::GenerateEmbeddingResponse* response) {
   const Reader reader{payloads, limits};
   GenerateEmbedding call;
-  POSENC_ASSIGN_OR_RETURN(ResolvedEmbedding resolved, ReadEmbeddingMethod(reader, request));
+  POSENC_ASSIGN_OR_RETURN(ResolvedEmbedding resolved, ResolveEmbedding(reader, request));
   call.method = std::move(resolved.method);
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   if (request.has_count()) call.count = request.count();
@@ -30,18 +30,14 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), resolved.of_model));
   const Precision precision = call.precision;
   v1::Plan plan;
-  if (const auto* learned = std::get_if<LearnedSettings>(&call.method)) {
-    plan.mutable_learned()->set_offset(learned->offset);
-    if (learned->scale) plan.mutable_learned()->set_scale(*learned->scale);
-    plan.set_softmax_scale_factor(1);
-  }
+  const bool has_plan = request.hints().return_plan() && WriteEmbeddingPlan(call.method, &plan);
   auto created = EmbeddingGeneration::Create(std::move(call), limits);
   POSENC_RETURN_IF_ERROR(created.status());
   const auto generation = std::make_shared<const EmbeddingGeneration>(*std::move(created));
 
   WriteCommonInfo(precision, resolved.notes, response->mutable_info());
   response->mutable_info()->set_plan_fingerprint(generation->Fingerprint());
-  if (request.hints().return_plan() && plan.has_learned()) response->mutable_info()->mutable_plan()->Swap(&plan);
+  if (has_plan) response->mutable_info()->mutable_plan()->Swap(&plan);
   WriteShape(generation->shape(), response->mutable_embedding());
   Job job;
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),

@@ -13,6 +13,7 @@ constexpr EnumPairs<v1::TransformerXlEncoding, TransformerXlEncoding> kTransform
     {v1::TRANSFORMER_XL_ENCODING_UNSPECIFIED, TransformerXlEncoding::kHalves},
     {v1::TRANSFORMER_XL_ENCODING_HALVES, TransformerXlEncoding::kHalves},
     {v1::TRANSFORMER_XL_ENCODING_INTERLEAVED, TransformerXlEncoding::kInterleaved},
+    {v1::TRANSFORMER_XL_ENCODING_TENSOR2TENSOR, TransformerXlEncoding::kTensor2Tensor},
 };
 constexpr EnumPairs<v1::TupeCls, TupeCls> kTupeCls = {
     {v1::TUPE_CLS_TIED, TupeCls::kTied},
@@ -196,7 +197,7 @@ void Write(const TransformerXlSettings& settings, v1::RelativeMethod* method) {
   if (settings.content_bias) WriteMatrix(*settings.content_bias, message.mutable_content_bias());
   if (settings.clamp_len) message.set_clamp_len(*settings.clamp_len);
   if (settings.encoding != TransformerXlEncoding::kHalves) {  // their fingerprints are older than the field
-    message.set_encoding(v1::TRANSFORMER_XL_ENCODING_INTERLEAVED);
+    message.set_encoding(Name(settings.encoding, kTransformerXlEncodings));
   }
 }
 

@@ -21,12 +21,30 @@ struct EmbeddingFlags {
   std::string add_to, out;
 };
 
+// The method that flags were given for, or else that a config.json says alone.
+absl::StatusOr<google::protobuf::Message*> PutMethod(const EmbeddingFlags& flags, Session& session,
+                                                     v1::GenerateEmbeddingRequest* request) {
+  if (flags.method.given() || !flags.model.given()) {
+    POSENC_RETURN_IF_ERROR(flags.method.Put(request));
+    const auto* method = request->GetDescriptor()->FindOneofByName("method");
+    const auto* reflection = request->GetReflection();
+    return reflection->MutableMessage(request, reflection->GetOneofFieldDescriptor(*request, method));
+  }
+  v1::ExplainRequest explain;
+  POSENC_ASSIGN_OR_RETURN(*explain.mutable_model(), flags.model.Get());
+  POSENC_ASSIGN_OR_RETURN(const v1::ExplainResponse said, session.backend().Explain(explain));
+  const v1::Plan& plan = said.layers(0).info().plan();
+  if (plan.has_sinusoidal()) return request->mutable_sinusoidal();
+  if (plan.has_grid()) return request->mutable_grid();
+  return UsageError(plan.has_learned() ? "--model: the model's table is learned: give --learned-table"
+                                       : "--model: the model adds nothing to its input: see posenc explain");
+}
+
 absl::Status Run(const EmbeddingFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateEmbeddingRequest request = flags.request;
-  POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
-  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(
-      request.has_learned() ? request.mutable_learned() : static_cast<google::protobuf::Message*>(nullptr)));
+  POSENC_ASSIGN_OR_RETURN(google::protobuf::Message * method, PutMethod(flags, session, &request));
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(method));
   if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (!flags.add_to.empty()) {

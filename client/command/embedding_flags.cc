@@ -14,7 +14,8 @@ void AddSinusoidalFlags(CLI::App& app, v1::Sinusoidal* sinusoidal) {
                  {"start_index", "tensor2tensor: added to every position"},
                  {"padding_idx", "fairseq: row of the padding token"},
                  {"token_valid", "fairseq: BOOL [B, S], in place of positions"},
-                 {"scale", "Multiplies the encoding; default 1"}});
+                 {"scale", "Multiplies the encoding; default 1"},
+                 {"cosines_first", "tensor2tensor: cosines before sines"}});
 }
 
 void EmbeddingMethodFlags::Add(CLI::App& app) {
@@ -40,7 +41,11 @@ void EmbeddingMethodFlags::Add(CLI::App& app) {
                  {"base_size", "diffusers; default 16", "--grid-base-size"},
                  {"interpolation_scale", "diffusers; default 1", "--grid-interpolation-scale"},
                  {"temporal_interpolation_scale", "With frames; default 1", "--grid-temporal-interpolation-scale"},
-                 {"extra_tokens", "Rows of zeros before the grid's", "--grid-extra-tokens"}});
+                 {"extra_tokens", "Rows of zeros before the grid's", "--grid-extra-tokens"},
+                 {"rows_first", "mae, big-vision: the row before the column", "--grid-rows-first"},
+                 {"normalize", "detr; default true", "--grid-normalize"},
+                 {"scale", "detr, normalised; default 2 pi", "--grid-scale"},
+                 {"offset", "detr, normalised: added to coordinates; default 0", "--grid-offset"}});
   AddFieldFlags(app, "Fourier features", &fourier_,
                 {{"frequencies", "B, [m, n]", "--fourier-frequencies"}, {"points", "x, [S, n]", "--fourier-points"}});
 }

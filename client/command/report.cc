@@ -99,8 +99,8 @@ void AppendFields(const Message& message, Rows* rows) {
 }
 
 // The one that a `oneof method` has, and its settings.
-void AppendMethod(const Message& message, Rows* rows) {
-  const auto* oneof = message.GetDescriptor()->FindOneofByName("method");
+void AppendMethod(const Message& message, Rows* rows, const char* cases = "method") {
+  const auto* oneof = message.GetDescriptor()->FindOneofByName(cases);
   const FieldDescriptor* method = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
   rows->emplace_back("method", method->name());
   AppendFields(message.GetReflection()->GetMessage(message, method), rows);
@@ -217,6 +217,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
     rows.emplace_back("method", "learned");
     rows.emplace_back("offset", Decimal(plan.learned().offset()));
   }
+  if (plan.has_sinusoidal() || plan.has_grid()) AppendMethod(plan, &rows, "settings");
   // The answer's own rotary_dim and pairing are among the settings.
   Rows info;
   AppendInfo(layer.info(), &info);

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numbers>
+#include <utility>
 
 #include "posenc/arithmetic.h"
 #include "posenc/checks.h"
+#include "posenc/methods/grid_detr.h"
 #include "posenc/methods/sincos_slab.h"
 #include "posenc/positions.h"
 #include "posenc/status.h"
@@ -15,7 +19,7 @@ namespace posenc {
 namespace {
 
 // One axis of the grid, with its columns of a row: `pairs` sines, then as many cosines.
-// coordinate = index / (size / base_size) / interpolation_scale.
+// coordinate = index / (size / base_size) / interpolation_scale, or DETR's.
 struct Axis {
   int64_t cells;  // that are passed before the index grows by one: 1, width, or height * width
   int64_t size;   // the index starts from 0 again here
@@ -23,7 +27,8 @@ struct Axis {
   double interpolation_scale;
   int64_t pairs;
   int64_t spread;  // w_k = temperature^(-k / spread)
-  std::vector<double> inv_freq = {};
+  std::optional<DetrAxis> detr = {};
+  std::vector<double> inv_freq = {};  // of DetrFrequencies
 };
 
 // w_k, times the distance of neighbouring coordinates if that is wanted.
@@ -44,9 +49,30 @@ absl::Status CheckSize(std::string_view name, int64_t size) {
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at least 1");
 }
 
+// DETR's own settings.
+absl::Status CompleteDetr(GridSettings& s) {
+  constexpr std::string_view kDetr = "GRID_CONVENTION_DETR", kNormalized = "GRID_CONVENTION_DETR with normalize";
+  const bool detr = s.convention == GridConvention::kDetr, normalizes = detr && s.normalize.value_or(true);
+  if (!detr && s.normalize) return NotRead("normalize", kDetr);
+  if (!normalizes && s.scale) return NotRead("scale", kNormalized);
+  if (!normalizes && s.offset) return NotRead("offset", kNormalized);
+  if (!s.normalize) s.normalize = true;
+  if (!s.scale) s.scale = 2 * std::numbers::pi;
+  if (!s.offset) s.offset = 0.0;
+  constexpr double kMostOffset = 1 << 20;
+  if (!(std::abs(*s.offset) <= kMostOffset)) {
+    return InvalidArgument("OUT_OF_RANGE", "offset", fmt::format("{}", *s.offset), "must be -2^20 .. 2^20");
+  }
+  return CheckFinite("scale", *s.scale);
+}
+
 absl::Status Complete(GridSettings& s, const Limits& limits) {
   constexpr std::string_view kDiffusers = "GRID_CONVENTION_DIFFUSERS";
   const bool diffusers = s.convention == GridConvention::kDiffusers;
+  if (s.rows_first && s.convention != GridConvention::kMae && s.convention != GridConvention::kBigVision) {
+    return NotRead("rows_first", "GRID_CONVENTION_MAE and GRID_CONVENTION_BIG_VISION");
+  }
+  POSENC_RETURN_IF_ERROR(CompleteDetr(s));
   if (!diffusers && s.frames) return NotRead("frames", kDiffusers);
   if (!diffusers && s.interpolation_scale) return NotRead("interpolation_scale", kDiffusers);
   if ((!diffusers || s.frames) && s.base_size) return NotRead("base_size", "GRID_CONVENTION_DIFFUSERS without frames");
@@ -84,8 +110,8 @@ class GridEncoding final : public Encoding {
     const int64_t spread = s.convention == GridConvention::kBigVision ? pairs - 1 : pairs;
     const bool shrinks = s.convention == GridConvention::kDiffusers && !s.frames;
     const auto base = [&](int64_t size) { return shrinks ? *s.base_size : size; };
-    // Column (x) before row (y), as in every one of the originals; in 3-D time comes first.
-    if (s.frames) {
+    axes_.reserve(3);
+    if (s.frames) {  // time comes first
       axes_.push_back({.cells = s.height * s.width,
                        .size = *s.frames,
                        .base_size = *s.frames,
@@ -95,18 +121,26 @@ class GridEncoding final : public Encoding {
     }
     axes_.push_back({1, s.width, base(s.width), *s.interpolation_scale, pairs, spread});
     axes_.push_back({s.width, s.height, base(s.height), *s.interpolation_scale, pairs, spread});
-    const bool exact = arithmetic == Frequencies::kExact;
+    const bool detr = s.convention == GridConvention::kDetr, exact = arithmetic == Frequencies::kExact;
+    if (s.rows_first || detr) std::swap(axes_[0], axes_[1]);
     for (Axis& axis : axes_) {
-      axis.inv_freq =
-          Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(*s.temperature, axis, exact); }).list;
+      if (detr) {
+        axis.detr = {axis.size, pairs, *s.temperature, *s.normalize, *s.scale, *s.offset};
+        axis.inv_freq = DetrFrequencies(arithmetic, *axis.detr);
+      } else {
+        axis.inv_freq =
+            Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(*s.temperature, axis, exact); }).list;
+      }
     }
   }
 
   absl::Status CheckNumbers() const {
     for (const Axis& axis : axes_) {
-      const int64_t last = s_.extra_tokens + axis.cells * (axis.size - 1);
-      POSENC_RETURN_IF_ERROR(CheckAllFinite("interpolation_scale", {Coordinate(axis, last)}));
+      POSENC_RETURN_IF_ERROR(CheckAllFinite("interpolation_scale", {Coordinate(axis, axis.size - 1)}));
       POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", axis.inv_freq));
+      if (!axis.detr || arithmetic_ == Frequencies::kExact) continue;
+      POSENC_RETURN_IF_ERROR(
+          CheckAllFinite("scale", DetrAngles(arithmetic_, *axis.detr, {axis.size - 1}, axis.inv_freq)));
     }
     return absl::OkStatus();
   }
@@ -120,11 +154,9 @@ class GridEncoding final : public Encoding {
   void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
     const size_t size = SizeOf(dtype), row = s_.dim * size;
     size_t column = 0;
-    std::vector<double> coordinates(count);
     for (const Axis& axis : axes_) {
-      for (size_t r = 0; r < count; ++r) coordinates[r] = Coordinate(axis, static_cast<int64_t>(positions[r]));
-      SinCosSlab::OfPositions(arithmetic_, dtype, coordinates.data(), count, axis.inv_freq)
-          .Write(SinCosOrder::kSinCos, out + column * size, row);
+      Slab(axis, positions, count, dtype)
+          .Write(axis.detr ? SinCosOrder::kInterleaved : SinCosOrder::kSinCos, out + column * size, row);
       column += 2 * axis.pairs;
     }
     for (size_t r = 0; r < count && positions[r] < static_cast<double>(s_.extra_tokens); ++r) {
@@ -135,13 +167,29 @@ class GridEncoding final : public Encoding {
   void AddTo(Fingerprint& fingerprint) const override {
     fingerprint.Add(s_.dim).Add(s_.extra_tokens);
     for (const Axis& axis : axes_) {
+      if (axis.detr) fingerprint.Add(int64_t{*s_.normalize}).Add(*s_.scale).Add(*s_.offset);
       fingerprint.Add(axis.cells).Add(axis.size).Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
     }
   }
 
  private:
-  double Coordinate(const Axis& axis, int64_t row) const {
-    const int64_t index = std::max<int64_t>(row - s_.extra_tokens, 0) / axis.cells % axis.size;
+  SinCosSlab Slab(const Axis& axis, const double* rows, size_t count, DType dtype) const {
+    std::vector<int64_t> indices(count);
+    for (size_t r = 0; r < count; ++r) {
+      const int64_t cell = static_cast<int64_t>(rows[r]) - s_.extra_tokens;
+      indices[r] = std::max<int64_t>(cell, 0) / axis.cells % axis.size;
+    }
+    if (axis.detr && arithmetic_ != Frequencies::kExact) {
+      const std::vector<double> angles = DetrAngles(arithmetic_, *axis.detr, indices, axis.inv_freq);
+      return SinCosSlab::OfAngles(arithmetic_, dtype, angles, axis.pairs);
+    }
+    std::vector<double> coordinates(count);
+    for (size_t r = 0; r < count; ++r) coordinates[r] = Coordinate(axis, indices[r]);
+    return SinCosSlab::OfPositions(arithmetic_, dtype, coordinates.data(), count, axis.inv_freq);
+  }
+
+  double Coordinate(const Axis& axis, int64_t index) const {
+    if (axis.detr) return static_cast<double>(index) + axis.detr->shift();
     if (arithmetic_ == Frequencies::kExact) return static_cast<double>(index);
     const double shrink = static_cast<double>(axis.size) / static_cast<double>(axis.base_size);
     return static_cast<float>(index) / static_cast<float>(shrink) / static_cast<float>(axis.interpolation_scale);

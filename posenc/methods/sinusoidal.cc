@@ -56,9 +56,10 @@ class SinusoidalEncoding final : public Encoding {
     const size_t size = SizeOf(dtype), row = settings_.dim * size, sines_and_cosines = 2 * inv_freq_.size() * size;
     std::vector<double> at(positions, positions + count);
     for (double& position : at) position += static_cast<double>(Shift());
-    const bool interleaved = settings_.convention == SinusoidalConvention::kInterleaved;
-    SinCosSlab::OfPositions(arithmetic_, dtype, at.data(), count, inv_freq_, *settings_.scale)
-        .Write(interleaved ? SinCosOrder::kInterleaved : SinCosOrder::kSinCos, out, row);
+    const SinCosOrder order = settings_.convention == SinusoidalConvention::kInterleaved ? SinCosOrder::kInterleaved
+                              : settings_.cosines_first                                  ? SinCosOrder::kCosSin
+                                                                                         : SinCosOrder::kSinCos;
+    SinCosSlab::OfPositions(arithmetic_, dtype, at.data(), count, inv_freq_, *settings_.scale).Write(order, out, row);
     for (size_t r = 0; r < count; ++r, out += row) {
       const bool padding = settings_.padding_idx && at[r] == static_cast<double>(*settings_.padding_idx);
       const size_t kept = padding ? 0 : sines_and_cosines;  // what is left otherwise is the last element of an odd dim
@@ -73,6 +74,7 @@ class SinusoidalEncoding final : public Encoding {
         .Add(settings_.padding_idx.value_or(-1))
         .Add(*settings_.scale)
         .Add(inv_freq_);
+    if (settings_.cosines_first) fingerprint.Add("cosines first");
   }
 
  private:
@@ -91,6 +93,7 @@ absl::Status Complete(SinusoidalSettings& s, const Limits& limits) {
   const bool tensor2tensor = s.convention == SinusoidalConvention::kTensor2Tensor;
   if (!tensor2tensor && s.min_timescale) return NotRead("min_timescale", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
   if (!tensor2tensor && s.start_index != 0) return NotRead("start_index", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
+  if (!tensor2tensor && s.cosines_first) return NotRead("cosines_first", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
   if (!fairseq && s.padding_idx) return NotRead("padding_idx", "SINUSOIDAL_CONVENTION_FAIRSEQ");
   if (!fairseq && s.token_valid) return NotRead("token_valid", "SINUSOIDAL_CONVENTION_FAIRSEQ");
   POSENC_RETURN_IF_ERROR(fairseq         ? CheckDim(s.dim, 4, 1, limits)

@@ -23,6 +23,15 @@ struct Encodings {
   double bound, first, last;
 };
 
+SinusoidalConvention ConventionOf(TransformerXlEncoding encoding) {
+  switch (encoding) {
+    case TransformerXlEncoding::kHalves: return SinusoidalConvention::kHalves;
+    case TransformerXlEncoding::kInterleaved: return SinusoidalConvention::kInterleaved;
+    case TransformerXlEncoding::kTensor2Tensor: return SinusoidalConvention::kTensor2Tensor;
+  }
+  __builtin_unreachable();
+}
+
 absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>>& bias, const RelativeShape& shape) {
   if (!bias) return absl::OkStatus();
   if (bias->shared || bias->rows < shape.heads || bias->columns != shape.head_dim) {
@@ -67,10 +76,9 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
   const int64_t d_model = s.position.weight->columns;
   const auto rows = static_cast<int64_t>(encodings.count());
   const Limits checked{.max_rotary_dim = d_model};
-  const auto convention = s.encoding == TransformerXlEncoding::kInterleaved ? SinusoidalConvention::kInterleaved
-                                                                            : SinusoidalConvention::kHalves;
-  POSENC_ASSIGN_OR_RETURN(const std::unique_ptr<const Encoding> sinusoidal,
-                          Encode(SinusoidalSettings{.convention = convention, .dim = d_model}, arithmetic, checked));
+  POSENC_ASSIGN_OR_RETURN(
+      const std::unique_ptr<const Encoding> sinusoidal,
+      Encode(SinusoidalSettings{.convention = ConventionOf(s.encoding), .dim = d_model}, arithmetic, checked));
   std::vector<double> at(rows);
   for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
   Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};

@@ -83,9 +83,14 @@ bool MayHave(const ModelType* type, Wanted wanted) {
     case Wanted::kRotaryOrBias: return type == nullptr || IsSelected(type->scheme);
     case Wanted::kTerms: return type != nullptr && type->terms != Terms::kNone;
     case Wanted::kLearned: return type != nullptr && type->learned.has_value();
+    case Wanted::kSinusoidal: return type != nullptr && type->sines.has_value();
+    case Wanted::kGrid: return type != nullptr && type->grid.has_value();
     case Wanted::kAny: break;
   }
-  return MayHave(type, Wanted::kRotaryOrBias) || MayHave(type, Wanted::kTerms) || MayHave(type, Wanted::kLearned);
+  for (Wanted each : {Wanted::kRotaryOrBias, Wanted::kTerms, Wanted::kLearned, Wanted::kSinusoidal, Wanted::kGrid}) {
+    if (MayHave(type, each)) return true;
+  }
+  return false;
 }
 
 std::string Describe(const Component& part) {
@@ -99,7 +104,7 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
   const ConfigObject whole("", file);
   POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
   const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
-  const bool has_stacks = type != nullptr && type->scheme == Scheme::kT5;
+  const bool has_stacks = type != nullptr && type->scheme == Scheme::kT5 && !type->one_stack;
   if (has_stacks && MayHave(type, wanted)) return Component{name, whole, *model_type, type, false};
 
   Search search;

@@ -30,7 +30,8 @@ absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto heads,
                           part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
                                                "speech_encoder_attention_heads", "encoder_attention_heads",
-                                               "decoder_num_attention_heads", "memory_attention_num_attention_heads"}));
+                                               "encoder_num_attention_heads", "decoder_num_attention_heads",
+                                               "conf_num_attention_heads", "memory_attention_num_attention_heads"}));
   if (heads || part.type.width.num_attention_heads == 0) return heads;
   return part.type.width.num_attention_heads;
 }

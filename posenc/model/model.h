@@ -16,10 +16,12 @@ namespace posenc {
 
 // What a config.json is asked for. A file of several parts is asked for the part that has it.
 enum class Wanted {
-  kAny,  // a rotary embedding or a bias; where no part has one, a term, or else a learned table
+  kAny,  // a rotary embedding or a bias; where no part has one, a term, sines, or else a learned table
   kRotaryOrBias,
   kTerms,
   kLearned,
+  kSinusoidal,
+  kGrid,
 };
 
 // What a caller says of a config.json.
@@ -50,8 +52,8 @@ struct ModelTable {
   int64_t width = 0;
 };
 
-// Layers that share their settings. At most one of rotary, bias, terms and table is there; none: no positional
-// encoding.
+// Layers that share their settings, or the input of all. At most one of rotary, bias, terms, table, sinusoidal and grid
+// is there; none: no positional encoding.
 struct ModelLayers {
   std::vector<uint32_t> layer_index;  // empty where the file does not say how many layers there are
   std::string layer_type;             // empty where all layers are the same
@@ -60,8 +62,10 @@ struct ModelLayers {
   int64_t bias_heads = 0;                              // Swin v2's; 0: as the weights say
   std::optional<ModelTerms> terms;
   std::optional<ModelTable> table;
-  Precision precision;          // the model class's own
-  bool scales_softmax = false;  // see ModelType
+  std::optional<SinusoidalSettings> sinusoidal;
+  std::optional<GridSettings> grid;  // height and width 0: of any image
+  Precision precision;               // the model class's own
+  bool scales_softmax = false;       // see ModelType
   std::vector<Note> notes;
 };
 

@@ -385,6 +385,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "mpt", .scheme = kMptAlibi},
       {.name = "longt5", .scheme = kT5},
       {.name = "mt5", .scheme = kT5},
+      {.name = "pix2struct_text_model", .scheme = kT5, .one_stack = OneStack{.bidirectional = false}},
       {.name = "pop2piano", .scheme = kT5},
       {.name = "switch_transformers", .scheme = kT5},
       {.name = "t5", .scheme = kT5},
@@ -396,13 +397,13 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("aya_vision", {{"text_config", "cohere2"}}),
       Composite("blt", {{"patcher_config", "blt_patcher"}, {"encoder_config", "blt_local_encoder"}, {"decoder_config", "blt_local_decoder"}, {"global_config", "blt_global_transformer"}}),
       Composite("chmv2", {{"backbone_config", "dinov3_vit"}}),
-      Composite("clvp", {{"text_config", "clvp_encoder"}, {"speech_config", "clvp_encoder"}}),
+      Composite("clvp", {{"text_config", "clvp_encoder"}, {"speech_config", "clvp_encoder"}, {"decoder_config", "clvp_decoder"}}),
       Composite("cohere2_vision", {{"text_config", "cohere2"}}),
       Composite("cohere_compass", {{"vision_config", "cohere_compass_vision"}}),
       Composite("colmodernvbert", {{"vlm_config", "modernvbert"}}),
       Composite("colpali", {{"vlm_config", "paligemma"}}),
       Composite("colqwen2", {{"vlm_config", "qwen2_vl"}}),
-      Composite("cosmos3_edge", {{"text_config", "cosmos3_edge_text"}}),
+      Composite("cosmos3_edge", {{"text_config", "cosmos3_edge_text"}, {"vision_config", "cosmos3_edge_vision"}}),
       Composite("cosmos3_omni", {{"vision_config", "qwen3_vl_vision"}, {"text_config", "qwen3_vl_text"}}),
       Composite("deepseek_ocr2", {{"vision_config", "deepseek_ocr2_vision"}, {"text_config", "deepseek_ocr2_text"}}),
       Composite("deepseek_ocr2_vision", {{"encoder_config", "deepseek_ocr2_encoder"}}),
@@ -432,7 +433,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("glmga", {{"text_config", "glm4v_text"}, {"vision_config", "glm4v_vision"}}),
       Composite("got_ocr2", {{"text_config", "qwen2"}}),
       Composite("granite4_vision", {{"text_config", "granite4_vision_text"}}),
-      Composite("granite_docling", {{"text_config", "granite_docling_text"}}),
+      Composite("granite_docling", {{"text_config", "granite_docling_text"}, {"vision_config", "granite_docling_vision"}}),
       Composite("granite_speech", {{"text_config", "granite"}}),
       Composite("granite_speech_plus", {{"text_config", "granite"}}),
       Composite("hyperclovax_vision_v2", {{"vision_config", "qwen2_5_vl_vision"}, {"text_config", "hyperclovax"}}),
@@ -452,7 +453,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("llava_next", {{"text_config", "llama"}}),
       Composite("llava_next_video", {{"text_config", "llama"}}),
       Composite("llava_onevision", {{"text_config", "qwen2"}}),
-      Composite("minicpm_ocr", {{"text_config", "qwen3_5_text"}}),
+      Composite("minicpm_ocr", {{"text_config", "qwen3_5_text"}, {"vision_config", "minicpm_ocr_vision"}}),
       Composite("minicpmv4_6", {{"text_config", "qwen3_5_text"}}),
       Composite("minicpmv4_7", {{"text_config", "qwen3_5_text"}}),
       Composite("minimax_m3_vl", {{"text_config", "minimax_m3_vl_text"}, {"vision_config", "minimax_m3_vl_vision"}}),
@@ -460,13 +461,13 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("mistral_large4", {{"text_config", "mistral_large4_text"}}),
       Composite("mllama", {{"text_config", "mllama_text_model"}}),
       Composite("modernvbert", {{"text_config", "modernbert"}}),
-      Composite("molmo2", {{"text_config", "molmo2_text"}}),
+      Composite("molmo2", {{"text_config", "molmo2_text"}, {"vision_config", "molmo2_vision"}}),
       Composite("moss_transcribe_diarize", {{"text_config", "qwen3"}}),
       Composite("muse_glimmer", {{"text_config", "muse_glimmer_text"}, {"vision_config", "muse_glimmer_vision"}}),
       Composite("muse_spark", {{"text_config", "muse_spark_text"}, {"vision_config", "muse_spark_vision"}}),
       Composite("musicflamingo", {{"text_config", "qwen2"}}),
-      Composite("musicgen", {{"text_encoder", "t5"}}),
-      Composite("musicgen_melody", {{"text_encoder", "t5"}}),
+      Composite("musicgen", {{"text_encoder", "t5"}, {"decoder", "musicgen_decoder"}}),
+      Composite("musicgen_melody", {{"text_encoder", "t5"}, {"decoder", "musicgen_melody_decoder"}}),
       Composite("nemo_speechlm", {{"audio_config", "nemotron3_5_transcribe_audio"}, {"word_timestamp_config", "nemotron3_5_transcribe_word_timestamp"}}),
       Composite("nemotron3_5_transcribe_audio", {{"asr_config", "nemotron3_5_transcribe_asr_audio"}, {"diarization_config", "nemotron3_diarization"}}),
       Composite("nemotron3_diarization", {{"audio_config", "nemotron3_diarization_audio"}}),
@@ -478,7 +479,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("pe_video", {{"text_config", "modernbert"}, {"video_config", "pe_video_encoder"}}),
       Composite("perception_lm", {{"text_config", "llama"}}),
       Composite("pi0", {{"vlm_config", "paligemma"}, {"dit_config", "gemma"}}),
-      Composite("pp_chart2table", {{"text_config", "qwen2"}}),
+      Composite("pp_chart2table", {{"text_config", "qwen2"}, {"vision_config", "pp_chart2table_vision"}}),
       Composite("qianfan_ocr", {{"text_config", "qwen3"}}),
       Composite("qwen2_5_omni", {{"thinker_config", "qwen2_5_omni_thinker"}, {"talker_config", "qwen2_5_omni_talker"}, {"token2wav_config", "qwen2_5_omni_token2wav"}}),
       Composite("qwen2_5_omni_thinker", {{"text_config", "qwen2_5_omni_text"}, {"vision_config", "qwen2_5_omni_vision_encoder"}}),
@@ -496,7 +497,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("qwen3_vl_moe", {{"vision_config", "qwen3_vl_moe_vision"}, {"text_config", "qwen3_vl_moe_text"}}),
       Composite("qwen4_exp", {{"vision_config", "qwen4_exp_vision"}, {"text_config", "qwen4_exp_text"}}),
       Composite("sam3", {{"vision_config", "sam3_vision_model"}}),
-      Composite("sam3_lite_text", {{"vision_config", "sam3_vision_model"}}),
+      Composite("sam3_lite_text", {{"vision_config", "sam3_vision_model"}, {"text_config", "sam3_lite_text_text_model"}}),
       Composite("sam3_tracker", {{"vision_config", "sam3_vision_model"}}),
       Composite("sam3_video", {{"detector_config", "sam3"}, {"tracker_config", "sam3_tracker_video"}}),
       Composite("sam3_vision_model", {{"backbone_config", "sam3_vit_model"}}),
@@ -507,7 +508,7 @@ std::vector<ModelType> MakeModelTypes() {
       Composite("t5gemma2", {{"encoder", "t5gemma2_encoder"}, {"decoder", "t5gemma2_decoder"}}),
       Composite("t5gemma2_encoder", {{"text_config", "t5gemma2_text"}}),
       Composite("ultravbert", {{"text_config", "ultrabert"}}),
-      Composite("unlimited_ocr", {{"text_config", "unlimited_ocr_text"}}),
+      Composite("unlimited_ocr", {{"text_config", "unlimited_ocr_text"}, {"vision_config", "unlimited_ocr_vision"}}),
       Composite("vibevoice", {{"text_config", "qwen2"}}),
       Composite("vibevoice_asr", {{"text_config", "qwen2"}}),
       Composite("video_llama_3", {{"text_config", "qwen2"}, {"vision_config", "video_llama_3_vision"}}),
@@ -526,12 +527,18 @@ const std::vector<ModelType>& ModelTypes() {
   return types;
 }
 
+std::vector<const ModelType*> AllModelTypes() {
+  std::vector<const ModelType*> all;
+  for (const auto* list : {&ModelTypes(), &WeightedTypes(), &LearnedTypes(), &SineTypes(), &OtherTypes()}) {
+    for (const ModelType& type : *list) all.push_back(&type);
+  }
+  return all;
+}
+
 const ModelType* FindModelType(std::string_view model_type) {
   static const auto& by_name = *new std::map<std::string_view, const ModelType*>([] {
     std::map<std::string_view, const ModelType*> names;
-    for (const std::vector<ModelType>* list : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
-      for (const ModelType& type : *list) names.emplace(type.name, &type);
-    }
+    for (const ModelType* type : AllModelTypes()) names.emplace(type->name, type);
     return names;
   }());
   const auto found = by_name.find(model_type);

@@ -43,11 +43,14 @@ bool IsSelected(Scheme scheme);
 // Whose term of the scores a model type has, besides or in place of its scheme: the settings of RelativeScores.
 enum class Terms {
   kNone,
+  kGraniteSpeech,
+  kVits,
   kDeberta,
   kDebertaV2,
   kXlnet,
   kTransformerXl,
-  kConformer,        // wav2vec2-conformer's
+  kConformer,  // wav2vec2-conformer's
+  kGemmaAudio,
   kConformerByType,  // the same, or Shaw's, where position_embeddings_type says so
   kBert,             // Shaw's, where position_embedding_type says so
   kNezha,
@@ -61,6 +64,14 @@ enum class TableStart {
   kTwo,           // row p + 2, of two rows more than there are positions (OPT)
 };
 
+// Of what a learned table's rows are.
+enum class TableOf {
+  kPositions,
+  kImage,        // patches of image_size and patch_size
+  kVideo,        // tubelets of num_frames and image_size
+  kSpectrogram,  // patches of num_mel_bins and max_length, which overlap
+};
+
 // A learned table of absolute positions: the class's own numbers, where a file leaves them out, and the fields that say
 // them.
 struct LearnedTable {
@@ -69,9 +80,43 @@ struct LearnedTable {
   TableStart start = TableStart::kZero;
   std::string_view width_field = "hidden_size";
   std::string_view positions_field = "max_position_embeddings";
-  int64_t padding = 1;  // kAfterPadding: pad_token_id
-  // Of an image: positions are patches, of image_size and patch_size, after so many rows for tokens that are none.
+  int64_t padding = 1;        // kAfterPadding: pad_token_id
+  bool reads_padding = true;  // from the file
+  TableOf of = TableOf::kPositions;
+  int64_t image_size = 0, patch_size = 0;
+  int64_t image_width = 0;  // 0: as image_size
+  std::string_view image_field = "image_size";
+  // Rows for tokens that are no patches, and the field that says how many follow them.
+  int64_t tokens_before = 0, tokens_after = 0;
+  std::string_view tokens_after_field = "";
+  std::string_view only_if = "";  // a flag that must be true
+};
+
+// Sines and cosines of positions, added to the input: the class's own width, and the field that says it.
+struct SineTable {
+  SinusoidalConvention convention;
+  int64_t width = 0;
+  std::string_view width_field = "d_model";
+  int64_t padding = 1;  // kFairseq: pad_token_id
+  bool cosines_first = false;
+  bool by_width = false;  // max_timescale 10000^((D - 2) / D) and a scale of D^-0.5
+  std::string_view note = "";
+};
+
+// The same of the cells of an image.
+struct SineGrid {
+  GridConvention convention = GridConvention::kMae;
+  int64_t width = 0;
+  std::string_view width_field = "hidden_size";
+  double temperature = 10000;
+  std::vector<std::string_view> temperature_fields = {};
+  bool rows_first = false;
+  double offset = 0;
+  std::string_view scale_field = "";
+  std::string_view only_if = "";  // what position_embedding_type must be
+  // Of images of one size: image_size and patch_size, after so many rows of zeros.
   int64_t image_size = 0, patch_size = 0, tokens_before = 0;
+  std::string_view note = "";
 };
 
 // How the layers differ. Layers without attention (layer_types linear_attention, conv, mamba) never have any.
@@ -124,6 +169,13 @@ struct PartType {
   std::string_view model_type;
 };
 
+// T5's buckets in one stack.
+struct OneStack {
+  bool bidirectional = true;
+  bool scales_scores = false;  // by 1/sqrt(head_dim)
+  bool reads_buckets = true;   // else there are 32, to a distance of 128
+};
+
 // A field that must have this value ("true" for a flag).
 struct Condition {
   std::string_view field;
@@ -169,7 +221,9 @@ struct ModelType {
   bool alternating = false;       // kAxial: the axes take turns
   bool own_halves = false;        // kAxial: half-split pairing is of each axis's own elements
   int64_t window = 7;             // kSwin: the class's own window_size
-  double second_start = 0;        // kAxial: frequency_start of the second axis
+  // kT5: a file of one stack, not of two.
+  std::optional<OneStack> one_stack;
+  double second_start = 0;  // kAxial: frequency_start of the second axis
   // A field of the scaling block that the class reads for something else: it multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)).
   std::string_view query_scale_field = "";
@@ -179,6 +233,8 @@ struct ModelType {
   Terms terms = Terms::kNone;
   std::string_view position_type = "";  // kConformerByType: the class's own position_embeddings_type
   std::optional<LearnedTable> learned;
+  std::optional<SineTable> sines;
+  std::optional<SineGrid> grid;
 
   std::vector<PartType> parts;
   bool flat_text = false;  // a file without text_config is itself the text part
@@ -189,11 +245,17 @@ inline ModelType Composite(std::string_view name, std::vector<PartType> parts, b
   return {.name = name, .scheme = Scheme::kParts, .parts = std::move(parts), .flat_text = flat_text};
 }
 
-// Those that a config.json selects; those of which it selects a term or a table alone (weighted_types.cc), as their
-// weights come with the request; and those that none does (other_types.cc).
+// Those of which a config.json selects a rotary embedding or a bias, or parts; those of which it selects a term
+// (weighted_types.cc) or a table (learned_types.cc) alone, as their weights come with the request; those of which it
+// selects sines of the input's positions (sine_types.cc); and those of which it selects nothing (other_types.cc).
 const std::vector<ModelType>& ModelTypes();
 const std::vector<ModelType>& WeightedTypes();
+const std::vector<ModelType>& LearnedTypes();
+const std::vector<ModelType>& SineTypes();
 const std::vector<ModelType>& OtherTypes();
+
+// All of these.
+std::vector<const ModelType*> AllModelTypes();
 
 // The row of that name, or null.
 const ModelType* FindModelType(std::string_view model_type);

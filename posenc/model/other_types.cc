@@ -22,27 +22,34 @@ void Add(Scheme scheme, std::string_view names, std::vector<ModelType>* types) {
 std::vector<ModelType> MakeOtherTypes() {
   std::vector<ModelType> types;
   Add(Scheme::kLearned, R"(
-align_vision_model audio-spectrogram-transformer flava_multimodal_model florence2 glm_image_vision hunyuan_vl_vision
-idefics2_vision idefics3_vision kosmos_2_text_model led minicpmv4_6_vision minicpmv4_7_vision ovis2_vision
-phi4_multimodal_vision pvt siglip2 siglip2_vision_model smolvlm_vision tapas timesformer vilt vitpose_backbone vivit
-voxtral_encoder yolos)",
+florence_vision hiera mllama_vision_model patchtsmixer patchtst pvt reformer sam2_hiera_det_model
+videoprism_vision_model)",
       &types);
   Add(Scheme::kSinusoidal, R"(
-autoformer canary_decoder conditional_detr ctrl dab-detr detr fsmt informer m2m_100 marian musicgen_decoder
-musicgen_melody_decoder nllb-moe pegasus pegasus_x qwen2_5_omni_audio_encoder qwen3_asr_encoder
-qwen3_omni_moe_audio_encoder speech_to_text table-transformer time_series_transformer videomae vit_mae whisper xglm)",
+fun_asr_nano_encoder sam3_geometry_encoder sam3_lite_text_geometry_encoder timesfm)",
       &types);
   Add(Scheme::kRelativeTerms, R"(
-cpmant deepseek_ocr2_sam_vision_model fastspeech2_conformer funnel gemma3n_audio gemma4_audio got_ocr2_vision
-granite_speech_encoder granite_speech_plus_encoder phi4_multimodal_audio prophetnet sam_hq_vision_model
-sam_vision_model seggpt slanext_vision unlimited_ocr_sam_vision_model vitdet vits wavlm)",
+cpmant funnel inkling2_text inkling_text phi4_multimodal_audio sam3_detr_decoder sam3_lite_text_detr_decoder wavlm)",
       &types);
-  Add(Scheme::kBuckets, "layoutlmv2 layoutlmv3 mpnet pix2struct_text_model udop", &types);
-  Add(Scheme::kWindowBias, "levit", &types);
+  Add(Scheme::kBuckets, "udop", &types);
+  Add(Scheme::kWindowBias, "dinat levit", &types);
   Add(Scheme::kOwnRotary, "hunyuan_vl_text lightglue vjepa2", &types);
   Add(Scheme::kNone, R"(
-convnext convnextv2 dac efficientnet encodec falcon_mamba glm5_next_text hgnet_v2 jamba kimi_linear mamba mamba2
-mobilenet_v1 mobilenet_v2 nemotron_h regnet resnet rwkv textnet timm_backbone xlstm zamba)",
+align_vision_model bit chameleon_vqgan convnext convnextv2 cvt dac data2vec-audio dinov3_convnext edgetam_mask_decoder
+edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder efficientnet emu3_vqgan encodec
+falcon_mamba fastspeech2_conformer_hifigan flava_image_codebook flava_multimodal_model focalnet gemma3n_vision
+gemma4_unified_audio glm5_next_text glm_image_vqmodel glpn hgnet_v2 hubert idefics2_perceiver idefics_perciever
+inkling_audio inkling_vision jamba janus_vqgan kimi_linear mamba mamba2 mobilenet_v1 mobilenet_v2 mobilevit
+mobilevitv2 molmo2_adapter moonshine_streaming_encoder moshi_depth muse_spark_audio nemotron_h poolformer pp_lcnet
+pp_lcnet_v3 pp_lcnet_v4 pp_ocrv5_mobile_det pp_ocrv5_mobile_rec pp_ocrv6_medium_det pp_ocrv6_small_det
+pp_ocrv6_small_rec pp_ocrv6_tiny_rec pvt_v2 qwen2_5_omni_bigvgan regnet resnet rt_detr_resnet rwkv sam2_mask_decoder
+sam2_prompt_encoder sam2_video_mask_decoder sam2_video_prompt_encoder sam3_detr_encoder sam3_lite_text_detr_encoder
+sam3_lite_text_mask_decoder sam3_mask_decoder sam3_tracker_mask_decoder sam3_tracker_prompt_encoder
+sam3_tracker_video_mask_decoder sam3_tracker_video_prompt_encoder sam_hq_mask_decoder sam_hq_prompt_encoder
+sam_mask_decoder sam_prompt_encoder sapiens2_head segformer sew slanet speecht5_hifigan superglue superpoint
+swiftformer textnet timm_backbone timm_wrapper unispeech unispeech-sat univnet uvdoc uvdoc_backbone
+vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder vibevoice_acoustic_tokenizer_encoder
+vibevoice_diffusion wav2vec2 xlstm zamba)",
       &types);
   return types;
 }
@@ -68,7 +75,7 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kParts: return "parts that have";
     case Scheme::kTerms: return "terms of its queries and keys: RelativeScores";
     case Scheme::kLearned: return "learned absolute positions: GenerateEmbedding.learned with the model's table";
-    case Scheme::kSinusoidal: return "sinusoidal positions: GenerateEmbedding.sinusoidal or .grid";
+    case Scheme::kSinusoidal: return "sines of positions, added to its input: GenerateEmbedding.sinusoidal or .grid";
     case Scheme::kRelativeTerms: return "relative terms of its own kind";
     case Scheme::kBuckets: return "a learned bias in T5's buckets: GenerateBias.t5 with its table";
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";

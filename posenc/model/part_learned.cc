@@ -1,6 +1,12 @@
 #include "posenc/model/part_learned.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
 
 #include "posenc/model/part_window.h"
 #include "posenc/status.h"
@@ -25,17 +31,107 @@ absl::Status CheckAddsTable(const Part& part) {
     POSENC_ASSIGN_OR_RETURN(const auto biased, part.config.Bool("position_biased_input"));
     if (!biased.value_or(true)) return NotOfTheInput(part, "position_biased_input", "false", "true");
   }
+  if (const std::string_view flag = part.type.learned->only_if; !flag.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto adds, part.config.Bool(flag));
+    if (!adds.value_or(true)) return NotOfTheInput(part, flag, "false", "true");
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Patches(const Part& part, const LearnedTable& table) {
-  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", table.image_size));
-  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", table.patch_size));
-  const int64_t rows = image.height / patch.height, columns = image.width / patch.width;
+absl::StatusOr<int64_t> Cells(const Part& part, std::string_view field, std::vector<int64_t> counts) {
   constexpr int64_t kMost = 65536;
-  if (rows <= kMost && columns <= kMost) return rows * columns;
-  return InvalidArgument("OUT_OF_RANGE", part.config.Path("image_size"), fmt::format("{} x {} patches", rows, columns),
-                         fmt::format("must be at most {} a side", kMost));
+  int64_t cells = 1;
+  for (int64_t count : counts) {
+    if (count < 0 || count > kMost) {
+      return InvalidArgument("OUT_OF_RANGE", part.config.Path(field),
+                             fmt::format("{} patches", fmt::join(counts, " x ")),
+                             fmt::format("must be at most {} a side", kMost));
+    }
+    cells *= count;
+  }
+  return cells;
+}
+
+absl::StatusOr<int64_t> Patches(const Part& part, const LearnedTable& table) {
+  POSENC_ASSIGN_OR_RETURN(Window image, SizeOf(part.config, table.image_field, table.image_size));
+  if (table.image_width != 0 && part.config.Find(table.image_field) == nullptr) image.width = table.image_width;
+  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", table.patch_size));
+  return Cells(part, table.image_field, {image.height / patch.height, image.width / patch.width});
+}
+
+absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
+  POSENC_ASSIGN_OR_RETURN(const auto frames, part.config.Integer({"num_frames"}));
+  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", table.image_size));
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Numbers("tubelet_size"));
+  const std::vector<double> size = given.value_or(std::vector<double>{2, 16, 16});
+  const auto whole = [](double x) { return x >= 1 && x <= 65536 && x == std::floor(x); };
+  if (size.size() != 3 || !std::all_of(size.begin(), size.end(), whole)) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path("tubelet_size"), fmt::format("[{}]", fmt::join(size, ", ")),
+                           "must be three whole numbers of at least 1");
+  }
+  return Cells(part, "image_size",
+               {frames.value_or(32) / static_cast<int64_t>(size[0]), image.height / static_cast<int64_t>(size[1]),
+                image.width / static_cast<int64_t>(size[2])});
+}
+
+absl::StatusOr<int64_t> Overlapping(const Part& part, std::string_view field, int64_t length, std::string_view by,
+                                    int64_t patch) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({field}));
+  POSENC_ASSIGN_OR_RETURN(const auto stride, part.config.Integer({by}));
+  const int64_t step = stride.value_or(10), all = given.value_or(length);
+  if (step < 1) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(by), fmt::format("{}", step), "must be at least 1");
+  }
+  if (all < patch) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", all),
+                           fmt::format("must be at least patch_size, {}", patch));
+  }
+  return (all - patch) / step + 1;
+}
+
+absl::StatusOr<int64_t> SpectrogramPatches(const Part& part, const LearnedTable& table) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({"patch_size"}));
+  const int64_t patch = given.value_or(table.patch_size);
+  POSENC_ASSIGN_OR_RETURN(const int64_t bins, Overlapping(part, "num_mel_bins", 128, "frequency_stride", patch));
+  POSENC_ASSIGN_OR_RETURN(const int64_t frames, Overlapping(part, "max_length", 1024, "time_stride", patch));
+  return Cells(part, "num_mel_bins", {bins, frames});
+}
+
+absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
+  int64_t patches = 0;
+  std::string order;
+  switch (table.of) {
+    case TableOf::kPositions: {
+      POSENC_ASSIGN_OR_RETURN(const auto positions, part.config.Length(table.positions_field));
+      return positions.value_or(table.positions) + (table.start == TableStart::kTwo ? 2 : 0);
+    }
+    case TableOf::kImage: {
+      POSENC_ASSIGN_OR_RETURN(patches, Patches(part, table));
+      order = "patches, row by row; for an image of another size the model resizes the table first";
+      break;
+    }
+    case TableOf::kVideo: {
+      POSENC_ASSIGN_OR_RETURN(patches, Tubelets(part, table));
+      order = "tubelets, frame by frame, row by row";
+      break;
+    }
+    case TableOf::kSpectrogram: {
+      POSENC_ASSIGN_OR_RETURN(patches, SpectrogramPatches(part, table));
+      order = "patches, frequency by frequency";
+      break;
+    }
+  }
+  int64_t after = table.tokens_after;
+  if (!table.tokens_after_field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({table.tokens_after_field}));
+    after = given.value_or(after);
+  }
+  std::string tokens = fmt::format("rows are of {} tokens before", table.tokens_before);
+  if (after != 0) tokens += fmt::format(" and {} after", after);
+  if (part.type.note.empty()) {
+    part.Say("POSITIONS", std::string(table.image_field), fmt::format("{} the input's {} {}", tokens, patches, order));
+  }
+  return patches + table.tokens_before + after;
 }
 
 }  // namespace
@@ -51,23 +147,15 @@ absl::StatusOr<ModelTable> LearnedOf(Part& part) {
   ModelTable result;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field}));
   result.width = width.value_or(table.width);
-  if (table.patch_size != 0) {
-    POSENC_ASSIGN_OR_RETURN(const int64_t patches, Patches(part, table));
-    result.rows = patches + table.tokens_before;
-    part.Say(
-        "POSITIONS", "image_size",
-        fmt::format("rows are of {} tokens before the image, then its {} patches, row by row; for an image of another "
-                    "size the model resizes the table first",
-                    table.tokens_before, patches));
-    return result;
-  }
-  POSENC_ASSIGN_OR_RETURN(const auto positions, config.Length(table.positions_field));
-  result.rows = positions.value_or(table.positions);
+  POSENC_ASSIGN_OR_RETURN(result.rows, RowsOf(part, table));
+  if (!part.type.note.empty()) part.Say("POSITIONS", "model_type", std::string(part.type.note));
   if (table.start == TableStart::kTwo) {
     result.offset = 2;
-    result.rows += 2;
   } else if (table.start == TableStart::kAfterPadding) {
-    POSENC_ASSIGN_OR_RETURN(const auto padding, config.Integer({"pad_token_id"}));
+    std::optional<int64_t> padding;
+    if (table.reads_padding) {
+      POSENC_ASSIGN_OR_RETURN(padding, config.Integer({"pad_token_id"}));
+    }
     result.offset = padding.value_or(table.padding) + 1;
     part.Say("POSITIONS", "pad_token_id",
              "the model counts the tokens that are not padding, and padding has the row before: give token_valid");

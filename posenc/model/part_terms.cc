@@ -187,6 +187,44 @@ absl::StatusOr<ModelTerms> SpeechT5Of(Part& part) {
   return terms;
 }
 
+// gemma3n_audio says its fields with "conf_".
+absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
+  const ConfigObject& config = part.config;
+  POSENC_ASSIGN_OR_RETURN(const auto left, config.Integer({"attention_context_left"}));
+  POSENC_ASSIGN_OR_RETURN(const auto right, config.Integer({"attention_context_right"}));
+  POSENC_ASSIGN_OR_RETURN(const auto chunk, config.Integer({"attention_chunk_size"}));
+  // Gemma 4 takes the distance to the first of its encodings to be half of its context.
+  const int64_t before = left.value_or(13) - 1;
+  if (part.type.name == "gemma4_audio" && (chunk.value_or(12) + before + right.value_or(0)) / 2 != before) {
+    return InvalidArgument("UNSUPPORTED", config.Path("attention_context_left"), fmt::format("{}", before + 1),
+                           "with this chunk and right context the model's distances are not those of its tokens");
+  }
+  part.Say("SCALE", "per_dim_scale",
+           "q is the query times the model's scales, k the key times its own, if it has one; the call's scale is 1");
+  part.Say("BLOCKS", "attention_context_left", "the model caps the scores' sum and sees a window only: give a mask");
+  return TransformerXlOf(part, TransformerXlEncoding::kTensor2Tensor);
+}
+
+absl::StatusOr<ModelTerms> GraniteSpeechOf(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(auto farthest, part.config.Length("max_pos_emb"));
+  if (!farthest) {
+    POSENC_ASSIGN_OR_RETURN(farthest, part.config.Length("max_position_embeddings"));
+  }
+  part.Say("BLOCKS", "context_size", "queries see the keys of their own block of context_size tokens only");
+  return ShawOf(ShawOrder::kQueryMinusKey, true, 2 * farthest.value_or(512) + 1);
+}
+
+absl::StatusOr<ModelTerms> VitsOf(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto window, part.config.Length("window_size"));
+  part.Say(
+      "WEIGHTS", "window_size",
+      "beyond the window the model adds nothing: the table is its emb_rel_k (of values emb_rel_v) between two rows "
+      "of zeros; the text encoder has this term");
+  ModelTerms terms = ShawOf(ShawOrder::kKeyMinusQuery, true, 2 * window.value_or(4) + 3);
+  terms.has_values = true;
+  return terms;
+}
+
 absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
   switch (part.type.terms) {
     case Terms::kNone: break;
@@ -199,6 +237,9 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
     case Terms::kBert: return BertOf(part);
     case Terms::kNezha: return NezhaOf(part);
     case Terms::kSpeechT5: return SpeechT5Of(part);
+    case Terms::kGemmaAudio: return GemmaAudioOf(part);
+    case Terms::kGraniteSpeech: return GraniteSpeechOf(part);
+    case Terms::kVits: return VitsOf(part);
   }
   __builtin_unreachable();  // CheckTerms
 }

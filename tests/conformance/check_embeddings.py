@@ -26,7 +26,7 @@ LENGTH = 512
 
 
 def rows(service):
-    return [timesteps(service), *sinusoidal(service), padded(service), *grids(service), transposed_grid(service),
+    return [timesteps(service), *sinusoidal(service), padded(service), *grids(service), rows_first_grid(service), *detr_grids(service),
             *learned(service), fourier(service)]
 
 
@@ -104,16 +104,28 @@ def ask_grid(service, preset, dtype, convention="DIFFUSERS", **grid):
     return service.embedding(preset, dtype, grid={"convention": f"GRID_CONVENTION_{convention}", **grid})
 
 
-def transposed_grid(service):
-    row = Row("grid, MAE", "transformers vit_mae, aimv2, rt_detr", within=1, see=SEE,
-              why=f"the original has rows first, MAE and transformers 4 columns; compared transposed; {FLOAT64}")
+def rows_first_grid(service):
+    row = Row("grid, MAE, rows first", "transformers vit_mae, aimv2, rt_detr", within=1, why=FLOAT64)
     for name in ("vit_mae", "aimv2", "rt_detr"):
         modeling = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
         for height, width, dim in ((14, 14, 768), (3, 5, 16)):
             theirs = modeling.build_2d_sinusoidal_position_embedding(height, width, dim)
-            ours = ask_grid(service, "FLUX", FP32, "MAE", dim=dim, height=width, width=height)
-            row.compare(ours.reshape(width, height, dim).swapaxes(0, 1).reshape(-1, dim), theirs)
+            ours = ask_grid(service, "FLUX", FP32, "MAE", dim=dim, height=height, width=width, rows_first=True)
+            row.compare(ours, theirs)
     return row
+
+
+def detr_grids(service):
+    for name in ("detr", "deformable_detr"):
+        modeling = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+        module = getattr(modeling, "".join(map(str.capitalize, name.split("_"))) + "SinePositionEmbedding")
+        row = Row("grid, DETR", f"transformers {name}", within=1, of=ANGLE, why=FLOAT32)
+        for height, width, dim, normalize in ((20, 30, 256, True), (5, 3, 16, True), (20, 30, 256, False)):
+            cells = module(dim // 2, normalize=normalize)(torch.Size((1, dim, height, width)), torch.device("cpu"), torch.float32)
+            more = {"offset": -0.5} if normalize and name == "deformable_detr" else {}
+            ours = ask_grid(service, "F32", FP32, "DETR", dim=dim, height=height, width=width, normalize=normalize, **more)
+            row.compare(ours, cells[0].flatten(1).T, unit=PLACE * (1 + (7 if normalize else 30)))
+        yield row
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ embedding: the class's default configuration is written as transformers writes i
 defaults; posenc and the release's own modules rotate the same queries, once in float32, once in bfloat16 with the
 model's own roundings; the results are compared. Composite types are compared part by part. Of types whose weights come
 with the request the rows of a learned table, which must be of the model's size, the scores of its attention with random
-weights, and Swin v2's windows are compared. No weights of a real model are needed.
+weights, and Swin v2's windows are compared; of types that add sines of positions to their input, these. No weights of a
+real model are needed.
 
 Run by scripts/check-model-types, which see.
 """
@@ -21,6 +22,7 @@ import transformers
 import original
 import ours
 import release
+import sines
 import weighted
 
 HEADS = 4
@@ -30,6 +32,9 @@ BFLOAT16_EQUAL = 0.98  # the share of elements with the same bits: such a freque
 COLUMNS_FIRST = ("inkling2_vision", "kimi_k25_vision", "step3p5_vision")  # of which transformers takes rows first
 WITHOUT_TIME = ("neomme",)  # of whose three axes transformers has the last two
 NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries do not turn by
+# Have sines of their grid, beside a part that has a bias.
+BESIDE_A_BIAS = ("grounding-dino", "mask2former", "maskformer", "mm-grounding-dino", "oneformer")
+ONE_STACK = ("mpnet", "pix2struct_text_model")  # of T5's buckets
 # Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
 INSTEAD = {
@@ -40,6 +45,7 @@ INSTEAD = {
     "glm4v_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.5}},
     "glm_image_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.5}},
     "granitemoehybrid": {"position_embedding_type": "rope"},
+    "pix2struct_text_model": {"initializer_range": 0.02},
     "qwen3_omni_moe_talker_text": {"rope_parameters": SECTIONS | {"mrope_section": [12, 10, 10]}},
     "qwen3_omni_moe_text": {"num_attention_heads": 16},
     "qwen4_exp_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.25, "mrope_section": [12, 10, 10]}},
@@ -189,8 +195,14 @@ def compare_weighted(posenc, name, config):
     plan = layers[0]["info"].get("plan", {})
     if "swin_v2" in plan.get("bias", {}):
         return weighted.compare_windows(config, layers)
+    if name in ONE_STACK:
+        return weighted.compare_stack(posenc, config, in_short(config))
     if "relative" in plan:
         return weighted.compare_scores(posenc, name)
+    if name in BESIDE_A_BIAS:
+        return sines.compare(posenc, config, {"convention": "GRID_CONVENTION_DETR"})
+    if "sinusoidal" in plan or "grid" in plan:
+        return sines.compare(posenc, config, plan.get("sinusoidal") or plan["grid"])
     # deberta's own default is not to have the term.
     if "learned" in plan:
         return (weighted.compare_scores(posenc, name) or "") + weighted.compare_table(posenc, config, in_short(config))

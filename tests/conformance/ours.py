@@ -71,7 +71,7 @@ class Posenc:
         flags = [f"{given}:{flag}" if flag in tensors else flag for flag in flags]
         self._run("scores", *flags, "--q", f"{given}:q", "--k", f"{given}:k", "--layout", "bhsd", "--content", "true",
                   "--dtype", "fp32", "--query-offset", record["past"], "-o", out,
-                  *self._model(json.dumps(record["config"]), {}))
+                  *(["--scale", record["scale"]] if "scale" in record else []), *self._model(json.dumps(record["config"]), {}))
         return load_file(out)["scores"]
 
     def learned_rows(self, config, table, count):
@@ -80,6 +80,22 @@ class Posenc:
         save_file({"table": table.contiguous()}, given)
         self._run("embedding", "--learned-table", f"{given}:table", "--offset", 0, "--count", count, "--dtype", "fp32",
                   "-o", out, *self._model(config, {}))
+        return load_file(out)["embedding"]
+
+    def bias(self, config, table, length):
+        """T5's, of a table [buckets, heads] and as many queries as keys."""
+        given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
+        save_file({"table": table.detach().contiguous()}, given)
+        self._run("bias", "--table", f"{given}:table", "--table-layout", "buckets-by-heads", "--query-length", length,
+                  "--key-length", length, "--bias-form", "dense", "--dtype", "fp32", "--precision", "model", "-o", out,
+                  *self._model(config, {}))
+        return load_file(out)["bias"]
+
+    def embedding(self, config, **flags):
+        """What a model adds to its input, in float32 and by the model's own arithmetic."""
+        out = self.directory / "out.safetensors"
+        given = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)]
+        self._run("embedding", *given, "--dtype", "fp32", "--precision", "model", "-o", out, *self._model(config, {}))
         return load_file(out)["embedding"]
 
     def _model(self, config, choice):

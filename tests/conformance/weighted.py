@@ -9,11 +9,15 @@ import unittest.mock
 
 import torch
 from transformers import PreTrainedModel
+from transformers.models.fastspeech2_conformer import modeling_fastspeech2_conformer
+from transformers.models.gemma3n import modeling_gemma3n
+from transformers.models.gemma4 import modeling_gemma4
 from transformers.models.nemotron_asr_streaming import modeling_nemotron_asr_streaming
 from transformers.models.parakeet import modeling_parakeet
 from transformers.models.seamless_m4t import modeling_seamless_m4t
 from transformers.models.seamless_m4t_v2 import modeling_seamless_m4t_v2
 from transformers.models.sew_d import modeling_sew_d
+from transformers.models.vits import modeling_vits
 
 import original
 
@@ -50,10 +54,105 @@ def seamless_v2(tokens, left, right):
         attention=modeling_seamless_m4t_v2.SeamlessM4Tv2ConformerSelfAttention)
 
 
+@torch.no_grad()
+def fastspeech2(tokens, heads=2, dim=8):
+    module = modeling_fastspeech2_conformer
+    config = module.FastSpeech2ConformerConfig(hidden_size=heads * dim, encoder_num_attention_heads=heads)
+    settings = {"num_attention_heads": heads, "attention_dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+    attention = randomize(module.FastSpeech2ConformerAttention(config, settings))
+    hidden, positions = module.FastSpeech2ConformerRelPositionalEncoding(config, settings).eval()(
+        random_weights(2, tokens, heads * dim))
+    with softmax_arguments() as scores:
+        attention(hidden, pos_emb=positions)
+    method = {"position": projection(attention.linear_pos), "position_bias": attention.pos_bias_v,
+              "content_bias": attention.pos_bias_u}
+    return {"config": {"model_type": "fastspeech2_conformer", "hidden_size": heads * dim,
+                       "encoder_num_attention_heads": heads},
+            "method": {"transformer_xl": method}, "past": 0, "scores": scores[0],
+            "q": heads_first(attention.linear_q(hidden), heads), "k": heads_first(attention.linear_k(hidden), heads)}
+
+
+@torch.no_grad()
+def gemma3n_audio(chunk=5, left=3, right=1, heads=2, dim=8):
+    config = modeling_gemma3n.Gemma3nAudioConfig(
+        hidden_size=heads * dim, conf_num_attention_heads=heads, conf_attention_chunk_size=chunk,
+        conf_attention_context_left=left, conf_attention_context_right=right)
+    positions = randomize(modeling_gemma3n.Gemma3nAudioRelativePositionEmbedding(config))
+    q, k = random_weights(2, 1, chunk, heads, dim), random_weights(2, 1, chunk + left - 1 + right, heads, dim)
+    said = {"model_type": "gemma3n_audio", "hidden_size": heads * dim, "conf_num_attention_heads": heads}
+    return of_window(said, positions.pos_proj, q, k, positions(q, k)[:, :, 0], left - 1, right)
+
+
+@torch.no_grad()
+def gemma4_audio(chunk=4, left=5, heads=2, dim=8):
+    config = modeling_gemma4.Gemma4AudioConfig(
+        hidden_size=heads * dim, num_attention_heads=heads, attention_chunk_size=chunk, attention_context_left=left,
+        attention_context_right=0)
+    attention = modeling_gemma4.Gemma4AudioAttention(config, 0)
+    attention.relative_k_proj = randomize(attention.relative_k_proj)
+    encoding = modeling_gemma4.Gemma4AudioRelPositionalEncoding(config)(random_weights(1))
+    q, k = random_weights(2, 1, chunk, heads, dim), random_weights(2, 1, chunk + left - 1, heads, dim)
+    rows = attention.relative_k_proj(encoding).view(-1, heads, dim)
+    content = torch.einsum("buwhd,buchd->bhuwc", q, k)
+    scores = content + attention._rel_shift(torch.einsum("buwhd,fhd->bhuwf", q, rows))
+    said = {"model_type": "gemma4_audio", "hidden_size": heads * dim, "num_attention_heads": heads,
+            "attention_chunk_size": chunk, "attention_context_left": left, "attention_context_right": 0}
+    return of_window(said, attention.relative_k_proj, q, k, scores[:, :, 0], left - 1, 0)
+
+
+def of_window(config, projected, q, k, scores, before, after):
+    """A record of one block of queries, of which each sees the keys of its window."""
+    distance = torch.arange(q.shape[2])[:, None] + before - torch.arange(k.shape[2])
+    return {"config": config, "method": {"transformer_xl": {"position": projection(projected)}}, "past": before,
+            "scale": 1, "q": q[:, 0].transpose(1, 2), "k": k[:, 0].transpose(1, 2), "scores": scores,
+            "seen": (distance <= before) & (distance >= -after)}
+
+
+@torch.no_grad()
+def granite_speech(name, tokens, heads=2, dim=8):
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    kind = "".join(word.capitalize() for word in name.split("_"))
+    config = module.__dict__[f"{kind}EncoderConfig"](
+        hidden_dim=heads * dim, num_heads=heads, dim_head=dim, context_size=tokens, max_pos_emb=tokens + 2)
+    attention = randomize(module.__dict__[f"{kind}ConformerAttention"](config))
+    places = torch.arange(tokens)
+    hidden, seen = random_weights(2, tokens, heads * dim), []
+
+    def attend(q, k, v, attn_mask, scale):
+        seen.extend((q, k, q @ k.transpose(2, 3) * scale + attn_mask))
+        return v
+
+    with unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attend):
+        attention(hidden, places[:, None] - places + config.max_pos_emb)
+    return {"config": {"model_type": f"{name}_encoder", "hidden_dim": heads * dim, "num_heads": heads, "dim_head": dim,
+                       "max_pos_emb": tokens + 2},
+            "method": {"shaw": {"table": attention.rel_pos_emb.weight}}, "past": 0, "q": seen[0], "k": seen[1],
+            "scores": seen[2]}
+
+
+@torch.no_grad()
+def vits(tokens, window, heads=2, dim=8):
+    config = modeling_vits.VitsConfig(hidden_size=heads * dim, num_attention_heads=heads, window_size=window)
+    attention = randomize(modeling_vits.VitsAttention(config))
+    hidden = random_weights(2, tokens, heads * dim)
+    with softmax_arguments() as scores:
+        attention(hidden)
+    table = torch.nn.functional.pad(attention.emb_rel_k[0], (0, 0, 1, 1))
+    return {"config": {"model_type": "vits", "hidden_size": heads * dim, "num_attention_heads": heads,
+                       "window_size": window},
+            "method": {"shaw": {"table": table}}, "past": 0, "scores": scores[0].unflatten(0, (2, heads)),
+            "q": heads_first(attention.q_proj(hidden), heads), "k": heads_first(attention.k_proj(hidden), heads)}
+
+
 # Attention with random weights, by model type.
 SCORES = {
     "deberta": lambda: recorders.deberta(tokens=6, span=4),
     "deberta-v2": lambda: recorders.deberta_v2(tokens=12, buckets=6, largest=8, share=True),
+    "fastspeech2_conformer": lambda: fastspeech2(tokens=6),
+    "gemma3n_audio": gemma3n_audio,
+    "gemma4_audio": gemma4_audio,
+    "granite_speech_encoder": lambda: granite_speech("granite_speech", tokens=7),
+    "granite_speech_plus_encoder": lambda: granite_speech("granite_speech_plus", tokens=7),
     "nemotron_asr_streaming_encoder": lambda: parakeet(
         6, modeling_nemotron_asr_streaming, "NemotronAsrStreamingEncoder"),
     "parakeet_encoder": lambda: parakeet(6, modeling_parakeet, "ParakeetEncoder"),
@@ -62,12 +161,14 @@ SCORES = {
     "sew-d": lambda: recorders.deberta_v2(tokens=12, buckets=6, largest=8, share=True, model="sew-d",
                                           encoder_class=modeling_sew_d.SEWDTransformerEncoder),
     "speecht5": lambda: recorders.speecht5(tokens=7, length=3),
+    "vits": lambda: vits(tokens=7, window=2),
     "wav2vec2-bert": lambda: recorders.wav2vec2_bert(tokens=7, left=4, right=1),
     "wav2vec2-conformer": lambda: recorders.wav2vec2_conformer(tokens=6),
     "xlnet": lambda: recorders.xlnet(tokens=4, past=0),
 }
 SCORE_TOLERANCE = 3e-6  # of scores around 1, which torch sums in float32
 TOKENS = [5, 6, 7]
+LENGTH = 200
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 # Of these the model's own table is not among the parameters of what from_config makes.
 ELSEWHERE = {"blip_2_qformer": "Blip2ForImageTextRetrieval has it",
@@ -79,9 +180,10 @@ def compare_scores(posenc, name):
     if name not in SCORES:
         return None
     record = SCORES[name]()
-    mine = posenc.scores(record)
-    if not torch.allclose(mine, record["scores"], rtol=0, atol=SCORE_TOLERANCE):
-        return f"scores differ by {(mine - record['scores']).abs().max():.2g}"
+    seen = record.get("seen", torch.ones(1, 1, dtype=torch.bool))
+    mine, theirs = posenc.scores(record) * seen, record["scores"] * seen
+    if not torch.allclose(mine, theirs, rtol=0, atol=SCORE_TOLERANCE):
+        return f"scores differ by {(mine - theirs).abs().max():.2g}"
     return ""
 
 
@@ -90,15 +192,38 @@ def compare_table(posenc, config, text):
     if config.model_type in ELSEWHERE:
         raise original.CannotRun(ELSEWHERE[config.model_type])
     model = small_model(config)
-    tables = [weight for name, weight in model.named_parameters() if "pos" in name and weight.squeeze(0).ndim == 2]
+    of_text = "input_ids" in inspect.signature(model.forward).parameters  # an Embedding's, not a parameter's
+    tables = [rows(weight) for name, weight in model.named_parameters() if is_table(name, weight)]
+    tables.sort(key=lambda table: (table.ndim == 3) == of_text)
     if not tables:  # GPT's
         tables = [weight for name, weight in model.named_parameters() if name.endswith("wpe.weight")]
     if not tables:
         raise original.CannotRun("no table of positions was found among the parameters")
     table = torch.randn_like(tables[0].squeeze(0))
-    rows = rows_looked_up(model, tables[0])
-    mine = posenc.learned_rows(text, table, len(rows))
-    return "" if torch.equal(mine, table[rows]) else f"the model takes the rows {rows}"
+    taken = rows_looked_up(model, tables[0])
+    mine = posenc.learned_rows(text, table, len(taken))
+    return "" if torch.equal(mine, table[taken]) else f"the model takes the rows {taken}"
+
+
+def is_table(name, weight):
+    """Of positions, by a parameter's name: not relative ones, and not weights of a network."""
+    of_images = weight.ndim == 4 and weight.shape[0] == 1 and name.endswith("pos_embed")  # [1, height, width, D]
+    return "pos" in name and "rel_pos" not in name and (of_images or weight.squeeze(0).ndim == 2)
+
+
+def rows(weight):
+    return weight.flatten(1, 2) if weight.ndim == 4 else weight
+
+
+@torch.no_grad()
+def compare_stack(posenc, config, text):
+    """How T5's bias of a model of one stack differs from posenc's of the same table."""
+    model = small_model(config)
+    (module, *_) = [module for module in model.modules() if hasattr(module, "relative_attention_bias")]
+    theirs = (module.compute_bias(LENGTH, LENGTH) if hasattr(module, "compute_bias")
+              else module.compute_position_bias(torch.zeros(1, LENGTH, 1)))
+    mine = posenc.bias(text, module.relative_attention_bias.weight, LENGTH)
+    return "" if torch.equal(mine, theirs.squeeze(0)) else "the bias differs"
 
 
 def compare_windows(config, layers):

@@ -6,6 +6,8 @@ import rff
 import torch
 from diffusers.models.embeddings import get_2d_sincos_pos_embed, get_3d_sincos_pos_embed, get_timestep_embedding
 from lightly.models.utils import get_2d_sine_cosine_positional_embedding
+from transformers.models.deformable_detr.modeling_deformable_detr import DeformableDetrSinePositionEmbedding
+from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from vit_pytorch.simple_vit import posemb_sincos_2d
@@ -18,9 +20,10 @@ NOTE = (
     "values are [rows][D]. timestep and grid_diffusers, grid_diffusers_3d: diffusers' functions; its grids compute"
     " coordinates in float32, frequencies and angles in float64. grid_mae: lightly's copy of MAE's function, all of it"
     " in float32; rows of zeros are float64, hence values' dtype. grid_big_vision: vit-pytorch's posemb_sincos_2d, the"
-    " same formula and order as big_vision's, in torch's float32. learned: OPT's module and RoBERTa's positions, with"
-    " the attention mask or the tokens that are no padding; plus adding a table to x, as ViT does, with float32 and"
-    " with x's own type for the table. fourier: rff's gaussian_encoding, which puts the cosines first."
+    " same formula and order as big_vision's, in torch's float32. grid_detr: DETR's and Deformable DETR's modules of"
+    " transformers, in float32. learned: OPT's module and RoBERTa's positions, with the attention mask or the tokens"
+    " that are no padding; plus adding a table to x, as ViT does, with float32 and with x's own type for the table."
+    " fourier: rff's gaussian_encoding, which puts the cosines first."
 )
 
 
@@ -48,6 +51,8 @@ def embeddings_file():
             diffusers_3d_record(48, 5, 3, 4, spatial_interpolation_scale=1.875, temporal_interpolation_scale=1.3),
         ],
         "grid_big_vision": [big_vision_record(8, 3, 2), big_vision_record(48, 5, 7), big_vision_record(16, 4, 4, 100)],
+        "grid_detr": [detr_record(8, 3, 2), detr_record(64, 5, 7), detr_record(16, 4, 3, normalize=False),
+                      detr_record(32, 2, 6, DeformableDetrSinePositionEmbedding, offset=-0.5)],
         "learned": [opt_record(), roberta_record()],
         "added": [added_record(dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)],
         "fourier": [fourier_record(dtype, n) for dtype in (torch.float32, torch.float64) for n in (1, 2, 3)],
@@ -87,6 +92,13 @@ def diffusers_3d_record(dim, width, height, frames, **settings):
 def big_vision_record(dim, height, width, temperature=10000):
     values = posemb_sincos_2d(height, width, dim, temperature)
     return {"dim": dim, "height": height, "width": width, "temperature": temperature} | valued(values)
+
+
+def detr_record(dim, height, width, module=DetrSinePositionEmbedding, normalize=True, **said):
+    made = module(dim // 2, normalize=normalize)
+    values = made(torch.Size((1, dim, height, width)), "cpu", torch.float32)[0].flatten(1).T
+    said |= {} if normalize else {"normalize": False}
+    return {"dim": dim, "height": height, "width": width} | said | valued(values)
 
 
 def opt_record():

@@ -72,6 +72,30 @@ def test_learned_tables(posenc, address, tmp_path, record):
     assert (got == numpy.array(record["values"], "<f4")).all()
 
 
+@pytest.mark.parametrize("config, given, flags", (
+    ({"model_type": "marian", "d_model": 8}, (), ("--convention", "halves", "--dim", "8")),
+    ({"model_type": "xglm", "d_model": 8}, (), ("--convention", "fairseq", "--dim", "8", "--padding-idx", "1")),
+    ({"model_type": "detr", "d_model": 8}, ("--grid-height", "2", "--grid-width", "3"),
+     ("--grid-convention", "detr", "--grid-dim", "8", "--grid-height", "2", "--grid-width", "3")),
+    ({"model_type": "vit_mae", "hidden_size": 8, "image_size": 32}, (),
+     ("--grid-convention", "mae", "--grid-dim", "8", "--grid-height", "2", "--grid-width", "2", "--grid-extra-tokens", "1")),
+), ids=lambda value: value["model_type"] if isinstance(value, dict) else "")
+def test_sines_of_the_input(posenc, address, tmp_path, config, given, flags):
+    tokens = () if "-grid-" in "".join(flags) else ("--offset", "3", "--count", "5")
+    got = run_twice(posenc, address, tmp_path, config, "embedding", *given, *tokens, "--dtype", "fp32")
+    posenc("embedding", *flags, *tokens, "--dtype", "fp32", "-o", "flags.npy")
+    assert (got == numpy.load(tmp_path / "flags.npy")).all()
+
+
+@pytest.mark.parametrize("config, said", (
+    ({"model_type": "bert"}, "--learned-table"),
+    ({"model_type": "bloom", "n_head": 8}, "nothing to its input"),
+))
+def test_a_model_that_adds_no_sines(posenc, tmp_path, config, said):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert said in posenc("embedding", "--model", "config.json", "--dtype", "fp32", "-o", "out.npy", exit_code=2).stderr
+
+
 def test_explain_says_what_is_there(posenc, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SCORES[1]["config"]))
     said = posenc("explain", "--model", "config.json").stdout
@@ -83,7 +107,7 @@ def test_explain_says_what_is_there(posenc, tmp_path):
     (("scores", "--q", "q.npy", "--model", "config.json"), "--shaw-table"),
     (("scores", "--q", "q.npy", "--model", "config.json", "--wpr-scales", "4"), "Wpr"),
     (("scores", "--q", "q.npy", "--shaw-before", "4", "--layer-index", "1"), "only with --model"),
-    (("embedding", "--convention", "halves", "--dim", "8", "--model", "config.json"), "--model"),
+    (("embedding", "--timestep-dim", "8", "--model", "config.json"), "Timestep"),
     (("bias", "--kerple-kernel", "log", "--model", "config.json"), "not together with --model"),
 ))
 def test_misuse(posenc, tmp_path, arguments, said):

@@ -73,6 +73,26 @@ struct EmbeddingRecipe {
     AppendSinCos(angles, false, row);
   }
 
+  // The same of DETR's axis: sines and cosines alternate.
+  static void AppendDetrAxis(int index, int pairs, int size, double temperature, bool normalize, double scale,
+                             double offset, Row& row) {
+    const T norm = T(size) + T(1e-6);
+    for (int k = 0; k < pairs; ++k) {
+      const T period = Pow(T(temperature), T(2 * k) / T(2 * pairs));
+      T angle(0);
+      if (kReal) {
+        const T w = Frequency(normalize ? T(scale) / norm / period : T(1) / period);
+        angle = T(normalize ? index + 1 + offset : index + 1) * w;
+      } else {
+        T at(index + 1);
+        if (normalize) at = (at + T(offset)) / norm * T(scale);
+        angle = at / period;
+      }
+      row.push_back(Sin(angle));
+      row.push_back(Cos(angle));
+    }
+  }
+
   // sin 2 pi turns; exact where that is rational.
   static T SinTurns(const T& turns) {
     const T rest = turns - Floor(turns);

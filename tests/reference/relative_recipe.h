@@ -47,12 +47,14 @@ inline const Row& ShawRow(const std::vector<Row>& w, int64_t key_minus_query) {
   return w[std::min(std::max(key_minus_query, -k), k) + k];
 }
 
-// Transformer-XL (arXiv:1901.02860), section 3.3: R_n, the sines before the cosines.
-inline Row TransformerXlEncoding(double n, int64_t d_model) {
+// Transformer-XL (arXiv:1901.02860), section 3.3: R_n, the sines before the cosines. With tensor2tensor the
+// last frequency is 1/10000.
+inline Row TransformerXlEncoding(double n, int64_t d_model, bool tensor2tensor = false) {
   Row r;
+  const double spread = tensor2tensor ? static_cast<double>(d_model) - 2 : static_cast<double>(d_model);
   for (auto* function : {+[](double x) { return std::sin(x); }, +[](double x) { return std::cos(x); }}) {
     for (int64_t k = 0; k < d_model / 2; ++k) {
-      r.push_back(function(n / std::pow(10000.0, 2.0 * static_cast<double>(k) / static_cast<double>(d_model))));
+      r.push_back(function(n / std::pow(10000.0, 2.0 * static_cast<double>(k) / spread)));
     }
   }
   return r;

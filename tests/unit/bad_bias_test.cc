@@ -545,6 +545,8 @@ const Case<E> kEmbeddings[] = {
     {"start_index not read", [](E& r) { Fairseq(r), S(r).set_start_index(1); }, "NOT_READ", SINUSOIDAL "start_index"},
     {"start_index too far", [](E& r) { S(r).set_start_index(std::numeric_limits<int64_t>::max()); }, "OUT_OF_RANGE",
      SINUSOIDAL "start_index"},
+    {"cosines_first not read", [](E& r) { Fairseq(r), S(r).set_cosines_first(true); }, "NOT_READ",
+     SINUSOIDAL "cosines_first"},
     {"padding_idx not read", [](E& r) { S(r).set_padding_idx(1); }, "NOT_READ", SINUSOIDAL "padding_idx"},
     {"padding_idx missing", [](E& r) { Fairseq(r), S(r).clear_padding_idx(); }, "MISSING", SINUSOIDAL "padding_idx"},
     {"padding_idx too far", [](E& r) { Fairseq(r), S(r).set_padding_idx(std::numeric_limits<int64_t>::max()); },

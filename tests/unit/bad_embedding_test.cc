@@ -12,6 +12,7 @@ using E = v1::GenerateEmbeddingRequest;
 v1::Learned& L(E& r) { return *r.mutable_learned(); }
 v1::Timestep& T(E& r) { return *r.mutable_timestep(); }
 v1::Grid& G(E& r) { return *r.mutable_grid(); }
+void Detr(E& r) { G(r).set_convention(v1::GRID_CONVENTION_DETR); }
 v1::Fourier& F(E& r) { return *r.mutable_fourier(); }
 
 E Learned() {
@@ -168,6 +169,24 @@ const Case kCases[] = {
        r.mutable_precision()->set_preset(v1::PRECISION_PRESET_FLUX);
      },
      "OUT_OF_RANGE", "grid.interpolation_scale"},
+    {"rows_first of diffusers", Grid, [](E& r) { G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
+    {"normalize of diffusers", Grid, [](E& r) { G(r).set_normalize(true); }, "NOT_READ", "grid.normalize"},
+    {"scale of diffusers", Grid, [](E& r) { G(r).set_scale(1); }, "NOT_READ", "grid.scale"},
+    {"scale of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_scale(1); },
+     "NOT_READ", "grid.scale"},
+    {"offset of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_offset(1); },
+     "NOT_READ", "grid.offset"},
+    {"infinite scale of DETR", Grid, [](E& r) { Detr(r), G(r).set_scale(kInfinity); }, "OUT_OF_RANGE", "grid.scale"},
+    {"scale of DETR that float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_scale(1e300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.scale"},
+    {"offset too far", Grid, [](E& r) { Detr(r), G(r).set_offset(1e300); }, "OUT_OF_RANGE", "grid.offset"},
+    {"NaN offset", Grid, [](E& r) { Detr(r), G(r).set_offset(NAN); }, "OUT_OF_RANGE", "grid.offset"},
+    {"frames of DETR", Grid, [](E& r) { Detr(r), G(r).set_frames(1); }, "NOT_READ", "grid.frames"},
+    {"rows_first of DETR", Grid, [](E& r) { Detr(r), G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
     {"positions of a grid", Grid, [](E& r) { r.mutable_positions()->set_offset(0); }, "CONFLICT", "positions"},
     {"count of a grid", Grid, [](E& r) { r.set_count(7); }, "MISMATCH", "count"},
 

@@ -99,6 +99,9 @@ v1::GenerateEmbeddingRequest GridRequest(const json& record, v1::GridConvention 
   if (record.contains("temporal_interpolation_scale")) {
     message.set_temporal_interpolation_scale(record["temporal_interpolation_scale"]);
   }
+  if (record.contains("offset")) message.set_offset(record["offset"]);
+  if (record.contains("normalize")) message.set_normalize(record["normalize"]);
+  message.set_rows_first(record.value("rows_first", false));
   return request;
 }
 
@@ -107,21 +110,23 @@ TEST(EmbeddingGolden, Grids) {
     const char* name;
     v1::GridConvention convention;
     DType dtype;
-    double chain, exact_unit;
+    double chain, exact, exact_unit;
   } grids[] = {
-      {"grid_mae", v1::GRID_CONVENTION_MAE, DType::kFP32, 1, 0x1p-24},
-      {"grid_big_vision", v1::GRID_CONVENTION_BIG_VISION, DType::kFP32, 1, 0x1p-24},
+      {"grid_mae", v1::GRID_CONVENTION_MAE, DType::kFP32, 1, 1, 0x1p-24},
+      {"grid_big_vision", v1::GRID_CONVENTION_BIG_VISION, DType::kFP32, 1, 1, 0x1p-24},
+      // Three roundings before the angle's.
+      {"grid_detr", v1::GRID_CONVENTION_DETR, DType::kFP32, 1, 2, 0x1p-24},
       // All in float64 but the coordinates: the same bits, and as far from exact as float32 is.
-      {"grid_diffusers", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 0x1p-24},
-      {"grid_diffusers_3d", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 0x1p-24},
+      {"grid_diffusers", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 1, 0x1p-24},
+      {"grid_diffusers_3d", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 1, 0x1p-24},
   };
-  for (const auto& [name, convention, dtype, chain, exact_unit] : grids) {
+  for (const auto& [name, convention, dtype, chain, exact, exact_unit] : grids) {
     Distance distance;
     for (const json& record : File()[name]) {
       const double largest_angle = name == std::string("grid_diffusers") ? 32 : 6;  // base_size / interpolation_scale
       Measure(GridRequest(record, convention), record, dtype, largest_angle, distance, exact_unit);
     }
-    Expect(name, distance, chain, 1);
+    Expect(name, distance, chain, exact);
   }
 }
 

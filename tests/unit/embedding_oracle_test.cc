@@ -1,6 +1,8 @@
 // Timesteps, grids, Fourier features and learned tables: every byte against MPFR, from the definitions.
 #include <gtest/gtest.h>
 
+#include <numbers>
+#include <optional>
 #include <random>
 
 #include "tests/reference/embedding_recipe.h"
@@ -134,6 +136,48 @@ TEST(GridOracle, DiffusersInThreeDimensions) {
     recipe.AppendAxis(cell / 3 % 2, 6, 6, 10000, 1, 1, 1.875, row);
     return row;
   });
+}
+
+TEST(GridOracle, RowsFirst) {
+  auto request = GridRequest(v1::GRID_CONVENTION_MAE, 16, 3, 5);
+  request.mutable_grid()->set_rows_first(true);
+  ExpectRows(request, 15, [&](auto recipe, int64_t n) {
+    typename decltype(recipe)::Row row;
+    recipe.AppendAxis(static_cast<int>(n / 5), 4, 4, 10000, 1, 1, 1, row);
+    recipe.AppendAxis(static_cast<int>(n % 5), 4, 4, 10000, 1, 1, 1, row);
+    return row;
+  });
+}
+
+TEST(GridOracle, Detr) {
+  const struct {
+    int dim;
+    double temperature;
+    std::optional<bool> normalize;
+    std::optional<double> scale, offset;
+  } cases[] = {{8, 10000, {}, {}, {}},      {40, 20, true, {}, -0.5},    {12, 10000, false, {}, {}},
+               {4, 0.5, true, -3.7, 12.25}, {8, 10000, true, 1e-3, 1e5}, {256, 10000, {}, {}, {}}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << "dim " << c.dim << ", temperature " << c.temperature);
+    auto request = GridRequest(v1::GRID_CONVENTION_DETR, c.dim, 3, 5);
+    v1::Grid& grid = *request.mutable_grid();
+    if (c.temperature != 10000) grid.set_temperature(c.temperature);
+    if (c.normalize) grid.set_normalize(*c.normalize);
+    if (c.scale) grid.set_scale(*c.scale);
+    if (c.offset) grid.set_offset(*c.offset);
+    if (c.dim == 40) grid.set_extra_tokens(1);
+    const int before = c.dim == 40 ? 1 : 0;
+    ExpectRows(request, 15 + before, [&](auto recipe, int64_t n) {
+      const int cell = static_cast<int>(n) - before;
+      if (cell < 0) return typename decltype(recipe)::Row(c.dim);
+      const bool normalize = c.normalize.value_or(true);
+      const double scale = c.scale.value_or(2 * std::numbers::pi), offset = c.offset.value_or(0);
+      typename decltype(recipe)::Row row;
+      recipe.AppendDetrAxis(cell / 5, c.dim / 4, 3, c.temperature, normalize, scale, offset, row);
+      recipe.AppendDetrAxis(cell % 5, c.dim / 4, 5, c.temperature, normalize, scale, offset, row);
+      return row;
+    });
+  }
 }
 
 void ExpectFourier(const std::vector<std::vector<double>>& points, const std::vector<std::vector<double>>& b) {

@@ -155,10 +155,11 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
 // Not "unknown": the error says what there is instead.
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
-                                         {"whisper", "sinusoidal"},
+                                         {"whisper", "sines"},
                                          {"deberta-v2", "RelativeScores"},
                                          {"funnel", "relative terms"},
                                          {"levit", "windows"},
+                                         {"udop", "buckets"},
                                          {"mamba", "no positional encoding"},
                                          {"vjepa2", "of its own kind"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
@@ -169,9 +170,7 @@ TEST(OtherTypes, AreNamed) {
 
 TEST(OtherTypes, NoNameHasTwoRows) {
   std::vector<std::string_view> names;
-  for (const auto* types : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
-    for (const ModelType& type : *types) names.push_back(type.name);
-  }
+  for (const ModelType* type : AllModelTypes()) names.push_back(type->name);
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   EXPECT_GT(names.size(), 500u);

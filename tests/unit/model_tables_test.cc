@@ -38,6 +38,13 @@ TEST(ModelTables, ByTheirClass) {
   ExpectTable(R"({"model_type": "vit", "image_size": 224, "patch_size": 16, "hidden_size": 768})", 0, 197, 768);
   ExpectTable(R"({"model_type": "internvl_vision", "image_size": [448, 224], "patch_size": [14, 14]})", 0, 513, 1024);
   ExpectTable(R"({"model_type": "lxmert", "num_hidden_layers": {"vision": 5}, "hidden_size": 768})", 0, 512, 768);
+  ExpectTable(R"({"model_type": "vivit", "num_frames": 8, "tubelet_size": [2, 32, 16]})", 0, 4 * 7 * 14 + 1, 768);
+  ExpectTable(R"({"model_type": "audio-spectrogram-transformer", "max_length": 512})", 0, 12 * 50 + 2, 768);
+  ExpectTable(R"({"model_type": "yolos", "num_detection_tokens": 10})", 0, 1 + 32 * 54 + 10, 768);
+  ExpectTable(R"({"model_type": "yolos", "image_size": [64, 32]})", 0, 1 + 4 * 2 + 100, 768);
+  ExpectTable(R"({"model_type": "hunyuan_vl_vision", "max_image_size": 64})", 0, 4 * 4 + 1, 1152);
+  ExpectTable(R"({"model_type": "mpnet", "pad_token_id": 7})", 2, 512, 768);
+  ExpectTable(R"({"model_type": "whisper", "max_target_positions": 10, "d_model": 8})", 0, 10, 8);
   ExpectTable(R"({"model_type": "deberta", "max_position_embeddings": 512, "hidden_size": 768})", 0, 512, 768);
 }
 
@@ -53,12 +60,20 @@ TEST(ModelTables, AreRefusedWhereThereAreNone) {
        {std::pair{R"({"model_type": "bert", "position_embedding_type": "relative_key"})", "position_embedding_type"},
         {R"({"model_type": "deberta-v2", "position_biased_input": false})", "position_biased_input"},
         {R"({"model_type": "llama"})", "model_type"},
-        {R"({"model_type": "whisper"})", "model_type"}}) {
+        {R"({"model_type": "sam_vision_model", "use_abs_pos": false})", "use_abs_pos"},
+        {R"({"model_type": "marian"})", "model_type"}}) {
     EXPECT_THAT(Read(file), IsInvalid("UNSUPPORTED", field)) << file;
   }
   EXPECT_THAT(Read(R"({"model_type": "roberta", "pad_token_id": "1"})"), IsInvalid("OUT_OF_RANGE", "pad_token_id"));
   EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 1099511627776, "patch_size": 1})"),
               IsInvalid("OUT_OF_RANGE", "image_size"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 0, 16]})"),
+              IsInvalid("OUT_OF_RANGE", "tubelet_size"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"), IsInvalid("OUT_OF_RANGE", "tubelet_size"));
+  EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "time_stride": 0})"),
+              IsInvalid("OUT_OF_RANGE", "time_stride"));
+  EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "num_mel_bins": 15})"),
+              IsInvalid("OUT_OF_RANGE", "num_mel_bins"));
 }
 
 v1::GenerateEmbeddingRequest Opt(int64_t rows) {
@@ -101,14 +116,14 @@ TEST(LearnedOfModel, WhatSaysOtherwiseIsRefused) {
 // A class that leaves out a number must have one of its own.
 TEST(LearnedOfModel, EveryClassSaysItsTable) {
   int count = 0;
-  for (const auto* types : {&ModelTypes(), &WeightedTypes()}) {
-    for (const ModelType& type : *types) {
-      if (!type.learned) continue;
-      ++count;
-      EXPECT_GT(type.learned->width, 0) << type.name;
-      EXPECT_TRUE(type.learned->positions > 0 || (type.learned->image_size > 0 && type.learned->patch_size > 0))
-          << type.name;
-    }
+  for (const ModelType* type : AllModelTypes()) {
+    if (!type->learned) continue;
+    ++count;
+    const LearnedTable& table = *type->learned;
+    EXPECT_GT(table.width, 0) << type->name;
+    EXPECT_EQ(table.positions > 0, table.of == TableOf::kPositions) << type->name;
+    EXPECT_EQ(table.patch_size > 0, table.of != TableOf::kPositions) << type->name;
+    EXPECT_EQ(table.image_size > 0, table.of == TableOf::kImage || table.of == TableOf::kVideo) << type->name;
   }
   EXPECT_GT(count, 50);
 }

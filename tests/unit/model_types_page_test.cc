@@ -32,10 +32,8 @@ std::string Section(const std::string& heading, std::vector<std::string_view> na
 
 std::vector<std::string_view> Names(const std::function<bool(const ModelType&)>& wanted) {
   std::vector<std::string_view> names;
-  for (const auto* types : {&ModelTypes(), &WeightedTypes(), &OtherTypes()}) {
-    for (const ModelType& type : *types) {
-      if (wanted(type)) names.push_back(type.name);
-    }
+  for (const ModelType* type : AllModelTypes()) {
+    if (wanted(*type)) names.push_back(type->name);
   }
   return names;
 }
@@ -64,11 +62,14 @@ std::string Lists() {
                   Names([](const ModelType& t) { return t.terms != Terms::kNone; }));
   text += Section("Learned tables of positions, which come with the request",
                   Names([](const ModelType& t) { return t.learned.has_value(); }));
+  text += Section("Sines and cosines of positions, added to the input",
+                  Names([](const ModelType& t) { return t.sines.has_value(); }));
+  text += Section("The same of the cells of an image", Names([](const ModelType& t) { return t.grid.has_value(); }));
   text += Section("Files of several parts", of(Scheme::kParts));
   text += Section("diffusers, by `_class_name`", DiffusersClasses(true));
   text += "\n## What is named, and not selected\n";
-  for (Scheme scheme : {Scheme::kLearned, Scheme::kSinusoidal, Scheme::kRelativeTerms, Scheme::kBuckets,
-                        Scheme::kWindowBias, Scheme::kOwnRotary, Scheme::kNone}) {
+  for (Scheme scheme : {Scheme::kLearned, Scheme::kRelativeTerms, Scheme::kBuckets, Scheme::kWindowBias,
+                        Scheme::kOwnRotary, Scheme::kNone}) {
     std::string heading(SchemeName(scheme));
     heading[0] = static_cast<char>(std::toupper(heading[0]));
     text += Section(heading, Names([scheme](const ModelType& t) {

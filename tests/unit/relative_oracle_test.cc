@@ -134,6 +134,7 @@ TEST(Shaw, ValueSide) {
 TEST(TransformerXl, RelativeTerm) {
   for (const std::optional<int64_t> clamp_len : {std::optional<int64_t>(), {3}}) {
     for (bool content : {false, true}) {
+      const bool tensor2tensor = clamp_len.has_value() == content;
       Attention a = Drawn(20);
       constexpr int64_t kModel = 12;
       const auto weight = a.DrawRows(a.heads * a.dim, kModel, 0.5), u = a.DrawRows(a.heads, a.dim),
@@ -145,12 +146,14 @@ TEST(TransformerXl, RelativeTerm) {
       *xl.mutable_position_bias() = Weight(v);
       if (content) *xl.mutable_content_bias() = Weight(u);
       if (clamp_len) xl.set_clamp_len(*clamp_len);
+      if (tensor2tensor) xl.set_encoding(v1::TRANSFORMER_XL_ENCODING_TENSOR2TENSOR);
       a.Expect(
           Call(request),
           [&](auto b, auto h, auto i, auto j) {
             auto n = static_cast<double>(a.Distance(b, i, j));
             if (clamp_len) n = std::clamp<double>(n, -*clamp_len, *clamp_len);
-            const Row r = HeadOf(reference::Linear(weight, reference::TransformerXlEncoding(n, kModel), {}), h, a.dim);
+            const Row encoding = reference::TransformerXlEncoding(n, kModel, tensor2tensor);
+            const Row r = HeadOf(reference::Linear(weight, encoding, {}), h, a.dim);
             double sum = Dot(Plus(a.Q(b, h, i), v[h]), r);
             if (content) sum += Dot(Plus(a.Q(b, h, i), u[h]), a.K(b, h, j));
             return sum / std::sqrt(8.0);

@@ -1,0 +1,108 @@
+#include "posenc/model/layer_types.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kThetaPrefix = "rope_theta ";
+
+// kNoRopeList: whatever layer_types says of the layers' windows.
+absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(auto rope, part.config.Numbers("no_rope_layers"));
+  if (rope && rope->empty()) rope.reset();
+  if (rope && static_cast<int64_t>(rope->size()) != layers) {
+    return InvalidArgument("MISMATCH", part.config.Path("no_rope_layers"), fmt::format("{} entries", rope->size()),
+                           fmt::format("must be one a layer: {}", layers));
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto interval, part.config.Integer({"no_rope_layer_interval"}));
+  const int64_t every = std::max<int64_t>(interval.value_or(4), 1);
+  std::vector<std::string> types;
+  for (int64_t n = 0; n < layers; ++n) {
+    types.emplace_back((rope ? (*rope)[n] != 0 : (n + 1) % every != 0) ? kRope : kNoRope);
+  }
+  return types;
+}
+
+std::string ThetaName(double theta) {
+  return theta == 0 ? std::string(kNoRope) : fmt::format("{}{}", kThetaPrefix, theta);
+}
+
+// kThetaList: layers of equal theta are of one type.
+absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto thetas, part.config.Numbers("layer_rope_theta"));
+  if (!thetas || static_cast<int64_t>(thetas->size()) != layers) {
+    return InvalidArgument("MISMATCH", part.config.Path("layer_rope_theta"),
+                           thetas ? fmt::format("{} entries", thetas->size()) : "absent",
+                           fmt::format("must be one a layer: {}", layers));
+  }
+  std::vector<std::string> types;
+  for (double theta : *thetas) types.push_back(ThetaName(theta));
+  return types;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
+  if (part.type.layers == Layers::kNoRopeList) return FromNoRopeList(part, layers);
+  if (part.type.layers == Layers::kThetaList) {
+    if (part.config.Find("layer_rope_theta") != nullptr) return FromThetaList(part, layers);
+    std::vector<std::string> types;  // counted from the last layer
+    if (part.type.pattern.every == 0) return types;
+    for (int64_t left = layers - 1; left >= 0; --left) {
+      types.emplace_back(left % part.type.pattern.every == 0 ? kNoRope : kRope);
+    }
+    return types;
+  }
+  for (std::string_view field : {"layer_types", "layers_block_type"}) {
+    POSENC_ASSIGN_OR_RETURN(auto listed, part.config.Strings(field));
+    if (listed) return *std::move(listed);
+  }
+  std::vector<std::string> types;
+  const LayerPattern& pattern = part.type.pattern;
+  if (pattern.every == 0) return types;
+  std::optional<int64_t> given;
+  if (!pattern.field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({pattern.field, "_sliding_window_pattern"}));
+  }
+  const int64_t every = std::max<int64_t>(given.value_or(pattern.every), 1);
+  for (int64_t n = 0; n < layers; ++n) {
+    const bool full = (n + 1) % every == 0 || (pattern.last && n == layers - 1);
+    types.emplace_back(full ? std::string_view("full_attention") : pattern.others);
+  }
+  return types;
+}
+
+bool LeavesOut(const Part& part, std::string_view layer_type) {
+  switch (part.type.layers) {
+    case Layers::kSlidingOnly: return layer_type == "full_attention";
+    case Layers::kSlidingOnlyIfWindow:
+      return layer_type == "full_attention" &&
+             !(part.config.tree().contains("sliding_window") && part.config.Find("sliding_window") == nullptr);
+    case Layers::kNoRopeList:
+    case Layers::kThetaList: return layer_type == kNoRope;
+    default: return !HasAttention(layer_type);
+  }
+}
+
+bool HasAttention(std::string_view layer_type) {
+  for (std::string_view other : {"linear_attention", "conv", "mamba", "recurrent", "moe", "mlp"}) {
+    if (layer_type == other) return false;
+  }
+  return true;
+}
+
+std::optional<double> ThetaOf(const Part& part, std::string_view layer_type) {
+  if (part.type.layers != Layers::kThetaList || !layer_type.starts_with(kThetaPrefix)) return std::nullopt;
+  double theta = 0;
+  layer_type.remove_prefix(kThetaPrefix.size());
+  std::from_chars(layer_type.data(), layer_type.data() + layer_type.size(), theta);
+  return theta;
+}
+
+}  // namespace posenc

@@ -1,0 +1,359 @@
+// Model types of which a config.json selects a learned table of positions, or relative keys in its place: settings
+// only, as the weights come with the request. Read off transformers 5.23; the relative keys of BERT's kin, which it has
+// no longer, off 4.57.
+#include "posenc/model/model_types.h"
+
+namespace posenc {
+namespace {
+
+using enum Scheme;
+using enum TableStart;
+
+// The class's own number of positions and width of a row.
+ModelType Table(std::string_view name, int64_t positions, int64_t width, std::string_view width_field = "hidden_size",
+                std::string_view positions_field = "max_position_embeddings") {
+  return {.name = name,
+          .scheme = kLearned,
+          .learned = LearnedTable{
+              .positions = positions, .width = width, .width_field = width_field, .positions_field = positions_field}};
+}
+
+ModelType FromTwo(std::string_view name, int64_t positions, int64_t width,
+                  std::string_view width_field = "hidden_size") {
+  ModelType type = Table(name, positions, width, width_field);
+  type.learned->start = kTwo;
+  return type;
+}
+
+ModelType AfterPadding(std::string_view name, int64_t positions, int64_t width, int64_t padding = 1) {
+  ModelType type = Table(name, positions, width);
+  type.learned->start = kAfterPadding;
+  type.learned->padding = padding;
+  return type;
+}
+
+// With position_embedding_type.
+ModelType BertLike(ModelType type) {
+  type.terms = Terms::kBert;
+  return type;
+}
+
+ModelType Image(std::string_view name, int64_t width, int64_t image_size, int64_t patch_size, int64_t tokens_before) {
+  return {.name = name,
+          .scheme = kLearned,
+          .learned = LearnedTable{.width = width,
+                                  .of = TableOf::kImage,
+                                  .image_size = image_size,
+                                  .patch_size = patch_size,
+                                  .tokens_before = tokens_before}};
+}
+
+// Of an image of another size each patch takes the row of a cell of the table's own grid.
+ModelType Bucketed(std::string_view name, int64_t width, int64_t image_size, int64_t patch_size) {
+  ModelType type = Image(name, width, image_size, patch_size, 0);
+  type.note =
+      "a full image's patches take the rows in their order; those of a smaller one the rows of the cells of the full "
+      "grid that lie below them, as the model counts: give their numbers as positions";
+  return type;
+}
+
+ModelType Noted(ModelType type, std::string_view note) {
+  type.note = note;
+  return type;
+}
+
+// SAM's image encoder.
+ModelType Sam(std::string_view name, int64_t image_size = 1024) {
+  ModelType type = Image(name, 768, image_size, 16, 0);
+  type.scheme = kRelativeTerms;
+  type.learned->only_if = "use_abs_pos";
+  type.note =
+      "the table is pos_embed, row by row; the terms of rows and columns are two of RelativeScores.shaw, of "
+      "QUERY_MINUS_KEY, scale 1, at the rows and at the columns";
+  return type;
+}
+
+// ViTDet's, whose table has a row for a cls token that is not used.
+ModelType Pretrained(std::string_view name, int64_t width, std::string_view only_if) {
+  ModelType type = Image(name, width, 224, 16, 1);
+  type.scheme = kRelativeTerms;
+  type.learned->image_field = "pretrain_image_size";
+  type.learned->only_if = only_if;
+  type.note =
+      "the table is of a pretrained cls token, which has no place here, and its patches, which the model resizes to "
+      "its "
+      "image's; the terms of rows and columns are two of RelativeScores.shaw, of QUERY_MINUS_KEY, scale 1";
+  return type;
+}
+
+ModelType Vitpose() {
+  ModelType type = Image("vitpose_backbone", 768, 256, 16, 1);
+  type.learned->image_width = 192;
+  type.note = "a patch's row is added to the first row, which belongs to no token";
+  return type;
+}
+
+ModelType Yolos() {
+  ModelType type = Image("yolos", 768, 512, 16, 1);
+  type.learned->image_width = 864;
+  type.learned->tokens_after = 100;
+  type.learned->tokens_after_field = "num_detection_tokens";
+  return type;
+}
+
+ModelType Vivit() {
+  ModelType type = Image("vivit", 768, 224, 16, 1);
+  type.learned->of = TableOf::kVideo;
+  return type;
+}
+
+ModelType SpectrogramTransformer() {
+  ModelType type = Image("audio-spectrogram-transformer", 768, 0, 16, 2);
+  type.learned->of = TableOf::kSpectrogram;
+  type.learned->image_field = "num_mel_bins";
+  return type;
+}
+
+ModelType HunyuanVision() {
+  ModelType type = Image("hunyuan_vl_vision", 1152, 2048, 16, 1);
+  type.learned->image_field = "max_image_size";
+  type.note = "the first row has no token; the model always resizes the others to its image's patches";
+  return type;
+}
+
+// ViTDet's table without its relative terms.
+ModelType LwDetrVit() {
+  ModelType type = Image("lw_detr_vit", 768, 224, 16, 1);
+  type.learned->image_field = "pretrain_image_size";
+  type.learned->only_if = "use_absolute_position_embeddings";
+  type.note =
+      "the table is of a pretrained cls token, which has no place here, and its patches, row by row, which the model "
+      "resizes to its image's";
+  return type;
+}
+
+ModelType MgpStr() {
+  ModelType type = Image("mgp-str", 768, 32, 4, 1);
+  type.learned->image_width = 128;
+  return type;
+}
+
+ModelType IdeficsVision() {
+  ModelType type = Image("idefics_vision", 768, 224, 14, 1);
+  type.learned->width_field = "embed_dim";
+  return type;
+}
+
+// Its field counts the tokens before the patches; of the table's size only the sum matters.
+ModelType Pixio() {
+  ModelType type = Image("pixio", 1280, 256, 16, 0);
+  type.learned->tokens_after = 8;
+  type.learned->tokens_after_field = "n_cls_tokens";
+  type.note =
+      "rows are of n_cls_tokens tokens before the input's patches, row by row; for an image of another size the model "
+      "resizes the patches' first";
+  return type;
+}
+
+ModelType Radio() {
+  ModelType type = Image("radio", 1280, 2048, 16, 0);
+  type.learned->image_field = "max_img_size";
+  type.note =
+      "of the patches of the largest image, row by row, which the model resizes and crops to its image's; the cls and "
+      "register tokens before them have no row";
+  return type;
+}
+
+ModelType Mpnet() {
+  ModelType type = AfterPadding("mpnet", 512, 768);
+  type.scheme = kT5;
+  type.one_stack = OneStack{.scales_scores = true, .reads_buckets = false};
+  type.learned->reads_padding = false;
+  return type;
+}
+
+std::vector<ModelType> MakeLearnedTypes() {
+  // clang-format off
+  return {
+      // Learned tables, or relative keys in their place.
+      BertLike(Table("bert", 512, 768)),
+      BertLike(Table("blip_2_qformer", 512, 768)),
+      BertLike(Table("blip_text_model", 512, 768)),
+      BertLike(Table("dpr", 512, 768)),
+      BertLike(Table("ernie", 512, 768)),
+      BertLike(Table("instructblip_qformer", 512, 768)),
+      BertLike(Table("instructblipvideo_qformer", 512, 768)),
+      BertLike(Table("megatron-bert", 512, 1024)),
+      BertLike(Table("roc_bert", 512, 768)),
+      BertLike(Table("electra", 512, 128, "embedding_size")),
+      BertLike(AfterPadding("altclip_text_model", 514, 1024)),
+      BertLike(AfterPadding("bridgetower_text_model", 514, 768)),
+      BertLike(AfterPadding("camembert", 512, 768)),
+      BertLike(AfterPadding("data2vec-text", 512, 768)),
+      BertLike(AfterPadding("lilt", 512, 768, 0)),
+      BertLike(AfterPadding("roberta", 512, 768)),
+      BertLike(AfterPadding("roberta-prelayernorm", 512, 768)),
+      BertLike(AfterPadding("xlm-roberta", 512, 768)),
+      BertLike(AfterPadding("xlm-roberta-xl", 514, 2560)),
+      BertLike(AfterPadding("xmod", 512, 768)),
+
+      // Learned tables.
+      Table("aimv2_text_model", 77, 768),
+      Table("align_text_model", 512, 768),
+      Table("bert-generation", 512, 1024),
+      Table("big_bird", 4096, 768),
+      Table("chinese_clip_text_model", 512, 768),
+      Table("clvp_decoder", 608, 1024),
+      Table("fnet", 512, 768),
+      Table("canine", 16384, 768, "hidden_size", "num_hash_buckets"),
+      Table("convbert", 512, 768, "embedding_size"),
+      Table("flaubert", 512, 2048, "emb_dim"),
+      Table("xlm", 512, 2048, "emb_dim"),
+      Table("clip_text_model", 77, 512),
+      Table("clipseg_text_model", 77, 512),
+      Table("flava_text_model", 512, 768),
+      Table("git", 1024, 768),
+      Table("gpt_neo", 2048, 2048),
+      Table("groupvit_text_model", 77, 256),
+      Table("layoutlm", 512, 768),
+      Table("lxmert", 512, 768),
+      Table("metaclip_2_text_model", 77, 512),
+      Table("mobilebert", 512, 512),
+      Table("owlv2_text_model", 16, 512),
+      Table("owlvit_text_model", 16, 512),
+      Table("siglip2_text_model", 64, 768),
+      Table("siglip_text_model", 64, 768),
+      Table("splinter", 512, 768),
+      Table("tvp", 512, 768),
+      Table("visual_bert", 512, 768),
+      Table("xclip_text_model", 77, 512),
+      Table("albert", 512, 128, "embedding_size"),
+      Table("audioflamingo3_encoder", 1500, 1280, "d_model", "max_source_positions"),
+      Table("bigbird_pegasus", 4096, 1024, "d_model"),
+      Table("blenderbot", 128, 2560, "d_model"),
+      Table("blenderbot-small", 512, 512, "d_model"),
+      Table("decision_transformer", 1024, 128, "hidden_size", "n_positions"),
+      Table("distilbert", 512, 768, "dim"),
+      Table("gpt-sw3", 1024, 768, "n_embd", "n_positions"),
+      Table("gpt2", 1024, 768, "n_embd", "n_positions"),
+      Table("gpt_bigcode", 1024, 768, "n_embd", "n_positions"),
+      Table("imagegpt", 1024, 512, "n_embd", "n_positions"),
+      Table("moss_transcribe_diarize_audio", 1500, 1024, "d_model", "max_source_positions"),
+      Table("openai-gpt", 512, 768, "n_embd", "n_positions"),
+      Table("qwen2_audio_encoder", 1500, 1280, "d_model", "max_source_positions"),
+      Table("rembert", 512, 256, "input_embedding_size"),
+      Table("squeezebert", 512, 768, "embedding_size"),
+      AfterPadding("clap_text_model", 514, 768),
+      AfterPadding("longformer", 512, 768),
+      AfterPadding("luke", 512, 768),
+      AfterPadding("markuplm", 512, 768, 0),
+      FromTwo("bart", 1024, 1024, "d_model"),
+      FromTwo("biogpt", 1024, 1024),
+      FromTwo("mbart", 1024, 1024, "d_model"),
+      FromTwo("mra", 512, 768),
+      FromTwo("mvp", 1024, 1024, "d_model"),
+      FromTwo("nystromformer", 510, 768),
+      FromTwo("opt", 2048, 768),
+      FromTwo("plbart", 1024, 768, "d_model"),
+      FromTwo("pp_formulanet_text", 2560, 512, "d_model"),
+      FromTwo("trocr", 512, 1024, "d_model"),
+      FromTwo("yoso", 4096, 768),
+
+      Mpnet(),
+      Noted(AfterPadding("layoutlmv3", 512, 768), "of the text's tokens; the image's have pos_embed, tokens also tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
+      Noted(AfterPadding("prophetnet", 512, 1024, 0), "of either stack, which counts tokens that are not padding, and by its last row beyond; the decoder adds buckets of its own kind to its scores"),
+      Noted(Table("layoutlmv2", 512, 768), "tokens also have tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
+      Noted(Table("led", 16384, 1024, "d_model", "max_encoder_position_embeddings"), "of the encoder; the decoder's table has max_decoder_position_embeddings rows: give it without a model"),
+      Noted(Table("siglip2_vision_model", 256, 768, "hidden_size", "num_patches"), "of a square grid, row by row, which the model always resizes to the image's patches"),
+      Noted(Table("tapas", 1024, 768), "reset_position_index_per_cell: the model counts tokens from 0 in each cell of the table that it reads"),
+      Table("voxtral_encoder", 1500, 1280, "hidden_size", "max_source_positions"),
+      Noted(AfterPadding("ibert", 512, 768), "with quant_mode the model rounds the table's rows and the sums to integers of its own scales"),
+      Noted(Table("bros", 512, 768), "scores also have a term of queries and sines of the differences of the tokens' boxes"),
+      Noted(Table("cosmos3_edge_vision", 256, 1152, "hidden_size", "num_patches"), "of a square grid, row by row, which the model always resizes to each frame's patches, and takes in blocks of spatial_merge_size"),
+      Noted(Table("gemma4_unified_vision", 1120, 3840, "mm_embed_dim", "mm_posemb_size"), "two tables of this size, pos_embedding[:, 0] of a patch's column and [:, 1] of its row: both are added; padding has neither"),
+      Noted(Table("kosmos_2_5_vision_model", 4096, 1536, "hidden_size", "max_num_patches"), "two tables of this size, row_embedder of a patch's row and column_embedder of its column, from 1 (0 is padding): both are added"),
+      Noted(Table("layoutxlm", 512, 768), "tokens also have tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
+      Noted(Table("molmo2_vision", 729, 1152, "hidden_size", "num_position_embeddings"), "of the patches of a crop, row by row, of which there are always as many"),
+      Noted(Table("perceiver", 2048, 768, "d_model"), "of the text preprocessor's input; other inputs and the decoders' queries have tables or Fourier features of their own"),
+      Noted(Table("pix2struct_vision_model", 4096, 768, "hidden_size", "seq_len"), "two tables of this size, row_embedder of a patch's row and column_embedder of its column, from 1 (0 is padding): both are added"),
+      Noted(Table("sam3_lite_text_text_model", 77, 512), "for a text of another length than the table's the model resizes the table first"),
+
+      // Learned tables of patches: width, image, patch, tokens before.
+      Bucketed("idefics2_vision", 768, 224, 32),
+      Bucketed("idefics3_vision", 1152, 224, 32),
+      Bucketed("minicpmv4_6_vision", 768, 224, 16),
+      Bucketed("minicpmv4_7_vision", 768, 224, 16),
+      Bucketed("phi4_multimodal_vision", 1152, 448, 14),
+      Bucketed("smolvlm_vision", 1152, 224, 32),
+      Bucketed("minicpm_ocr_vision", 768, 224, 16),
+      HunyuanVision(),
+      IdeficsVision(),
+      LwDetrVit(),
+      MgpStr(),
+      Noted(Image("aimv2_vision_model", 1024, 224, 14, 0), "of the image's patches, row by row; where is_native is true there is no table: the input has sines of its cells, GenerateEmbedding.grid, MAE, of hidden_size, float64"),
+      Noted(Image("dpt", 768, 384, 16, 1), "of a cls token and the patches, row by row, which the model resizes to its image's; with a backbone_config and no is_hybrid the backbone's positions are all there are"),
+      Noted(Image("granite_docling_vision", 768, 512, 16, 0), "of a tile's patches, row by row; the connector adds sines of its own cells, GenerateEmbedding.grid, MAE, of out_hidden_size, float64"),
+      Pixio(),
+      Radio(),
+      Sam("pp_chart2table_vision"),
+      Sam("pp_formulanet_vision", 512),
+      Image("eomt", 1024, 640, 16, 0),
+      Image("rf_detr_dinov2", 768, 224, 14, 1),
+      Image("tipsv2_vision_model", 768, 448, 14, 1),
+      Image("unlimited_ocr_vision_encoder", 1024, 224, 14, 1),
+      Image("videomt", 1024, 640, 16, 0),
+      Noted(Image("glm_image_vision", 1536, 2048, 16, 0), "the model always resamples the table to its image's patches"),
+      Noted(Image("timesformer", 768, 224, 16, 1), "of a cls token and each frame's patches, row by row; besides there is a table of num_frames rows, of the frames"),
+      Noted(Image("vilt", 768, 384, 32, 1), "of the image's patches, row by row, which the model resizes to the image's own; the text has a table of max_position_embeddings rows"),
+      Pretrained("seggpt", 1024, ""),
+      Pretrained("vitdet", 768, "use_absolute_position_embeddings"),
+      Sam("deepseek_ocr2_sam_vision_model"),
+      Sam("got_ocr2_vision"),
+      Sam("sam_hq_vision_model"),
+      Sam("sam_vision_model"),
+      Sam("slanext_vision", 512),
+      Sam("unlimited_ocr_sam_vision_model"),
+      SpectrogramTransformer(),
+      Vitpose(),
+      Vivit(),
+      Yolos(),
+      Image("kosmos_2_vision_model", 1024, 224, 14, 1),
+      Image("ovis2_vision", 1024, 224, 14, 0),
+      Image("altclip_vision_model", 768, 224, 32, 1),
+      Image("blip_2_vision_model", 1408, 224, 14, 1),
+      Image("blip_vision_model", 768, 384, 16, 1),
+      Image("bridgetower_vision_model", 768, 288, 16, 1),
+      Image("chinese_clip_vision_model", 768, 224, 32, 1),
+      Image("clip_vision_model", 768, 224, 32, 1),
+      Image("clipseg_vision_model", 768, 224, 32, 1),
+      Image("deit", 768, 224, 16, 2),
+      Image("dinov2", 768, 224, 14, 1),
+      Image("dinov2_with_registers", 768, 224, 16, 1),
+      Image("flava_image_model", 768, 224, 16, 1),
+      Image("git_vision_model", 768, 224, 16, 1),
+      Image("groupvit_vision_model", 384, 224, 16, 0),
+      Image("ijepa", 768, 224, 16, 0),
+      Image("instructblip_vision_model", 1408, 224, 14, 1),
+      Image("instructblipvideo_vision_model", 1408, 224, 14, 1),
+      Image("internvl_vision", 1024, 448, 14, 1),
+      Image("janus_vision_model", 1024, 384, 16, 0),
+      Image("metaclip_2_vision_model", 768, 224, 32, 1),
+      Image("owlv2_vision_model", 768, 768, 16, 1),
+      Image("owlvit_vision_model", 768, 768, 32, 1),
+      Image("qianfan_ocr_vision", 1024, 448, 14, 1),
+      Image("siglip_vision_model", 768, 224, 16, 0),
+      Image("vit", 768, 224, 16, 1),
+      Image("vit_msn", 768, 224, 16, 1),
+      Image("xclip_vision_model", 768, 224, 32, 1),
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<ModelType>& LearnedTypes() {
+  static const std::vector<ModelType>& types = *new std::vector<ModelType>(MakeLearnedTypes());
+  return types;
+}
+
+}  // namespace posenc

@@ -1,0 +1,101 @@
+#include "posenc/model/part_sines.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "posenc/model/part_window.h"
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+absl::Status HasNone(const Part& part) {
+  return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), part.type.name,
+                         fmt::format("has {}", SchemeName(part.type.scheme)));
+}
+
+absl::StatusOr<int64_t> WidthOf(const Part& part, std::string_view field, int64_t otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({field}));
+  return width.value_or(otherwise);
+}
+
+// The same number, wherever the file says it.
+absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
+  std::optional<double> temperature;
+  for (std::string_view field : grid.temperature_fields) {
+    POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Number({field}));
+    const double value = given.value_or(grid.temperature);
+    if (temperature && *temperature != value) {
+      return InvalidArgument("UNSUPPORTED", part.config.Path(field), fmt::format("{}", value),
+                             fmt::format("must be that of the other axis, {}", *temperature));
+    }
+    temperature = value;
+  }
+  return temperature.value_or(grid.temperature);
+}
+
+}  // namespace
+
+absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
+  if (!part.type.sines) return HasNone(part);
+  const SineTable& table = *part.type.sines;
+  SinusoidalSettings settings;
+  settings.convention = table.convention;
+  POSENC_ASSIGN_OR_RETURN(settings.dim, WidthOf(part, table.width_field, table.width));
+  settings.cosines_first = table.cosines_first;
+  if (table.by_width && settings.dim > 0) {
+    const auto width = static_cast<double>(settings.dim);
+    settings.max_timescale = std::pow(10000.0, (width - 2) / width);
+    settings.scale = 1 / std::sqrt(width);
+  }
+  if (table.convention == SinusoidalConvention::kFairseq) {
+    POSENC_ASSIGN_OR_RETURN(const auto padding, part.config.Integer({"pad_token_id"}));
+    settings.padding_idx = padding.value_or(table.padding);
+    part.Say("POSITIONS", "pad_token_id",
+             "the model counts the tokens that are not padding, and padding has no position: give token_valid");
+  }
+  if (!table.note.empty()) part.Say("POSITIONS", "model_type", std::string(table.note));
+  return settings;
+}
+
+absl::StatusOr<GridSettings> GridOf(Part& part) {
+  if (!part.type.grid) return HasNone(part);
+  const SineGrid& grid = *part.type.grid;
+  if (!grid.only_if.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String("position_embedding_type"));
+    if (kind.value_or(std::string(grid.only_if)) != grid.only_if) {
+      return InvalidArgument(
+          "UNSUPPORTED", part.config.Path("position_embedding_type"), Quote(*kind),
+          fmt::format("model_type \"{}\" has sines of its grid only where this is {}", part.type.name, grid.only_if));
+    }
+  }
+  GridSettings settings;
+  settings.convention = grid.convention;
+  settings.rows_first = grid.rows_first;
+  POSENC_ASSIGN_OR_RETURN(settings.dim, WidthOf(part, grid.width_field, grid.width));
+  POSENC_ASSIGN_OR_RETURN(settings.temperature, TemperatureOf(part, grid));
+  if (grid.offset != 0) settings.offset = grid.offset;
+  if (!grid.scale_field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(settings.scale, part.config.Number({grid.scale_field}));
+  }
+  settings.extra_tokens = grid.tokens_before;
+  if (grid.patch_size != 0) {
+    POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", grid.image_size));
+    POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", grid.patch_size));
+    settings.height = image.height / patch.height;
+    settings.width = image.width / patch.width;
+    if (settings.height != settings.width || settings.height < 1) {
+      return InvalidArgument("UNSUPPORTED", part.config.Path("image_size"),
+                             fmt::format("{} x {} patches", settings.height, settings.width),
+                             fmt::format("model_type \"{}\" has as many rows as columns", part.type.name));
+    }
+  } else {
+    part.Say("POSITIONS", "model_type",
+             "images may be of any size: give height and width, in cells of the feature map");
+  }
+  if (!grid.note.empty()) part.Say("POSITIONS", "model_type", std::string(grid.note));
+  return settings;
+}
+
+}  // namespace posenc
