@@ -57,6 +57,9 @@ struct BiasArguments {
   posenc_dtype dtype, bias_dtype;
   posenc_rounding rounding;
   uint64_t queries, keys;
+  const float* values;
+  uint64_t value_count;
+  bool cls_query, cls_key;
   const double *query_positions, *key_positions;
   float past_slope, future_slope;
   const float* bias;  // of query 0, key 0: a stride of -1 reads before it

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 // Any change of this file changes it: both sides must have been compiled with the same.
-#define POSENC_PLUGIN_ABI 1u
+#define POSENC_PLUGIN_ABI 2u
 
 #ifdef __cplusplus
 extern "C" {
@@ -112,6 +112,12 @@ struct posenc_bias {
   uint32_t rounding;
   uint64_t queries;
   uint64_t keys;
+  // Where it is there, cell (i, j) is values[key_positions[j] - query_positions[i]], which are whole numbers; with
+  // cls_query or cls_key the cells of query 0 or key 0 are the last three values: (0, j), (i, 0), (0, 0).
+  const float* values;
+  uint64_t value_count;  // below 2^31
+  uint32_t cls_query;
+  uint32_t cls_key;
   const double* query_positions;
   const double* key_positions;
   float past_slope;

@@ -191,6 +191,10 @@ bool PluginDevice::Run(const DistanceBias& work) {
   bias.rounding = Code(work.rounding);
   bias.queries = work.queries;
   bias.keys = work.keys;
+  bias.values = work.values;
+  bias.value_count = work.value_count;
+  bias.cls_query = work.cls_query ? 1 : 0;
+  bias.cls_key = work.cls_key ? 1 : 0;
   bias.query_positions = work.query_positions;
   bias.key_positions = work.key_positions;
   bias.past_slope = work.past_slope;

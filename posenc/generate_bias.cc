@@ -219,7 +219,7 @@ absl::Status BiasGeneration::LayPositions() {
     query_origin_ = ends.values.front() + static_cast<double>(*g.query_length - 1);
     key_positions_ = Line(0, keys_);
   } else {
-    key_positions_ = take(mask_key_positions_);
+    key_positions_ = window_ ? WindowKeys(window_->window, window_->cls) : take(mask_key_positions_);
   }
   if (auto* alibi = std::get_if<AlibiSettings>(&call_.method.settings);
       alibi != nullptr && alibi->bias_dtype && *alibi->bias_dtype != DType::kFP32) {
@@ -277,6 +277,12 @@ BiasGeneration::QueryRows BiasGeneration::LayRows(int64_t first, int64_t count) 
   }
   if (alibi() != nullptr && alibi()->bias_dtype && *alibi()->bias_dtype != DType::kFP32) {
     RoundTo(*alibi()->bias_dtype, rows.positions.values);
+  }
+  if (window_) {
+    rows.origins = WindowQueries(window_->window, window_->cls, first, count);
+  } else if (IsIndex() || (Gathers(lists_) && !lists_.values.values.empty())) {
+    rows.origins = rows.positions;
+    for (double& origin : rows.origins.values) origin += static_cast<double>(lists_.first_distance);
   }
   if (fire_ != nullptr) rows.normalisers = fire_->Normalisers(rows.positions.values);
   if (alibi() != nullptr && !IsCompact()) rows.alibi = LayAlibi(rows);

@@ -53,8 +53,8 @@ class BiasGeneration {
                    Device* device = nullptr) const {
     return Run(0, queries_, scores, out, pool, cancelled, device);
   }
-  // Whether a device could do any of it: not what the CPU gathers row by row.
-  bool IsForDevices() const;
+  // Whether a device could do any of it: not indices, and not what the CPU computes row by row.
+  bool IsForDevices() const { return !IsIndex() && fire_ == nullptr; }
   // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
   // count.
   absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
@@ -72,6 +72,7 @@ class BiasGeneration {
     int64_t first = 0;
     int64_t count = 0;
     Matrix<double> positions;         // for the distance
+    Matrix<double> origins;           // a cell's value or index stands at its key's position less this
     Matrix<double> mask_positions;    // for the mask; none without one
     std::vector<double> normalisers;  // FIRE's
     ValueLists alibi;
@@ -95,7 +96,8 @@ class BiasGeneration {
   void RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
                  std::byte* out, Device* device) const;
   void RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const;
-  void IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const;
+  // Whether a cell's value is looked up, and no slice of the list.
+  bool Gathers(const ValueLists& lists) const { return lists.row_shift != 0 && (window_ || !consecutive_); }
 
   GenerateBias call_;
   std::optional<WindowTokens> window_;
@@ -105,7 +107,7 @@ class BiasGeneration {
   int64_t queries_ = 0;  // rows and columns of one matrix as it is written
   int64_t keys_ = 0;
   std::optional<double> query_origin_;  // for the distance, where all queries stand there
-  Matrix<double> key_positions_;        // for the distance
+  Matrix<double> key_positions_;        // for the distance, or a window's numbers
   Matrix<double> mask_key_positions_;
   TensorShape shape_;
 

@@ -19,6 +19,7 @@ DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
   };
   work.queries = end - begin;
   shift(work.query_positions, begin);
+  work.cls_query = work.cls_query && begin == 0;
   shift(work.bias, static_cast<ptrdiff_t>(begin) * work.bias_stride);
   shift(work.mask_query_positions, begin);
   shift(work.query_documents, begin);
@@ -33,20 +34,18 @@ void RunRows(const DistanceBias& work, size_t begin, size_t end, Device* device)
 
 }  // namespace
 
-// For each key where the value of its cell stands: by distance in values_ or buckets_, else in the window's table.
-void BiasGeneration::IndexRow(const QueryRows& rows, int64_t b, size_t query, int32_t* row) const {
-  if (window_) return WindowRow(window_->window, window_->cls, rows.first + static_cast<int64_t>(query), row);
-  const double zero = rows.positions.row(b)[query] + static_cast<double>(lists_.first_distance);
-  const double* keys = key_positions_.row(b);
-  for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - zero);
-}
-
 void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const {
   std::vector<int32_t> row(keys_);
+  const double* keys = key_positions_.row(b);
   for (size_t query = begin; query < end; ++query) {
-    IndexRow(rows, b, query, row.data());
+    const double origin = rows.origins.row(b)[query];
+    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - origin);
     if (!window_) {
       for (int32_t& entry : row) entry = buckets_[entry];
+    } else if (window_->cls) {
+      const auto last = static_cast<int32_t>(Displacements(window_->window)) + 2;
+      if (rows.first + query == 0) std::fill(row.begin(), row.end(), last - 2);
+      row[0] = rows.first + query == 0 ? last : last - 1;
     }
     std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
   }
@@ -93,27 +92,21 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
 
   // ALiBi's are of this call's heads alone.
   const float* values = lists.values.row(alibi() != nullptr ? head - head_start_ : head);
-  if (lists.row_shift == 0 || (consecutive_ && !window_)) {
+  if (!Gathers(lists)) {
     work.bias = values;
     if (lists.row_shift != 0) {
       work.bias += static_cast<int64_t>(key_positions_.row(b)[0] - rows.positions.row(b)[0]) - lists.first_distance;
     }
     work.bias_stride = lists.row_shift;
-    return RunRows(work, begin, end, device);
+  } else {
+    work.values = values;
+    work.value_count = lists.values.columns;
+    work.query_positions = rows.origins.row(b);
+    work.key_positions = key_positions_.row(b);
+    work.cls_key = window_ && window_->cls;
+    work.cls_query = work.cls_key && rows.first == 0;
   }
-  std::vector<int32_t> index(keys_);
-  std::vector<float> row(keys_);
-  work.bias = row.data();
-  for (size_t query = begin; query < end; ++query) {
-    IndexRow(rows, b, query, index.data());
-    for (size_t j = 0; j < row.size(); ++j) row[j] = values[index[j]];
-    posenc::Run(work, query, query + 1);
-  }
-}
-
-bool BiasGeneration::IsForDevices() const {
-  if (IsIndex() || fire_ != nullptr) return false;
-  return lists_.values.values.empty() || lists_.row_shift == 0 || (consecutive_ && !window_);
+  RunRows(work, begin, end, device);
 }
 
 absl::Status BiasGeneration::Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,

@@ -17,7 +17,7 @@ constexpr unsigned kKeysAtOnce = kVectors ? Vector<typename Format::Bits>::kElem
 // Enough to keep the largest devices busy.
 constexpr uint64_t kBlocksWanted = 2048;
 
-enum class Source { kLinear, kRows, kNone };
+enum class Source { kLinear, kRows, kGathered, kNone };
 
 __device__ RowMask MaskOf(const BiasArguments& work, uint64_t query) {
   RowMask row;
@@ -96,7 +96,7 @@ __device__ void BiasCells(const BiasArguments& work, bool aligned, bool masked, 
   double positions[kCells] = {}, mask_positions[kCells] = {}, documents[kCells] = {};
   uint8_t valid[kCells];
   memset(valid, 1, sizeof(valid));
-  if (kSource == Source::kLinear) keys.Load(work.key_positions, positions);
+  if (kSource == Source::kLinear || kSource == Source::kGathered) keys.Load(work.key_positions, positions);
   keys.Load(work.mask_key_positions, mask_positions);
   keys.Load(work.key_documents, documents);
   keys.Load(work.key_valid, valid);
@@ -120,6 +120,15 @@ __device__ void BiasCells(const BiasArguments& work, bool aligned, bool masked, 
 #pragma unroll
       for (unsigned k = 0; k < kCells; ++k) {
         bias[k] = LinearBias({work.past_slope, work.future_slope, work.bias_dtype}, position, positions[k]);
+      }
+    } else if constexpr (kSource == Source::kGathered) {
+      const double position = work.query_positions[query + i];
+      const bool cls_query = work.cls_query && query + i == 0;
+#pragma unroll
+      for (unsigned k = 0; k < kCells; ++k) {
+        if (!keys.Has(k)) continue;
+        const bool cls_key = work.cls_key && keys[k] == 0;
+        bias[k] = __ldg(work.values + ValueOf(cls_query, cls_key, work.value_count, position, positions[k]));
       }
     } else if constexpr (kSource == Source::kRows) {
       keys.LoadShifted(work.bias + static_cast<int64_t>(query + i) * work.bias_stride, bias);
@@ -194,7 +203,9 @@ cudaError_t LaunchBias(const BiasArguments& work, cudaStream_t stream) {
   if (work.queries == 0 || work.keys == 0) return cudaSuccess;
   return WithFormat(work.dtype, [&](auto format) {
     using Format = decltype(format);
-    if (work.key_positions != nullptr) {
+    if (work.values != nullptr) {
+      LaunchBiasFrom<Format, Source::kGathered>(work, stream);
+    } else if (work.key_positions != nullptr) {
       LaunchBiasFrom<Format, Source::kLinear>(work, stream);
     } else if (work.bias != nullptr) {
       LaunchBiasFrom<Format, Source::kRows>(work, stream);

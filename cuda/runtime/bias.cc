@@ -38,6 +38,10 @@ void Bias(Device& device, const posenc_bias& work) {
   arguments.rounding = static_cast<posenc_rounding>(work.rounding);
   arguments.queries = work.queries;
   arguments.keys = work.keys;
+  arguments.values = arrays.Upload(work.values, work.value_count);
+  arguments.value_count = work.value_count;
+  arguments.cls_query = work.cls_query != 0;
+  arguments.cls_key = work.cls_key != 0;
   arguments.query_positions = arrays.Upload(work.query_positions, work.queries);
   arguments.key_positions = arrays.Upload(work.key_positions, work.keys);
   arguments.past_slope = work.past_slope;

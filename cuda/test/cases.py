@@ -128,6 +128,11 @@ def distance_bias(plugin, case, on_device):
                 window_left=case["left"] if masked else numpy.inf, window_right=case["right"] if masked else numpy.inf,
                 fill=case["fill"], zero_fully_masked_rows=case["zero_rows"],
                 **{name: address(array) for name, array in arrays.items()})
+    if case.get("gather", "none") != "none":
+        values, origins, places = kernels.gathered(case)
+        work.values, work.value_count = address(values), len(values)
+        work.cls_query = work.cls_key = case["gather"] == "cls"
+        work.query_positions, work.key_positions = address(origins), address(places)
     scores = elements(form, 4, queries * keys)
     out = numpy.zeros_like(scores)
     if on_device:

@@ -88,15 +88,24 @@ def rotation(plugin, dtype, table_dtype, frequencies, rounding="once", interleav
 
 
 def bias(plugin, dtype, stride=None, scores=True, documents=False, prefix=False, on_device=False, queries=70, keys=90,
-         rounding="once"):
-    """A bias given as rows of this stride, or linear if that is None."""
+         rounding="once", cls=None):
+    """A bias given as rows of this stride, or linear if that is None; or gathered, with a cls token or without one."""
     form = Format(dtype)
     i, j = numpy.arange(queries, dtype="<f8") + keys - queries, numpy.arange(keys, dtype="<f8")
     work = Bias(dtype=DTYPES[dtype], rounding=ROUNDINGS[rounding], queries=queries, keys=keys, causal=1,
                 prefix_end=7 if prefix else -numpy.inf, window_left=33, window_right=numpy.inf, fill=-3.0,
                 past_slope=0.25, future_slope=-0.5, mask_query_positions=address(i), mask_key_positions=address(j),
                 zero_fully_masked_rows=1)
-    if stride is None:
+    if cls is not None:
+        values = RANDOM.standard_normal(queries + 2 * keys).astype("<f4")
+        origins, places = 2 * keys - RANDOM.integers(0, keys, queries).astype("<f8"), (
+            2.0 * keys + RANDOM.integers(0, queries, keys))
+        work.values, work.value_count, work.cls_query, work.cls_key = address(values), len(values), cls, cls
+        work.query_positions, work.key_positions = address(origins), address(places)
+        value = values[(places - origins[:, None]).astype(int)]
+        if cls:
+            value[0], value[:, 0], value[0, 0] = values[-3], values[-2], values[-1]
+    elif stride is None:
         work.query_positions, work.key_positions = address(i), address(j)
         value = numpy.where(j > i[:, None], -0.5, 0.25).astype("<f4") * (j - i[:, None]).astype("<f4")
     else:
@@ -158,6 +167,9 @@ def all_cases():
             n = len(settings)
             settings.append({"dtype": dtype, "stride": stride, "scores": n % 3 > 0, "documents": n % 2 == 1,
                              "prefix": n % 4 > 1, "on_device": n % 5 == 2, "rounding": ("once", "each")[n // 2 % 2]})
+        for cls in (0, 1):
+            settings.append({"dtype": dtype, "cls": cls, "on_device": cls == 1, "scores": dtype != "BF16"})
     settings.append({"dtype": "FP32", "stride": -1, "queries": 1000, "keys": 3001})
+    settings.append({"dtype": "BF16", "cls": 1, "queries": 700, "keys": 2048})
     for setting in settings:
         yield f"bias {setting}", lambda plugin, setting=setting: bias(plugin, **setting)

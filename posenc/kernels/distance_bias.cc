@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/distance_bias.cc"
@@ -157,6 +158,21 @@ void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, si
   last = std::max<size_t>(std::upper_bound(begin, end, row.highest_visible) - begin, first);
 }
 
+// The values of a query's cells.
+void GatherRow(const DistanceBias& work, size_t query, float* row) {
+  const float* const cls = work.values + work.value_count - 3;
+  if (work.cls_query && query == 0) {
+    std::fill_n(row, work.keys, cls[0]);
+    if (work.cls_key) row[0] = cls[2];
+    return;
+  }
+  const double origin = work.query_positions[query];
+  for (size_t key = 0; key < work.keys; ++key) {
+    row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin)];
+  }
+  if (work.cls_key) row[0] = cls[1];
+}
+
 // Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
 template <Source kSource, bool kStream, class Format>
 void BiasRows(const DistanceBias work, size_t begin, size_t end) {
@@ -166,9 +182,15 @@ void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   // Masked key by key, or a run of visible keys between two runs of hidden ones.
   const bool by_key = scattered || (bounded && !work.mask_keys_ascend);
   BiasRow row{};
+  std::vector<float> gathered(work.values != nullptr ? work.keys : 0);
   for (size_t query = begin; query < end; ++query) {
     if (kSource == Source::kLinear) row.query_position = work.query_positions[query];
-    if (kSource == Source::kRows) row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
+    if (kSource == Source::kRows && work.values != nullptr) {
+      GatherRow(work, query, gathered.data());
+      row.bias = gathered.data();
+    } else if (kSource == Source::kRows) {
+      row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
+    }
     if (work.mask_key_positions != nullptr) {
       const double position = work.mask_query_positions[query];
       row.lowest_visible = position - work.window_left;
@@ -202,8 +224,9 @@ bool CanStream(const DistanceBias& work) {
 
 template <class Format>
 void BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
-  if (work.key_positions != nullptr) return BiasRows<Source::kLinear, false, Format>(work, begin, end);
-  if (work.bias == nullptr) return BiasRows<Source::kNone, false, Format>(work, begin, end);
+  const bool gathers = work.values != nullptr;
+  if (!gathers && work.key_positions != nullptr) return BiasRows<Source::kLinear, false, Format>(work, begin, end);
+  if (!gathers && work.bias == nullptr) return BiasRows<Source::kNone, false, Format>(work, begin, end);
   if (!CanStream(work)) return BiasRows<Source::kRows, false, Format>(work, begin, end);
   BiasRows<Source::kRows, true, Format>(work, begin, end);
   hwy::FlushStream();

@@ -1,5 +1,5 @@
 // Primitive: a bias with a mask, written as a matrix or added to given scores. It is linear in the distance (ALiBi), or
-// comes as rows of float32 values (all else), or there is none.
+// comes as rows of float32 values, or is gathered from a table of them, or there is none.
 //
 // For one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in float32:
 //
@@ -30,7 +30,15 @@ struct DistanceBias {
   size_t queries;     // Sq
   size_t keys;        // Sk
 
-  // Linear in the distance, where key_positions is there.
+  // Gathered, where `values` is there: the bias of cell (i, j) is values[key_positions[j] - query_positions[i]],
+  // without a NaN. Query 0 or key 0 may be a token for the whole (BEiT's cls): its cells have the last three of
+  // `value_count` values: (0, j), (i, 0), (0, 0).
+  const float* values = nullptr;
+  size_t value_count = 0;  // below 2^31
+  bool cls_query = false;
+  bool cls_key = false;
+
+  // Else linear in the distance, where key_positions is there.
   const double* query_positions = nullptr;  // [Sq] for the distance; finite, as all positions
   const double* key_positions = nullptr;    // [Sk] for the distance
   float past_slope = 0;                     // finite

@@ -13,6 +13,12 @@
 namespace posenc {
 namespace {
 
+// Of a token: displacements of as many rows and columns are as far from one another as these.
+double Number(const Window& window, bool cls, int64_t token) {
+  token -= cls ? 1 : 0;
+  return static_cast<double>(token / window.width * (2 * window.width - 1) + token % window.width);
+}
+
 absl::Status CheckWindow(const Window& window, const Limits& limits) {
   for (const auto& [field, size] : {std::pair{"window_height", window.height}, {"window_width", window.width}}) {
     if (size < 1 || size > limits.max_bias_values) {
@@ -174,24 +180,18 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
 
 int64_t Displacements(const Window& window) { return (2 * window.height - 1) * (2 * window.width - 1); }
 
-void WindowRow(const Window& window, bool cls, int64_t query, int32_t* row) {
-  const int64_t tokens = window.height * window.width;
-  if (cls) {
-    const auto rows = static_cast<int32_t>(Displacements(window));
-    *row++ = query == 0 ? rows + 2 : rows + 1;
-    if (query == 0) {
-      std::fill_n(row, tokens, rows);
-      return;
-    }
-    --query;
-  }
-  const int64_t y = query / window.width, x = query % window.width;
-  for (int64_t key_y = 0; key_y < window.height; ++key_y) {
-    const int64_t line = (y - key_y + window.height - 1) * (2 * window.width - 1);
-    for (int64_t key_x = 0; key_x < window.width; ++key_x) {
-      *row++ = static_cast<int32_t>(line + x - key_x + window.width - 1);
-    }
-  }
+Matrix<double> WindowKeys(const Window& window, bool cls) {
+  const int64_t tokens = window.height * window.width + (cls ? 1 : 0);
+  Matrix<double> numbers{std::vector<double>(tokens), 1, tokens, true};
+  for (int64_t n = cls ? 1 : 0; n < tokens; ++n) numbers.values[n] = -Number(window, cls, n);
+  return numbers;
+}
+
+Matrix<double> WindowQueries(const Window& window, bool cls, int64_t first, int64_t count) {
+  const auto middle = static_cast<double>(Displacements(window) / 2);  // of a token to itself
+  Matrix<double> numbers{std::vector<double>(count), 1, count, true};
+  for (int64_t n = 0; n < count; ++n) numbers.values[n] = -Number(window, cls, first + n) - middle;
+  return numbers;
 }
 
 BiasTable BeitTableAsRead(Frequencies arithmetic, const BeitSettings& s, const BiasTable& table) {

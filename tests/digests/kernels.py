@@ -125,12 +125,24 @@ def rotate_pairs(case):
 
 # distance_bias
 
+def gathered(case):
+    """A list of values, and the queries' and keys' places in it."""
+    values = ((random(5, numpy.arange(64)) % numpy.uint64(65536)).astype("<f4") / 1024 - 32).astype("<f4")
+    origins = -(random(7, numpy.arange(case["queries"])) % numpy.uint64(20)).astype("<f8")
+    return values, origins, (random(6, numpy.arange(case["keys"])) % numpy.uint64(40)).astype("<f8")
+
+
 def distance_bias(case):
     form, bias_form = Format(case["dtype"]), Format(case["bias_dtype"])
     i, j = case["offset"] + numpy.arange(case["queries"])[:, None], numpy.arange(case["keys"], dtype="<f8")
     distance = (case["step"] * j - case["step"] * i).astype("<f4")
     slope = numpy.where(distance > 0, numpy.float32(case["future"]), numpy.float32(case["past"]))
     value = bias_form.round(slope * distance + numpy.float32(0)).astype("<f4")  # plus 0: no bias is -0
+    if case.get("gather", "none") != "none":
+        values, origins, places = gathered(case)
+        value = values[(places - origins[:, None]).astype(int)]
+        if case["gather"] == "cls":
+            value[0], value[:, 0], value[0, 0] = values[-3], values[-2], values[-1]
     if case["scores"]:
         if case["rounding"] == "each":
             value = form.round(value).astype("<f4")

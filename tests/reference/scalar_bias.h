@@ -28,9 +28,17 @@ inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
       } else if (!IsVisible(work, i, j)) {
         value = work.fill;
       } else {
-        const bool linear = work.key_positions != nullptr && work.bias == nullptr;
+        const bool gathered = work.values != nullptr;
+        const bool linear = work.key_positions != nullptr && work.bias == nullptr && !gathered;
         float bias = 0;
-        if (work.bias != nullptr) {
+        if (gathered) {
+          const bool of_query = work.cls_query && i == 0, of_key = work.cls_key && j == 0;
+          const auto at = static_cast<size_t>(work.key_positions[j] - work.query_positions[i]);
+          bias = work.values[of_query && of_key ? work.value_count - 1
+                             : of_query         ? work.value_count - 3
+                             : of_key           ? work.value_count - 2
+                                                : at];
+        } else if (work.bias != nullptr) {
           bias = work.bias[static_cast<ptrdiff_t>(i) * work.bias_stride + static_cast<ptrdiff_t>(j)];
         } else if (linear) {
           const float distance = static_cast<float>(work.key_positions[j] - work.query_positions[i]);
@@ -42,7 +50,7 @@ inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
         if (work.scores != nullptr) {
           if (work.rounding == Rounding::kEachOperation) bias = static_cast<float>(Round(work.dtype, bias));
           const auto score = static_cast<float>(Decode(work.dtype, work.scores + cell));
-          value = linear || work.bias != nullptr ? score + bias : score;
+          value = linear || gathered || work.bias != nullptr ? score + bias : score;
         }
       }
       Encode(work.dtype, value, work.out + cell);

@@ -14,9 +14,9 @@ struct Seen {
 template <class Format>
 void ComputeCells(Format format, const DistanceBias& work, Seen& seen) {
   using Bits = typename Format::Bits;
-  const bool linear = work.key_positions != nullptr;
+  const bool gathers = work.values != nullptr, linear = !gathers && work.key_positions != nullptr;
   const cuda::CellKind kind = {static_cast<posenc_rounding>(work.rounding), work.scores != nullptr,
-                               linear || work.bias != nullptr};
+                               linear || gathers || work.bias != nullptr};
   const cuda::Slopes slopes = {work.past_slope, work.future_slope, static_cast<posenc_dtype>(work.bias_dtype)};
   for (size_t i = 0; i < work.queries; ++i) {
     cuda::RowMask row;
@@ -36,7 +36,10 @@ void ComputeCells(Format format, const DistanceBias& work, Seen& seen) {
       any_visible |= visible;
       ++(visible ? seen.visible : seen.hidden);
       float bias = 0;
-      if (linear) {
+      if (gathers) {
+        bias = work.values[cuda::ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count,
+                                         work.query_positions[i], work.key_positions[j])];
+      } else if (linear) {
         bias = cuda::LinearBias(slopes, work.query_positions[i], work.key_positions[j]);
       } else if (work.bias != nullptr) {
         bias = work.bias[static_cast<ptrdiff_t>(i) * work.bias_stride + static_cast<ptrdiff_t>(j)];

@@ -28,6 +28,7 @@ struct BiasCase {
   uint64_t valid;  // of four keys; 5: not given
   float fill;
   bool zero_rows;
+  std::string gather = "none";  // "values" of a list, or with a token for the whole, "cls"
 };
 
 Block RunBias(const BiasCase& c) {
@@ -42,6 +43,10 @@ Block RunBias(const BiasCase& c) {
     mask_keys[j] = static_cast<double>(c.mask == "shuffled" ? Random(1, j) % 100 : j);
     key_valid[j] = Random(2, j) % 4 < c.valid ? static_cast<uint8_t>(1 + Random(3, j) % 255) : 0;
   }
+  std::vector<float> values(64);
+  for (size_t n = 0; n < values.size(); ++n) values[n] = static_cast<float>(Random(5, n) % 65536) / 1024 - 32;
+  for (size_t i = 0; i < c.queries && c.gather != "none"; ++i) queries[i] = -static_cast<double>(Random(7, i) % 20);
+  for (size_t j = 0; j < c.keys && c.gather != "none"; ++j) keys[j] = static_cast<double>(Random(6, j) % 40);
   const size_t cells = c.queries * c.keys;
   Block scores(cells * SizeOf(c.dtype), 1), out(cells * SizeOf(c.dtype), 1);
   FillWithElements(c.dtype, 4, 0, cells, scores.data());
@@ -54,6 +59,11 @@ Block RunBias(const BiasCase& c) {
                        .past_slope = c.past,
                        .future_slope = c.future,
                        .bias_dtype = c.bias_dtype};
+  if (c.gather != "none") {
+    work.values = values.data();
+    work.value_count = values.size();
+    work.cls_query = work.cls_key = c.gather == "cls";
+  }
   if (c.mask != "none") {
     work.mask_query_positions = mask_queries.data();
     work.mask_key_positions = mask_keys.data();
@@ -109,6 +119,40 @@ std::vector<Case> BiasCases() {
                    [c] { return RunBias(c); }});
             }
           }
+        }
+      }
+    }
+  }
+  const size_t linear = cases.size();
+  for (const DType dtype : kTensorTypes) {
+    for (const Rounding rounding : kRoundings) {
+      for (const bool scores : {false, true}) {
+        for (const char* gather : {"values", "cls"}) {
+          const size_t n = cases.size() - linear;
+          const BiasCase c = {.dtype = dtype,
+                              .rounding = rounding,
+                              .scores = scores,
+                              .bias_dtype = DType::kFP32,
+                              .queries = Turn<size_t>(n, {1, 5, 8}),
+                              .keys = Turn<size_t>(n, {1, 7, 32, 49, 64}),
+                              .step = 1,
+                              .offset = 0,
+                              .past = 0,
+                              .future = 0,
+                              .mask = n % 3 == 0 ? "in-order" : "none",
+                              .causal = false,
+                              .left = 3,
+                              .right = 4,
+                              .valid = Turn<uint64_t>(n, {5, 3}),
+                              .fill = -1.5f,
+                              .zero_rows = n % 2 == 0,
+                              .gather = gather};
+          cases.push_back(
+              {fmt::format("dtype={} rounding={} scores={:d} bias_dtype=FP32 queries={} keys={} step=1 offset=0 past=0 "
+                           "future=0 mask={} causal=0 left=3 right=4 valid={} fill=-1.5 zero_rows={:d} gather={}",
+                           Name(dtype), Name(rounding), scores, c.queries, c.keys, c.mask, c.valid, c.zero_rows,
+                           gather),
+               [c] { return RunBias(c); }});
         }
       }
     }

@@ -18,6 +18,7 @@ struct RandomBias {
   std::vector<double> query_positions, key_positions, mask_query_positions, mask_key_positions;
   std::vector<double> query_documents, key_documents;
   std::vector<float> bias;
+  std::vector<float> values;
   std::vector<uint8_t> key_valid;
   Block scores{0};
 };
@@ -54,8 +55,8 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
   matrix.scores = Block(work.queries * work.keys * SizeOf(work.dtype), random() % 4);
   FillWithElements(work.dtype, random, matrix.scores.data(), work.queries * work.keys);
 
-  // Linear, rows of their own, slices of one row, or none.
-  const uint64_t source = random() % 4;
+  // Linear, rows of their own, slices of one row, gathered, or none.
+  const uint64_t source = random() % 5;
   if (source == 0) {
     work.query_positions = matrix.query_positions.data();
     work.key_positions = matrix.key_positions.data();
@@ -65,6 +66,18 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
     for (float& x : matrix.bias) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
     work.bias = matrix.bias.data() + (slices ? work.queries - 1 : 0);
     work.bias_stride = slices ? -1 : static_cast<ptrdiff_t>(work.keys);
+  } else if (source == 3) {
+    matrix.values.resize(40 + random() % 5);
+    for (float& x : matrix.values) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
+    const double origin = OneOf(random, {0.0, -17.0, 9007199254740000.0});
+    for (double& at : matrix.query_positions) at = origin - static_cast<double>(random() % 20);
+    for (double& at : matrix.key_positions) at = origin + static_cast<double>(random() % 18);
+    work.query_positions = matrix.query_positions.data();
+    work.key_positions = matrix.key_positions.data();
+    work.values = matrix.values.data();
+    work.value_count = matrix.values.size();
+    work.cls_query = random() % 2 == 0;
+    work.cls_key = random() % 2 == 0;
   }
   const float slopes[] = {0.5f, -0.5f, 0.00390625f, 0.7071067811865476f, 0.0f, -0.0f, -3.0f, 1e-42f, 3e38f, -1e-30f};
   work.past_slope = OneOf(random, slopes);

@@ -70,7 +70,8 @@ void RotateRows(Format format, const RotateArguments& work) {
 template <class Format>
 void FillBias(Format format, const BiasArguments& work) {
   using Bits = typename Format::Bits;
-  const CellKind kind = {work.rounding, work.scores != nullptr, work.key_positions != nullptr || work.bias != nullptr};
+  const CellKind kind = {work.rounding, work.scores != nullptr,
+                         work.values != nullptr || work.key_positions != nullptr || work.bias != nullptr};
   for (uint64_t i = 0; i < work.queries; ++i) {
     RowMask row;
     if (work.mask_query_positions != nullptr) {
@@ -91,7 +92,10 @@ void FillBias(Format format, const BiasArguments& work) {
       const uint64_t cell = i * work.keys + j;
       Bits& out = static_cast<Bits*>(work.out)[cell];
       float bias = 0;
-      if (work.key_positions != nullptr) {
+      if (work.values != nullptr) {
+        bias = work.values[ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count,
+                                   work.query_positions[i], work.key_positions[j])];
+      } else if (work.key_positions != nullptr) {
         bias = LinearBias({work.past_slope, work.future_slope, work.bias_dtype}, work.query_positions[i],
                           work.key_positions[j]);
       } else if (work.bias != nullptr) {

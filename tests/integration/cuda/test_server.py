@@ -10,7 +10,7 @@ import numpy
 import pytest
 import samples
 from client import Client
-from posenc.v1 import bias_pb2, rotary_pb2, tensor_pb2
+from posenc.v1 import bias_pb2, rotary_pb2, service_pb2, tensor_pb2
 from server_process import ServerProcess
 from tensors import BF16, FP16, FP32, FP64, tensor
 
@@ -95,4 +95,35 @@ def test_biases(on_device, client, dtype):
     request = samples.bias(heads=8, queries=200, keys=200, dtype=dtype, alibi_form=bias_pb2.ALIBI_FORM_SYMMETRIC)
     request.mask.CopyFrom(samples.causal_mask())
     request.mask.window_left = 50
+    same(on_device, client, "GenerateBias", request, ("bias",))
+
+
+def gathered(name):
+    """Biases whose cells are looked up: in windows, with a cls token, and of distances of any positions."""
+    if name == "swin":
+        rows, length = 15 * 13, 8 * 7
+        method = bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=8, window_width=7))
+    elif name == "beit":
+        rows, length = 13 * 13 + 3, 7 * 7 + 1
+        method = bias_pb2.BiasMethod(beit=bias_pb2.BeitBias(window_height=7, window_width=7,
+                                                            table=bias_pb2.BEIT_TABLE_PLAIN))
+    else:
+        rows, length = 32, 90
+        method = bias_pb2.BiasMethod(t5=bias_pb2.T5Bias(bidirectional=True))
+    method.table.CopyFrom(samples.weights(rows, 6))
+    method.table_layout = bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS
+    request = service_pb2.GenerateBiasRequest(method=method, dtype=FP32, form=bias_pb2.BIAS_FORM_DENSE, geometry=bias_pb2.BiasGeometry(
+        query_length=length, key_length=length))
+    if name == "t5":
+        places = numpy.random.default_rng(9).integers(0, 300, (2, length))
+        request.geometry.query_positions.CopyFrom(tensor(places, tensor_pb2.DATA_TYPE_INT64))
+        request.geometry.key_positions.CopyFrom(tensor(places[:, ::-1], tensor_pb2.DATA_TYPE_INT64))
+    return request
+
+
+@pytest.mark.parametrize("name", ["swin", "beit", "t5"])
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+def test_gathered_biases(on_device, client, name, dtype):
+    request = gathered(name)
+    request.dtype = dtype
     same(on_device, client, "GenerateBias", request, ("bias",))
