@@ -94,10 +94,13 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
 
 absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) {
   if (const auto* xl = std::get_if<TransformerXlSettings>(&call.method)) {
-    if (!xl->position_bias || (call.content && !xl->content_bias)) {
+    const bool has = model.has_biases;
+    const bool position_fits = xl->position_bias.has_value() == has;
+    if (!position_fits || (call.content && xl->content_bias.has_value() != has)) {
       return InvalidArgument(
-          "MISSING", xl->position_bias ? "method.transformer_xl.content_bias" : "method.transformer_xl.position_bias",
-          "", "the model has it");
+          has ? "MISSING" : "CONFLICT",
+          position_fits ? "method.transformer_xl.content_bias" : "method.transformer_xl.position_bias", "",
+          has ? "the model has it" : "the model has none");
     }
   }
   if (call.q.rank() != 4) return absl::OkStatus();  // which the call refuses

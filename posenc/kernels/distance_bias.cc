@@ -167,9 +167,15 @@ void GatherRow(const DistanceBias& work, size_t query, float* row) {
     return;
   }
   const double origin = work.query_positions[query];
-  for (size_t key = 0; key < work.keys; ++key) {
-    row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin)];
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<int32_t, decltype(d64)> indices;
+  const hn::Rebind<float, decltype(d64)> d;
+  size_t key = 0;
+  for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
+    const auto at = hn::Sub(hn::LoadU(d64, work.key_positions + key), hn::Set(d64, origin));
+    hn::StoreU(hn::GatherIndex(d, work.values, hn::DemoteTo(indices, at)), d, row + key);
   }
+  for (; key < work.keys; ++key) row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin)];
   if (work.cls_key) row[0] = cls[1];
 }
 

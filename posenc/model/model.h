@@ -43,6 +43,7 @@ struct ModelTerms {
   int64_t rows = 0;         // of Shaw's and DeBERTa's table
   int64_t width = 0;        // of DeBERTa's table, and Transformer-XL's d_model
   bool has_values = false;  // a term of the values, too
+  bool has_biases = true;   // Transformer-XL's u and v
 };
 
 // A learned table, which comes with the request.

@@ -202,7 +202,9 @@ absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
   part.Say("SCALE", "per_dim_scale",
            "q is the query times the model's scales, k the key times its own, if it has one; the call's scale is 1");
   part.Say("BLOCKS", "attention_context_left", "the model caps the scores' sum and sees a window only: give a mask");
-  return TransformerXlOf(part, TransformerXlEncoding::kTensor2Tensor);
+  POSENC_ASSIGN_OR_RETURN(ModelTerms terms, TransformerXlOf(part, TransformerXlEncoding::kTensor2Tensor));
+  terms.has_biases = false;
+  return terms;
 }
 
 absl::StatusOr<ModelTerms> GraniteSpeechOf(Part& part) {

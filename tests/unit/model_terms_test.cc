@@ -82,6 +82,13 @@ TEST(ModelTerms, ConformersByTheirKindOfPositions) {
     EXPECT_EQ(std::get<TransformerXlSettings>(terms->settings).encoding, TransformerXlEncoding::kInterleaved);
     EXPECT_EQ(terms->width, 8);
   }
+  const auto gemma = Read(R"({"model_type": "gemma3n_audio", "hidden_size": 8, "conf_num_attention_heads": 2})");
+  ASSERT_THAT(gemma, IsOk());
+  EXPECT_EQ(std::get<TransformerXlSettings>(gemma->settings).encoding, TransformerXlEncoding::kTensor2Tensor);
+  EXPECT_FALSE(gemma->has_biases);
+  EXPECT_THAT(Read(R"({"model_type": "gemma4_audio", "hidden_size": 8, "num_attention_heads": 2,
+                       "attention_context_left": 9})"),
+              IsInvalid("UNSUPPORTED", "attention_context_left"));
   for (const char* keys : {"wav2vec2-bert", "seamless_m4t_v2"}) {
     const auto terms = Read(File(keys, R"("left_max_position_embeddings": 5)"));
     ASSERT_THAT(terms, IsOk()) << keys;
@@ -362,7 +369,8 @@ absl::Status Values(const std::string& config_json, int64_t rows) {
   return Call(request).status();
 }
 
-TEST(FilledFromModel, ValuesOfTheOnlyModelThatHasThem) {
+TEST(FilledFromModel, ValuesOfModelsThatHaveThem) {
+  EXPECT_THAT(Values(File("vits", R"("window_size": 2)"), 7), IsOk());  // a row of zeros on either side
   const std::string nezha = File("nezha", R"("max_relative_position": 2)");
   EXPECT_THAT(Values(nezha, 5), IsOk());
   EXPECT_THAT(Values(nezha, 7), IsInvalid("MISMATCH", "shaw.table.shape"));
