@@ -59,6 +59,7 @@ struct BiasArguments {
   uint64_t queries, keys;
   const float* values;
   uint64_t value_count;
+  double first;
   bool cls_query, cls_key;
   const double *query_positions, *key_positions;
   float past_slope, future_slope;

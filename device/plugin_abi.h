@@ -112,10 +112,12 @@ struct posenc_bias {
   uint32_t rounding;
   uint64_t queries;
   uint64_t keys;
-  // Where it is there, cell (i, j) is values[key_positions[j] - query_positions[i]], which are whole numbers; with
-  // cls_query or cls_key the cells of query 0 or key 0 are the last three values: (0, j), (i, 0), (0, 0).
+  // Where it is there, it comes before all else: cell (i, j) is values[key_positions[j] - query_positions[i] - first],
+  // whole numbers whose result is one of 0 .. value_count-1; with cls_query or cls_key the position of query 0 or key 0
+  // is not read, and its cells are the last three values: (0, j), (i, 0), (0, 0).
   const float* values;
   uint64_t value_count;  // below 2^31
+  double first;
   uint32_t cls_query;
   uint32_t cls_key;
   const double* query_positions;

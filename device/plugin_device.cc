@@ -193,6 +193,7 @@ bool PluginDevice::Run(const DistanceBias& work) {
   bias.keys = work.keys;
   bias.values = work.values;
   bias.value_count = work.value_count;
+  bias.first = work.first;
   bias.cls_query = work.cls_query ? 1 : 0;
   bias.cls_key = work.cls_key ? 1 : 0;
   bias.query_positions = work.query_positions;

@@ -261,6 +261,10 @@ absl::Status BiasGeneration::LayDistances(const Limits& limits) {
   return absl::OkStatus();
 }
 
+double BiasGeneration::FirstDistance() const {
+  return window_ ? WindowFirst(window_->window) : static_cast<double>(lists_.first_distance);
+}
+
 int64_t BiasGeneration::held_bytes() const {
   const size_t bytes = lists_.values.values.size() * sizeof(float) + buckets_.size() * sizeof(int32_t) +
                        (key_positions_.values.size() + mask_key_positions_.values.size()) * sizeof(double);
@@ -272,17 +276,13 @@ BiasGeneration::QueryRows BiasGeneration::LayRows(int64_t first, int64_t count) 
   if (call_.mask) rows.mask_positions = QueryPositions(call_.geometry, first, count);
   if (query_origin_) {
     rows.positions = Constant(*query_origin_, count);
+  } else if (window_) {
+    rows.positions = WindowQueries(window_->window, window_->cls, first, count);
   } else {
     rows.positions = call_.mask ? rows.mask_positions : QueryPositions(call_.geometry, first, count);
   }
   if (alibi() != nullptr && alibi()->bias_dtype && *alibi()->bias_dtype != DType::kFP32) {
     RoundTo(*alibi()->bias_dtype, rows.positions.values);
-  }
-  if (window_) {
-    rows.origins = WindowQueries(window_->window, window_->cls, first, count);
-  } else if (IsIndex() || (Gathers(lists_) && !lists_.values.values.empty())) {
-    rows.origins = rows.positions;
-    for (double& origin : rows.origins.values) origin += static_cast<double>(lists_.first_distance);
   }
   if (fire_ != nullptr) rows.normalisers = fire_->Normalisers(rows.positions.values);
   if (alibi() != nullptr && !IsCompact()) rows.alibi = LayAlibi(rows);

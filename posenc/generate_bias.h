@@ -71,8 +71,7 @@ class BiasGeneration {
   struct QueryRows {
     int64_t first = 0;
     int64_t count = 0;
-    Matrix<double> positions;         // for the distance
-    Matrix<double> origins;           // a cell's value or index stands at its key's position less this
+    Matrix<double> positions;         // for the distance; a window's numbers
     Matrix<double> mask_positions;    // for the mask; none without one
     std::vector<double> normalisers;  // FIRE's
     ValueLists alibi;
@@ -96,6 +95,8 @@ class BiasGeneration {
   void RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
                  std::byte* out, Device* device) const;
   void RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const;
+  // Of the first value in a list that is gathered from.
+  double FirstDistance() const;
   // Whether a cell's value is looked up, and no slice of the list.
   bool Gathers(const ValueLists& lists) const { return lists.row_shift != 0 && (window_ || !consecutive_); }
 
@@ -107,7 +108,7 @@ class BiasGeneration {
   int64_t queries_ = 0;  // rows and columns of one matrix as it is written
   int64_t keys_ = 0;
   std::optional<double> query_origin_;  // for the distance, where all queries stand there
-  Matrix<double> key_positions_;        // for the distance, or a window's numbers
+  Matrix<double> key_positions_;        // for the distance; a window's numbers
   Matrix<double> mask_key_positions_;
   TensorShape shape_;
 

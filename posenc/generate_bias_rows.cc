@@ -38,8 +38,8 @@ void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, si
   std::vector<int32_t> row(keys_);
   const double* keys = key_positions_.row(b);
   for (size_t query = begin; query < end; ++query) {
-    const double origin = rows.origins.row(b)[query];
-    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - origin);
+    const double position = rows.positions.row(b)[query];
+    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - position - FirstDistance());
     if (!window_) {
       for (int32_t& entry : row) entry = buckets_[entry];
     } else if (window_->cls) {
@@ -101,7 +101,8 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
   } else {
     work.values = values;
     work.value_count = lists.values.columns;
-    work.query_positions = rows.origins.row(b);
+    work.first = FirstDistance();
+    work.query_positions = rows.positions.row(b);
     work.key_positions = key_positions_.row(b);
     work.cls_key = window_ && window_->cls;
     work.cls_query = work.cls_key && rows.first == 0;

@@ -2,6 +2,7 @@
 
 #include "posenc/methods/alibi.h"
 #include "posenc/methods/bias.h"
+#include "posenc/methods/sinusoidal.h"
 #include "wire/bias_source.h"
 #include "wire/embedding_method.h"
 #include "wire/operations.h"
@@ -75,12 +76,15 @@ void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::Ans
 }
 
 // What is added to the input: without a learned table's own numbers.
-void ExplainEmbedding(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
+absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precision, const Limits& limits,
+                              v1::AnswerInfo* info) {
+  if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(Complete(*settings, limits));
   WriteCommonInfo(precision, layers.notes, info);
   EmbeddingMethod method = LearnedSettings{.offset = layers.table ? layers.table->offset : 0};
   if (layers.sinusoidal) method = *layers.sinusoidal;
   if (layers.grid) method = *layers.grid;
   WriteEmbeddingPlan(method, info->mutable_plan());
+  return absl::OkStatus();
 }
 
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
@@ -99,9 +103,12 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    if (layers.terms || layers.table || layers.sinusoidal || layers.grid) {
+    if (layers.terms) {
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
-      layers.terms ? ExplainTerms(layers, precision, info) : ExplainEmbedding(layers, precision, info);
+      ExplainTerms(layers, precision, info);
+    } else if (layers.table || layers.sinusoidal || layers.grid) {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+      POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, precision, limits, info));
     } else if (layers.bias) {
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
       POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));

@@ -1,5 +1,7 @@
 #include "wire/grid.h"
 
+#include <numbers>
+
 #include "wire/weighted_model.h"
 
 namespace posenc::wire {
@@ -42,6 +44,10 @@ absl::StatusOr<ResolvedGrid> ResolveGrid(const Reader& reader, const v1::Grid& m
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kGrid));
     v1::Grid said;
     WriteGrid(*layers.grid, &said);
+    // What the request says may be a default.
+    if (message.has_normalize() && !said.has_normalize()) said.set_normalize(true);
+    if (message.has_scale() && !said.has_scale()) said.set_scale(2 * std::numbers::pi);
+    if (message.has_offset() && !said.has_offset()) said.set_offset(0);
     if (said.height() == 0) {  // of any image
       said.set_height(message.height());
       said.set_width(message.width());

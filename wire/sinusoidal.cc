@@ -5,6 +5,8 @@
 namespace posenc::wire {
 namespace {
 
+constexpr double kMaxTimescale = 10000;
+
 constexpr EnumPairs<v1::SinusoidalConvention, SinusoidalConvention> kSinusoidalConventions = {
     {v1::SINUSOIDAL_CONVENTION_INTERLEAVED, SinusoidalConvention::kInterleaved},
     {v1::SINUSOIDAL_CONVENTION_HALVES, SinusoidalConvention::kHalves},
@@ -37,6 +39,9 @@ absl::StatusOr<ResolvedSinusoidal> ResolveSinusoidal(const Reader& reader, const
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
     v1::Sinusoidal said;
     WriteSinusoidal(*layers.sinusoidal, &said);
+    // What the request says may be a default.
+    if (message.has_max_timescale() && !said.has_max_timescale()) said.set_max_timescale(kMaxTimescale);
+    if (message.has_scale() && !said.has_scale()) said.set_scale(1);
     POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
     resolved.of_model = layers.precision;
     resolved.notes = std::move(layers.notes);

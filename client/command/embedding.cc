@@ -21,30 +21,32 @@ struct EmbeddingFlags {
   std::string add_to, out;
 };
 
-// The method that flags were given for, or else that a config.json says alone.
-absl::StatusOr<google::protobuf::Message*> PutMethod(const EmbeddingFlags& flags, Session& session,
-                                                     v1::GenerateEmbeddingRequest* request) {
+absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlags& flags, Session& session,
+                                                             v1::GenerateEmbeddingRequest request) {
+  const auto* reflection = request.GetReflection();
+  const auto* methods = request.GetDescriptor()->FindOneofByName("method");
+  const auto call = [&]() -> absl::StatusOr<v1::GenerateEmbeddingResponse> {
+    const auto* method = reflection->GetOneofFieldDescriptor(request, methods);
+    POSENC_RETURN_IF_ERROR(flags.model.PutBeside(reflection->MutableMessage(&request, method)));
+    return session.backend().GenerateEmbedding(request);
+  };
   if (flags.method.given() || !flags.model.given()) {
-    POSENC_RETURN_IF_ERROR(flags.method.Put(request));
-    const auto* method = request->GetDescriptor()->FindOneofByName("method");
-    const auto* reflection = request->GetReflection();
-    return reflection->MutableMessage(request, reflection->GetOneofFieldDescriptor(*request, method));
+    POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
+    return call();
   }
-  v1::ExplainRequest explain;
-  POSENC_ASSIGN_OR_RETURN(*explain.mutable_model(), flags.model.Get());
-  POSENC_ASSIGN_OR_RETURN(const v1::ExplainResponse said, session.backend().Explain(explain));
-  const v1::Plan& plan = said.layers(0).info().plan();
-  if (plan.has_sinusoidal()) return request->mutable_sinusoidal();
-  if (plan.has_grid()) return request->mutable_grid();
-  return UsageError(plan.has_learned() ? "--model: the model's table is learned: give --learned-table"
-                                       : "--model: the model adds nothing to its input: see posenc explain");
+  // What the config.json says alone.
+  request.mutable_sinusoidal();
+  auto response = call();
+  if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;
+  request.mutable_grid();
+  response = call();
+  if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;
+  return UsageError("--model: no sines are added to the model's input; if a learned table is, give --learned-table");
 }
 
 absl::Status Run(const EmbeddingFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateEmbeddingRequest request = flags.request;
-  POSENC_ASSIGN_OR_RETURN(google::protobuf::Message * method, PutMethod(flags, session, &request));
-  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(method));
   if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (!flags.add_to.empty()) {
@@ -52,7 +54,8 @@ absl::Status Run(const EmbeddingFlags& flags, Session& session) {
   }
   const v1::DataType dtype = request.has_add_to() ? request.add_to().dtype() : request.dtype();
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, dtype, 1));
-  POSENC_ASSIGN_OR_RETURN(const v1::GenerateEmbeddingResponse response, session.backend().GenerateEmbedding(request));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateEmbeddingResponse response,
+                          CallWithMethod(flags, session, std::move(request)));
   std::vector<Destination> files;
   if (!flags.out.empty()) files.push_back({flags.out, {{"embedding", &response.embedding()}}});
   return Deliver(session, response, response.info(), files);

@@ -51,12 +51,13 @@ POSENC_ELEMENT float LinearBias(const Slopes& slopes, double query_position, dou
   return bias;
 }
 
-// Which of the values a cell has that is gathered: by positions, or of a token for the whole.
-POSENC_ELEMENT uint64_t ValueOf(bool cls_query, bool cls_key, uint64_t value_count, double query_position,
+// Which of the values a cell has that is gathered: by positions, or of a token for the whole. The difference comes
+// first: it is exact wherever the positions are.
+POSENC_ELEMENT uint64_t ValueOf(bool cls_query, bool cls_key, uint64_t value_count, double first, double query_position,
                                 double key_position) {
   if (cls_query) return value_count - (cls_key ? 1 : 3);
   if (cls_key) return value_count - 2;
-  return static_cast<uint64_t>(static_cast<int64_t>(key_position - query_position));
+  return static_cast<uint64_t>(static_cast<int64_t>(key_position - query_position - first));
 }
 
 struct CellKind {

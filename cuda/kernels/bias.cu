@@ -128,7 +128,8 @@ __device__ void BiasCells(const BiasArguments& work, bool aligned, bool masked, 
       for (unsigned k = 0; k < kCells; ++k) {
         if (!keys.Has(k)) continue;
         const bool cls_key = work.cls_key && keys[k] == 0;
-        bias[k] = __ldg(work.values + ValueOf(cls_query, cls_key, work.value_count, position, positions[k]));
+        bias[k] =
+            __ldg(work.values + ValueOf(cls_query, cls_key, work.value_count, work.first, position, positions[k]));
       }
     } else if constexpr (kSource == Source::kRows) {
       keys.LoadShifted(work.bias + static_cast<int64_t>(query + i) * work.bias_stride, bias);

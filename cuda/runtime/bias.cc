@@ -40,6 +40,7 @@ void Bias(Device& device, const posenc_bias& work) {
   arguments.keys = work.keys;
   arguments.values = arrays.Upload(work.values, work.value_count);
   arguments.value_count = work.value_count;
+  arguments.first = work.first;
   arguments.cls_query = work.cls_query != 0;
   arguments.cls_key = work.cls_key != 0;
   arguments.query_positions = arrays.Upload(work.query_positions, work.queries);

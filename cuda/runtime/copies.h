@@ -24,7 +24,7 @@ void UploadPieces(Slot& slot, const posenc_tensor& tensor, uint64_t bytes, void*
 void DownloadToStaging(Slot& slot, const void* from, uint64_t bytes);
 void StagingToPieces(const Slot& slot, const posenc_tensor& tensor);
 
-// Small arrays of the caller's on the device, until the end of this object. CUDA copies them before it returns, as
+// Arrays of the caller's on the device, until the end of this object. CUDA copies them before it returns, as
 // their memory is not pinned.
 class Arrays {
  public:

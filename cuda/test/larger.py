@@ -101,8 +101,8 @@ def bias(plugin, dtype, stride=None, scores=True, documents=False, prefix=False,
         origins, places = 2 * keys - RANDOM.integers(0, keys, queries).astype("<f8"), (
             2.0 * keys + RANDOM.integers(0, queries, keys))
         work.values, work.value_count, work.cls_query, work.cls_key = address(values), len(values), cls, cls
-        work.query_positions, work.key_positions = address(origins), address(places)
-        value = values[(places - origins[:, None]).astype(int)]
+        work.query_positions, work.key_positions, work.first = address(origins), address(places), -7
+        value = values[(places - origins[:, None]).astype(int) + 7]
         if cls:
             value[0], value[:, 0], value[0, 0] = values[-3], values[-2], values[-1]
     elif stride is None:

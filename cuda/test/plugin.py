@@ -52,7 +52,7 @@ class Rotate(Structure):
 
 class Bias(Structure):
     _fields_ = [("dtype", c_uint32), ("rounding", c_uint32), ("queries", c_uint64), ("keys", c_uint64),
-                ("values", c_void_p), ("value_count", c_uint64), ("cls_query", c_uint32), ("cls_key", c_uint32),
+                ("values", c_void_p), ("value_count", c_uint64), ("first", c_double), ("cls_query", c_uint32), ("cls_key", c_uint32),
                 ("query_positions", c_void_p), ("key_positions", c_void_p), ("past_slope", c_float),
                 ("future_slope", c_float), ("bias_dtype", c_uint32), ("causal", c_uint32), ("bias", c_void_p),
                 ("bias_stride", c_int64), ("mask_query_positions", c_void_p), ("mask_key_positions", c_void_p),

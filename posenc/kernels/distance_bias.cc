@@ -160,23 +160,27 @@ void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, si
 
 // The values of a query's cells.
 void GatherRow(const DistanceBias& work, size_t query, float* row) {
-  const float* const cls = work.values + work.value_count - 3;
+  const size_t last = work.value_count - 1;
   if (work.cls_query && query == 0) {
-    std::fill_n(row, work.keys, cls[0]);
-    if (work.cls_key) row[0] = cls[2];
+    std::fill_n(row, work.keys, work.values[last - 2]);
+    if (work.cls_key) row[0] = work.values[last];
     return;
   }
   const double origin = work.query_positions[query];
   const hn::ScalableTag<double> d64;
   const hn::Rebind<int32_t, decltype(d64)> indices;
   const hn::Rebind<float, decltype(d64)> d;
-  size_t key = 0;
+  // The difference first: it is exact wherever the positions are.
+  size_t key = work.cls_key ? 1 : 0;
   for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
-    const auto at = hn::Sub(hn::LoadU(d64, work.key_positions + key), hn::Set(d64, origin));
+    const auto distance = hn::Sub(hn::LoadU(d64, work.key_positions + key), hn::Set(d64, origin));
+    const auto at = hn::Sub(distance, hn::Set(d64, work.first));
     hn::StoreU(hn::GatherIndex(d, work.values, hn::DemoteTo(indices, at)), d, row + key);
   }
-  for (; key < work.keys; ++key) row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin)];
-  if (work.cls_key) row[0] = cls[1];
+  for (; key < work.keys; ++key) {
+    row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin - work.first)];
+  }
+  if (work.cls_key) row[0] = work.values[last - 1];
 }
 
 // Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.

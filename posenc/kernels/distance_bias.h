@@ -30,11 +30,13 @@ struct DistanceBias {
   size_t queries;     // Sq
   size_t keys;        // Sk
 
-  // Gathered, where `values` is there: the bias of cell (i, j) is values[key_positions[j] - query_positions[i]],
-  // without a NaN. Query 0 or key 0 may be a token for the whole (BEiT's cls): its cells have the last three of
-  // `value_count` values: (0, j), (i, 0), (0, 0).
+  // Gathered, where `values` is there: the bias of cell (i, j) is values[key_positions[j] - query_positions[i] -
+  // first], whole numbers whose result is one of 0 .. value_count-1; no value is a NaN. Query 0 or key 0 may be a token
+  // for the whole (BEiT's cls), whose position is not read: its cells have the last three values: (0, j), (i, 0), (0,
+  // 0).
   const float* values = nullptr;
   size_t value_count = 0;  // below 2^31
+  double first = 0;
   bool cls_query = false;
   bool cls_key = false;
 

@@ -139,8 +139,9 @@ class GridEncoding final : public Encoding {
       POSENC_RETURN_IF_ERROR(CheckAllFinite("interpolation_scale", {Coordinate(axis, axis.size - 1)}));
       POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", axis.inv_freq));
       if (!axis.detr || arithmetic_ == Frequencies::kExact) continue;
+      for (double period : axis.inv_freq) POSENC_RETURN_IF_ERROR(CheckAllFinite("temperature", {1 / period}));
       POSENC_RETURN_IF_ERROR(
-          CheckAllFinite("scale", DetrAngles(arithmetic_, *axis.detr, {axis.size - 1}, axis.inv_freq)));
+          CheckAllFinite("scale", DetrAngles(arithmetic_, *axis.detr, {0, axis.size - 1}, axis.inv_freq)));
     }
     return absl::OkStatus();
   }

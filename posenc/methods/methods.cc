@@ -46,7 +46,7 @@ std::vector<MethodFamily> MethodFamilies() {
       {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
       {"learned", {"table"}},
       {"timestep", {"diffusers"}},
-      {"grid", {"mae", "diffusers", "big_vision"}},
+      {"grid", {"mae", "diffusers", "big_vision", "detr"}},
       {"fourier", {"given_frequencies"}},
       {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
       {"t5", {"bidirectional", "causal"}},

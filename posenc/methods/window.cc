@@ -188,11 +188,13 @@ Matrix<double> WindowKeys(const Window& window, bool cls) {
 }
 
 Matrix<double> WindowQueries(const Window& window, bool cls, int64_t first, int64_t count) {
-  const auto middle = static_cast<double>(Displacements(window) / 2);  // of a token to itself
   Matrix<double> numbers{std::vector<double>(count), 1, count, true};
-  for (int64_t n = 0; n < count; ++n) numbers.values[n] = -Number(window, cls, first + n) - middle;
+  for (int64_t n = 0; n < count; ++n) numbers.values[n] = -Number(window, cls, first + n);
   return numbers;
 }
+
+// A token's displacement from itself has the middle row.
+double WindowFirst(const Window& window) { return -static_cast<double>(Displacements(window) / 2); }
 
 BiasTable BeitTableAsRead(Frequencies arithmetic, const BeitSettings& s, const BiasTable& table) {
   if (s.table == BeitTable::kPlain || s.window.height == s.window.width) return table;

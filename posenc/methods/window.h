@@ -20,11 +20,12 @@ absl::Status Complete(const SwinV2Settings& settings, const Limits& limits);
 // How many displacements a window has: (2Wh-1)(2Ww-1).
 int64_t Displacements(const Window& window);
 
-// A cell's row of the table is its key's number less its query's. `cls`: token 0 stands for the whole, as BEiT's, and
-// has the last three rows: it to a token, a token to it, it to itself.
+// A cell's row of the table is its key's number less its query's and less WindowFirst. `cls`: token 0 stands for the
+// whole, as BEiT's, and has the last three rows: it to a token, a token to it, it to itself.
 Matrix<double> WindowKeys(const Window& window, bool cls);
 // Of `count` queries from `first` on.
 Matrix<double> WindowQueries(const Window& window, bool cls, int64_t first, int64_t count);
+double WindowFirst(const Window& window);
 
 // BEiT's table [H, rows] as it is read: by transformers resized on rectangular windows, its rows taken as
 // [2Ww-1, 2Wh-1] where they are [2Wh-1, 2Ww-1].

@@ -119,7 +119,9 @@ absl::StatusOr<std::optional<int64_t>> ConfigObject::Integer(std::initializer_li
 
 absl::StatusOr<std::optional<int64_t>> ConfigObject::Length(std::string_view name) const {
   const json* value = Find(name);
-  if (value != nullptr && value->is_number_integer() && *value < 1) return std::nullopt;
+  const bool below_one = value != nullptr && value->is_number_integer() &&
+                         (value->is_number_unsigned() ? value->get<uint64_t>() == 0 : value->get<int64_t>() < 1);
+  if (below_one) return std::nullopt;
   return Integer({name});
 }
 

@@ -38,29 +38,33 @@ absl::Status CheckAddsTable(const Part& part) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Cells(const Part& part, std::string_view field, std::vector<int64_t> counts) {
+// How many of a size there are in a length that the field says.
+absl::StatusOr<int64_t> CountOf(const Part& part, std::string_view field, int64_t length, int64_t size,
+                                int64_t step = 0) {
   constexpr int64_t kMost = 65536;
-  int64_t cells = 1;
-  for (int64_t count : counts) {
-    if (count < 0 || count > kMost) {
-      return InvalidArgument("OUT_OF_RANGE", part.config.Path(field),
-                             fmt::format("{} patches", fmt::join(counts, " x ")),
-                             fmt::format("must be at most {} a side", kMost));
-    }
-    cells *= count;
-  }
-  return cells;
+  const int64_t count = step > 0 ? (length - size) / step + 1 : length / size;
+  if (length >= size && count <= kMost) return count;
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", length),
+                         fmt::format("must be at least {}, and give at most {} patches a side", size, kMost));
+}
+
+absl::StatusOr<int64_t> AtLeastOne(const Part& part, std::string_view field, int64_t otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({field}));
+  if (given.value_or(otherwise) >= 1) return given.value_or(otherwise);
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", *given), "must be at least 1");
 }
 
 absl::StatusOr<int64_t> Patches(const Part& part, const LearnedTable& table) {
   POSENC_ASSIGN_OR_RETURN(Window image, SizeOf(part.config, table.image_field, table.image_size));
   if (table.image_width != 0 && part.config.Find(table.image_field) == nullptr) image.width = table.image_width;
   POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", table.patch_size));
-  return Cells(part, table.image_field, {image.height / patch.height, image.width / patch.width});
+  POSENC_ASSIGN_OR_RETURN(const int64_t rows, CountOf(part, table.image_field, image.height, patch.height));
+  POSENC_ASSIGN_OR_RETURN(const int64_t columns, CountOf(part, table.image_field, image.width, patch.width));
+  return rows * columns;
 }
 
 absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
-  POSENC_ASSIGN_OR_RETURN(const auto frames, part.config.Integer({"num_frames"}));
+  POSENC_ASSIGN_OR_RETURN(const int64_t frames, AtLeastOne(part, "num_frames", 32));
   POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", table.image_size));
   POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Numbers("tubelet_size"));
   const std::vector<double> size = given.value_or(std::vector<double>{2, 16, 16});
@@ -69,32 +73,26 @@ absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path("tubelet_size"), fmt::format("[{}]", fmt::join(size, ", ")),
                            "must be three whole numbers of at least 1");
   }
-  return Cells(part, "image_size",
-               {frames.value_or(32) / static_cast<int64_t>(size[0]), image.height / static_cast<int64_t>(size[1]),
-                image.width / static_cast<int64_t>(size[2])});
-}
-
-absl::StatusOr<int64_t> Overlapping(const Part& part, std::string_view field, int64_t length, std::string_view by,
-                                    int64_t patch) {
-  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({field}));
-  POSENC_ASSIGN_OR_RETURN(const auto stride, part.config.Integer({by}));
-  const int64_t step = stride.value_or(10), all = given.value_or(length);
-  if (step < 1) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path(by), fmt::format("{}", step), "must be at least 1");
+  int64_t tubelets = 1;
+  const std::pair<std::string_view, int64_t> lengths[] = {
+      {"num_frames", frames}, {"image_size", image.height}, {"image_size", image.width}};
+  for (size_t n = 0; n < size.size(); ++n) {
+    const auto& [field, length] = lengths[n];
+    POSENC_ASSIGN_OR_RETURN(const int64_t count, CountOf(part, field, length, static_cast<int64_t>(size[n])));
+    tubelets *= count;
   }
-  if (all < patch) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", all),
-                           fmt::format("must be at least patch_size, {}", patch));
-  }
-  return (all - patch) / step + 1;
+  return tubelets;
 }
 
 absl::StatusOr<int64_t> SpectrogramPatches(const Part& part, const LearnedTable& table) {
-  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({"patch_size"}));
-  const int64_t patch = given.value_or(table.patch_size);
-  POSENC_ASSIGN_OR_RETURN(const int64_t bins, Overlapping(part, "num_mel_bins", 128, "frequency_stride", patch));
-  POSENC_ASSIGN_OR_RETURN(const int64_t frames, Overlapping(part, "max_length", 1024, "time_stride", patch));
-  return Cells(part, "num_mel_bins", {bins, frames});
+  POSENC_ASSIGN_OR_RETURN(const int64_t patch, AtLeastOne(part, "patch_size", table.patch_size));
+  POSENC_ASSIGN_OR_RETURN(const int64_t bins, AtLeastOne(part, "num_mel_bins", 128));
+  POSENC_ASSIGN_OR_RETURN(const int64_t by_bins, AtLeastOne(part, "frequency_stride", 10));
+  POSENC_ASSIGN_OR_RETURN(const int64_t frames, AtLeastOne(part, "max_length", 1024));
+  POSENC_ASSIGN_OR_RETURN(const int64_t by_frames, AtLeastOne(part, "time_stride", 10));
+  POSENC_ASSIGN_OR_RETURN(const int64_t rows, CountOf(part, "num_mel_bins", bins, patch, by_bins));
+  POSENC_ASSIGN_OR_RETURN(const int64_t columns, CountOf(part, "max_length", frames, patch, by_frames));
+  return rows * columns;
 }
 
 absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
@@ -126,10 +124,15 @@ absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
     POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({table.tokens_after_field}));
     after = given.value_or(after);
   }
-  std::string tokens = fmt::format("rows are of {} tokens before", table.tokens_before);
-  if (after != 0) tokens += fmt::format(" and {} after", after);
+  if (after < 0) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.tokens_after_field), fmt::format("{}", after),
+                           "must be at least 0");
+  }
   if (part.type.note.empty()) {
-    part.Say("POSITIONS", std::string(table.image_field), fmt::format("{} the input's {} {}", tokens, patches, order));
+    std::string tokens =
+        fmt::format("rows are of {} tokens, then of the input's {} {}", table.tokens_before, patches, order);
+    if (after != 0) tokens += fmt::format(", then of {} tokens", after);
+    part.Say("POSITIONS", std::string(table.image_field), std::move(tokens));
   }
   return patches + table.tokens_before + after;
 }

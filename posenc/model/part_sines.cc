@@ -44,6 +44,10 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
   settings.convention = table.convention;
   POSENC_ASSIGN_OR_RETURN(settings.dim, WidthOf(part, table.width_field, table.width));
   settings.cosines_first = table.cosines_first;
+  if (table.by_width && settings.dim % 2 != 0) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.width_field), fmt::format("{}", settings.dim),
+                           "must be even");
+  }
   if (table.by_width && settings.dim > 0) {
     const auto width = static_cast<double>(settings.dim);
     settings.max_timescale = std::pow(10000.0, (width - 2) / width);
@@ -85,7 +89,11 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
     POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", grid.patch_size));
     settings.height = image.height / patch.height;
     settings.width = image.width / patch.width;
-    if (settings.height != settings.width || settings.height < 1) {
+    if (settings.height < 1 || settings.width < 1) {
+      return InvalidArgument("OUT_OF_RANGE", part.config.Path("image_size"),
+                             fmt::format("{} x {}", image.height, image.width), "must be at least a patch a side");
+    }
+    if (settings.height != settings.width) {
       return InvalidArgument("UNSUPPORTED", part.config.Path("image_size"),
                              fmt::format("{} x {} patches", settings.height, settings.width),
                              fmt::format("model_type \"{}\" has as many rows as columns", part.type.name));

@@ -187,7 +187,6 @@ absl::StatusOr<ModelTerms> SpeechT5Of(Part& part) {
   return terms;
 }
 
-// gemma3n_audio says its fields with "conf_".
 absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
   const ConfigObject& config = part.config;
   POSENC_ASSIGN_OR_RETURN(const auto left, config.Integer({"attention_context_left"}));
@@ -201,7 +200,7 @@ absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
   }
   part.Say("SCALE", "per_dim_scale",
            "q is the query times the model's scales, k the key times its own, if it has one; the call's scale is 1");
-  part.Say("BLOCKS", "attention_context_left", "the model caps the scores' sum and sees a window only: give a mask");
+  part.Say("BLOCKS", "attention_chunk_size", "the model caps the scores' sum and sees a window only: give a mask");
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, TransformerXlOf(part, TransformerXlEncoding::kTensor2Tensor));
   terms.has_biases = false;
   return terms;
@@ -217,7 +216,11 @@ absl::StatusOr<ModelTerms> GraniteSpeechOf(Part& part) {
 }
 
 absl::StatusOr<ModelTerms> VitsOf(Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const auto window, part.config.Length("window_size"));
+  POSENC_ASSIGN_OR_RETURN(const auto window, part.config.Integer({"window_size"}));
+  if (window && *window < 1) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path("window_size"), fmt::format("{}", *window),
+                           "must be at least 1");
+  }
   part.Say(
       "WEIGHTS", "window_size",
       "beyond the window the model adds nothing: the table is its emb_rel_k (of values emb_rel_v) between two rows "
@@ -271,6 +274,10 @@ absl::Status CheckTerms(const Part& part) {
                          !has_keys      ? "relative"
                          : has_relative ? "relative or relative_key"
                                         : "relative_key");
+    }
+    case Terms::kVits: {
+      const bool null = part.config.Find("window_size") == nullptr && part.config.tree().contains("window_size");
+      return null ? SwitchedOff(part, "window_size", "null", "a number") : absl::OkStatus();
     }
     case Terms::kBert: {
       POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embedding_type", "absolute"));

@@ -75,6 +75,12 @@ def test_learned_tables(posenc, address, tmp_path, record):
 @pytest.mark.parametrize("config, given, flags", (
     ({"model_type": "marian", "d_model": 8}, (), ("--convention", "halves", "--dim", "8")),
     ({"model_type": "xglm", "d_model": 8}, (), ("--convention", "fairseq", "--dim", "8", "--padding-idx", "1")),
+    ({"model_type": "speecht5", "hidden_size": 8}, (), ("--convention", "fairseq", "--dim", "8", "--padding-idx", "1")),
+    ({"model_type": "musicgen", "text_encoder": {"model_type": "t5"},
+      "decoder": {"model_type": "musicgen_decoder", "hidden_size": 8}}, (),
+     ("--convention", "tensor2tensor", "--dim", "8", "--cosines-first")),
+    ({"model_type": "mask2former", "hidden_dim": 8, "backbone_config": {"model_type": "swin"}},
+     ("--grid-height", "2", "--grid-width", "3"), ("--grid-convention", "detr", "--grid-dim", "8", "--grid-height", "2", "--grid-width", "3")),
     ({"model_type": "detr", "d_model": 8}, ("--grid-height", "2", "--grid-width", "3"),
      ("--grid-convention", "detr", "--grid-dim", "8", "--grid-height", "2", "--grid-width", "3")),
     ({"model_type": "vit_mae", "hidden_size": 8, "image_size": 32}, (),
@@ -89,7 +95,8 @@ def test_sines_of_the_input(posenc, address, tmp_path, config, given, flags):
 
 @pytest.mark.parametrize("config, said", (
     ({"model_type": "bert"}, "--learned-table"),
-    ({"model_type": "bloom", "n_head": 8}, "nothing to its input"),
+    ({"model_type": "bloom", "n_head": 8}, "no sines"),
+    ({"model_type": "mpnet"}, "--learned-table"),
 ))
 def test_a_model_that_adds_no_sines(posenc, tmp_path, config, said):
     (tmp_path / "config.json").write_text(json.dumps(config))

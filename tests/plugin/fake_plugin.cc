@@ -185,6 +185,7 @@ int32_t Bias(uint32_t, const posenc_bias* work, posenc_error* error) {
                    .keys = work->keys,
                    .values = work->values,
                    .value_count = work->value_count,
+                   .first = work->first,
                    .cls_query = work->cls_query != 0,
                    .cls_key = work->cls_key != 0,
                    .query_positions = work->query_positions,

@@ -33,7 +33,7 @@ inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
         float bias = 0;
         if (gathered) {
           const bool of_query = work.cls_query && i == 0, of_key = work.cls_key && j == 0;
-          const auto at = static_cast<size_t>(work.key_positions[j] - work.query_positions[i]);
+          const auto at = static_cast<size_t>(work.key_positions[j] - work.query_positions[i] - work.first);
           bias = work.values[of_query && of_key ? work.value_count - 1
                              : of_query         ? work.value_count - 3
                              : of_key           ? work.value_count - 2

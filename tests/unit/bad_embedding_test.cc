@@ -183,6 +183,18 @@ const Case kCases[] = {
        r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
      },
      "OUT_OF_RANGE", "grid.scale"},
+    {"offset of DETR whose first cell float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_height(2), G(r).set_width(2), G(r).set_offset(-1048576), G(r).set_scale(6.5e32);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.scale"},
+    {"temperature of DETR that float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_dim(16), G(r).set_normalize(false), G(r).set_temperature(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.temperature"},
     {"offset too far", Grid, [](E& r) { Detr(r), G(r).set_offset(1e300); }, "OUT_OF_RANGE", "grid.offset"},
     {"NaN offset", Grid, [](E& r) { Detr(r), G(r).set_offset(NAN); }, "OUT_OF_RANGE", "grid.offset"},
     {"frames of DETR", Grid, [](E& r) { Detr(r), G(r).set_frames(1); }, "NOT_READ", "grid.frames"},

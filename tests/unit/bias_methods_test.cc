@@ -414,6 +414,33 @@ TEST(Distances, EveryGeometryHasTheSameValues) {
   }
 }
 
+// Where a position less a distance is no float64: there sums must not be made.
+TEST(Distances, AtBothEndsOfWholeNumbers) {
+  v1::BiasMethod t5;
+  t5.mutable_t5()->set_bidirectional(true);
+  for (const int64_t end : {-(int64_t{1} << 53), int64_t{1} << 53}) {
+    for (int64_t apart = 1; apart <= 12; ++apart) {
+      SCOPED_TRACE(testing::Message() << end << ", " << apart);
+      const int64_t inwards = end < 0 ? apart : -apart;
+      const std::vector<int64_t> queries = {end, end + inwards}, keys = {end, end, end + inwards};
+      const auto at_ends = [&](v1::GenerateBiasRequest request) {
+        *request.mutable_geometry()->mutable_query_positions() = MakeTensor(DType::kINT64, {2}, queries);
+        *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kINT64, {3}, keys);
+        return request;
+      };
+      const auto values = Values(at_ends(Request(Kerple(v1::KERPLE_KERNEL_POWER, {1}, {1}), 2, 3)));
+      const auto indices = Integers(at_ends(Request(t5, 2, 3, v1::BIAS_FORM_INDEX)));
+      for (int64_t i = 0; i < 2; ++i) {
+        for (int64_t j = 0; j < 3; ++j) {
+          const int64_t distance = keys[j] - queries[i];
+          ASSERT_EQ(values[3 * i + j], -std::abs(static_cast<double>(distance)));
+          ASSERT_EQ(indices[3 * i + j], reference::T5BucketOfIntegers(distance, 32, 128, true));
+        }
+      }
+    }
+  }
+}
+
 TEST(T5, IndexForms) {
   v1::BiasMethod method;
   method.mutable_t5()->set_bidirectional(false);

@@ -93,6 +93,16 @@ Request Swin() {
   request.mutable_method()->set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
   return request;
 }
+Request Beit() {
+  Request request = Plain();
+  request.clear_geometry();
+  request.mutable_method()->mutable_beit()->set_window_height(4);
+  request.mutable_method()->mutable_beit()->set_window_width(5);
+  request.mutable_method()->mutable_beit()->set_table(v1::BEIT_TABLE_PLAIN);
+  *request.mutable_method()->mutable_table() = Weights({66, kHeads});
+  request.mutable_method()->set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  return request;
+}
 
 void Positions(Request& r) {
   r.mutable_geometry()->clear_query_offset();
@@ -162,7 +172,9 @@ std::vector<Case> Cases() {
       {"FIRE", Fire(), {Causal}},
       {"FIRE at positions", Fire(), {Positions, Documents}},
       {"NoPE", Nope(), {Prefixes, Documents, Padding}},
+      {"KERPLE at positions", Kerple(), {Positions}},
       {"Swin", Swin()},
+      {"BEiT", Beit()},
   };
 }
 

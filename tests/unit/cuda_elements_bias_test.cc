@@ -37,7 +37,7 @@ void ComputeCells(Format format, const DistanceBias& work, Seen& seen) {
       ++(visible ? seen.visible : seen.hidden);
       float bias = 0;
       if (gathers) {
-        bias = work.values[cuda::ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count,
+        bias = work.values[cuda::ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count, work.first,
                                          work.query_positions[i], work.key_positions[j])];
       } else if (linear) {
         bias = cuda::LinearBias(slopes, work.query_positions[i], work.key_positions[j]);

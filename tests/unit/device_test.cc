@@ -133,7 +133,7 @@ TEST(Device, SeveralSequencesASlab) {
   }
 }
 
-// What has no recipe is not given to a device, nor what the CPU gathers.
+// What has no recipe is not given to a device, nor what the CPU computes row by row.
 TEST(Device, WhatTheCpuKeeps) {
   const Devices devices = Only(Open(""));
   v1::ApplyRotaryRequest request = Rotation(v1::LAYOUT_BSHD, DType::kFP32, false);
@@ -158,6 +158,39 @@ TEST(Device, TablesAndBiases) {
     ASSERT_THAT(response, IsOk());
     EXPECT_EQ(response->cos().data() + response->sin().data(), expected->cos().data() + expected->sin().data());
     EXPECT_EQ(response->info().device(), "fake:0");
+  }
+
+  // Gathered, in several slabs: of positions, and with a token for the whole.
+  std::vector<double> values;
+  for (int n = 0; n < 3 * (13 * 13 + 3); ++n) values.push_back(n % 127 - 60.5);
+  std::vector<int64_t> places;
+  for (int n = 0; n < 200; ++n) places.push_back(n * 37 % 211);
+  for (const bool in_window : {false, true}) {
+    v1::GenerateBiasRequest gathered;
+    v1::BiasMethod& method = *gathered.mutable_method();
+    const int64_t rows = in_window ? 13 * 13 + 3 : 32;
+    if (in_window) {
+      method.mutable_beit()->set_window_height(7);
+      method.mutable_beit()->set_window_width(7);
+      method.mutable_beit()->set_table(v1::BEIT_TABLE_PLAIN);
+    } else {
+      method.mutable_t5()->set_bidirectional(true);
+      gathered.mutable_geometry()->set_query_length(100);
+      gathered.mutable_geometry()->set_key_length(100);
+      *gathered.mutable_geometry()->mutable_query_positions() = MakeTensor(DType::kINT64, {2, 100}, places);
+    }
+    *method.mutable_table() =
+        MakeTensor(DType::kFP32, {3, rows}, std::vector<double>(values.begin(), values.begin() + 3 * rows));
+    method.set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS);
+    gathered.set_form(v1::BIAS_FORM_DENSE);
+    gathered.set_dtype(v1::DATA_TYPE_FP32);
+    const auto expected = Call(gathered);
+    ASSERT_THAT(expected, IsOk());
+    gathered.mutable_hints()->set_device("fake");
+    const auto response = CallOn(devices, gathered);
+    ASSERT_THAT(response, IsOk());
+    EXPECT_EQ(response->info().device(), "fake:0");
+    EXPECT_EQ(response->bias().data(), expected->bias().data());
   }
 
   v1::AddBiasRequest bias;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "posenc/model/model_types.h"
 #include "tests/unit/call.h"
@@ -98,7 +99,10 @@ TEST(SinusoidalOfModel, WhatSaysOtherwiseIsRefused) {
   request.mutable_sinusoidal()->set_dim(4);
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "sinusoidal.dim"));
   request = Sinusoidal(R"({"model_type": "marian", "d_model": 8})");
-  request.mutable_sinusoidal()->set_max_timescale(10000);
+  request.mutable_sinusoidal()->set_max_timescale(10000);  // the default
+  request.mutable_sinusoidal()->set_scale(1);
+  EXPECT_THAT(Call(request), IsOk());
+  request.mutable_sinusoidal()->set_max_timescale(5000);
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "sinusoidal.max_timescale"));
   EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "bert"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.model_type"));
   EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "detr"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.model_type"));
@@ -133,7 +137,18 @@ TEST(GridOfModel, WhatCannotBeIsRefused) {
               IsInvalid("UNSUPPORTED", "grid.model.temperature_width"));
   EXPECT_THAT(Call(Grid(R"({"model_type": "vit_mae", "image_size": [32, 64]})")),
               IsInvalid("UNSUPPORTED", "grid.model.image_size"));
-  auto request = Grid(R"({"model_type": "vit_mae"})");
+  EXPECT_THAT(Call(Grid(R"({"model_type": "vit_mae", "image_size": 8})")),
+              IsInvalid("OUT_OF_RANGE", "grid.model.image_size"));
+  auto request = Grid(R"({"model_type": "detr", "d_model": 8})");
+  request.mutable_grid()->set_height(2);
+  request.mutable_grid()->set_width(3);
+  request.mutable_grid()->set_normalize(true);  // the defaults
+  request.mutable_grid()->set_scale(2 * std::numbers::pi);
+  request.mutable_grid()->set_offset(0);
+  EXPECT_THAT(Call(request), IsOk());
+  request.mutable_grid()->set_offset(-0.5);
+  EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "grid.offset"));
+  request = Grid(R"({"model_type": "vit_mae"})");
   request.mutable_grid()->set_height(3);
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "grid.height"));
 }

@@ -72,6 +72,14 @@ TEST(ModelTables, AreRefusedWhereThereAreNone) {
   EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"), IsInvalid("OUT_OF_RANGE", "tubelet_size"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "time_stride": 0})"),
               IsInvalid("OUT_OF_RANGE", "time_stride"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "num_frames": 1000000})"), IsInvalid("OUT_OF_RANGE", "num_frames"));
+  EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 8})"), IsInvalid("OUT_OF_RANGE", "image_size"));
+  EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "max_length": 1000000})"),
+              IsInvalid("OUT_OF_RANGE", "max_length"));
+  EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "patch_size": 0})"),
+              IsInvalid("OUT_OF_RANGE", "patch_size"));
+  EXPECT_THAT(Read(R"({"model_type": "yolos", "num_detection_tokens": -1})"),
+              IsInvalid("OUT_OF_RANGE", "num_detection_tokens"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "num_mel_bins": 15})"),
               IsInvalid("OUT_OF_RANGE", "num_mel_bins"));
 }

@@ -82,6 +82,8 @@ TEST(ModelTerms, ConformersByTheirKindOfPositions) {
     EXPECT_EQ(std::get<TransformerXlSettings>(terms->settings).encoding, TransformerXlEncoding::kInterleaved);
     EXPECT_EQ(terms->width, 8);
   }
+  EXPECT_THAT(Read(File("vits", R"("window_size": null)")), IsInvalid("UNSUPPORTED", "window_size"));
+  EXPECT_THAT(Read(File("vits", R"("window_size": 0)")), IsInvalid("OUT_OF_RANGE", "window_size"));
   const auto gemma = Read(R"({"model_type": "gemma3n_audio", "hidden_size": 8, "conf_num_attention_heads": 2})");
   ASSERT_THAT(gemma, IsOk());
   EXPECT_EQ(std::get<TransformerXlSettings>(gemma->settings).encoding, TransformerXlEncoding::kTensor2Tensor);

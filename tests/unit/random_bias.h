@@ -69,7 +69,9 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
   } else if (source == 3) {
     matrix.values.resize(40 + random() % 5);
     for (float& x : matrix.values) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
-    const double origin = OneOf(random, {0.0, -17.0, 9007199254740000.0});
+    // The last two: where numbers of either sign end. From 0 .. 36, `first` leads to 3 .. 39.
+    const double origin = OneOf(random, {0.0, -17.0, 0x1p53 - 17, -0x1p53 + 19});
+    work.first = OneOf(random, {0.0, -1.0, -2.0, -3.0});
     for (double& at : matrix.query_positions) at = origin - static_cast<double>(random() % 20);
     for (double& at : matrix.key_positions) at = origin + static_cast<double>(random() % 18);
     work.query_positions = matrix.query_positions.data();

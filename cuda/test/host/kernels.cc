@@ -93,7 +93,7 @@ void FillBias(Format format, const BiasArguments& work) {
       Bits& out = static_cast<Bits*>(work.out)[cell];
       float bias = 0;
       if (work.values != nullptr) {
-        bias = work.values[ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count,
+        bias = work.values[ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count, work.first,
                                    work.query_positions[i], work.key_positions[j])];
       } else if (work.key_positions != nullptr) {
         bias = LinearBias({work.past_slope, work.future_slope, work.bias_dtype}, work.query_positions[i],
