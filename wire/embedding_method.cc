@@ -16,7 +16,7 @@ absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Sinuso
 
 absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Grid& message) {
   POSENC_ASSIGN_OR_RETURN(ResolvedGrid read, ResolveGrid(reader, message));
-  return ResolvedEmbedding{std::move(read.settings), read.of_model, std::move(read.notes)};
+  return ResolvedEmbedding{read.settings, read.of_model, std::move(read.notes)};
 }
 
 absl::StatusOr<LearnedSettings> Read(const Reader& reader, const v1::Learned& message) {

@@ -16,7 +16,8 @@ namespace {
 // Of a token: displacements of as many rows and columns are as far from one another as these.
 double Number(const Window& window, bool cls, int64_t token) {
   token -= cls ? 1 : 0;
-  return static_cast<double>(token / window.width * (2 * window.width - 1) + token % window.width);
+  const int64_t number = token / window.width * (2 * window.width - 1) + token % window.width;
+  return static_cast<double>(number);
 }
 
 absl::Status CheckWindow(const Window& window, const Limits& limits) {
@@ -194,7 +195,10 @@ Matrix<double> WindowQueries(const Window& window, bool cls, int64_t first, int6
 }
 
 // A token's displacement from itself has the middle row.
-double WindowFirst(const Window& window) { return -static_cast<double>(Displacements(window) / 2); }
+double WindowFirst(const Window& window) {
+  const int64_t middle = Displacements(window) / 2;
+  return -static_cast<double>(middle);
+}
 
 BiasTable BeitTableAsRead(Frequencies arithmetic, const BeitSettings& s, const BiasTable& table) {
   if (s.table == BeitTable::kPlain || s.window.height == s.window.width) return table;
