@@ -37,9 +37,10 @@ void RunRows(const DistanceBias& work, size_t begin, size_t end, Device* device)
 void BiasGeneration::RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const {
   std::vector<int32_t> row(keys_);
   const double* keys = key_positions_.row(b);
+  const double first = FirstDistance();
   for (size_t query = begin; query < end; ++query) {
     const double position = rows.positions.row(b)[query];
-    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - position - FirstDistance());
+    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<int32_t>(keys[j] - position - first);
     if (!window_) {
       for (int32_t& entry : row) entry = buckets_[entry];
     } else if (window_->cls) {

@@ -83,7 +83,7 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
   if (message.has_token_valid()) {
     return InvalidArgument("NOT_READ", "token_valid", "", "makes no difference to distances");
   }
-  POSENC_ASSIGN_OR_RETURN(const ResolvedSinusoidal resolved, ResolveSinusoidal(reader, message));
+  POSENC_ASSIGN_OR_RETURN(const OfModel<SinusoidalSettings> resolved, ResolveSinusoidal(reader, message));
   SinusoidalSettings settings = resolved.settings;
   // Checks all but that there is a pair at all.
   POSENC_RETURN_IF_ERROR(Encode(settings, Frequencies::kExact, reader.limits).status());

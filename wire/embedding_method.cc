@@ -4,19 +4,20 @@
 
 #include "wire/grid.h"
 #include "wire/sinusoidal.h"
-#include "wire/weighted_model.h"
 
 namespace posenc::wire {
 namespace {
 
-absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Sinusoidal& message) {
-  POSENC_ASSIGN_OR_RETURN(ResolvedSinusoidal read, ResolveSinusoidal(reader, message));
-  return ResolvedEmbedding{std::move(read.settings), read.of_model, std::move(read.notes)};
+using Resolved = OfModel<EmbeddingMethod>;
+
+absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Sinusoidal& message) {
+  POSENC_ASSIGN_OR_RETURN(OfModel<SinusoidalSettings> read, ResolveSinusoidal(reader, message));
+  return Resolved{std::move(read.settings), read.precision, std::move(read.notes)};
 }
 
-absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Grid& message) {
-  POSENC_ASSIGN_OR_RETURN(ResolvedGrid read, ResolveGrid(reader, message));
-  return ResolvedEmbedding{read.settings, read.of_model, std::move(read.notes)};
+absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Grid& message) {
+  POSENC_ASSIGN_OR_RETURN(OfModel<GridSettings> read, ResolveGrid(reader, message));
+  return Resolved{read.settings, read.precision, std::move(read.notes)};
 }
 
 absl::StatusOr<LearnedSettings> Read(const Reader& reader, const v1::Learned& message) {
@@ -34,10 +35,10 @@ absl::StatusOr<LearnedSettings> Read(const Reader& reader, const v1::Learned& me
 }
 
 // A table whose offset and shape its model's config.json may say.
-absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Learned& message) {
+absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& message) {
   if (!message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read(reader, message));
-    return ResolvedEmbedding{std::move(settings)};
+    return Resolved{std::move(settings)};
   }
   POSENC_ASSIGN_OR_RETURN(const ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kLearned));
   v1::Learned said, filled = message;
@@ -49,30 +50,30 @@ absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Learne
     return InvalidArgument("MISMATCH", "table.shape", ToString(shape),
                            "config.json says " + ToString({layers.table->rows, layers.table->width}));
   }
-  return ResolvedEmbedding{std::move(settings), layers.precision, layers.notes};
+  return Resolved{std::move(settings), layers.precision, layers.notes};
 }
 
-absl::StatusOr<ResolvedEmbedding> Resolve(const Reader&, const v1::Timestep& message) {
+absl::StatusOr<Resolved> Resolve(const Reader&, const v1::Timestep& message) {
   TimestepSettings settings;
   settings.dim = message.dim();
   if (message.has_max_period()) settings.max_period = message.max_period();
   if (message.has_downscale_freq_shift()) settings.downscale_freq_shift = message.downscale_freq_shift();
   if (message.has_scale()) settings.scale = message.scale();
   settings.flip_sin_to_cos = message.flip_sin_to_cos();
-  return ResolvedEmbedding{settings};
+  return Resolved{settings};
 }
 
-absl::StatusOr<ResolvedEmbedding> Resolve(const Reader& reader, const v1::Fourier& message) {
+absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Fourier& message) {
   FourierSettings settings;
   if (!message.has_frequencies()) return InvalidArgument("MISSING", "frequencies", "", "is required");
   if (!message.has_points()) return InvalidArgument("MISSING", "points", "", "is required");
   POSENC_ASSIGN_OR_RETURN(settings.frequencies, reader.Numbers("frequencies", message.frequencies()));
   POSENC_ASSIGN_OR_RETURN(settings.points, reader.Numbers("points", message.points()));
-  return ResolvedEmbedding{std::move(settings)};
+  return Resolved{std::move(settings)};
 }
 
 template <class Message>
-absl::StatusOr<ResolvedEmbedding> ResolveWithin(std::string_view field, const Reader& reader, const Message& message) {
+absl::StatusOr<Resolved> ResolveWithin(std::string_view field, const Reader& reader, const Message& message) {
   auto resolved = Resolve(reader, message);
   if (!resolved.ok()) return Within(field, resolved.status());
   return resolved;
@@ -80,7 +81,8 @@ absl::StatusOr<ResolvedEmbedding> ResolveWithin(std::string_view field, const Re
 
 }  // namespace
 
-absl::StatusOr<ResolvedEmbedding> ResolveEmbedding(const Reader& reader, const v1::GenerateEmbeddingRequest& request) {
+absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
+                                                          const v1::GenerateEmbeddingRequest& request) {
   switch (request.method_case()) {
     case v1::GenerateEmbeddingRequest::METHOD_NOT_SET: break;
     case v1::GenerateEmbeddingRequest::kSinusoidal: return ResolveWithin("sinusoidal", reader, request.sinusoidal());

@@ -13,8 +13,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
                             v1::GenerateEmbeddingResponse* response) {
   const Reader reader{payloads, limits};
   GenerateEmbedding call;
-  POSENC_ASSIGN_OR_RETURN(ResolvedEmbedding resolved, ResolveEmbedding(reader, request));
-  call.method = std::move(resolved.method);
+  POSENC_ASSIGN_OR_RETURN(OfModel<EmbeddingMethod> resolved, ResolveEmbedding(reader, request));
+  call.method = std::move(resolved.settings);
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   if (request.has_count()) call.count = request.count();
   const v1::Tensor* add_to = request.has_add_to() ? &request.add_to() : nullptr;
@@ -27,7 +27,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   } else {
     POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   }
-  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), resolved.of_model));
+  POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), resolved.precision));
   const Precision precision = call.precision;
   v1::Plan plan;
   const bool has_plan = request.hints().return_plan() && WriteEmbeddingPlan(call.method, &plan);

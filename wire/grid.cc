@@ -2,8 +2,6 @@
 
 #include <numbers>
 
-#include "wire/weighted_model.h"
-
 namespace posenc::wire {
 namespace {
 
@@ -37,8 +35,8 @@ absl::StatusOr<GridSettings> Read(const v1::Grid& message) {
 
 }  // namespace
 
-absl::StatusOr<ResolvedGrid> ResolveGrid(const Reader& reader, const v1::Grid& message) {
-  ResolvedGrid resolved;
+absl::StatusOr<OfModel<GridSettings>> ResolveGrid(const Reader& reader, const v1::Grid& message) {
+  OfModel<GridSettings> resolved;
   v1::Grid filled = message;
   if (message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kGrid));
@@ -53,7 +51,7 @@ absl::StatusOr<ResolvedGrid> ResolveGrid(const Reader& reader, const v1::Grid& m
       said.set_width(message.width());
     }
     POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
-    resolved.of_model = layers.precision;
+    resolved.precision = layers.precision;
     resolved.notes = std::move(layers.notes);
   }
   POSENC_ASSIGN_OR_RETURN(resolved.settings, Read(filled));

@@ -1,7 +1,5 @@
 #include "wire/sinusoidal.h"
 
-#include "wire/weighted_model.h"
-
 namespace posenc::wire {
 namespace {
 
@@ -32,8 +30,8 @@ absl::StatusOr<SinusoidalSettings> Read(const Reader& reader, const v1::Sinusoid
 
 }  // namespace
 
-absl::StatusOr<ResolvedSinusoidal> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
-  ResolvedSinusoidal resolved;
+absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
+  OfModel<SinusoidalSettings> resolved;
   v1::Sinusoidal filled = message;
   if (message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
@@ -43,7 +41,7 @@ absl::StatusOr<ResolvedSinusoidal> ResolveSinusoidal(const Reader& reader, const
     if (message.has_max_timescale() && !said.has_max_timescale()) said.set_max_timescale(kMaxTimescale);
     if (message.has_scale() && !said.has_scale()) said.set_scale(1);
     POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
-    resolved.of_model = layers.precision;
+    resolved.precision = layers.precision;
     resolved.notes = std::move(layers.notes);
   }
   POSENC_ASSIGN_OR_RETURN(resolved.settings, Read(reader, filled));

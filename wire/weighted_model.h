@@ -3,12 +3,23 @@
 
 #include <google/protobuf/message.h>
 
+#include <optional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "posenc/model/model.h"
 #include "wire/read.h"
 
 namespace posenc::wire {
+
+// Settings, and what their model's config.json says besides.
+template <class Settings>
+struct OfModel {
+  Settings settings;
+  std::optional<Precision> precision;  // the class's own; absent: there is no config.json
+  std::vector<Note> notes;
+};
 
 // The layers that the model selects, which have what is wanted. Errors name the field from "model" on.
 absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::ModelConfig& model, Wanted wanted);

@@ -57,8 +57,13 @@ ModelType Bucketed(std::string_view name, int64_t width, int64_t image_size, int
   return type;
 }
 
-ModelType Noted(ModelType type, std::string_view note) {
-  type.note = note;
+ModelType Wide(ModelType type, int64_t image_width) {
+  type.learned->image_width = image_width;
+  return type;
+}
+
+ModelType Sized(ModelType type, std::string_view image_field) {
+  type.learned->image_field = image_field;
   return type;
 }
 
@@ -75,27 +80,25 @@ ModelType Sam(std::string_view name, int64_t image_size = 1024) {
 
 // ViTDet's, whose table has a row for a cls token that is not used.
 ModelType Pretrained(std::string_view name, int64_t width, std::string_view only_if) {
-  ModelType type = Image(name, width, 224, 16, 1);
-  type.scheme = kRelativeTerms;
-  type.learned->image_field = "pretrain_image_size";
+  ModelType type = Sized(Image(name, width, 224, 16, 1), "pretrain_image_size");
   type.learned->only_if = only_if;
   type.note =
-      "the table is of a pretrained cls token, which has no place here, and its patches, which the model resizes to "
-      "its "
-      "image's; the terms of rows and columns are two of RelativeScores.shaw, of QUERY_MINUS_KEY, scale 1";
+      "the table is of a pretrained cls token, which has no place here, and its patches, row by row, which the model "
+      "resizes to its image's";
   return type;
 }
 
-ModelType Vitpose() {
-  ModelType type = Image("vitpose_backbone", 768, 256, 16, 1);
-  type.learned->image_width = 192;
-  type.note = "a patch's row is added to the first row, which belongs to no token";
+// With terms of rows and columns as SAM's.
+ModelType WithTerms(ModelType type) {
+  type.scheme = kRelativeTerms;
+  type.note =
+      "the table is of a pretrained cls token, which has no place here, and its patches, which the model resizes to "
+      "its image's; the terms of rows and columns are two of RelativeScores.shaw, of QUERY_MINUS_KEY, scale 1";
   return type;
 }
 
 ModelType Yolos() {
-  ModelType type = Image("yolos", 768, 512, 16, 1);
-  type.learned->image_width = 864;
+  ModelType type = Wide(Image("yolos", 768, 512, 16, 1), 864);
   type.learned->tokens_after = 100;
   type.learned->tokens_after_field = "num_detection_tokens";
   return type;
@@ -114,30 +117,6 @@ ModelType SpectrogramTransformer() {
   return type;
 }
 
-ModelType HunyuanVision() {
-  ModelType type = Image("hunyuan_vl_vision", 1152, 2048, 16, 1);
-  type.learned->image_field = "max_image_size";
-  type.note = "the first row has no token; the model always resizes the others to its image's patches";
-  return type;
-}
-
-// ViTDet's table without its relative terms.
-ModelType LwDetrVit() {
-  ModelType type = Image("lw_detr_vit", 768, 224, 16, 1);
-  type.learned->image_field = "pretrain_image_size";
-  type.learned->only_if = "use_absolute_position_embeddings";
-  type.note =
-      "the table is of a pretrained cls token, which has no place here, and its patches, row by row, which the model "
-      "resizes to its image's";
-  return type;
-}
-
-ModelType MgpStr() {
-  ModelType type = Image("mgp-str", 768, 32, 4, 1);
-  type.learned->image_width = 128;
-  return type;
-}
-
 ModelType IdeficsVision() {
   ModelType type = Image("idefics_vision", 768, 224, 14, 1);
   type.learned->width_field = "embed_dim";
@@ -152,15 +131,6 @@ ModelType Pixio() {
   type.note =
       "rows are of n_cls_tokens tokens before the input's patches, row by row; for an image of another size the model "
       "resizes the patches' first";
-  return type;
-}
-
-ModelType Radio() {
-  ModelType type = Image("radio", 1280, 2048, 16, 0);
-  type.learned->image_field = "max_img_size";
-  type.note =
-      "of the patches of the largest image, row by row, which the model resizes and crops to its image's; the cls and "
-      "register tokens before them have no row";
   return type;
 }
 
@@ -286,15 +256,13 @@ std::vector<ModelType> MakeLearnedTypes() {
       Bucketed("phi4_multimodal_vision", 1152, 448, 14),
       Bucketed("smolvlm_vision", 1152, 224, 32),
       Bucketed("minicpm_ocr_vision", 768, 224, 16),
-      HunyuanVision(),
+      Noted(Sized(Image("hunyuan_vl_vision", 1152, 2048, 16, 1), "max_image_size"), "the first row has no token; the model always resizes the others to its image's patches"),
       IdeficsVision(),
-      LwDetrVit(),
-      MgpStr(),
       Noted(Image("aimv2_vision_model", 1024, 224, 14, 0), "of the image's patches, row by row; where is_native is true there is no table: the input has sines of its cells, GenerateEmbedding.grid, MAE, of hidden_size, float64"),
       Noted(Image("dpt", 768, 384, 16, 1), "of a cls token and the patches, row by row, which the model resizes to its image's; with a backbone_config and no is_hybrid the backbone's positions are all there are"),
       Noted(Image("granite_docling_vision", 768, 512, 16, 0), "of a tile's patches, row by row; the connector adds sines of its own cells, GenerateEmbedding.grid, MAE, of out_hidden_size, float64"),
       Pixio(),
-      Radio(),
+      Noted(Sized(Image("radio", 1280, 2048, 16, 0), "max_img_size"), "of the patches of the largest image, row by row, which the model resizes and crops to its image's; the cls and register tokens before them have no row"),
       Sam("pp_chart2table_vision"),
       Sam("pp_formulanet_vision", 512),
       Image("eomt", 1024, 640, 16, 0),
@@ -305,8 +273,9 @@ std::vector<ModelType> MakeLearnedTypes() {
       Noted(Image("glm_image_vision", 1536, 2048, 16, 0), "the model always resamples the table to its image's patches"),
       Noted(Image("timesformer", 768, 224, 16, 1), "of a cls token and each frame's patches, row by row; besides there is a table of num_frames rows, of the frames"),
       Noted(Image("vilt", 768, 384, 32, 1), "of the image's patches, row by row, which the model resizes to the image's own; the text has a table of max_position_embeddings rows"),
-      Pretrained("seggpt", 1024, ""),
-      Pretrained("vitdet", 768, "use_absolute_position_embeddings"),
+      Pretrained("lw_detr_vit", 768, "use_absolute_position_embeddings"),
+      WithTerms(Pretrained("seggpt", 1024, "")),
+      WithTerms(Pretrained("vitdet", 768, "use_absolute_position_embeddings")),
       Sam("deepseek_ocr2_sam_vision_model"),
       Sam("got_ocr2_vision"),
       Sam("sam_hq_vision_model"),
@@ -314,7 +283,8 @@ std::vector<ModelType> MakeLearnedTypes() {
       Sam("slanext_vision", 512),
       Sam("unlimited_ocr_sam_vision_model"),
       SpectrogramTransformer(),
-      Vitpose(),
+      Noted(Wide(Image("vitpose_backbone", 768, 256, 16, 1), 192), "a patch's row is added to the first row, which belongs to no token"),
+      Wide(Image("mgp-str", 768, 32, 4, 1), 128),
       Vivit(),
       Yolos(),
       Image("kosmos_2_vision_model", 1024, 224, 14, 1),

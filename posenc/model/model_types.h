@@ -100,7 +100,6 @@ struct SineTable {
   int64_t padding = 1;  // kFairseq: pad_token_id
   bool cosines_first = false;
   bool by_width = false;  // max_timescale 10000^((D - 2) / D) and a scale of D^-0.5
-  std::string_view note = "";
 };
 
 // The same of the cells of an image.
@@ -116,7 +115,6 @@ struct SineGrid {
   std::string_view only_if = "";  // what position_embedding_type must be
   // Of images of one size: image_size and patch_size, after so many rows of zeros.
   int64_t image_size = 0, patch_size = 0, tokens_before = 0;
-  std::string_view note = "";
 };
 
 // How the layers differ. Layers without attention (layer_types linear_attention, conv, mamba) never have any.
@@ -243,6 +241,12 @@ struct ModelType {
 // A file of several models' parts.
 inline ModelType Composite(std::string_view name, std::vector<PartType> parts, bool flat_text = false) {
   return {.name = name, .scheme = Scheme::kParts, .parts = std::move(parts), .flat_text = flat_text};
+}
+
+// With what a caller must know.
+inline ModelType Noted(ModelType type, std::string_view note) {
+  type.note = note;
+  return type;
 }
 
 // Those of which a config.json selects a rotary embedding or a bias, or parts; those of which it selects a term

@@ -1,6 +1,8 @@
 // One part of a config.json while it is being read: the whole file, its text_config, ...
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include "posenc/model/config_json.h"
 #include "posenc/model/model_types.h"
 #include "posenc/spec.h"
+#include "posenc/status.h"
 
 namespace posenc {
 
@@ -23,6 +26,16 @@ struct Part {
 
   void Say(std::string code, std::string field, std::string message) {
     notes.push_back({std::move(code), std::move(field), std::move(message)});
+  }
+  // The type's own note, if it has one.
+  void SayNote() {
+    if (!type.note.empty()) Say("POSITIONS", "model_type", std::string(type.note));
+  }
+
+  // UNSUPPORTED: what the type has instead of what it is asked for.
+  absl::Status HasOther() const {
+    return InvalidArgument("UNSUPPORTED", config.Path("model_type"), type.name,
+                           fmt::format("has {}", SchemeName(type.scheme)));
   }
 };
 

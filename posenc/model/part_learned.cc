@@ -38,29 +38,10 @@ absl::Status CheckAddsTable(const Part& part) {
   return absl::OkStatus();
 }
 
-// How many of a size there are in a length that the field says.
-absl::StatusOr<int64_t> CountOf(const Part& part, std::string_view field, int64_t length, int64_t size,
-                                int64_t step = 0) {
-  constexpr int64_t kMost = 65536;
-  const int64_t count = step > 0 ? (length - size) / step + 1 : length / size;
-  if (length >= size && count <= kMost) return count;
-  return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", length),
-                         fmt::format("must be at least {}, and give at most {} patches a side", size, kMost));
-}
-
 absl::StatusOr<int64_t> AtLeastOne(const Part& part, std::string_view field, int64_t otherwise) {
   POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({field}));
   if (given.value_or(otherwise) >= 1) return given.value_or(otherwise);
   return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", *given), "must be at least 1");
-}
-
-absl::StatusOr<int64_t> Patches(const Part& part, const LearnedTable& table) {
-  POSENC_ASSIGN_OR_RETURN(Window image, SizeOf(part.config, table.image_field, table.image_size));
-  if (table.image_width != 0 && part.config.Find(table.image_field) == nullptr) image.width = table.image_width;
-  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", table.patch_size));
-  POSENC_ASSIGN_OR_RETURN(const int64_t rows, CountOf(part, table.image_field, image.height, patch.height));
-  POSENC_ASSIGN_OR_RETURN(const int64_t columns, CountOf(part, table.image_field, image.width, patch.width));
-  return rows * columns;
 }
 
 absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
@@ -78,7 +59,7 @@ absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
       {"num_frames", frames}, {"image_size", image.height}, {"image_size", image.width}};
   for (size_t n = 0; n < size.size(); ++n) {
     const auto& [field, length] = lengths[n];
-    POSENC_ASSIGN_OR_RETURN(const int64_t count, CountOf(part, field, length, static_cast<int64_t>(size[n])));
+    POSENC_ASSIGN_OR_RETURN(const int64_t count, CountOf(part.config, field, length, static_cast<int64_t>(size[n])));
     tubelets *= count;
   }
   return tubelets;
@@ -90,8 +71,8 @@ absl::StatusOr<int64_t> SpectrogramPatches(const Part& part, const LearnedTable&
   POSENC_ASSIGN_OR_RETURN(const int64_t by_bins, AtLeastOne(part, "frequency_stride", 10));
   POSENC_ASSIGN_OR_RETURN(const int64_t frames, AtLeastOne(part, "max_length", 1024));
   POSENC_ASSIGN_OR_RETURN(const int64_t by_frames, AtLeastOne(part, "time_stride", 10));
-  POSENC_ASSIGN_OR_RETURN(const int64_t rows, CountOf(part, "num_mel_bins", bins, patch, by_bins));
-  POSENC_ASSIGN_OR_RETURN(const int64_t columns, CountOf(part, "max_length", frames, patch, by_frames));
+  POSENC_ASSIGN_OR_RETURN(const int64_t rows, CountOf(part.config, "num_mel_bins", bins, patch, by_bins));
+  POSENC_ASSIGN_OR_RETURN(const int64_t columns, CountOf(part.config, "max_length", frames, patch, by_frames));
   return rows * columns;
 }
 
@@ -104,7 +85,10 @@ absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
       return positions.value_or(table.positions) + (table.start == TableStart::kTwo ? 2 : 0);
     }
     case TableOf::kImage: {
-      POSENC_ASSIGN_OR_RETURN(patches, Patches(part, table));
+      const int64_t width = table.image_width != 0 ? table.image_width : table.image_size;
+      POSENC_ASSIGN_OR_RETURN(const Window sides,
+                              PatchesOf(part.config, table.image_field, {table.image_size, width}, table.patch_size));
+      patches = sides.height * sides.width;
       order = "patches, row by row; for an image of another size the model resizes the table first";
       break;
     }
@@ -141,17 +125,14 @@ absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
 
 absl::StatusOr<ModelTable> LearnedOf(Part& part) {
   const ConfigObject& config = part.config;
-  if (!part.type.learned) {
-    return InvalidArgument("UNSUPPORTED", config.Path("model_type"), part.type.name,
-                           fmt::format("has {}", SchemeName(part.type.scheme)));
-  }
+  if (!part.type.learned) return part.HasOther();
   POSENC_RETURN_IF_ERROR(CheckAddsTable(part));
   const LearnedTable& table = *part.type.learned;
   ModelTable result;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field}));
   result.width = width.value_or(table.width);
   POSENC_ASSIGN_OR_RETURN(result.rows, RowsOf(part, table));
-  if (!part.type.note.empty()) part.Say("POSITIONS", "model_type", std::string(part.type.note));
+  part.SayNote();
   if (table.start == TableStart::kTwo) {
     result.offset = 2;
   } else if (table.start == TableStart::kAfterPadding) {

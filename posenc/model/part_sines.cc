@@ -10,16 +10,6 @@
 namespace posenc {
 namespace {
 
-absl::Status HasNone(const Part& part) {
-  return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), part.type.name,
-                         fmt::format("has {}", SchemeName(part.type.scheme)));
-}
-
-absl::StatusOr<int64_t> WidthOf(const Part& part, std::string_view field, int64_t otherwise) {
-  POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({field}));
-  return width.value_or(otherwise);
-}
-
 // The same number, wherever the file says it.
 absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
   std::optional<double> temperature;
@@ -38,20 +28,21 @@ absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
 }  // namespace
 
 absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
-  if (!part.type.sines) return HasNone(part);
+  if (!part.type.sines) return part.HasOther();
   const SineTable& table = *part.type.sines;
   SinusoidalSettings settings;
   settings.convention = table.convention;
-  POSENC_ASSIGN_OR_RETURN(settings.dim, WidthOf(part, table.width_field, table.width));
+  POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({table.width_field}));
+  settings.dim = width.value_or(table.width);
   settings.cosines_first = table.cosines_first;
   if (table.by_width && settings.dim % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.width_field), fmt::format("{}", settings.dim),
                            "must be even");
   }
   if (table.by_width && settings.dim > 0) {
-    const auto width = static_cast<double>(settings.dim);
-    settings.max_timescale = std::pow(10000.0, (width - 2) / width);
-    settings.scale = 1 / std::sqrt(width);
+    const auto dim = static_cast<double>(settings.dim);
+    settings.max_timescale = std::pow(10000.0, (dim - 2) / dim);
+    settings.scale = 1 / std::sqrt(dim);
   }
   if (table.convention == SinusoidalConvention::kFairseq) {
     POSENC_ASSIGN_OR_RETURN(const auto padding, part.config.Integer({"pad_token_id"}));
@@ -59,12 +50,12 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
     part.Say("POSITIONS", "pad_token_id",
              "the model counts the tokens that are not padding, and padding has no position: give token_valid");
   }
-  if (!table.note.empty()) part.Say("POSITIONS", "model_type", std::string(table.note));
+  part.SayNote();
   return settings;
 }
 
 absl::StatusOr<GridSettings> GridOf(Part& part) {
-  if (!part.type.grid) return HasNone(part);
+  if (!part.type.grid) return part.HasOther();
   const SineGrid& grid = *part.type.grid;
   if (!grid.only_if.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String("position_embedding_type"));
@@ -77,7 +68,8 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
   GridSettings settings;
   settings.convention = grid.convention;
   settings.rows_first = grid.rows_first;
-  POSENC_ASSIGN_OR_RETURN(settings.dim, WidthOf(part, grid.width_field, grid.width));
+  POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({grid.width_field}));
+  settings.dim = width.value_or(grid.width);
   POSENC_ASSIGN_OR_RETURN(settings.temperature, TemperatureOf(part, grid));
   if (grid.offset != 0) settings.offset = grid.offset;
   if (!grid.scale_field.empty()) {
@@ -85,14 +77,10 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
   }
   settings.extra_tokens = grid.tokens_before;
   if (grid.patch_size != 0) {
-    POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", grid.image_size));
-    POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", grid.patch_size));
-    settings.height = image.height / patch.height;
-    settings.width = image.width / patch.width;
-    if (settings.height < 1 || settings.width < 1) {
-      return InvalidArgument("OUT_OF_RANGE", part.config.Path("image_size"),
-                             fmt::format("{} x {}", image.height, image.width), "must be at least a patch a side");
-    }
+    POSENC_ASSIGN_OR_RETURN(const Window patches,
+                            PatchesOf(part.config, "image_size", {grid.image_size, grid.image_size}, grid.patch_size));
+    settings.height = patches.height;
+    settings.width = patches.width;
     if (settings.height != settings.width) {
       return InvalidArgument("UNSUPPORTED", part.config.Path("image_size"),
                              fmt::format("{} x {} patches", settings.height, settings.width),
@@ -102,7 +90,7 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
     part.Say("POSITIONS", "model_type",
              "images may be of any size: give height and width, in cells of the feature map");
   }
-  if (!grid.note.empty()) part.Say("POSITIONS", "model_type", std::string(grid.note));
+  part.SayNote();
   return settings;
 }
 

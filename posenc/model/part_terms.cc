@@ -253,9 +253,7 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
 
 absl::Status CheckTerms(const Part& part) {
   switch (part.type.terms) {
-    case Terms::kNone:
-      return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), part.type.name,
-                             fmt::format("has {}", SchemeName(part.type.scheme)));
+    case Terms::kNone: return part.HasOther();
     case Terms::kDeberta:
     case Terms::kDebertaV2: {
       POSENC_ASSIGN_OR_RETURN(const auto relative, part.config.Bool("relative_attention"));

@@ -9,9 +9,9 @@
 
 namespace posenc {
 
-absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise) {
+absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, Window otherwise) {
   const nlohmann::json* value = config.Find(field);
-  Window size{otherwise, otherwise};
+  Window size = otherwise;
   if (value != nullptr && value->is_array()) {
     POSENC_ASSIGN_OR_RETURN(const auto numbers, config.Numbers(field));
     if (numbers->size() != 2) {
@@ -30,6 +30,25 @@ absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field
   }
   if (size.height >= 1 && size.width >= 1) return size;
   return InvalidArgument("OUT_OF_RANGE", config.Path(field), value->dump(), "must be at least 1");
+}
+
+absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t length, int64_t size,
+                                int64_t step) {
+  constexpr int64_t kMost = 65536;
+  const int64_t count = step > 0 ? (length - size) / step + 1 : length / size;
+  if (length >= size && count <= kMost) return count;
+  return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", length),
+                         fmt::format("must be at least {}, and give at most {} patches a side", size, kMost));
+}
+
+absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view field, Window otherwise,
+                                 int64_t patch_otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, field, otherwise));
+  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", patch_otherwise));
+  Window patches;
+  POSENC_ASSIGN_OR_RETURN(patches.height, CountOf(config, field, image.height, patch.height));
+  POSENC_ASSIGN_OR_RETURN(patches.width, CountOf(config, field, image.width, patch.width));
+  return patches;
 }
 
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
@@ -117,12 +136,11 @@ absl::StatusOr<BeitSettings> BeitOf(Part& part) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("use_relative_position_bias"), "false",
                            "without it, or use_shared_relative_position_bias, this model's layers have no bias");
   }
-  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(part.config, "image_size", 224));
-  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(part.config, "patch_size", 16));
+  POSENC_ASSIGN_OR_RETURN(const Window patches, PatchesOf(part.config, "image_size", {224, 224}, 16));
   if (by_layer.value_or(false)) {
     part.Say("TABLE_BY_LAYER", "use_relative_position_bias", "every layer has a table of its own");
   }
-  return BeitSettings{{image.height / patch.height, image.width / patch.width}, BeitTable::kTransformers};
+  return BeitSettings{patches, BeitTable::kTransformers};
 }
 
 }  // namespace posenc

@@ -10,8 +10,20 @@
 
 namespace posenc {
 
-// A size that the file gives as one number or as [height, width]; the class's own is one for both.
-absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise);
+// A size that the file gives as one number or as [height, width].
+absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, Window otherwise);
+inline absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise) {
+  return SizeOf(config, field, Window{otherwise, otherwise});
+}
+
+// How many pieces of a size, a step apart (0: side by side), a length has that the field says. OUT_OF_RANGE: none, or
+// more than 65536.
+absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t length, int64_t size,
+                                int64_t step = 0);
+
+// The rows and columns of patches, of patch_size, of an image of the field's size.
+absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view field, Window otherwise,
+                                 int64_t patch_otherwise);
 
 // window_size, in every stage whose tokens are at least as many.
 absl::StatusOr<SwinSettings> SwinOf(Part& part);

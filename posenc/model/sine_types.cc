@@ -7,7 +7,8 @@ namespace {
 
 using enum SinusoidalConvention;
 
-constexpr std::string_view kEncoder = "of the encoder; the decoder has a learned table: GenerateEmbedding.learned";
+constexpr std::string_view kEncoder =
+    "the encoder adds sines, GenerateEmbedding.sinusoidal, the decoder a learned table, GenerateEmbedding.learned";
 constexpr std::string_view kDecoderWidth =
     "of the encoder; the decoder has the same of decoder_hidden_size: give dim, and no model";
 
@@ -36,12 +37,6 @@ ModelType CosinesFirst(std::string_view name, int64_t width) {
 ModelType ByWidth(std::string_view name, int64_t width) {
   ModelType type = Sines(name, kTensor2Tensor, width, "hidden_size");
   type.sines->by_width = true;
-  return type;
-}
-
-ModelType Noted(ModelType type, std::string_view note) {
-  if (type.sines) type.sines->note = note;
-  if (type.grid) type.grid->note = note;
   return type;
 }
 

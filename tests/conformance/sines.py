@@ -41,7 +41,7 @@ def compare(posenc, config, said):
 
 
 def first(model, rows_of):
-    for module in [*model.modules()]:
+    for module in model.modules():
         rows = rows_of(module)
         if rows is not None:
             return rows

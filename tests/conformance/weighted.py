@@ -170,10 +170,11 @@ SCORE_TOLERANCE = 3e-6  # of scores around 1, which torch sums in float32
 TOKENS = [5, 6, 7]
 LENGTH = 200
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+NO_TABLE = "its text's table is in a model of its own, and another parameter is called a position's"
 # Of these the model's own table is not among the parameters of what from_config makes.
 ELSEWHERE = {"blip_2_qformer": "Blip2ForImageTextRetrieval has it",
-             "speech-encoder-decoder": "its text's table is in a model of its own, and another parameter is called a position's",
-             "omdet-turbo": "its text's table is in a model of its own, and another parameter is called a position's"}
+             "speech-encoder-decoder": NO_TABLE,
+             "omdet-turbo": NO_TABLE}
 
 
 def compare_scores(posenc, name):
