@@ -137,7 +137,7 @@ ModelType Pixio() {
 ModelType Mpnet() {
   ModelType type = AfterPadding("mpnet", 512, 768);
   type.scheme = kT5;
-  type.one_stack = OneStack{.scales_scores = true, .reads_buckets = false};
+  type.one_stack = OneStack{.scales_scores = true, .buckets_field = "", .distance_field = ""};
   type.learned->reads_padding = false;
   return type;
 }

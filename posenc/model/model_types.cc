@@ -383,13 +383,16 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "bloom", .scheme = kBloomAlibi},
       {.name = "falcon", .scheme = kFalcon},
       {.name = "mpt", .scheme = kMptAlibi},
+      {.name = "cpmant", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 512, .max_distance = 2048, .buckets_field = "position_bias_num_buckets", .distance_field = "position_bias_max_distance"}, .note = "the table's rows after num_buckets are of tokens of different segments, which are the caller's to look up"},
       {.name = "longt5", .scheme = kT5},
       {.name = "mt5", .scheme = kT5},
       {.name = "pix2struct_text_model", .scheme = kT5, .one_stack = OneStack{.bidirectional = false}},
       {.name = "pop2piano", .scheme = kT5},
       {.name = "switch_transformers", .scheme = kT5},
       {.name = "t5", .scheme = kT5},
+      {.name = "udop", .scheme = kT5, .one_stack = OneStack{.buckets_field = "", .distance_field = ""}, .note = "of the tokens' distance, in both stacks; the biases of the boxes' distances are added to it"},
       {.name = "umt5", .scheme = kT5},
+      {.name = "wavlm", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 320, .max_distance = 800, .buckets_field = "num_buckets", .distance_field = "max_bucket_distance"}, .note = "each layer multiplies the bias by a gate of its queries, which is the caller's"},
 
       // Files of several parts: where they are, and what they are unless they say so themselves.
       Composite("aria", {{"text_config", "aria_text"}}),

@@ -29,7 +29,6 @@ enum class Scheme {
   kLearned,
   kSinusoidal,
   kRelativeTerms,
-  kBuckets,
   kWindowBias,
   kOwnRotary,
   kNone,
@@ -97,7 +96,9 @@ struct SineTable {
   SinusoidalConvention convention;
   int64_t width = 0;
   std::string_view width_field = "d_model";
-  int64_t padding = 1;  // kFairseq: pad_token_id
+  std::string_view max_timescale_field = "";
+  std::string_view only_if = "";  // a flag that must be true
+  int64_t padding = 1;            // kFairseq: pad_token_id
   bool cosines_first = false;
   bool by_width = false;  // max_timescale 10000^((D - 2) / D) and a scale of D^-0.5
 };
@@ -171,7 +172,10 @@ struct PartType {
 struct OneStack {
   bool bidirectional = true;
   bool scales_scores = false;  // by 1/sqrt(head_dim)
-  bool reads_buckets = true;   // else there are 32, to a distance of 128
+  // The class's own, and the fields that say them; "": none.
+  int64_t num_buckets = 32, max_distance = 128;
+  std::string_view buckets_field = "relative_attention_num_buckets";
+  std::string_view distance_field = "relative_attention_max_distance";
 };
 
 // A field that must have this value ("true" for a flag).

@@ -26,12 +26,11 @@ florence_vision hiera mllama_vision_model patchtsmixer patchtst pvt reformer sam
 videoprism_vision_model)",
       &types);
   Add(Scheme::kSinusoidal, R"(
-fun_asr_nano_encoder sam3_geometry_encoder sam3_lite_text_geometry_encoder timesfm)",
+sam3_geometry_encoder sam3_lite_text_geometry_encoder)",
       &types);
   Add(Scheme::kRelativeTerms, R"(
-cpmant funnel inkling2_text inkling_text phi4_multimodal_audio sam3_detr_decoder sam3_lite_text_detr_decoder wavlm)",
+funnel inkling2_text inkling_text phi4_multimodal_audio sam3_detr_decoder sam3_lite_text_detr_decoder)",
       &types);
-  Add(Scheme::kBuckets, "udop", &types);
   Add(Scheme::kWindowBias, "dinat levit", &types);
   Add(Scheme::kOwnRotary, "hunyuan_vl_text lightglue vjepa2", &types);
   Add(Scheme::kNone, R"(
@@ -77,7 +76,6 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kLearned: return "learned absolute positions: GenerateEmbedding.learned with the model's table";
     case Scheme::kSinusoidal: return "sines of positions, added to its input: GenerateEmbedding.sinusoidal or .grid";
     case Scheme::kRelativeTerms: return "relative terms of its own kind";
-    case Scheme::kBuckets: return "a learned bias in T5's buckets: GenerateBias.t5 with its table";
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";
     case Scheme::kOwnRotary:
       return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";

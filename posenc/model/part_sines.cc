@@ -25,16 +25,33 @@ absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
   return temperature.value_or(grid.temperature);
 }
 
+absl::Status CheckSines(const Part& part) {
+  const std::string_view flag = part.type.sines->only_if;
+  POSENC_ASSIGN_OR_RETURN(const auto adds, part.config.Bool(flag));
+  if (!flag.empty() && !adds.value_or(false)) {
+    return InvalidArgument("UNSUPPORTED", part.config.Path(flag), "false",
+                           fmt::format("model_type \"{}\" has sines only where this is true", part.type.name));
+  }
+  // TimesFM multiplies by it the frequencies that it should divide.
+  POSENC_ASSIGN_OR_RETURN(const auto least, part.config.Number({"min_timescale"}));
+  if (least.value_or(1) != 1) {
+    return InvalidArgument("UNSUPPORTED", part.config.Path("min_timescale"), fmt::format("{}", *least), "must be 1");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
   if (!part.type.sines) return part.HasOther();
   const SineTable& table = *part.type.sines;
+  POSENC_RETURN_IF_ERROR(CheckSines(part));
   SinusoidalSettings settings;
   settings.convention = table.convention;
   POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({table.width_field}));
   settings.dim = width.value_or(table.width);
   settings.cosines_first = table.cosines_first;
+  POSENC_ASSIGN_OR_RETURN(settings.max_timescale, part.config.Number({table.max_timescale_field}));
   if (table.by_width && settings.dim % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.width_field), fmt::format("{}", settings.dim),
                            "must be even");

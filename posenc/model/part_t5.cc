@@ -3,6 +3,22 @@
 #include "posenc/status.h"
 
 namespace posenc {
+namespace {
+
+// UDOP's list of biases: one of the tokens' distance may have arguments of its own, which no settings can say.
+absl::Status CheckBiasArguments(const ConfigObject& config) {
+  const nlohmann::json* biases = config.Find("relative_bias_args");
+  if (biases == nullptr || !biases->is_array()) return absl::OkStatus();
+  for (const nlohmann::json& bias : *biases) {
+    if (bias.is_object() && bias.contains("type") && bias["type"] == "1d" && bias.size() > 1) {
+      return InvalidArgument("UNSUPPORTED", config.Path("relative_bias_args"), Quote(bias.dump()),
+                             "must have no other arguments than its type");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<T5Settings> T5Of(Part& part) {
   const std::string& component = part.name;
@@ -14,10 +30,14 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   }
   T5Settings t5;
   t5.bidirectional = one ? one->bidirectional : encoder;
-  if (one && !one->reads_buckets) return t5;
-  POSENC_ASSIGN_OR_RETURN(t5.num_buckets, part.config.Integer({"relative_attention_num_buckets"}));
-  POSENC_ASSIGN_OR_RETURN(t5.max_distance, part.config.Integer({"relative_attention_max_distance"}));
-  if (one && one->scales_scores) return t5;
+  const OneStack stack = one.value_or(OneStack{});
+  POSENC_RETURN_IF_ERROR(CheckBiasArguments(part.config));
+  POSENC_ASSIGN_OR_RETURN(const auto buckets, part.config.Integer({stack.buckets_field}));
+  POSENC_ASSIGN_OR_RETURN(const auto distance, part.config.Integer({stack.distance_field}));
+  t5.num_buckets = buckets.value_or(stack.num_buckets);
+  t5.max_distance = distance.value_or(stack.max_distance);
+  part.SayNote();
+  if (stack.scales_scores) return t5;
   part.Say("UNSCALED_SCORES", "component",
            "T5 adds its bias to q.k, which it does not scale by 1/sqrt(head_dim); its cross-attention has none");
   return t5;

@@ -40,6 +40,14 @@ ModelType ByWidth(std::string_view name, int64_t width) {
   return type;
 }
 
+ModelType TimesFm() {
+  ModelType type = Sines("timesfm", kTensor2Tensor, 1280, "hidden_size");
+  type.sines->max_timescale_field = "max_timescale";
+  type.sines->only_if = "use_positional_embedding";
+  type.note = "of patches, of which those that are padding at the beginning have no position";
+  return type;
+}
+
 ModelType Grid(std::string_view name, SineGrid grid) {
   return {.name = name, .scheme = Scheme::kSinusoidal, .grid = std::move(grid)};
 }
@@ -91,11 +99,13 @@ std::vector<ModelType> MakeSineTypes() {
       Sines("speech_to_text", kFairseq, 256),
       Sines("xglm", kFairseq, 1024),
 
+      Noted(Sines("fun_asr_nano_encoder", kTensor2Tensor, 560, "input_size"), "the first token stands at 1; the model multiplies its input by sqrt(hidden_size) first"),
       Sines("pegasus_x", kTensor2Tensor, 1024),
       Sines("tipsv2_text_model", kTensor2Tensor, 768, "hidden_size"),
       Sines("qwen2_5_omni_audio_encoder", kTensor2Tensor, 1280),
       Sines("qwen3_asr_encoder", kTensor2Tensor, 1024),
       Sines("qwen3_omni_moe_audio_encoder", kTensor2Tensor, 1280),
+      TimesFm(),
       ByWidth("canary_decoder", 1024),
       CosinesFirst("musicgen_decoder", 1024),
       CosinesFirst("musicgen_melody_decoder", 1024),

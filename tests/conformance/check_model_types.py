@@ -34,7 +34,7 @@ WITHOUT_TIME = ("neomme",)  # of whose three axes transformers has the last two
 NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries do not turn by
 # Have sines of their grid, beside a part that has a bias.
 BESIDE_A_BIAS = ("grounding-dino", "mask2former", "maskformer", "mm-grounding-dino", "oneformer")
-ONE_STACK = ("mpnet", "pix2struct_text_model")  # of T5's buckets
+ONE_STACK = ("cpmant", "mpnet", "pix2struct_text_model", "udop", "wavlm")  # of T5's buckets
 # Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
 INSTEAD = {
@@ -49,6 +49,7 @@ INSTEAD = {
     "qwen3_omni_moe_talker_text": {"rope_parameters": SECTIONS | {"mrope_section": [12, 10, 10]}},
     "qwen3_omni_moe_text": {"num_attention_heads": 16},
     "qwen4_exp_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.25, "mrope_section": [12, 10, 10]}},
+    "timesfm": {"use_positional_embedding": True},
     "zamba2": {"use_mem_rope": True},
 }
 

@@ -61,6 +61,10 @@ def table_of(module):
         return module(torch.arange(COUNT))
     if type(module).__name__.startswith("PegasusXSinusoidal"):
         return module(torch.zeros(1, COUNT, module.embed_dim))[0]
+    if hasattr(module, "inv_timescales"):
+        return module(COUNT)[0]
+    if type(module).__name__ == "FunAsrNanoPositionEmbedding":
+        return module.positional_embedding
     if type(module).__name__ == "WhisperEncoder":
         return module.embed_positions.weight
     if hasattr(module, "position_embeddings") and hasattr(module, "initialize_weights"):

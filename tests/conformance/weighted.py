@@ -220,12 +220,26 @@ def rows(weight):
 @torch.no_grad()
 def compare_stack(posenc, config, text):
     """How T5's bias of a model of one stack differs from posenc's of the same table."""
-    model = small_model(config)
-    (module, *_) = [module for module in model.modules() if hasattr(module, "relative_attention_bias")]
-    theirs = (module.compute_bias(LENGTH, LENGTH) if hasattr(module, "compute_bias")
-              else module.compute_position_bias(torch.zeros(1, LENGTH, 1)))
-    mine = posenc.bias(text, module.relative_attention_bias.weight, LENGTH)
+    table, theirs = next(filter(None, map(buckets_of, small_model(config).modules())))
+    mine = posenc.bias(text, table, LENGTH)
     return "" if torch.equal(mine, theirs.squeeze(0)) else "the bias differs"
+
+
+def buckets_of(module):
+    """A table [buckets, heads] and the bias that the module makes of it, if it has one."""
+    if hasattr(module, "rel_attn_embed"):  # WavLM's
+        return module.rel_attn_embed.weight, module.compute_bias(LENGTH, LENGTH)
+    table = getattr(module, "relative_attention_bias", None)
+    if table is None:
+        return None
+    if hasattr(module, "num_segments"):  # CPM-Ant's, which has rows for other segments after these
+        tokens = torch.zeros(1, LENGTH, dtype=torch.int64)
+        return table[:module.num_buckets], module(tokens, tokens, tokens, tokens)
+    if hasattr(module, "compute_bias"):
+        return table.weight, module.compute_bias(LENGTH, LENGTH)
+    if hasattr(module, "compute_position_bias"):
+        return table.weight, module.compute_position_bias(torch.zeros(1, LENGTH, 1))
+    return table.weight, module(torch.ones(1, LENGTH))
 
 
 def compare_windows(config, layers):

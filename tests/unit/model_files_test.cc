@@ -159,13 +159,37 @@ TEST(OtherTypes, AreNamed) {
                                          {"deberta-v2", "RelativeScores"},
                                          {"funnel", "relative terms"},
                                          {"levit", "windows"},
-                                         {"udop", "buckets"},
                                          {"mamba", "no positional encoding"},
                                          {"vjepa2", "of its own kind"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
     EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "model_type"));
     EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;
   }
+}
+
+// Stacks that have T5's buckets, in numbers and by names of their own.
+TEST(OneStack, HasBucketsOfItsOwn) {
+  struct {
+    const char* config_json;
+    int64_t num_buckets, max_distance;
+  } const cases[] = {
+      {R"({"model_type": "wavlm"})", 320, 800},
+      {R"({"model_type": "wavlm", "num_buckets": 32, "max_bucket_distance": 100})", 32, 100},
+      {R"({"model_type": "cpmant"})", 512, 2048},
+      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // which it does not read
+      {R"({"model_type": "udop", "relative_bias_args": [{"type": "1d"}, {"type": "vertical", "max_distance": 9}]})", 32,
+       128},
+  };
+  for (const auto& [config_json, num_buckets, max_distance] : cases) {
+    const auto layers = Read(config_json);
+    ASSERT_THAT(layers, IsOk()) << config_json;
+    const auto& t5 = std::get<T5Settings>(*layers->front().bias);
+    EXPECT_EQ(t5.num_buckets, num_buckets) << config_json;
+    EXPECT_EQ(t5.max_distance, max_distance) << config_json;
+    EXPECT_EQ(t5.bidirectional, true) << config_json;
+  }
+  EXPECT_THAT(Read(R"({"model_type": "udop", "relative_bias_args": [{"type": "1d", "bidirectional": false}]})"),
+              IsInvalid("UNSUPPORTED", "relative_bias_args"));
 }
 
 TEST(OtherTypes, NoNameHasTwoRows) {

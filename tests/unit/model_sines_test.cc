@@ -64,6 +64,16 @@ TEST(SinusoidalOfModel, ByTheirClass) {
              "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 8 cosines_first: true");
   ExpectPlan(Sinusoidal(R"({"model_type": "canary_decoder", "hidden_size": 4})"),
              "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 4 max_timescale: 100 scale: 0.5");
+  ExpectPlan(Sinusoidal(R"({"model_type": "timesfm", "use_positional_embedding": true, "max_timescale": 500})"),
+             "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 1280 max_timescale: 500");
+}
+
+TEST(SinusoidalOfModel, WhatTheClassDoesWithoutOrOtherwise) {
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "timesfm"})")).status(),
+              IsInvalid("UNSUPPORTED", "sinusoidal.model.use_positional_embedding"));
+  EXPECT_THAT(
+      Call(Sinusoidal(R"({"model_type": "timesfm", "use_positional_embedding": true, "min_timescale": 2})")).status(),
+      IsInvalid("UNSUPPORTED", "sinusoidal.model.min_timescale"));
 }
 
 TEST(SinusoidalOfModel, CosinesFirst) {
