@@ -236,6 +236,7 @@ struct GridSettings {
   std::optional<int64_t> frames;
   std::optional<double> temperature;
   std::optional<int64_t> base_size;
+  std::optional<int64_t> pos_embed_max_size;
   std::optional<double> interpolation_scale;
   std::optional<double> temporal_interpolation_scale;
   int64_t extra_tokens = 0;

@@ -30,6 +30,7 @@ absl::StatusOr<GridSettings> Read(const v1::Grid& message) {
   if (message.has_normalize()) settings.normalize = message.normalize();
   if (message.has_scale()) settings.scale = message.scale();
   if (message.has_offset()) settings.offset = message.offset();
+  if (message.has_pos_embed_max_size()) settings.pos_embed_max_size = message.pos_embed_max_size();
   return settings;
 }
 
@@ -49,6 +50,7 @@ absl::StatusOr<OfModel<GridSettings>> ResolveGrid(const Reader& reader, const v1
     if (said.height() == 0) {  // of any image
       said.set_height(message.height());
       said.set_width(message.width());
+      if (said.has_frames()) said.set_frames(message.frames());
     }
     POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
     resolved.precision = layers.precision;
@@ -75,6 +77,7 @@ void WriteGrid(const GridSettings& settings, v1::Grid* message) {
   if (settings.normalize) message->set_normalize(*settings.normalize);
   if (settings.scale) message->set_scale(*settings.scale);
   if (settings.offset) message->set_offset(*settings.offset);
+  if (settings.pos_embed_max_size) message->set_pos_embed_max_size(*settings.pos_embed_max_size);
 }
 
 }  // namespace posenc::wire

@@ -31,21 +31,23 @@ void EmbeddingMethodFlags::Add(CLI::App& app) {
                  {"downscale_freq_shift", "Default 1; 0 for FLUX", "--timestep-downscale-freq-shift"},
                  {"scale", "Multiplies the angle; default 1", "--timestep-scale"},
                  {"flip_sin_to_cos", "Cosines first", "--timestep-flip-sin-to-cos"}});
-  AddFieldFlags(app, "Grid of an image or video", &grid_,
-                {{"convention", "Whose frequencies and coordinates", "--grid-convention"},
-                 {"dim", "Elements of a row", "--grid-dim"},
-                 {"height", "Rows of cells", "--grid-height"},
-                 {"width", "Columns of cells", "--grid-width"},
-                 {"frames", "diffusers: makes it three-dimensional", "--grid-frames"},
-                 {"temperature", "Default 10000", "--grid-temperature"},
-                 {"base_size", "diffusers; default 16", "--grid-base-size"},
-                 {"interpolation_scale", "diffusers; default 1", "--grid-interpolation-scale"},
-                 {"temporal_interpolation_scale", "With frames; default 1", "--grid-temporal-interpolation-scale"},
-                 {"extra_tokens", "Rows of zeros before the grid's", "--grid-extra-tokens"},
-                 {"rows_first", "mae, big-vision: the row before the column", "--grid-rows-first"},
-                 {"normalize", "detr; default true", "--grid-normalize"},
-                 {"scale", "detr, normalised; default 2 pi", "--grid-scale"},
-                 {"offset", "detr, normalised: added to coordinates; default 0", "--grid-offset"}});
+  AddFieldFlags(
+      app, "Grid of an image or video", &grid_,
+      {{"convention", "Whose frequencies and coordinates", "--grid-convention"},
+       {"dim", "Elements of a row", "--grid-dim"},
+       {"height", "Rows of cells", "--grid-height"},
+       {"width", "Columns of cells", "--grid-width"},
+       {"frames", "diffusers: makes it three-dimensional", "--grid-frames"},
+       {"temperature", "Default 10000", "--grid-temperature"},
+       {"base_size", "diffusers; default 16", "--grid-base-size"},
+       {"pos_embed_max_size", "diffusers: the cells in the middle of a grid of this size", "--grid-pos-embed-max-size"},
+       {"interpolation_scale", "diffusers; default 1", "--grid-interpolation-scale"},
+       {"temporal_interpolation_scale", "With frames; default 1", "--grid-temporal-interpolation-scale"},
+       {"extra_tokens", "Rows of zeros before the grid's", "--grid-extra-tokens"},
+       {"rows_first", "mae, big-vision: the row before the column", "--grid-rows-first"},
+       {"normalize", "detr; default true", "--grid-normalize"},
+       {"scale", "detr, normalised; default 2 pi", "--grid-scale"},
+       {"offset", "detr, normalised: added to coordinates; default 0", "--grid-offset"}});
   AddFieldFlags(app, "Fourier features", &fourier_,
                 {{"frequencies", "B, [m, n]", "--fourier-frequencies"}, {"points", "x, [S, n]", "--fourier-points"}});
 }

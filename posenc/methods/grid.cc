@@ -19,10 +19,11 @@ namespace posenc {
 namespace {
 
 // One axis of the grid, with its columns of a row: `pairs` sines, then as many cosines.
-// coordinate = index / (size / base_size) / interpolation_scale, or DETR's.
+// coordinate = (first + index) / (whole / base_size) / interpolation_scale, or DETR's.
 struct Axis {
-  int64_t cells;  // that are passed before the index grows by one: 1, width, or height * width
-  int64_t size;   // the index starts from 0 again here
+  int64_t cells;         // that are passed before the index grows by one: 1, width, or height * width
+  int64_t size;          // the index starts from 0 again here
+  int64_t first, whole;  // of the grid that the cells are cut from: 0 and size unless it is another
   int64_t base_size;
   double interpolation_scale;
   int64_t pairs;
@@ -36,7 +37,7 @@ template <class A>
 Values<A> Formula(double temperature, const Axis& axis, bool with_distance) {
   using E = typename A::Element;
   const auto e = [](int64_t n) { return E(static_cast<double>(n)); };
-  const E distance = with_distance ? e(axis.base_size) / e(axis.size) / E(axis.interpolation_scale) : E(1.0);
+  const E distance = with_distance ? e(axis.base_size) / e(axis.whole) / E(axis.interpolation_scale) : E(1.0);
   Values<A> values;
   for (int64_t k = 0; k < axis.pairs; ++k) {
     values.list.push_back(distance * (E(1.0) / Pow(E(temperature), e(k) / e(axis.spread))));
@@ -75,7 +76,10 @@ absl::Status Complete(GridSettings& s, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CompleteDetr(s));
   if (!diffusers && s.frames) return NotRead("frames", kDiffusers);
   if (!diffusers && s.interpolation_scale) return NotRead("interpolation_scale", kDiffusers);
-  if ((!diffusers || s.frames) && s.base_size) return NotRead("base_size", "GRID_CONVENTION_DIFFUSERS without frames");
+  for (const auto& [name, given] :
+       {std::pair{"base_size", s.base_size}, {"pos_embed_max_size", s.pos_embed_max_size}}) {
+    if ((!diffusers || s.frames) && given) return NotRead(name, "GRID_CONVENTION_DIFFUSERS without frames");
+  }
   if (!s.frames && s.temporal_interpolation_scale) return NotRead("temporal_interpolation_scale", "grids with frames");
   POSENC_RETURN_IF_ERROR(s.frames                                     ? CheckDim(s.dim, 16, 16, limits)
                          : s.convention == GridConvention::kBigVision ? CheckDim(s.dim, 8, 4, limits)
@@ -88,6 +92,10 @@ absl::Status Complete(GridSettings& s, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckSize("width", s.width));
   POSENC_RETURN_IF_ERROR(CheckSize("frames", s.frames.value_or(1)));
   POSENC_RETURN_IF_ERROR(CheckSize("base_size", *s.base_size));
+  if (s.pos_embed_max_size && *s.pos_embed_max_size < std::max(s.height, s.width)) {
+    return InvalidArgument("OUT_OF_RANGE", "pos_embed_max_size", fmt::format("{}", *s.pos_embed_max_size),
+                           fmt::format("must be at least height and width, {} x {}", s.height, s.width));
+  }
   POSENC_RETURN_IF_ERROR(CheckPositive("temperature", *s.temperature));
   POSENC_RETURN_IF_ERROR(CheckPositive("interpolation_scale", *s.interpolation_scale));
   POSENC_RETURN_IF_ERROR(CheckPositive("temporal_interpolation_scale", *s.temporal_interpolation_scale));
@@ -109,18 +117,24 @@ class GridEncoding final : public Encoding {
     const int64_t of_time = s.frames ? s.dim / 4 : 0, pairs = (s.dim - of_time) / 4;
     const int64_t spread = s.convention == GridConvention::kBigVision ? pairs - 1 : pairs;
     const bool shrinks = s.convention == GridConvention::kDiffusers && !s.frames;
-    const auto base = [&](int64_t size) { return shrinks ? *s.base_size : size; };
+    const auto in_space = [&](int64_t cells, int64_t size) {
+      const int64_t whole = s.pos_embed_max_size.value_or(size);
+      return Axis{cells, size,  (whole - size) / 2, whole, shrinks ? *s.base_size : size, *s.interpolation_scale,
+                  pairs, spread};
+    };
     axes_.reserve(3);
     if (s.frames) {  // time comes first
       axes_.push_back({.cells = s.height * s.width,
                        .size = *s.frames,
+                       .first = 0,
+                       .whole = *s.frames,
                        .base_size = *s.frames,
                        .interpolation_scale = *s.temporal_interpolation_scale,
                        .pairs = of_time / 2,
                        .spread = of_time / 2});
     }
-    axes_.push_back({1, s.width, base(s.width), *s.interpolation_scale, pairs, spread});
-    axes_.push_back({s.width, s.height, base(s.height), *s.interpolation_scale, pairs, spread});
+    axes_.push_back(in_space(1, s.width));
+    axes_.push_back(in_space(s.width, s.height));
     const bool detr = s.convention == GridConvention::kDetr, exact = arithmetic == Frequencies::kExact;
     if (s.rows_first || detr) std::swap(axes_[0], axes_[1]);
     for (Axis& axis : axes_) {
@@ -169,7 +183,8 @@ class GridEncoding final : public Encoding {
     fingerprint.Add(s_.dim).Add(s_.extra_tokens);
     for (const Axis& axis : axes_) {
       if (axis.detr) fingerprint.Add(int64_t{*s_.normalize}).Add(*s_.scale).Add(*s_.offset);
-      fingerprint.Add(axis.cells).Add(axis.size).Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
+      fingerprint.Add(axis.cells).Add(axis.size).Add(axis.first).Add(axis.whole);
+      fingerprint.Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
     }
   }
 
@@ -191,9 +206,10 @@ class GridEncoding final : public Encoding {
 
   double Coordinate(const Axis& axis, int64_t index) const {
     if (axis.detr) return static_cast<double>(index) + axis.detr->shift();
-    if (arithmetic_ == Frequencies::kExact) return static_cast<double>(index);
-    const double shrink = static_cast<double>(axis.size) / static_cast<double>(axis.base_size);
-    return static_cast<float>(index) / static_cast<float>(shrink) / static_cast<float>(axis.interpolation_scale);
+    if (arithmetic_ == Frequencies::kExact) return static_cast<double>(axis.first + index);
+    const double shrink = static_cast<double>(axis.whole) / static_cast<double>(axis.base_size);
+    return static_cast<float>(axis.first + index) / static_cast<float>(shrink) /
+           static_cast<float>(axis.interpolation_scale);
   }
 
   GridSettings s_;

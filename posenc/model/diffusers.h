@@ -12,8 +12,9 @@ namespace posenc {
 
 inline constexpr std::string_view kClassName = "_class_name";
 
-// The axial embedding of that class. INVALID_ARGUMENT naming _class_name, or a field that is of the wrong type.
-absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config);
+// What that class has of what is wanted. INVALID_ARGUMENT naming _class_name, or a field that is missing, of the wrong
+// type, out of range, or that says there is none.
+absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted);
 
 // Names of the classes that are known: those that a file selects, or those that no settings can say.
 std::vector<std::string_view> DiffusersClasses(bool selected);

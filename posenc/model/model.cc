@@ -64,10 +64,11 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
     return InvalidArgument("UNKNOWN_VALUE", "component", source.component,
                            "a diffusers file has no parts: leave it out");
   }
-  POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config));
-  RotarySettings& settings = *layers.rotary;
-  if (source.input_pairing) settings.input_pairing = settings.output_pairing = source.input_pairing;
-  if (source.output_pairing) settings.output_pairing = source.output_pairing;
+  POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config, source.wanted));
+  if (layers.rotary) {
+    if (source.input_pairing) layers.rotary->input_pairing = layers.rotary->output_pairing = source.input_pairing;
+    if (source.output_pairing) layers.rotary->output_pairing = source.output_pairing;
+  }
   return std::vector<ModelLayers>{std::move(layers)};
 }
 
@@ -107,9 +108,6 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) {
-    if (source.wanted == Wanted::kTerms || IsOfInput(source.wanted)) {
-      return InvalidArgument("UNSUPPORTED", kClassName, "", "diffusers' classes have rotary embeddings");
-    }
     return ReadDiffusers(source, ConfigObject("", file));
   }
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));

@@ -215,6 +215,7 @@ TEST(EmbeddingFingerprint, DiffersWithEverySetting) {
   see(grid, [](E& r) { r.mutable_grid()->set_frames(2); });
   see(grid, [](E& r) { r.mutable_grid()->set_base_size(8); });
   see(grid, [](E& r) { r.mutable_grid()->set_interpolation_scale(2); });
+  see(grid, [](E& r) { r.mutable_grid()->set_pos_embed_max_size(9); });
   see(grid, [](E& r) { r.mutable_grid()->set_temperature(100); });
   see(grid, [](E& r) { r.mutable_grid()->set_extra_tokens(1); });
   see(LearnedRequest(), [](E& r) { r.mutable_learned()->set_offset(-1); });

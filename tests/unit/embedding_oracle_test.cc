@@ -121,6 +121,19 @@ TEST(GridOracle, Diffusers) {
   });
 }
 
+// Stable Diffusion 3's: the cells in the middle of a larger grid, here one of 9 x 9, from row 3 and column 1 on.
+TEST(GridOracle, DiffusersCutFromALargerOne) {
+  auto request = GridRequest(v1::GRID_CONVENTION_DIFFUSERS, 24, 3, 6);
+  request.mutable_grid()->set_base_size(4);
+  request.mutable_grid()->set_pos_embed_max_size(9);
+  ExpectRows(request, 18, [&](auto recipe, int64_t n) {
+    typename decltype(recipe)::Row row;
+    recipe.AppendAxis(1 + static_cast<int>(n % 6), 6, 6, 10000, 4, 9, 1, row);
+    recipe.AppendAxis(3 + static_cast<int>(n / 6), 6, 6, 10000, 4, 9, 1, row);
+    return row;
+  });
+}
+
 TEST(GridOracle, DiffusersInThreeDimensions) {
   auto request = GridRequest(v1::GRID_CONVENTION_DIFFUSERS, 32, 2, 3);
   request.mutable_grid()->set_frames(4);

@@ -1,0 +1,181 @@
+#include "posenc/model/diffusers_rotary.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "posenc/model/diffusers_width.h"
+#include "posenc/model/rope_block.h"
+#include "posenc/real.h"
+#include "posenc/status.h"
+
+namespace posenc {
+namespace {
+
+absl::StatusOr<int64_t> TurningWidth(const ConfigObject& config, const DiffusersRotary& rotary) {
+  POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadWidth(config, rotary.width));
+  return head_dim * rotary.width_times / rotary.width_over;
+}
+
+absl::StatusOr<std::vector<int64_t>> ListedWidths(const ConfigObject& config, const DiffusersRotary& rotary) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, config.Numbers(rotary.widths_field));
+  if (!listed) return rotary.widths;
+  std::vector<int64_t> widths;
+  for (double width : *listed) {
+    if (!(width >= 0 && width <= 1e6) || width != std::floor(width)) {
+      return InvalidArgument("OUT_OF_RANGE", config.Path(rotary.widths_field), fmt::format("{}", width),
+                             "must be whole numbers of elements");
+    }
+    widths.push_back(static_cast<int64_t>(width));
+  }
+  return widths;
+}
+
+// Of D elements.
+std::vector<int64_t> Divided(AxisSplit split, int64_t dim) {
+  switch (split) {
+    case AxisSplit::kThirds:
+    case AxisSplit::kCosmos: return {dim - dim / 6 * 4, dim / 6 * 2, dim / 6 * 2};
+    case AxisSplit::kEvenThirds: return {dim / 3, dim / 3, dim / 3};
+    case AxisSplit::kCogVideoX: return {dim / 4, dim / 8 * 3, dim / 8 * 3};
+    default: return {dim / 2, dim / 2};
+  }
+}
+
+absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axes) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, config.Numbers("rope_scale"));
+  const std::vector<double> scale = listed.value_or(std::vector<double>{2, 1, 1});
+  if (scale.size() != axes.size()) {
+    return InvalidArgument("MISMATCH", config.Path("rope_scale"), fmt::format("{} values", scale.size()),
+                           "must be one an axis: 3");
+  }
+  for (size_t n = 0; n < axes.size(); ++n) {
+    if (axes[n].dim <= 2) {
+      return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), "",
+                             "must leave each axis more than 2 elements");
+    }
+    const auto dim = static_cast<double>(axes[n].dim);
+    axes[n].rope_theta = 10000 * RoundedPow(scale[n], dim / (dim - 2));
+  }
+  return absl::OkStatus();
+}
+
+// Of h and w; t has what is left of the pairs.
+absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, const DiffusersRotary& rotary,
+                                                int64_t pairs) {
+  POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> sections, ListedWidths(config, rotary));
+  if (sections.size() != 3 || sections[1] + sections[2] > pairs) {
+    return InvalidArgument("MISMATCH", config.Path(rotary.widths_field), fmt::format("{}", fmt::join(sections, ", ")),
+                           fmt::format("must be 3 values, of which the last two sum to at most {} pairs", pairs));
+  }
+  sections[0] = pairs - sections[1] - sections[2];
+  return sections;
+}
+
+// OmniGen's, whose block says the factors.
+absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, RotarySettings& settings) {
+  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(config, {}));
+  if (blocks.size() != 1 || !blocks.front().second) {
+    return InvalidArgument("MISSING", config.Path("rope_scaling"), "", "says short_factor and long_factor");
+  }
+  RopeParameters parameters = blocks.front().second->parameters;
+  parameters.rope_type = "longrope";
+  POSENC_ASSIGN_OR_RETURN(const auto original, config.Number({"original_max_position_embeddings"}));
+  POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
+  parameters.original_max_position_embeddings = original.value_or(4096);
+  settings.max_position_embeddings = longest.value_or(131072);
+  return parameters;
+}
+
+absl::StatusOr<RopeParameters> ParametersOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta,
+                                            RotarySettings& settings) {
+  RopeParameters parameters{.rope_type = "default"};
+  if (rotary.split == AxisSplit::kLongrope) {
+    POSENC_ASSIGN_OR_RETURN(parameters, LongropeOf(config, settings));
+  } else if (rotary.split == AxisSplit::kSections) {
+    POSENC_ASSIGN_OR_RETURN(parameters.mrope_section, SectionsOf(config, rotary, *settings.rotary_dim / 2));
+    parameters.mrope_order = MropeOrder::kInterleaved;
+  }
+  parameters.rope_theta = theta;
+  return parameters;
+}
+
+// Of all heads together. The axes take turns, after pairs that do not turn.
+absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int64_t dim, double theta) {
+  constexpr int64_t kAxes = 3;
+  const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
+  if (count < 2) {
+    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{}", dim),
+                           "all heads together must have at least 12 elements");
+  }
+  GivenFrequencies given{std::vector<double>(rest), {}, std::vector<int64_t>(rest)};
+  for (int64_t j = 0; j < count; ++j) {
+    const double share = static_cast<double>(j) / static_cast<double>(count - 1);
+    given.inv_freq.insert(given.inv_freq.end(), kAxes, RoundedPow(theta, share) * (std::numbers::pi / 2));
+    for (int64_t axis = 0; axis < kAxes; ++axis) given.axis.push_back(axis);
+  }
+  return given;
+}
+
+// Halves of each head, which are parts of the one wide head.
+absl::Status PairLtx(const ConfigObject& config, RotarySettings& settings) {
+  POSENC_ASSIGN_OR_RETURN(const auto kind, config.String("rope_type"));
+  if (kind.value_or("interleaved") == "interleaved") return absl::OkStatus();
+  if (*kind != "split") {
+    return InvalidArgument("UNKNOWN_VALUE", config.Path("rope_type"), *kind, "must be \"interleaved\" or \"split\"");
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads"}));
+  settings.half_split_parts = heads.value_or(32);
+  settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta) {
+  std::vector<int64_t> widths;
+  if (rotary.split == AxisSplit::kListed) {
+    POSENC_ASSIGN_OR_RETURN(widths, ListedWidths(config, rotary));
+  } else {
+    POSENC_ASSIGN_OR_RETURN(const int64_t width, TurningWidth(config, rotary));
+    widths = Divided(rotary.split, width);
+  }
+  AxialRope axial{{}, rotary.split == AxisSplit::kAlternating};
+  for (int64_t dim : widths) axial.axes.push_back({dim, theta, 0});
+  if (rotary.split == AxisSplit::kCosmos) POSENC_RETURN_IF_ERROR(ScaleThetas(config, axial.axes));
+  return axial;
+}
+
+}  // namespace
+
+absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary) {
+  double theta = rotary.theta;
+  if (!rotary.theta_field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({rotary.theta_field}));
+    theta = given.value_or(theta);
+  }
+  RotarySettings settings;
+  settings.input_pairing = settings.output_pairing = rotary.pairing;
+  settings.half_split_parts = rotary.half_split_parts;
+  switch (rotary.split) {
+    case AxisSplit::kOne:
+    case AxisSplit::kSections:
+    case AxisSplit::kLongrope: {
+      POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, TurningWidth(config, rotary));
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, ParametersOf(config, rotary, theta, settings));
+      return settings;
+    }
+    case AxisSplit::kLtx: {
+      POSENC_ASSIGN_OR_RETURN(const int64_t width, ModelWidth(config, rotary.width));
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, LtxFrequencies(config, width, theta));
+      POSENC_RETURN_IF_ERROR(PairLtx(config, settings));
+      return settings;
+    }
+    default: {
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, AxesOf(config, rotary, theta));
+      return settings;
+    }
+  }
+}
+
+}  // namespace posenc

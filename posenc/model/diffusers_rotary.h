@@ -1,0 +1,14 @@
+// The rotary embedding of a diffusers class.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "posenc/model/config_json.h"
+#include "posenc/model/diffusers_types.h"
+#include "posenc/spec.h"
+
+namespace posenc {
+
+// INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range.
+absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary);
+
+}  // namespace posenc

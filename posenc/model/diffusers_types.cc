@@ -1,0 +1,233 @@
+// Read off the source of diffusers 0.42.
+#include "posenc/model/diffusers_types.h"
+
+namespace posenc {
+namespace {
+
+using enum AxisSplit;
+
+constexpr Pairing kHalf = Pairing::kHalfSplit;
+constexpr Precision kF32 = kF32Precision, kVllm = kVllmPrecision, kEager = kHfEagerPrecision;
+constexpr Precision kComplex128 = {Frequencies::kFloat64, TableDtype::kFloat64, Rounding::kOnce};
+
+constexpr std::string_view kImageIds =
+    "positions are the ids that the pipeline makes: (0, row, column) of the image, zeros of the text";
+constexpr std::string_view kLatents = "positions are (frame, row, column) of the patches, from 0";
+constexpr std::string_view kCells = "positions are (row, column) of the patches, from 0; text does not turn";
+constexpr std::string_view kCogVideo =
+    "the pipeline makes the tables: positions are the frame and, of the base's own size, row and column, else the "
+    "base's "
+    "region that the grid is fitted into, from start to stop * (n - 1) / n; text does not turn";
+constexpr std::string_view kKandinsky =
+    "positions are (frame, row, column) / scale_factor; text and sound turn by one axis of as many elements";
+constexpr std::string_view kHistory =
+    "positions are (frame's index, row, column); the tables of older frames are means over cells, not of unit length: "
+    "give given_table for them";
+constexpr std::string_view kFloat32Angles =
+    "the class rounds its float64 angles to float32 before the cosine, which the answer does not";
+constexpr std::string_view kLtxFractions =
+    "positions are (time, row, column) as a share of pos_embed_max_pos and the base's size, 2 * share - 1; give q and "
+    "k as "
+    "one head of all heads' elements";
+constexpr std::string_view kAnySize = "images may be of any size: give height and width, in patches";
+constexpr std::string_view kVideoSize =
+    "videos may be of any size: give frames, height and width, in patches; rows of zeros are the text's";
+
+DiffusersRotary Listed(std::vector<int64_t> widths, std::string_view note, std::string_view theta_field = "",
+                       double theta = 10000, Precision precision = kFluxPrecision) {
+  return {
+      .widths = std::move(widths), .theta_field = theta_field, .theta = theta, .precision = precision, .note = note};
+}
+
+// Of a field with another name.
+DiffusersRotary ListedAs(std::string_view widths_field, DiffusersRotary rotary) {
+  rotary.widths_field = widths_field;
+  return rotary;
+}
+
+DiffusersRotary Split(AxisSplit split, int64_t head_dim, std::string_view note, Precision precision = kF32) {
+  return {.split = split, .precision = precision, .width = {.own = head_dim}, .note = note};
+}
+
+DiffusersRotary OfHead(FieldWidth width, DiffusersRotary rotary) {
+  rotary.width = width;
+  return rotary;
+}
+
+DiffusersRotary WithTheta(std::string_view field, DiffusersRotary rotary) {
+  rotary.theta_field = field;
+  return rotary;
+}
+
+DiffusersRotary HalfSplit(DiffusersRotary rotary) {
+  rotary.pairing = kHalf;
+  return rotary;
+}
+
+DiffusersRotary OnlyIf(std::string_view flag, DiffusersRotary rotary) {
+  rotary.only_if = flag;
+  return rotary;
+}
+
+DiffusersRotary One(FieldWidth width, double theta, Precision precision, std::string_view note) {
+  return {.split = kOne, .theta = theta, .pairing = kHalf, .precision = precision, .width = width, .note = note};
+}
+
+// Half of a head turns.
+DiffusersRotary OneOfHalf(FieldWidth width, std::string_view note) {
+  DiffusersRotary rotary = One(width, 10000, kF32, note);
+  rotary.width_over = 2;
+  return rotary;
+}
+
+DiffusersRotary Sections(FieldWidth width, std::string_view field, std::string_view note) {
+  return {.split = kSections,
+          .widths_field = field,
+          .widths = {24, 20, 20},
+          .theta_field = "rope_theta",
+          .theta = 5e6,
+          .pairing = kHalf,
+          .precision = kEager,
+          .width = width,
+          .note = note};
+}
+
+DiffusersRotary Ltx(int64_t head_dim, std::string_view theta_field, std::string_view note) {
+  return {.split = kLtx,
+          .theta_field = theta_field,
+          .precision = kF32,
+          .width = {"attention_head_dim", head_dim, "num_attention_heads", 32},
+          .note = note};
+}
+
+FieldWidth Heads(int64_t heads, int64_t head_dim) {
+  return {"attention_head_dim", head_dim, "num_attention_heads", heads};
+}
+
+DiffusersGrid Patches(FieldWidth width, GridScale scale, int64_t sample_size, int64_t patch_size) {
+  return {.width = width, .scale = scale, .sample_size = sample_size, .patch_size = patch_size, .note = kAnySize};
+}
+
+DiffusersGrid Cut(DiffusersGrid grid, int64_t pos_embed_max_size) {
+  grid.pos_embed_max_size = pos_embed_max_size;
+  return grid;
+}
+
+const DiffusersGrid kCogVideoGrid = {.precision = kComplex128,
+                                     .width = Heads(30, 64),
+                                     .scale = GridScale::kOfVideo,
+                                     .unless = "use_rotary_positional_embeddings",
+                                     .note = kVideoSize};
+
+std::vector<DiffusersType> MakeTypes() {
+  const std::vector<int64_t> flux = {16, 56, 56};
+  const DiffusersRotary cog_video = OnlyIf("use_rotary_positional_embeddings", Split(kCogVideoX, 64, kCogVideo));
+  const DiffusersRotary wan = Split(kThirds, 128, kLatents, kFluxPrecision);
+  // clang-format off
+  DiffusersRotary allegro = HalfSplit(Split(kEvenThirds, 96, "the pipeline makes the tables: positions are (frame / interpolation_scale_t, row / interpolation_scale_h, column / interpolation_scale_w)"));
+  allegro.half_split_parts = 3;
+  DiffusersRotary minimax_h3 = WithTheta("rope_theta", HalfSplit(Split(kEvenThirds, 0, "positions are (t, row, column), of which the pipeline makes the images' shares of their area and text (n, 0, 0)", kEager)));
+  minimax_h3.width = {.field = "rope_freq_dim", .own = 16};
+  minimax_h3.width_times = 6;
+  const DiffusersRotary omni_gen = WithTheta("rope_base", OfHead({"hidden_size", 3072, "num_attention_heads", 32}, HalfSplit(Split(kLongrope, 0, "text, time and the image's tokens stand at 0, 1, 2, ...; the image's have sines, too: GenerateEmbedding.grid"))));
+  return {
+      // Axes whose widths the file lists.
+      {"BriaFibo2Transformer2DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kFloat32Angles, "rope_theta", 256))},
+      {"BriaFiboTransformer2DModel", Listed(flux, kImageIds, "rope_theta")},
+      {"BriaTransformer2DModel", Listed(flux, kImageIds, "rope_theta")},
+      {"ChromaTransformer2DModel", Listed(flux, kImageIds)},
+      {"Flux2Transformer2DModel", Listed({32, 32, 32, 32}, "positions are (t, row, column, text token)", "rope_theta", 2000)},
+      {"Flux3Transformer2DModel", Listed({32, 32, 32, 32}, "positions are (0, row / 2, column / 2, 0) of the image, -(1 + k) in the last place of reference k, (0, 0, 0, n) of the text", "rope_theta")},
+      {"FluxTransformer2DModel", Listed(flux, kImageIds)},
+      {"HeliosTransformer3DModel", ListedAs("rope_dim", Listed({44, 42, 42}, kHistory, "rope_theta", 10000, kF32))},
+      {"HiDreamImageTransformer2DModel", Listed({64, 32, 32}, kImageIds)},
+      {"HunyuanImageTransformer2DModel", ListedAs("rope_axes_dim", Listed({64, 64}, kCells, "rope_theta", 256, kF32))},
+      {"HunyuanVideo15Transformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256, kF32))},
+      {"HunyuanVideoFramepackTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kHistory, "rope_theta", 256, kF32))},
+      {"HunyuanVideoTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256, kF32))},
+      {"JoyImageEditPlusTransformer3DModel", ListedAs("rope_dim_list", Listed(flux, "positions are (frame, row, column), frames counted on from image to image", "theta", 256, kF32))},
+      {"JoyImageEditTransformer3DModel", ListedAs("rope_dim_list", Listed(flux, "positions are (frame, row, column), frames counted on from image to image; text turns only where rope_type is \"mrope\"", "theta", 256, kF32))},
+      {"Kandinsky5Transformer3DModel", ListedAs("axes_dims", Listed({16, 24, 24}, kKandinsky, "", 10000, kF32))},
+      {"Kandinsky6SRTransformer3DModel", ListedAs("axes_dims", Listed({16, 24, 24}, kKandinsky, "", 10000, kF32))},
+      {"Kandinsky6Transformer3DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kKandinsky, "", 10000, kF32))},
+      {"Krea2Transformer2DModel", Listed({32, 48, 48}, kImageIds, "rope_theta", 1000)},
+      {"LongCatImageTransformer2DModel", Listed(flux, kImageIds)},
+      {"Lumina2Transformer2DModel", ListedAs("axes_dim_rope", Listed({32, 32, 32}, "the caption's tokens stand at (n, 0, 0), the image's at (number of caption tokens, row, column)", "", 10000, kComplex128))},
+      {"MotifVideoTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256))},
+      {"NucleusMoEImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; the text's keys stand at n + max(rows / 2, columns / 2) on all axes", "", 10000, kF32)},
+      {"OvisImageTransformer2DModel", Listed(flux, kImageIds)},
+      {"PRXTransformer2DModel", ListedAs("axes_dim", Listed({32, 32}, kCells, "theta"))},
+      {"QwenImage21Transformer2DModel", Listed(flux, "text goes on along all axes; an image stands still on the first, and its rows and columns are counted from its middle", "", 10000, kF32)},
+      {"QwenImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; text stands at n + max(rows, columns) / 2 on all axes", "", 10000, kF32)},
+      {"ZImageTransformer2DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kFloat32Angles, "rope_theta", 256))},
+
+      // Axes that divide a head's width.
+      {"AllegroTransformer3DModel", allegro},
+      {"AnyFlowFARTransformer3DModel", Split(kThirds, 128, "positions are (frame, row, column) of the patches; compressed ones stand in the middle of what they replace", kComplex128)},
+      {"AnyFlowTransformer3DModel", Split(kThirds, 128, kLatents, kComplex128)},
+      {"ChronoEditTransformer3DModel", Split(kThirds, 128, "positions are (frame, row, column) of the patches, of two frames 0 and rope_temporal_skip_len - 1; where attention_head_dim % 6 is 4 the class takes some pairs' positions of another axis, which the answer does not", kFluxPrecision)},
+      {"CogVideoXTransformer3DModel", cog_video, kCogVideoGrid},
+      {"CogView4Transformer2DModel", HalfSplit(Split(kHalves, 40, "positions are floor(row * rope_axes_dim[0] / rows) and floor(column * rope_axes_dim[1] / columns); text does not turn"))},
+      {"ConsisIDTransformer3DModel", cog_video, kCogVideoGrid},
+      {"CosmosTransformer3DModel", HalfSplit(Split(kCosmos, 128, "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself"))},
+      {"EasyAnimateTransformer3DModel", Split(kCogVideoX, 64, kCogVideo)},
+      {"GlmImageTransformer2DModel", HalfSplit(Split(kHalves, 40, kCells))},
+      {"HunyuanDiT2DModel", Split(kHalves, 88, "the pipeline makes the tables: positions are (column, row) of the base's region that the grid is fitted into")},
+      {"LuminaNextDiT2DModel", OfHead({"hidden_size", 2304, "num_attention_heads", 32}, Split(kAlternating, 0, "the pipeline makes the tables: positions are (row, column), divided, or theta multiplied, by sqrt(pixels) / default size as the time says"))},
+      {"MiniMaxH3Transformer3DModel", minimax_h3},
+      {"SanaVideoTransformer3DModel", Split(kThirds, 112, kLatents, kFluxPrecision)},
+      {"SanaWMTransformer3DModel", OfHead({"linear_head_dim", 112}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; the camera's branch turns by its own, shorter table"))},
+      {"SkyReelsV2Transformer3DModel", wan},
+      {"WanAnimate2Transformer3DModel", OfHead({"dim", 5120, "num_heads", 40}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; a reference's are moved by refer_offset_t, _h and _w", kComplex128))},
+      {"WanAnimateTransformer3DModel", wan},
+      {"WanTransformer3DModel", wan},
+      {"WanVACETransformer3DModel", wan},
+
+      // Axes that share all pairs.
+      {"Cosmos3OmniTransformer", Sections({"head_dim", 128}, "rope_axes_dim", "positions are (t, row, column); text stands at (n, n, n), a video after it by unified_3d_mrope_temporal_modality_margin")},
+      {"Ideogram4Transformer2DModel", Sections({"attention_head_dim", 256}, "mrope_section", "text stands at (n, n, n), the image at (65536, 65536 + row, 65536 + column)")},
+      {"LTX2VideoTransformer3DModel", Ltx(128, "rope_theta", kLtxFractions)},
+      {"LTXVideoTransformer3DModel", Ltx(64, "", kLtxFractions)},
+      {"SanaWMLTX2RefinerTransformer3DModel", Ltx(128, "rope_theta", kLtxFractions)},
+
+      // One axis.
+      {"AceStepTransformer1DModel", WithTheta("rope_theta", One({"head_dim", 128}, 1e6, kVllm, "positions are of the latents' patches, from 0"))},
+      {"LongCatAudioDiTTransformer", One({"dit_dim", 1536, "dit_heads", 24}, 1e5, kVllm, "positions are of the latents, from 0; of cross-attention's keys, of the text")},
+      {"MiniMaxMusic3Transformer1DModel", One({"rotary_dim", 32}, 10000, kEager, "the time's token stands at 0, latents from 1")},
+      {"StableAudio3DiTModel", OneOfHalf({"embed_dim", 1536, "num_heads", 24}, "memory tokens stand before the latents, from 0")},
+      {"StableAudioDiTModel", OneOfHalf({"attention_head_dim", 64}, "the pipeline makes the tables: the duration's token stands at 0, latents from 1")},
+
+      // Sines, added to the input.
+      {.class_name = "CogView3PlusTransformer2DModel", .grid = DiffusersGrid{.convention = GridConvention::kMae, .width = Heads(64, 40), .note = kAnySize}},
+      {.class_name = "DiTTransformer2DModel", .grid = Patches(Heads(16, 72), GridScale::kOne, 32, 2)},
+      {.class_name = "LatteTransformer3DModel", .grid = Patches(Heads(16, 88), GridScale::kBySampleSize, 64, 0), .sines = DiffusersSines{SinusoidalConvention::kHalves, kFluxPrecision, Heads(16, 88), "", "of the frames, video_length of them; the cells of a frame have sines of their grid: GenerateEmbedding.grid"}},
+      {.class_name = "OmniGenTransformer2DModel", .rotary = omni_gen, .grid = Cut({.width = {"hidden_size", 3072}, .base_size = 64, .note = kAnySize}, 192)},
+      {.class_name = "PixArtTransformer2DModel", .grid = Patches(Heads(16, 72), GridScale::kBySampleSize, 128, 2)},
+      {.class_name = "SD3Transformer2DModel", .grid = Cut(Patches(Heads(18, 64), GridScale::kOne, 128, 2), 96)},
+      {.class_name = "SanaTransformer2DModel", .grid = Patches(Heads(70, 32), GridScale::kGiven, 32, 1)},
+      {.class_name = "Transformer2DModel", .grid = Patches(Heads(16, 88), GridScale::kBySampleSize, 0, 0)},
+      {.class_name = "TransformerTemporalModel", .sines = DiffusersSines{SinusoidalConvention::kInterleaved, kF32, Heads(16, 88), "positional_embeddings", "of the frames, added in every block, before each of its two attentions"}},
+
+      // Learned tables.
+      {.class_name = "AuraFlowTransformer2DModel", .table = DiffusersTable{"pos_embed_max_size", 1024, Heads(12, 256), "", 0, "rows are of a square, row by row, of which an image has the middle: its positions are the caller's"}},
+      {.class_name = "MiniMaxMusic3RVQDepthDecoder", .table = DiffusersTable{"max_position_embeddings", 16, {"hidden_size", 4096}}},
+      {.class_name = "PriorTransformer", .table = DiffusersTable{"num_embeddings", 77, Heads(32, 64), "additional_embeddings", 4}},
+      {.class_name = "T5FilmDecoder", .table = DiffusersTable{"targets_length", 256, {"d_model", 768}}},
+
+      // What no settings say.
+      {.class_name = "DreamLiteTransformer2DModel", .instead = "it has no positional encoding"},
+      {.class_name = "ErnieImageTransformer2DModel", .instead = "it turns the two elements of a pair by different angles, which is no rotation"},
+      {.class_name = "MochiTransformer3DModel", .instead = "its frequencies are learned: give given_table"},
+      {.class_name = "RFD4ProteinaTransformer", .instead = "it has a bias of a learned representation of pairs"},
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<DiffusersType>& DiffusersTypes() {
+  static const std::vector<DiffusersType>& types = *new std::vector<DiffusersType>(MakeTypes());
+  return types;
+}
+
+}  // namespace posenc

@@ -1,0 +1,36 @@
+#include "posenc/model/diffusers_width.h"
+
+#include <fmt/format.h>
+
+#include "posenc/status.h"
+
+namespace posenc {
+
+absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own) {
+  constexpr int64_t kMost = 1 << 20;  // so that products of two and a small number are no overflow
+  POSENC_ASSIGN_OR_RETURN(const auto given, config.Integer({field}));
+  if (!given && own == 0)
+    return InvalidArgument("MISSING", config.Path(field), "", "required: the class has no positions without it");
+  const int64_t count = given.value_or(own);
+  if (count >= 1 && count <= kMost) return count;
+  return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", count),
+                         fmt::format("must be 1 .. {}", kMost));
+}
+
+absl::StatusOr<int64_t> HeadWidth(const ConfigObject& config, const FieldWidth& width) {
+  POSENC_ASSIGN_OR_RETURN(const int64_t elements, CountOf(config, width.field, width.own));
+  if (width.heads_field.empty()) return elements;
+  POSENC_ASSIGN_OR_RETURN(const int64_t heads, CountOf(config, width.heads_field, width.own_heads));
+  if (elements % heads == 0) return elements / heads;
+  return InvalidArgument("MISMATCH", config.Path(width.field), fmt::format("{}", elements),
+                         fmt::format("must be a multiple of {}, {}", width.heads_field, heads));
+}
+
+absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth& width) {
+  POSENC_ASSIGN_OR_RETURN(const int64_t elements, CountOf(config, width.field, width.own));
+  if (width.heads_field.empty()) return elements;
+  POSENC_ASSIGN_OR_RETURN(const int64_t heads, CountOf(config, width.heads_field, width.own_heads));
+  return elements * heads;
+}
+
+}  // namespace posenc
