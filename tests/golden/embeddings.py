@@ -4,7 +4,8 @@ import importlib.metadata
 
 import rff
 import torch
-from diffusers.models.embeddings import get_2d_sincos_pos_embed, get_3d_sincos_pos_embed, get_timestep_embedding
+from diffusers.models.embeddings import (
+    PatchEmbed, get_2d_sincos_pos_embed, get_3d_sincos_pos_embed, get_timestep_embedding)
 from lightly.models.utils import get_2d_sine_cosine_positional_embedding
 from transformers.models.deformable_detr.modeling_deformable_detr import DeformableDetrSinePositionEmbedding
 from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
@@ -45,6 +46,8 @@ def embeddings_file():
             diffusers_record(16, (3, 5)),
             diffusers_record(32, (6, 6), base_size=64, interpolation_scale=2.0, extra_tokens=2),
             diffusers_record(24, (7, 3), base_size=5, interpolation_scale=1.7),
+            diffusers_cut_record(16, (2, 5), base_size=4, pos_embed_max_size=9),
+            diffusers_cut_record(24, (4, 3), base_size=8, pos_embed_max_size=12),
         ],
         "grid_diffusers_3d": [
             diffusers_3d_record(16, 2, 3, 2),
@@ -82,6 +85,16 @@ def diffusers_record(dim, size, extra_tokens=0, **settings):
     values = get_2d_sincos_pos_embed(dim, size, cls_token=extra_tokens > 0, extra_tokens=extra_tokens, **settings)
     grid = {"dim": dim, "height": size[0], "width": size[1], "extra_tokens": extra_tokens}
     return grid | settings | valued(values)
+
+
+def diffusers_cut_record(dim, size, **settings):
+    """PatchEmbed's own cut, of the table before it is rounded to float32."""
+    base, largest = settings["base_size"], settings["pos_embed_max_size"]
+    with torch.random.fork_rng():
+        patches = PatchEmbed(base, base, patch_size=1, embed_dim=dim, pos_embed_max_size=largest)
+    patches.pos_embed = get_2d_sincos_pos_embed(dim, largest, base_size=base, output_type="pt").unsqueeze(0)
+    values = patches.cropped_pos_embed(*size)[0]
+    return {"dim": dim, "height": size[0], "width": size[1]} | settings | valued(values)
 
 
 def diffusers_3d_record(dim, width, height, frames, **settings):

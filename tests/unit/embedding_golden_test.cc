@@ -99,6 +99,7 @@ v1::GenerateEmbeddingRequest GridRequest(const json& record, v1::GridConvention 
   if (record.contains("temporal_interpolation_scale")) {
     message.set_temporal_interpolation_scale(record["temporal_interpolation_scale"]);
   }
+  if (record.contains("pos_embed_max_size")) message.set_pos_embed_max_size(record["pos_embed_max_size"]);
   if (record.contains("offset")) message.set_offset(record["offset"]);
   if (record.contains("normalize")) message.set_normalize(record["normalize"]);
   message.set_rows_first(record.value("rows_first", false));
