@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "posenc/model/diffusers_width.h"
+#include "posenc/model/diffusers_fields.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -48,8 +48,7 @@ absl::Status ReadBase(const ConfigObject& config, const DiffusersGrid& grid, Gri
     settings.base_size = sample_size / patch_size;
   }
   constexpr std::string_view kMost = "pos_embed_max_size";
-  const bool is_null = config.tree().contains(kMost) && config.Find(kMost) == nullptr;
-  if (grid.pos_embed_max_size != 0 && !is_null) {
+  if (grid.pos_embed_max_size != 0 && !IsNull(config, kMost)) {
     POSENC_ASSIGN_OR_RETURN(settings.pos_embed_max_size, CountOf(config, kMost, grid.pos_embed_max_size));
   }
   return ReadScale(config, grid, sample_size, settings);

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <utility>
 
-#include "posenc/model/diffusers_width.h"
+#include "posenc/model/diffusers_fields.h"
 #include "posenc/model/rope_block.h"
 #include "posenc/real.h"
 #include "posenc/status.h"
@@ -20,7 +20,13 @@ absl::StatusOr<int64_t> TurningWidth(const ConfigObject& config, const Diffusers
 }
 
 absl::StatusOr<std::vector<int64_t>> ListedWidths(const ConfigObject& config, const DiffusersRotary& rotary) {
-  POSENC_ASSIGN_OR_RETURN(const auto listed, config.Numbers(rotary.widths_field));
+  POSENC_ASSIGN_OR_RETURN(auto listed, config.Numbers(rotary.widths_field));
+  if (!listed && rotary.split == AxisSplit::kSections) {
+    POSENC_ASSIGN_OR_RETURN(const auto scaling, config.Object("rope_scaling"));
+    if (scaling) {
+      POSENC_ASSIGN_OR_RETURN(listed, scaling->Numbers("mrope_section"));
+    }
+  }
   if (!listed) return rotary.widths;
   std::vector<int64_t> widths;
   for (double width : *listed) {
@@ -134,7 +140,10 @@ absl::Status PairLtx(const ConfigObject& config, RotarySettings& settings) {
 
 absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta) {
   std::vector<int64_t> widths;
-  if (rotary.split == AxisSplit::kListed) {
+  if (rotary.null_is_thirds && IsNull(config, rotary.widths_field)) {
+    POSENC_ASSIGN_OR_RETURN(const int64_t width, TurningWidth(config, rotary));
+    widths = Divided(AxisSplit::kEvenThirds, width);
+  } else if (rotary.split == AxisSplit::kListed) {
     POSENC_ASSIGN_OR_RETURN(widths, ListedWidths(config, rotary));
   } else {
     POSENC_ASSIGN_OR_RETURN(const int64_t width, TurningWidth(config, rotary));

@@ -126,6 +126,11 @@ std::vector<DiffusersType> MakeTypes() {
   // clang-format off
   DiffusersRotary allegro = HalfSplit(Split(kEvenThirds, 96, "the pipeline makes the tables: positions are (frame / interpolation_scale_t, row / interpolation_scale_h, column / interpolation_scale_w)"));
   allegro.half_split_parts = 3;
+  const auto joy = [&](std::string_view note) {
+    DiffusersRotary rotary = ListedAs("rope_dim_list", OfHead({"hidden_size", 3072, "num_attention_heads", 24}, Listed(flux, note, "theta", 256, kF32)));
+    rotary.null_is_thirds = true;
+    return rotary;
+  };
   DiffusersRotary minimax_h3 = WithTheta("rope_theta", HalfSplit(Split(kEvenThirds, 0, "positions are (t, row, column), of which the pipeline makes the images' shares of their area and text (n, 0, 0)", kEager)));
   minimax_h3.width = {.field = "rope_freq_dim", .own = 16};
   minimax_h3.width_times = 6;
@@ -145,8 +150,8 @@ std::vector<DiffusersType> MakeTypes() {
       {"HunyuanVideo15Transformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256, kF32))},
       {"HunyuanVideoFramepackTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kHistory, "rope_theta", 256, kF32))},
       {"HunyuanVideoTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256, kF32))},
-      {"JoyImageEditPlusTransformer3DModel", ListedAs("rope_dim_list", Listed(flux, "positions are (frame, row, column), frames counted on from image to image", "theta", 256, kF32))},
-      {"JoyImageEditTransformer3DModel", ListedAs("rope_dim_list", Listed(flux, "positions are (frame, row, column), frames counted on from image to image; text turns only where rope_type is \"mrope\"", "theta", 256, kF32))},
+      {"JoyImageEditPlusTransformer3DModel", joy("positions are (frame, row, column), frames counted on from image to image")},
+      {"JoyImageEditTransformer3DModel", joy("positions are (frame, row, column), frames counted on from image to image; text turns only where rope_type is \"mrope\"")},
       {"Kandinsky5Transformer3DModel", ListedAs("axes_dims", Listed({16, 24, 24}, kKandinsky, "", 10000, kF32))},
       {"Kandinsky6SRTransformer3DModel", ListedAs("axes_dims", Listed({16, 24, 24}, kKandinsky, "", 10000, kF32))},
       {"Kandinsky6Transformer3DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kKandinsky, "", 10000, kF32))},

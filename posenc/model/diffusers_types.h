@@ -37,7 +37,8 @@ enum class AxisSplit {
 struct DiffusersRotary {
   AxisSplit split = AxisSplit::kListed;
   std::string_view widths_field = "axes_dims_rope";
-  std::vector<int64_t> widths = {};   // the class's own
+  std::vector<int64_t> widths = {};  // the class's own
+  bool null_is_thirds = false;  // a field that is null stands for kEvenThirds of the head, one that is absent does not
   std::string_view theta_field = "";  // "": none
   double theta = 10000;
   Pairing pairing = Pairing::kInterleaved;

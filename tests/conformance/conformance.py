@@ -16,7 +16,7 @@ from server_process import ServerProcess
 
 import check_biases
 import check_diagnoses
-import check_diffusion_rotary
+import check_diffusers
 import check_embeddings
 import check_relative_scores
 import check_rotary
@@ -28,7 +28,7 @@ from service import Service
 SECTIONS = {
     "biases": ("Biases", check_biases.rows),
     "embeddings": ("Absolute encodings", check_embeddings.rows),
-    "diffusion": ("Rotary tables of diffusion models", check_diffusion_rotary.rows),
+    "diffusion": ("diffusers' transformers, by their config.json", check_diffusers.rows),
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),

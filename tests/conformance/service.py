@@ -44,10 +44,10 @@ class Service:
 
     def bias(self, method, geometry=None, preset="F32", **more):
         request = {"form": "BIAS_FORM_DENSE", "dtype": FP32, "method": method, "geometry": geometry or {}} | more
-        return self._ask("GenerateBias", service_pb2.GenerateBiasRequest(), request, preset).bias
+        return self.ask("GenerateBias", service_pb2.GenerateBiasRequest(), request, preset).bias
 
     def embedding(self, preset="F32", dtype=FP32, **request):
-        return array(self._ask("GenerateEmbedding", service_pb2.GenerateEmbeddingRequest(), request | {"dtype": dtype},
+        return array(self.ask("GenerateEmbedding", service_pb2.GenerateEmbeddingRequest(), request | {"dtype": dtype},
                                preset).embedding)
 
     def table(self, settings, positions, form, preset, dtype=FP32):
@@ -55,13 +55,13 @@ class Service:
         ids = numpy.asarray(positions, "f8")
         request = {"rotary": {"settings": settings}, "form": f"TABLE_FORM_{form}", "dtype": dtype,
                    "positions": {"ids": ids, "axis_dimension": rotary_pb2.AXIS_DIMENSION_LAST}}
-        answer = self._ask("GenerateTable", service_pb2.GenerateTableRequest(), request, preset)
+        answer = self.ask("GenerateTable", service_pb2.GenerateTableRequest(), request, preset)
         return array(answer.cos), array(answer.sin)
 
     def scores(self, preset="F32", **request):
-        return array(self._ask("RelativeScores", service_pb2.RelativeScoresRequest(), request | {"dtype": FP32},
+        return array(self.ask("RelativeScores", service_pb2.RelativeScoresRequest(), request | {"dtype": FP32},
                                preset).scores)
 
-    def _ask(self, name, message, request, preset):
+    def ask(self, name, message, request, preset):
         precision = {"precision": {"preset": f"PRECISION_PRESET_{preset}"}}
         return self.client.call(name, fill(message, request | precision))

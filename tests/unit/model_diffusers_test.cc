@@ -38,6 +38,7 @@ TEST(Diffusers, AxesDivideWhatTurns) {
       {"FluxTransformer2DModel", R"(, "axes_dims_rope": [4, 6, 6])", {4, 6, 6}, 10000},
       {"Flux2Transformer2DModel", R"(, "rope_theta": 500)", {32, 32, 32, 32}, 500},
       {"JoyImageEditTransformer3DModel", R"(, "theta": 300, "rope_dim_list": [2, 4, 6])", {2, 4, 6}, 300},
+      {"JoyImageEditTransformer3DModel", R"(, "rope_dim_list": null, "num_attention_heads": 32)", {32, 32, 32}, 256},
       {"WanTransformer3DModel", R"(, "attention_head_dim": 40)", {16, 12, 12}, 10000},
       {"WanAnimate2Transformer3DModel", R"(, "dim": 96, "num_heads": 2)", {16, 16, 16}, 10000},
       {"SanaWMTransformer3DModel", "", {40, 36, 36}, 10000},
@@ -84,6 +85,8 @@ TEST(Diffusers, Sections) {
   EXPECT_THAT(std::get<RopeParameters>(cosmos->rotary->frequencies).mrope_section, ElementsAre(24, 20, 20));
   EXPECT_THAT(std::get<RopeParameters>(ideogram->rotary->frequencies).mrope_section, ElementsAre(88, 20, 20));
   EXPECT_EQ(std::get<RopeParameters>(ideogram->rotary->frequencies).mrope_order, MropeOrder::kInterleaved);
+  const auto scaled = Read("Cosmos3OmniTransformer", R"(, "rope_scaling": {"mrope_section": [32, 16, 16]})");
+  EXPECT_THAT(std::get<RopeParameters>(scaled->rotary->frequencies).mrope_section, ElementsAre(32, 16, 16));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])"),
               IsInvalid("MISMATCH", "rope_axes_dim"));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"), IsInvalid("MISMATCH", "rope_axes_dim"));

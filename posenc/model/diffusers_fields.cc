@@ -1,10 +1,14 @@
-#include "posenc/model/diffusers_width.h"
+#include "posenc/model/diffusers_fields.h"
 
 #include <fmt/format.h>
 
 #include "posenc/status.h"
 
 namespace posenc {
+
+bool IsNull(const ConfigObject& config, std::string_view field) {
+  return config.tree().contains(field) && config.Find(field) == nullptr;
+}
 
 absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own) {
   constexpr int64_t kMost = 1 << 20;  // so that products of two and a small number are no overflow

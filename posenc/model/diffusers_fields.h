@@ -1,4 +1,4 @@
-// Widths that a diffusers file says by one field or by two.
+// Fields of a diffusers file: numbers, widths that one of them says or two, and nulls that say something.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,9 @@ absl::StatusOr<int64_t> HeadWidth(const ConfigObject& config, const FieldWidth& 
 
 // Of all heads together: the product.
 absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth& width);
+
+// null, which is the class's None; an absent field is its default.
+bool IsNull(const ConfigObject& config, std::string_view field);
 
 // A whole number of at least 1: the field's, else `own`. MISSING: neither is there.
 absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own);
