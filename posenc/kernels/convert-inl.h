@@ -118,13 +118,14 @@ HWY_INLINE hn::Vec<D32> WidenLow(Float16, D32 d, VU32 lanes) {
   return hn::BitCast(d, hn::Or(wide, sign));
 }
 
-// BFloat16 values in the upper half of each lane, rounded; the lower half is junk where the input is no NaN.
+// BFloat16 values in the upper half of each lane, rounded; the lower half is junk where the input is no NaN. What is
+// cut off carries if it is more than a half, or a half beside an odd number, which its last bit is set for.
 template <class Format, class D32>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(Format, D32, hn::Vec<D32> v) {
   const hn::RebindToUnsigned<D32> du;
   const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  const auto sticky = hn::OrAnd(bits, hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(sticky, hn::Set(du, 0x7fffu));
   if constexpr (std::is_same_v<Format, BFloat16Arithmetic>) return rounded;
   const auto quiet_nan = hn::Or(bits, hn::Set(du, 0x00400000u));
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded);
@@ -324,7 +325,11 @@ HWY_INLINE void LoadPairs(Format format, D d, const std::byte* from, hn::Vec<D>&
   } else if constexpr (sizeof(typename Format::Bits) == 2) {
     const auto pairs = LoadBytes(hn::RebindToUnsigned<D>(), from);
     even = WidenLow(format, d, pairs);
-    odd = WidenLow(format, d, hn::ShiftRight<16>(pairs));
+    if constexpr (kIsBFloat16<Format>) {
+      odd = hn::BitCast(d, hn::And(pairs, hn::Set(hn::RebindToUnsigned<D>(), 0xffff0000u)));
+    } else {
+      odd = WidenLow(format, d, hn::ShiftRight<16>(pairs));
+    }
   } else if constexpr (kShortVector<D>) {
     const auto first = LoadBytes(d, from);
     const auto second = LoadBytes(d, from + hn::MaxLanes(D()) * sizeof(float));
@@ -333,6 +338,22 @@ HWY_INLINE void LoadPairs(Format format, D d, const std::byte* from, hn::Vec<D>&
     hn::LoadInterleaved2(d, reinterpret_cast<const float*>(from), even, odd);
   }
 }
+
+// Two floats -> the two halves of a lane, rounded as by RoundUpperHalf, both at once in 16-bit lanes.
+#if HWY_TARGET != HWY_SCALAR  // whose lanes have no halves
+template <class D32>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundPairs(D32, hn::Vec<D32> even, hn::Vec<D32> odd) {
+  const hn::RebindToUnsigned<D32> du;
+  const hn::Repartition<uint16_t, D32> d16;
+  const auto e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
+  const auto kept = hn::OrAnd(hn::ShiftRight<16>(e), o, hn::Set(du, 0xffff0000u));
+  const auto cut = hn::OrAnd(hn::ShiftLeft<16>(o), e, hn::Set(du, 0x0000ffffu));
+  const auto sticky = hn::BitCast(d16, hn::OrAnd(cut, kept, hn::Set(du, 0x00010001u)));
+  const auto kept16 = hn::BitCast(d16, kept);
+  const auto up = hn::Gt(sticky, hn::Set(d16, uint16_t{0x8000}));
+  return hn::BitCast(du, hn::IfThenElse(up, hn::Add(kept16, hn::Set(d16, uint16_t{1})), kept16));
+}
+#endif
 
 template <bool kStream = false, class Format, class D>
 HWY_INLINE void StorePairs(Format format, hn::Vec<D> even, hn::Vec<D> odd, D d, std::byte* to) {
@@ -347,6 +368,12 @@ HWY_INLINE void StorePairs(Format format, hn::Vec<D> even, hn::Vec<D> odd, D d, 
     StoreBytes(hn::Or(low, hn::ShiftLeft<16>(high)), du, to);
   } else if constexpr (kIsBFloat16<Format>) {
     const hn::RebindToUnsigned<D> du;
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (std::is_same_v<Format, BFloat16Arithmetic> && hn::MaxLanes(D()) >= 4) {
+      StoreRegister<kStream>(RoundPairs(d, even, odd), du, to);
+      return;
+    }
+#endif
     const auto pairs = hn::OrAnd(NarrowLow(format, d, even), RoundUpperHalf(format, d, odd), hn::Set(du, 0xffff0000u));
     StoreRegister<kStream>(pairs, du, to);
   } else if constexpr (sizeof(typename Format::Bits) == 2) {

@@ -42,6 +42,9 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
   }
 }
 
+// To spread or part a table's row costs about as much as rotating two head rows saves.
+constexpr size_t kHeadsToSpread = 4;
+
 template <class Lane, class Format, class Loop>
 HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end,
                              std::byte* scratch) {
@@ -68,6 +71,12 @@ HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, 
       if constexpr (Loop::kSpreadsTable) {
         SpreadTable(work, token, reinterpret_cast<float*>(scratch) + (token - first) * spread_row);
       }
+      if constexpr (Loop::kPartsTable) {
+        float* parted = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
+        PartNeighbours(static_cast<const float*>(work.cos) + token * work.pairs, parts, work.pairs, parted);
+        PartNeighbours(static_cast<const float*>(work.sin) + token * work.pairs, parts, work.pairs,
+                       parted + work.pairs);
+      }
     }
     for (size_t head = 0; head < work.heads; ++head) {
       for (size_t token = first; token < last; ++token) {
@@ -77,6 +86,10 @@ HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, 
         row.cos = static_cast<const std::byte*>(work.cos) + token * table_row;
         row.sin = static_cast<const std::byte*>(work.sin) + token * table_row;
         row.spread = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
+        if constexpr (Loop::kPartsTable) {
+          row.cos = reinterpret_cast<const std::byte*>(row.spread);
+          row.sin = row.cos + table_row;
+        }
         if (work.large) Prefetch(row.x, rotated);
         if (crosses) row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, rotated));
         for (size_t n = 0; n < parts; ++n) {
@@ -124,12 +137,14 @@ void RotateFormat(Format format, const RotatePairs& work, size_t begin, size_t e
   if (work.table_dtype != DType::kFP32) HWY_ABORT("RotatePairs: the table is neither FP32 nor FP64");
   if (work.input_pairing == work.output_pairing) {
     if (work.input_pairing == Pairing::kHalfSplit) {
+      if constexpr (kIsBFloat16<Format>) {
+        if (work.heads >= kHeadsToSpread) return RotateUsual<NeighboursLoop>(format, work, begin, end, scratch);
+      }
       return RotateUsual<HalvesLoop>(format, work, begin, end, scratch);
     }
     if constexpr (kIsBFloat16<Format>) return RotateUsual<LaneLoop>(format, work, begin, end, scratch);
 #if HWY_TARGET != HWY_SCALAR
-    // Spreading a table's row costs about as much as rotating two head rows saves.
-    if (work.heads >= 4) return RotateUsual<ElementLoop>(format, work, begin, end, scratch);
+    if (work.heads >= kHeadsToSpread) return RotateUsual<ElementLoop>(format, work, begin, end, scratch);
 #endif
   }
   RotateRows<float>(format, any, work, begin, end, scratch);

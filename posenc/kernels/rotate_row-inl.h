@@ -1,6 +1,7 @@
 // Rotating the pairs of one head row: a loop for each of the usual layouts, and one for all the others.
 
 #include <cstddef>
+#include <cstring>
 
 #include "posenc/kernels/rotate_pairs.h"
 
@@ -51,7 +52,7 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size
 
 // Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
 struct AnyLoop {
-  static constexpr bool kSpreadsTable = false;
+  static constexpr bool kSpreadsTable = false, kPartsTable = false;
 
   Pairing input;
   Pairing output;
@@ -85,7 +86,7 @@ struct AnyLoop {
 template <Rounding kRounding, bool kStream>
 struct HalvesLoop {
   static constexpr size_t kVectorsOfPairs = 2;
-  static constexpr bool kSpreadsTable = false;
+  static constexpr bool kSpreadsTable = false, kPartsTable = false;
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
@@ -109,7 +110,7 @@ struct HalvesLoop {
 template <Rounding kRounding, bool kStream>
 struct LaneLoop {
   static constexpr size_t kVectorsOfPairs = 1;
-  static constexpr bool kSpreadsTable = false;
+  static constexpr bool kSpreadsTable = false, kPartsTable = false;
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
@@ -123,6 +124,50 @@ struct LaneLoop {
     return pair;
   }
 };
+
+// Half-split BFloat16: lanes hold two neighbours of one half, and need no shuffle where the table's neighbours are
+// parted as well.
+template <Rounding kRounding, bool kStream>
+struct NeighboursLoop {
+  static constexpr size_t kVectorsOfPairs = 2;
+  static constexpr bool kSpreadsTable = false, kPartsTable = true;
+
+  template <class Format, class D>
+  static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
+    constexpr size_t kElement = sizeof(typename Format::Bits);
+    const size_t lanes = hn::Lanes(d), second_half = row.pairs * kElement;
+    for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
+      hn::Vec<D> even0, odd0, even1, odd1;
+      LoadPairs(format, d, row.x + pair * kElement, even0, odd0);
+      LoadPairs(format, d, row.x + pair * kElement + second_half, even1, odd1);
+      Turn(format, d, kRounding, row, pair, even0, even1);
+      Turn(format, d, kRounding, row, pair + lanes, odd0, odd1);
+      StorePairs<kStream>(format, even0, odd0, d, row.y + pair * kElement);
+      StorePairs<kStream>(format, even1, odd1, d, row.y + pair * kElement + second_half);
+    }
+    return pair;
+  }
+};
+
+// For NeighboursLoop, a token's row of a table: of each two vectors of a part first the even entries, then the odd
+// ones. What does not fill two vectors stays as it is.
+HWY_INLINE void PartNeighbours(const float* table, size_t parts, size_t pairs, float* parted) {
+  const size_t part = pairs / parts;
+  for (size_t n = 0; n < parts; ++n, table += part, parted += part) {
+    size_t pair = 0;
+#if HWY_TARGET != HWY_SCALAR
+    const hn::ScalableTag<float> d;
+    const size_t lanes = hn::Lanes(d);
+    for (; pair + 2 * lanes <= part; pair += 2 * lanes) {
+      hn::Vec<decltype(d)> even, odd;
+      hn::LoadInterleaved2(d, table + pair, even, odd);
+      hn::StoreU(even, d, parted + pair);
+      hn::StoreU(odd, d, parted + pair + lanes);
+    }
+#endif
+    std::memcpy(parted + pair, table + pair, (part - pair) * sizeof(float));
+  }
+}
 
 // For ElementLoop, a token's row: each cosine twice, and behind them each sine twice, first negated.
 HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread) {
@@ -152,7 +197,7 @@ HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread
 template <Rounding kRounding, bool kStream>
 struct ElementLoop {
   static constexpr size_t kVectorsOfPairs = 1;
-  static constexpr bool kSpreadsTable = true;
+  static constexpr bool kSpreadsTable = true, kPartsTable = false;
 
   template <class Format, class D>
   static HWY_INLINE hn::Vec<D> Turned(Format format, D d, const Row& row, size_t element) {

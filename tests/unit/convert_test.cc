@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "tests/reference/scalar_format.h"
+#include "tests/unit/boundaries.h"
 #include "tests/unit/elements.h"
 #include "tests/unit/every_target.h"
 #include "tests/unit/one_in.h"
@@ -12,18 +13,8 @@ namespace {
 
 constexpr DType kHalves[] = {DType::kFP16, DType::kBF16};
 
-uint32_t InfinityOf(DType dtype) { return dtype == DType::kFP16 ? 0x7c00 : 0x7f80; }
-
 uint16_t ScalarNarrow(DType dtype, double value) {
   return dtype == DType::kFP16 ? Narrow<Float16>(value) : Narrow<BFloat16>(value);
-}
-
-// Where rounding passes from the 16-bit element `bits` - 1 (not negative) to `bits`, which may be infinity's.
-double MiddleBelow(DType dtype, uint32_t bits) {
-  const double below = reference::Decode16(dtype, static_cast<uint16_t>(bits - 1));
-  if (bits < InfinityOf(dtype)) return (below + reference::Decode16(dtype, static_cast<uint16_t>(bits))) / 2;
-  const double before = reference::Decode16(dtype, static_cast<uint16_t>(bits - 2));
-  return below + (below - before) / 2;
 }
 
 TEST(ConvertTest, ScalarWideningIsExact) {
@@ -103,21 +94,6 @@ TEST(ConvertTest, NarrowsEveryFloatOnTheBestTarget) {
   GTEST_SKIP() << "minutes under a sanitizer, which sees as much in the others";
 #endif
   for (DType dtype : kHalves) CheckEveryFloat(dtype);
-}
-
-// The boundaries between 16-bit elements and the values next to them.
-template <class Real>
-std::vector<Real> AroundBoundaries(DType dtype) {
-  std::vector<Real> values;
-  for (uint32_t element = 1; element <= InfinityOf(dtype); ++element) {
-    const Real middle = static_cast<Real>(MiddleBelow(dtype, element));
-    for (Real value :
-         {std::nextafter(middle, Real{0}), middle, std::nextafter(middle, std::numeric_limits<Real>::infinity())}) {
-      values.push_back(value);
-      values.push_back(-value);
-    }
-  }
-  return values;
 }
 
 // Any bits at all, of every exponent in turn.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/reference/scalar_rotate.h"
+#include "tests/unit/boundaries.h"
 #include "tests/unit/elements.h"
 #include "tests/unit/every_target.h"
 #include "tests/unit/one_in.h"
@@ -217,6 +218,48 @@ TEST(RotatePairsTest, RoundsFloat64ResultsOnce) {
       }
     }
   });
+}
+
+// Of the pair (1, 0) a rotation leaves cosine and sine, rounded; here these are any numbers around every boundary.
+TEST(RotatePairsTest, RoundsAroundEveryBoundary) {
+  constexpr size_t kPairs = 64, kHeads = 4;
+  for (DType dtype : {DType::kFP16, DType::kBF16}) {
+    std::vector<float> table = AroundBoundaries<float>(dtype);
+    table.resize((table.size() + kPairs - 1) / kPairs * kPairs);
+    for (Pairing pairing : {Pairing::kInterleaved, Pairing::kHalfSplit}) {
+      const auto is_first = [&](size_t n) {
+        return pairing == Pairing::kInterleaved ? n % 2 == 0 : n % (2 * kPairs) < kPairs;
+      };
+      const size_t tokens = table.size() / kPairs, elements = tokens * kHeads * 2 * kPairs, row = 2 * kPairs * 2;
+      Block x(elements * 2), y(elements * 2);
+      for (size_t n = 0; n < elements; ++n) reference::Encode(dtype, is_first(n) ? 1 : 0, x.data() + 2 * n);
+      const RotatePairs work = {.dtype = dtype,
+                                .head_dim = 2 * kPairs,
+                                .pairs = kPairs,
+                                .input_pairing = pairing,
+                                .output_pairing = pairing,
+                                .rounding = Rounding::kOnce,
+                                .table_dtype = DType::kFP32,
+                                .cos = table.data(),
+                                .sin = table.data(),
+                                .x = x.data(),
+                                .y = y.data(),
+                                .tokens = tokens,
+                                .heads = kHeads,
+                                .token_stride = kHeads * row,
+                                .head_stride = row};
+      Block expected(elements * 2);
+      for (size_t n = 0; n < elements; ++n) {
+        const size_t token = n / (kHeads * 2 * kPairs), place = n % (2 * kPairs);
+        const size_t pair = pairing == Pairing::kInterleaved ? place / 2 : place % kPairs;
+        reference::Encode(dtype, table[token * kPairs + pair], expected.data() + 2 * n);
+      }
+      OnEveryTarget([&] {
+        posenc::Run(work, 0, tokens);
+        ExpectSameBytes(expected, y);
+      });
+    }
+  }
 }
 
 // BF16: 1.0078125 * 1.0078125 = 1.01568603515625 rounds to 1.015625, and 1.015625 - 1.0078125 = 2^-7 exactly.
