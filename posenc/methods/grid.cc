@@ -46,8 +46,9 @@ Values<A> Formula(double temperature, const Axis& axis, bool with_distance) {
 }
 
 absl::Status CheckSize(std::string_view name, int64_t size) {
-  if (size >= 1) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at least 1");
+  if (size < 1) return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at least 1");
+  if (static_cast<double>(size) <= kLargestPosition) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at most 2^53");
 }
 
 // DETR's own settings.
@@ -92,6 +93,7 @@ absl::Status Complete(GridSettings& s, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckSize("width", s.width));
   POSENC_RETURN_IF_ERROR(CheckSize("frames", s.frames.value_or(1)));
   POSENC_RETURN_IF_ERROR(CheckSize("base_size", *s.base_size));
+  POSENC_RETURN_IF_ERROR(CheckSize("pos_embed_max_size", s.pos_embed_max_size.value_or(1)));
   if (s.pos_embed_max_size && *s.pos_embed_max_size < std::max(s.height, s.width)) {
     return InvalidArgument("OUT_OF_RANGE", "pos_embed_max_size", fmt::format("{}", *s.pos_embed_max_size),
                            fmt::format("must be at least height and width, {} x {}", s.height, s.width));
@@ -183,8 +185,9 @@ class GridEncoding final : public Encoding {
     fingerprint.Add(s_.dim).Add(s_.extra_tokens);
     for (const Axis& axis : axes_) {
       if (axis.detr) fingerprint.Add(int64_t{*s_.normalize}).Add(*s_.scale).Add(*s_.offset);
-      fingerprint.Add(axis.cells).Add(axis.size).Add(axis.first).Add(axis.whole);
-      fingerprint.Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
+      fingerprint.Add(axis.cells).Add(axis.size).Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
+      // Grids that are not cut have the fingerprints that they had.
+      if (s_.pos_embed_max_size) fingerprint.Add(axis.first).Add(axis.whole);
     }
   }
 

@@ -90,6 +90,7 @@ std::string ConfigObject::Path(std::string_view name) const {
 }
 
 const json* ConfigObject::Find(std::string_view name) const {
+  if (name.empty()) return nullptr;  // of a type that has no such field
   const auto found = tree_.find(name);
   return found == tree_.end() || found->is_null() ? nullptr : &*found;
 }

@@ -26,7 +26,7 @@ class ConfigObject {
 
   const nlohmann::json& tree() const { return tree_; }
   std::string Path(std::string_view name) const;
-  // The field, or null if it is absent or JSON's null.
+  // The field, or null if it is absent or JSON's null, or the name is "".
   const nlohmann::json* Find(std::string_view name) const;
 
   // The first of the names that is there.

@@ -23,7 +23,7 @@ absl::StatusOr<Wanted> WantedOf(const ConfigObject& config, const DiffusersType&
     POSENC_ASSIGN_OR_RETURN(const bool has_rotary, IsSet(config, type.rotary->only_if));
     if (has_rotary || !type.grid) return Wanted::kRotaryOrBias;
   }
-  return type.grid ? Wanted::kGrid : type.sines ? Wanted::kSinusoidal : type.table ? Wanted::kLearned : wanted;
+  return type.sines ? Wanted::kSinusoidal : type.grid ? Wanted::kGrid : type.table ? Wanted::kLearned : wanted;
 }
 
 absl::Status HasOther(const DiffusersType& type) {
@@ -38,63 +38,51 @@ absl::Status HasOther(const DiffusersType& type) {
   return InvalidArgument("UNSUPPORTED", kClassName, type.class_name, has);
 }
 
-absl::StatusOr<ModelLayers> RotaryLayers(const ConfigObject& config, const DiffusersType& type) {
-  const DiffusersRotary& rotary = *type.rotary;
-  POSENC_ASSIGN_OR_RETURN(const bool has_rotary, IsSet(config, rotary.only_if));
-  if (!has_rotary) {
-    return InvalidArgument("UNSUPPORTED", config.Path(rotary.only_if), "false",
-                           fmt::format("{} has a rotary embedding only where this is true", type.class_name));
-  }
+absl::Status CheckHasRotary(const ConfigObject& config, const DiffusersType& type) {
+  POSENC_ASSIGN_OR_RETURN(const bool has_rotary, IsSet(config, type.rotary->only_if));
+  if (has_rotary) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", config.Path(type.rotary->only_if), "false",
+                         fmt::format("{} has a rotary embedding only where this is true", type.class_name));
+}
+
+ModelLayers Noted(const Precision& precision, std::string_view note) {
   ModelLayers layers;
-  layers.precision = rotary.precision;
-  POSENC_ASSIGN_OR_RETURN(layers.rotary, DiffusersRotaryOf(config, rotary));
-  layers.notes.push_back({"POSITIONS", "", std::string(rotary.note)});
+  layers.precision = precision;
+  layers.notes.push_back({"RULES", std::string(kClassName), "read as diffusers 0.42 does"});
+  if (!note.empty()) layers.notes.push_back({"POSITIONS", "", std::string(note)});
   return layers;
 }
 
-absl::StatusOr<ModelLayers> GridLayers(const ConfigObject& config, const DiffusersGrid& grid) {
+absl::StatusOr<ModelLayers> LayersOf(const ConfigObject& config, const DiffusersType& type, Wanted asked,
+                                     const Limits& limits) {
   ModelLayers layers;
-  layers.precision = grid.precision;
-  POSENC_ASSIGN_OR_RETURN(layers.grid, DiffusersGridOf(config, grid));
-  layers.notes.push_back({"POSITIONS", "", std::string(grid.note)});
-  return layers;
-}
-
-absl::StatusOr<ModelLayers> SinesLayers(const ConfigObject& config, const DiffusersSines& sines) {
-  ModelLayers layers;
-  layers.precision = sines.precision;
-  POSENC_ASSIGN_OR_RETURN(layers.sinusoidal, DiffusersSinesOf(config, sines));
-  layers.notes.push_back({"POSITIONS", "", std::string(sines.note)});
-  return layers;
-}
-
-absl::StatusOr<ModelLayers> TableLayers(const ConfigObject& config, const DiffusersTable& table) {
-  ModelLayers layers;
-  layers.precision = kF32Precision;
-  POSENC_ASSIGN_OR_RETURN(layers.table, DiffusersTableOf(config, table));
-  if (!table.note.empty()) layers.notes.push_back({"POSITIONS", "", std::string(table.note)});
-  return layers;
-}
-
-absl::StatusOr<ModelLayers> LayersOf(const ConfigObject& config, const DiffusersType& type, Wanted asked) {
   POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(config, type, asked));
-  if (wanted == Wanted::kRotaryOrBias && type.rotary) return RotaryLayers(config, type);
-  if (wanted == Wanted::kGrid && type.grid) return GridLayers(config, *type.grid);
-  if (wanted == Wanted::kSinusoidal && type.sines) return SinesLayers(config, *type.sines);
-  if (wanted == Wanted::kLearned && type.table) return TableLayers(config, *type.table);
-  return HasOther(type);
+  if (wanted == Wanted::kRotaryOrBias && type.rotary) {
+    POSENC_RETURN_IF_ERROR(CheckHasRotary(config, type));
+    layers = Noted(type.rotary->precision, type.rotary->note);
+    POSENC_ASSIGN_OR_RETURN(layers.rotary, DiffusersRotaryOf(config, *type.rotary, limits));
+  } else if (wanted == Wanted::kGrid && type.grid) {
+    layers = Noted(type.grid->precision, type.grid->note);
+    POSENC_ASSIGN_OR_RETURN(layers.grid, DiffusersGridOf(config, *type.grid));
+  } else if (wanted == Wanted::kSinusoidal && type.sines) {
+    layers = Noted(type.sines->precision, type.sines->note);
+    POSENC_ASSIGN_OR_RETURN(layers.sinusoidal, DiffusersSinesOf(config, *type.sines));
+  } else if (wanted == Wanted::kLearned && type.table) {
+    layers = Noted(kF32Precision, type.table->note);
+    POSENC_ASSIGN_OR_RETURN(layers.table, DiffusersTableOf(config, *type.table));
+  } else {
+    return HasOther(type);
+  }
+  return layers;
 }
 
 }  // namespace
 
-absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted) {
+absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const auto name, config.String(kClassName));
   if (!name) return InvalidArgument("MISSING", kClassName, "", "and model_type: one of them says what the file is of");
   for (const DiffusersType& type : DiffusersTypes()) {
-    if (type.class_name != *name) continue;
-    POSENC_ASSIGN_OR_RETURN(ModelLayers layers, LayersOf(config, type, wanted));
-    layers.notes.insert(layers.notes.begin(), {"RULES", std::string(kClassName), "read as diffusers 0.42 does"});
-    return layers;
+    if (type.class_name == *name) return LayersOf(config, type, wanted, limits);
   }
   return InvalidArgument("UNSUPPORTED", kClassName, *name, "is not known: give the settings themselves instead");
 }

@@ -14,7 +14,7 @@ inline constexpr std::string_view kClassName = "_class_name";
 
 // What that class has of what is wanted. INVALID_ARGUMENT naming _class_name, or a field that is missing, of the wrong
 // type, out of range, or that says there is none.
-absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted);
+absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted, const Limits& limits);
 
 // Names of the classes that are known: those that a file selects, or those that no settings can say.
 std::vector<std::string_view> DiffusersClasses(bool selected);

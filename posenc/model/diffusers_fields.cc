@@ -6,6 +6,10 @@
 
 namespace posenc {
 
+absl::Status Missing(const ConfigObject& config, std::string_view field) {
+  return InvalidArgument("MISSING", config.Path(field), "", "required: the class has no positions without it");
+}
+
 bool IsNull(const ConfigObject& config, std::string_view field) {
   return config.tree().contains(field) && config.Find(field) == nullptr;
 }
@@ -13,8 +17,7 @@ bool IsNull(const ConfigObject& config, std::string_view field) {
 absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own) {
   constexpr int64_t kMost = 1 << 20;  // so that products of two and a small number are no overflow
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Integer({field}));
-  if (!given && own == 0)
-    return InvalidArgument("MISSING", config.Path(field), "", "required: the class has no positions without it");
+  if (!given && own == 0) return Missing(config, field);
   const int64_t count = given.value_or(own);
   if (count >= 1 && count <= kMost) return count;
   return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", count),

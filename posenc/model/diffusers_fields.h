@@ -9,6 +9,9 @@
 
 namespace posenc {
 
+// What is said of a field without which there is nothing to compute.
+absl::Status Missing(const ConfigObject& config, std::string_view field);
+
 // Of one head: the first field, divided by the second where there is one. INVALID_ARGUMENT naming a field that is below
 // 1, or a width that the heads do not divide.
 absl::StatusOr<int64_t> HeadWidth(const ConfigObject& config, const FieldWidth& width);

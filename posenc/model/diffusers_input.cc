@@ -25,13 +25,13 @@ absl::Status ReadVideo(const ConfigObject& config, GridSettings& settings) {
 absl::Status ReadScale(const ConfigObject& config, const DiffusersGrid& grid, int64_t sample_size,
                        GridSettings& settings) {
   constexpr std::string_view kField = "interpolation_scale";
+  settings.interpolation_scale = 1;
   if (grid.scale == GridScale::kOne) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(settings.interpolation_scale, config.Number({kField}));
-  if (settings.interpolation_scale) return absl::OkStatus();
-  if (grid.scale == GridScale::kGiven) {
-    return InvalidArgument("MISSING", config.Path(kField), "", "required: the class has no positions without it");
-  }
   settings.interpolation_scale = static_cast<double>(std::max<int64_t>(sample_size / 64, 1));
+  if (grid.scale == GridScale::kOfSampleSize) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({kField}));
+  if (!given && grid.scale == GridScale::kGiven) return Missing(config, kField);
+  if (given) settings.interpolation_scale = given;
   return absl::OkStatus();
 }
 
@@ -66,6 +66,7 @@ absl::StatusOr<GridSettings> DiffusersGridOf(const ConfigObject& config, const D
   }
   GridSettings settings;
   settings.convention = grid.convention;
+  settings.temperature = 10000;
   POSENC_ASSIGN_OR_RETURN(settings.dim, ModelWidth(config, grid.width));
   if (grid.scale == GridScale::kOfVideo) {
     POSENC_RETURN_IF_ERROR(ReadVideo(config, settings));
@@ -79,7 +80,7 @@ absl::StatusOr<SinusoidalSettings> DiffusersSinesOf(const ConfigObject& config, 
   if (!sines.kind_field.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto kind, config.String(sines.kind_field));
     if (kind.value_or("") != "sinusoidal") {
-      return InvalidArgument("UNSUPPORTED", config.Path(sines.kind_field), Quote(kind.value_or("")),
+      return InvalidArgument("UNSUPPORTED", config.Path(sines.kind_field), kind.value_or(""),
                              "the class has sines only where this is \"sinusoidal\"");
     }
   }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "posenc/model/diffusers_fields.h"
-#include "posenc/model/rope_block.h"
 #include "posenc/real.h"
 #include "posenc/status.h"
 
@@ -19,23 +18,22 @@ absl::StatusOr<int64_t> TurningWidth(const ConfigObject& config, const Diffusers
   return head_dim * rotary.width_times / rotary.width_over;
 }
 
+absl::StatusOr<std::vector<int64_t>> WholeNumbers(const ConfigObject& config, std::string_view field) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, config.Numbers(field));
+  std::vector<int64_t> numbers;
+  for (double number : listed.value_or(std::vector<double>())) {
+    if (!(number >= 0 && number <= 1e6) || number != std::floor(number)) {
+      return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number), "must be whole numbers");
+    }
+    numbers.push_back(static_cast<int64_t>(number));
+  }
+  return numbers;
+}
+
 absl::StatusOr<std::vector<int64_t>> ListedWidths(const ConfigObject& config, const DiffusersRotary& rotary) {
-  POSENC_ASSIGN_OR_RETURN(auto listed, config.Numbers(rotary.widths_field));
-  if (!listed && rotary.split == AxisSplit::kSections) {
-    POSENC_ASSIGN_OR_RETURN(const auto scaling, config.Object("rope_scaling"));
-    if (scaling) {
-      POSENC_ASSIGN_OR_RETURN(listed, scaling->Numbers("mrope_section"));
-    }
-  }
-  if (!listed) return rotary.widths;
-  std::vector<int64_t> widths;
-  for (double width : *listed) {
-    if (!(width >= 0 && width <= 1e6) || width != std::floor(width)) {
-      return InvalidArgument("OUT_OF_RANGE", config.Path(rotary.widths_field), fmt::format("{}", width),
-                             "must be whole numbers of elements");
-    }
-    widths.push_back(static_cast<int64_t>(width));
-  }
+  POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> widths, WholeNumbers(config, rotary.widths_field));
+  if (widths.empty()) widths = rotary.widths;
+  if (widths.empty()) return Missing(config, rotary.widths_field);
   return widths;
 }
 
@@ -59,8 +57,8 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
   }
   for (size_t n = 0; n < axes.size(); ++n) {
     if (axes[n].dim <= 2) {
-      return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), "",
-                             "must leave each axis more than 2 elements");
+      return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"),
+                             fmt::format("{} of an axis", axes[n].dim), "must leave each axis more than 2 elements");
     }
     const auto dim = static_cast<double>(axes[n].dim);
     axes[n].rope_theta = 10000 * RoundedPow(scale[n], dim / (dim - 2));
@@ -72,6 +70,13 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
 absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, const DiffusersRotary& rotary,
                                                 int64_t pairs) {
   POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> sections, ListedWidths(config, rotary));
+  if (rotary.block_has_sections && config.Find(rotary.widths_field) == nullptr) {
+    POSENC_ASSIGN_OR_RETURN(const auto block, config.Object("rope_scaling"));
+    if (block) {
+      POSENC_ASSIGN_OR_RETURN(const auto in_block, WholeNumbers(*block, "mrope_section"));
+      if (!in_block.empty()) sections = in_block;
+    }
+  }
   if (sections.size() != 3 || sections[1] + sections[2] > pairs) {
     return InvalidArgument("MISMATCH", config.Path(rotary.widths_field), fmt::format("{}", fmt::join(sections, ", ")),
                            fmt::format("must be 3 values, of which the last two sum to at most {} pairs", pairs));
@@ -80,14 +85,17 @@ absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, cons
   return sections;
 }
 
-// OmniGen's, whose block says the factors.
+// OmniGen's class reads two lists of its block, and nothing else.
 absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, RotarySettings& settings) {
-  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(config, {}));
-  if (blocks.size() != 1 || !blocks.front().second) {
-    return InvalidArgument("MISSING", config.Path("rope_scaling"), "", "says short_factor and long_factor");
+  RopeParameters parameters{.rope_type = "longrope"};
+  POSENC_ASSIGN_OR_RETURN(const auto block, config.Object("rope_scaling"));
+  if (!block) return Missing(config, "rope_scaling");
+  for (const auto& [name, factors] :
+       {std::pair{"short_factor", &parameters.short_factor}, {"long_factor", &parameters.long_factor}}) {
+    POSENC_ASSIGN_OR_RETURN(const auto listed, block->Numbers(name));
+    if (!listed) return Missing(*block, name);
+    *factors = *listed;
   }
-  RopeParameters parameters = blocks.front().second->parameters;
-  parameters.rope_type = "longrope";
   POSENC_ASSIGN_OR_RETURN(const auto original, config.Number({"original_max_position_embeddings"}));
   POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
   parameters.original_max_position_embeddings = original.value_or(4096);
@@ -109,13 +117,14 @@ absl::StatusOr<RopeParameters> ParametersOf(const ConfigObject& config, const Di
 }
 
 // Of all heads together. The axes take turns, after pairs that do not turn.
-absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int64_t dim, double theta) {
+absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int64_t dim, double theta,
+                                                const Limits& limits) {
   constexpr int64_t kAxes = 3;
-  const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
-  if (count < 2) {
-    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{}", dim),
-                           "all heads together must have at least 12 elements");
+  if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before anything is computed of that many
+    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} of all heads", dim),
+                           fmt::format("all heads together must have {} .. {}", 4 * kAxes, limits.max_rotary_dim));
   }
+  const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
   GivenFrequencies given{std::vector<double>(rest), {}, std::vector<int64_t>(rest)};
   for (int64_t j = 0; j < count; ++j) {
     const double share = static_cast<double>(j) / static_cast<double>(count - 1);
@@ -126,14 +135,14 @@ absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int6
 }
 
 // Halves of each head, which are parts of the one wide head.
-absl::Status PairLtx(const ConfigObject& config, RotarySettings& settings) {
-  POSENC_ASSIGN_OR_RETURN(const auto kind, config.String("rope_type"));
+absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, RotarySettings& settings) {
+  POSENC_ASSIGN_OR_RETURN(const auto kind, config.String(rotary.pairing_field));
   if (kind.value_or("interleaved") == "interleaved") return absl::OkStatus();
   if (*kind != "split") {
-    return InvalidArgument("UNKNOWN_VALUE", config.Path("rope_type"), *kind, "must be \"interleaved\" or \"split\"");
+    return InvalidArgument("UNKNOWN_VALUE", config.Path(rotary.pairing_field), *kind,
+                           "must be \"interleaved\" or \"split\"");
   }
-  POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads"}));
-  settings.half_split_parts = heads.value_or(32);
+  POSENC_ASSIGN_OR_RETURN(settings.half_split_parts, CountOf(config, rotary.width.heads_field, rotary.width.own_heads));
   settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
   return absl::OkStatus();
 }
@@ -157,7 +166,8 @@ absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRota
 
 }  // namespace
 
-absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary) {
+absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary,
+                                                 const Limits& limits) {
   double theta = rotary.theta;
   if (!rotary.theta_field.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({rotary.theta_field}));
@@ -176,8 +186,8 @@ absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, con
     }
     case AxisSplit::kLtx: {
       POSENC_ASSIGN_OR_RETURN(const int64_t width, ModelWidth(config, rotary.width));
-      POSENC_ASSIGN_OR_RETURN(settings.frequencies, LtxFrequencies(config, width, theta));
-      POSENC_RETURN_IF_ERROR(PairLtx(config, settings));
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, LtxFrequencies(config, width, theta, limits));
+      POSENC_RETURN_IF_ERROR(PairLtx(config, rotary, settings));
       return settings;
     }
     default: {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "posenc/limits.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers_types.h"
 #include "posenc/spec.h"
@@ -9,6 +10,7 @@
 namespace posenc {
 
 // INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range.
-absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary);
+absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary,
+                                                 const Limits& limits);
 
 }  // namespace posenc

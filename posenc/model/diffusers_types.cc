@@ -8,7 +8,7 @@ using enum AxisSplit;
 
 constexpr Pairing kHalf = Pairing::kHalfSplit;
 constexpr Precision kF32 = kF32Precision, kVllm = kVllmPrecision, kEager = kHfEagerPrecision;
-constexpr Precision kComplex128 = {Frequencies::kFloat64, TableDtype::kFloat64, Rounding::kOnce};
+constexpr Precision kDouble = {Frequencies::kFloat64, TableDtype::kFloat64, Rounding::kOnce};
 
 constexpr std::string_view kImageIds =
     "positions are the ids that the pipeline makes: (0, row, column) of the image, zeros of the text";
@@ -17,7 +17,8 @@ constexpr std::string_view kCells = "positions are (row, column) of the patches,
 constexpr std::string_view kCogVideo =
     "the pipeline makes the tables: positions are the frame and, of the base's own size, row and column, else the "
     "base's "
-    "region that the grid is fitted into, from start to stop * (n - 1) / n; text does not turn";
+    "region that the grid is fitted into, from start to stop * (n - 1) / n; text does not turn; with "
+    "use_learned_positional_embeddings a learned table is added to the input, too";
 constexpr std::string_view kKandinsky =
     "positions are (frame, row, column) / scale_factor; text and sound turn by one axis of as many elements";
 constexpr std::string_view kHistory =
@@ -26,9 +27,9 @@ constexpr std::string_view kHistory =
 constexpr std::string_view kFloat32Angles =
     "the class rounds its float64 angles to float32 before the cosine, which the answer does not";
 constexpr std::string_view kLtxFractions =
-    "positions are (time, row, column) as a share of pos_embed_max_pos and the base's size, 2 * share - 1; give q and "
-    "k as "
-    "one head of all heads' elements";
+    "of the video's self-attention: positions are (time, row, column) as shares of the longest time and the base's "
+    "size, "
+    "2 * share - 1; give q and k as one head of all heads' elements";
 constexpr std::string_view kAnySize = "images may be of any size: give height and width, in patches";
 constexpr std::string_view kVideoSize =
     "videos may be of any size: give frames, height and width, in patches; rows of zeros are the text's";
@@ -45,7 +46,7 @@ DiffusersRotary ListedAs(std::string_view widths_field, DiffusersRotary rotary) 
   return rotary;
 }
 
-DiffusersRotary Split(AxisSplit split, int64_t head_dim, std::string_view note, Precision precision = kF32) {
+DiffusersRotary Split(AxisSplit split, int64_t head_dim, std::string_view note, Precision precision) {
   return {.split = split, .precision = precision, .width = {.own = head_dim}, .note = note};
 }
 
@@ -92,12 +93,23 @@ DiffusersRotary Sections(FieldWidth width, std::string_view field, std::string_v
           .note = note};
 }
 
-DiffusersRotary Ltx(int64_t head_dim, std::string_view theta_field, std::string_view note) {
+DiffusersRotary WithBlock(DiffusersRotary rotary) {
+  rotary.block_has_sections = true;
+  return rotary;
+}
+
+DiffusersRotary Ltx(int64_t head_dim) {
   return {.split = kLtx,
-          .theta_field = theta_field,
           .precision = kF32,
           .width = {"attention_head_dim", head_dim, "num_attention_heads", 32},
-          .note = note};
+          .note = kLtxFractions};
+}
+
+// Its second release, and what is built upon it.
+DiffusersRotary Ltx2() {
+  DiffusersRotary rotary = WithTheta("rope_theta", Ltx(128));
+  rotary.pairing_field = "rope_type";
+  return rotary;
 }
 
 FieldWidth Heads(int64_t heads, int64_t head_dim) {
@@ -113,7 +125,7 @@ DiffusersGrid Cut(DiffusersGrid grid, int64_t pos_embed_max_size) {
   return grid;
 }
 
-const DiffusersGrid kCogVideoGrid = {.precision = kComplex128,
+const DiffusersGrid kCogVideoGrid = {.precision = kDouble,
                                      .width = Heads(30, 64),
                                      .scale = GridScale::kOfVideo,
                                      .unless = "use_rotary_positional_embeddings",
@@ -121,10 +133,10 @@ const DiffusersGrid kCogVideoGrid = {.precision = kComplex128,
 
 std::vector<DiffusersType> MakeTypes() {
   const std::vector<int64_t> flux = {16, 56, 56};
-  const DiffusersRotary cog_video = OnlyIf("use_rotary_positional_embeddings", Split(kCogVideoX, 64, kCogVideo));
+  const DiffusersRotary cog_video = OnlyIf("use_rotary_positional_embeddings", Split(kCogVideoX, 64, kCogVideo, kF32));
   const DiffusersRotary wan = Split(kThirds, 128, kLatents, kFluxPrecision);
   // clang-format off
-  DiffusersRotary allegro = HalfSplit(Split(kEvenThirds, 96, "the pipeline makes the tables: positions are (frame / interpolation_scale_t, row / interpolation_scale_h, column / interpolation_scale_w)"));
+  DiffusersRotary allegro = HalfSplit(Split(kEvenThirds, 96, "the pipeline makes the tables: positions are (frame / interpolation_scale_t, row / interpolation_scale_h, column / interpolation_scale_w)", kF32));
   allegro.half_split_parts = 3;
   const auto joy = [&](std::string_view note) {
     DiffusersRotary rotary = ListedAs("rope_dim_list", OfHead({"hidden_size", 3072, "num_attention_heads", 24}, Listed(flux, note, "theta", 256, kF32)));
@@ -134,7 +146,7 @@ std::vector<DiffusersType> MakeTypes() {
   DiffusersRotary minimax_h3 = WithTheta("rope_theta", HalfSplit(Split(kEvenThirds, 0, "positions are (t, row, column), of which the pipeline makes the images' shares of their area and text (n, 0, 0)", kEager)));
   minimax_h3.width = {.field = "rope_freq_dim", .own = 16};
   minimax_h3.width_times = 6;
-  const DiffusersRotary omni_gen = WithTheta("rope_base", OfHead({"hidden_size", 3072, "num_attention_heads", 32}, HalfSplit(Split(kLongrope, 0, "text, time and the image's tokens stand at 0, 1, 2, ...; the image's have sines, too: GenerateEmbedding.grid"))));
+  const DiffusersRotary omni_gen = WithTheta("rope_base", OfHead({"hidden_size", 3072, "num_attention_heads", 32}, HalfSplit(Split(kLongrope, 0, "text, time and the image's tokens stand at 0, 1, 2, ...; the image's have sines, too: GenerateEmbedding.grid", kF32))));
   return {
       // Axes whose widths the file lists.
       {"BriaFibo2Transformer2DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kFloat32Angles, "rope_theta", 256))},
@@ -145,7 +157,7 @@ std::vector<DiffusersType> MakeTypes() {
       {"Flux3Transformer2DModel", Listed({32, 32, 32, 32}, "positions are (0, row / 2, column / 2, 0) of the image, -(1 + k) in the last place of reference k, (0, 0, 0, n) of the text", "rope_theta")},
       {"FluxTransformer2DModel", Listed(flux, kImageIds)},
       {"HeliosTransformer3DModel", ListedAs("rope_dim", Listed({44, 42, 42}, kHistory, "rope_theta", 10000, kF32))},
-      {"HiDreamImageTransformer2DModel", Listed({64, 32, 32}, kImageIds)},
+      {"HiDreamImageTransformer2DModel", Listed({}, kImageIds)},
       {"HunyuanImageTransformer2DModel", ListedAs("rope_axes_dim", Listed({64, 64}, kCells, "rope_theta", 256, kF32))},
       {"HunyuanVideo15Transformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256, kF32))},
       {"HunyuanVideoFramepackTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kHistory, "rope_theta", 256, kF32))},
@@ -157,43 +169,43 @@ std::vector<DiffusersType> MakeTypes() {
       {"Kandinsky6Transformer3DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kKandinsky, "", 10000, kF32))},
       {"Krea2Transformer2DModel", Listed({32, 48, 48}, kImageIds, "rope_theta", 1000)},
       {"LongCatImageTransformer2DModel", Listed(flux, kImageIds)},
-      {"Lumina2Transformer2DModel", ListedAs("axes_dim_rope", Listed({32, 32, 32}, "the caption's tokens stand at (n, 0, 0), the image's at (number of caption tokens, row, column)", "", 10000, kComplex128))},
+      {"Lumina2Transformer2DModel", ListedAs("axes_dim_rope", Listed({32, 32, 32}, "the caption's tokens stand at (n, 0, 0), the image's at (number of caption tokens, row, column)", "", 10000, kDouble))},
       {"MotifVideoTransformer3DModel", ListedAs("rope_axes_dim", Listed(flux, kLatents, "rope_theta", 256))},
-      {"NucleusMoEImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; the text's keys stand at n + max(rows / 2, columns / 2) on all axes", "", 10000, kF32)},
+      {"NucleusMoEImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; the text's keys stand at n + max(floor(rows / 2), floor(columns / 2)) on all axes", "", 10000, kF32)},
       {"OvisImageTransformer2DModel", Listed(flux, kImageIds)},
       {"PRXTransformer2DModel", ListedAs("axes_dim", Listed({32, 32}, kCells, "theta"))},
       {"QwenImage21Transformer2DModel", Listed(flux, "text goes on along all axes; an image stands still on the first, and its rows and columns are counted from its middle", "", 10000, kF32)},
-      {"QwenImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; text stands at n + max(rows, columns) / 2 on all axes", "", 10000, kF32)},
+      {"QwenImageTransformer2DModel", Listed(flux, "an image's rows and columns are counted from its middle, and may be negative; text stands at n + max(floor(rows / 2), floor(columns / 2)) on all axes", "", 10000, kF32)},
       {"ZImageTransformer2DModel", ListedAs("axes_dims", Listed({32, 48, 48}, kFloat32Angles, "rope_theta", 256))},
 
       // Axes that divide a head's width.
       {"AllegroTransformer3DModel", allegro},
-      {"AnyFlowFARTransformer3DModel", Split(kThirds, 128, "positions are (frame, row, column) of the patches; compressed ones stand in the middle of what they replace", kComplex128)},
-      {"AnyFlowTransformer3DModel", Split(kThirds, 128, kLatents, kComplex128)},
+      {"AnyFlowFARTransformer3DModel", Split(kThirds, 128, "positions are (frame, row, column) of the patches; compressed ones stand in the middle of what they replace", kDouble)},
+      {"AnyFlowTransformer3DModel", Split(kThirds, 128, kLatents, kDouble)},
       {"ChronoEditTransformer3DModel", Split(kThirds, 128, "positions are (frame, row, column) of the patches, of two frames 0 and rope_temporal_skip_len - 1; where attention_head_dim % 6 is 4 the class takes some pairs' positions of another axis, which the answer does not", kFluxPrecision)},
       {"CogVideoXTransformer3DModel", cog_video, kCogVideoGrid},
-      {"CogView4Transformer2DModel", HalfSplit(Split(kHalves, 40, "positions are floor(row * rope_axes_dim[0] / rows) and floor(column * rope_axes_dim[1] / columns); text does not turn"))},
+      {"CogView4Transformer2DModel", HalfSplit(Split(kHalves, 40, "positions are floor(row * rope_axes_dim[0] / rows) and floor(column * rope_axes_dim[1] / columns); text does not turn", kF32))},
       {"ConsisIDTransformer3DModel", cog_video, kCogVideoGrid},
-      {"CosmosTransformer3DModel", HalfSplit(Split(kCosmos, 128, "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself"))},
-      {"EasyAnimateTransformer3DModel", Split(kCogVideoX, 64, kCogVideo)},
-      {"GlmImageTransformer2DModel", HalfSplit(Split(kHalves, 40, kCells))},
-      {"HunyuanDiT2DModel", Split(kHalves, 88, "the pipeline makes the tables: positions are (column, row) of the base's region that the grid is fitted into")},
-      {"LuminaNextDiT2DModel", OfHead({"hidden_size", 2304, "num_attention_heads", 32}, Split(kAlternating, 0, "the pipeline makes the tables: positions are (row, column), divided, or theta multiplied, by sqrt(pixels) / default size as the time says"))},
+      {"CosmosTransformer3DModel", HalfSplit(Split(kCosmos, 128, "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself; with extra_pos_embed_type learnable tables are added to the input, too", kF32))},
+      {"EasyAnimateTransformer3DModel", Split(kCogVideoX, 64, kCogVideo, kF32)},
+      {"GlmImageTransformer2DModel", HalfSplit(Split(kHalves, 40, kCells, kF32))},
+      {"HunyuanDiT2DModel", Split(kHalves, 88, "the pipeline makes the tables: positions are (column, row) of the base's region that the grid is fitted into", kF32)},
+      {"LuminaNextDiT2DModel", OfHead({"hidden_size", 2304, "num_attention_heads", 32}, Split(kAlternating, 0, "the pipeline makes the tables: positions are (row, column), divided, or theta multiplied, by sqrt(pixels) / default size as the time says", kF32))},
       {"MiniMaxH3Transformer3DModel", minimax_h3},
       {"SanaVideoTransformer3DModel", Split(kThirds, 112, kLatents, kFluxPrecision)},
-      {"SanaWMTransformer3DModel", OfHead({"linear_head_dim", 112}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; the camera's branch turns by its own, shorter table"))},
+      {"SanaWMTransformer3DModel", OfHead({"linear_head_dim", 112}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; the camera's branch turns by its own, shorter table", kF32))},
       {"SkyReelsV2Transformer3DModel", wan},
-      {"WanAnimate2Transformer3DModel", OfHead({"dim", 5120, "num_heads", 40}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; a reference's are moved by refer_offset_t, _h and _w", kComplex128))},
+      {"WanAnimate2Transformer3DModel", OfHead({"dim", 5120, "num_heads", 40}, Split(kThirds, 0, "positions are (frame, row, column) of the patches; a reference's are moved by refer_offset_t, _h and _w", kDouble))},
       {"WanAnimateTransformer3DModel", wan},
       {"WanTransformer3DModel", wan},
       {"WanVACETransformer3DModel", wan},
 
       // Axes that share all pairs.
-      {"Cosmos3OmniTransformer", Sections({"head_dim", 128}, "rope_axes_dim", "positions are (t, row, column); text stands at (n, n, n), a video after it by unified_3d_mrope_temporal_modality_margin")},
+      {"Cosmos3OmniTransformer", WithBlock(Sections({"head_dim", 128}, "rope_axes_dim", "positions are (t, row, column); text stands at (n, n, n), a video after it by unified_3d_mrope_temporal_modality_margin"))},
       {"Ideogram4Transformer2DModel", Sections({"attention_head_dim", 256}, "mrope_section", "text stands at (n, n, n), the image at (65536, 65536 + row, 65536 + column)")},
-      {"LTX2VideoTransformer3DModel", Ltx(128, "rope_theta", kLtxFractions)},
-      {"LTXVideoTransformer3DModel", Ltx(64, "", kLtxFractions)},
-      {"SanaWMLTX2RefinerTransformer3DModel", Ltx(128, "rope_theta", kLtxFractions)},
+      {"LTX2VideoTransformer3DModel", Ltx2()},
+      {"LTXVideoTransformer3DModel", Ltx(64)},
+      {"SanaWMLTX2RefinerTransformer3DModel", Ltx2()},
 
       // One axis.
       {"AceStepTransformer1DModel", WithTheta("rope_theta", One({"head_dim", 128}, 1e6, kVllm, "positions are of the latents' patches, from 0"))},
@@ -203,9 +215,9 @@ std::vector<DiffusersType> MakeTypes() {
       {"StableAudioDiTModel", OneOfHalf({"attention_head_dim", 64}, "the pipeline makes the tables: the duration's token stands at 0, latents from 1")},
 
       // Sines, added to the input.
-      {.class_name = "CogView3PlusTransformer2DModel", .grid = DiffusersGrid{.convention = GridConvention::kMae, .width = Heads(64, 40), .note = kAnySize}},
+      {.class_name = "CogView3PlusTransformer2DModel", .grid = DiffusersGrid{.convention = GridConvention::kMae, .width = Heads(64, 40), .note = "give height and width, in patches, of at most pos_embed_max_size each; text has zeros"}},
       {.class_name = "DiTTransformer2DModel", .grid = Patches(Heads(16, 72), GridScale::kOne, 32, 2)},
-      {.class_name = "LatteTransformer3DModel", .grid = Patches(Heads(16, 88), GridScale::kBySampleSize, 64, 0), .sines = DiffusersSines{SinusoidalConvention::kHalves, kFluxPrecision, Heads(16, 88), "", "of the frames, video_length of them; the cells of a frame have sines of their grid: GenerateEmbedding.grid"}},
+      {.class_name = "LatteTransformer3DModel", .grid = Patches(Heads(16, 88), GridScale::kOfSampleSize, 64, 0), .sines = DiffusersSines{SinusoidalConvention::kHalves, kFluxPrecision, Heads(16, 88), "", "of the frames, video_length of them; the cells of a frame have sines of their grid: GenerateEmbedding.grid"}},
       {.class_name = "OmniGenTransformer2DModel", .rotary = omni_gen, .grid = Cut({.width = {"hidden_size", 3072}, .base_size = 64, .note = kAnySize}, 192)},
       {.class_name = "PixArtTransformer2DModel", .grid = Patches(Heads(16, 72), GridScale::kBySampleSize, 128, 2)},
       {.class_name = "SD3Transformer2DModel", .grid = Cut(Patches(Heads(18, 64), GridScale::kOne, 128, 2), 96)},

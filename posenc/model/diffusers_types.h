@@ -37,8 +37,9 @@ enum class AxisSplit {
 struct DiffusersRotary {
   AxisSplit split = AxisSplit::kListed;
   std::string_view widths_field = "axes_dims_rope";
-  std::vector<int64_t> widths = {};  // the class's own
+  std::vector<int64_t> widths = {};  // the class's own; none: the file must say
   bool null_is_thirds = false;  // a field that is null stands for kEvenThirds of the head, one that is absent does not
+  bool block_has_sections = false;    // where that field is absent, mrope_section within rope_scaling says them
   std::string_view theta_field = "";  // "": none
   double theta = 10000;
   Pairing pairing = Pairing::kInterleaved;
@@ -46,14 +47,16 @@ struct DiffusersRotary {
   FieldWidth width = {};
   int64_t width_times = 1, width_over = 1;  // of that width turns
   int64_t half_split_parts = 1;
-  std::string_view only_if = "";  // a flag without which there is no rotary embedding
-  std::string_view note = "";     // where tokens stand
+  std::string_view pairing_field = "";  // kLtx: "split" says half-split, within each head
+  std::string_view only_if = "";        // a flag without which there is no rotary embedding
+  std::string_view note = "";           // where tokens stand
 };
 
 // What divides the coordinates of a grid.
 enum class GridScale {
   kOne,
-  kBySampleSize,  // interpolation_scale, or sample_size / 64 where that is more than 1
+  kOfSampleSize,  // sample_size / 64, where that is more than 1
+  kBySampleSize,  // interpolation_scale, else the same
   kGiven,         // interpolation_scale, without which the class has no positions
   kOfVideo,       // spatial_ and temporal_interpolation_scale
 };

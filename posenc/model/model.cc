@@ -59,12 +59,13 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   return part;
 }
 
-absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source, const ConfigObject& config) {
+absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source, const ConfigObject& config,
+                                                       const Limits& limits) {
   if (!source.component.empty()) {
     return InvalidArgument("UNKNOWN_VALUE", "component", source.component,
                            "a diffusers file has no parts: leave it out");
   }
-  POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config, source.wanted));
+  POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config, source.wanted, limits));
   if (layers.rotary) {
     if (source.input_pairing) layers.rotary->input_pairing = layers.rotary->output_pairing = source.input_pairing;
     if (source.output_pairing) layers.rotary->output_pairing = source.output_pairing;
@@ -108,7 +109,7 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) {
-    return ReadDiffusers(source, ConfigObject("", file));
+    return ReadDiffusers(source, ConfigObject("", file), limits);
   }
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));
   POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(source, part));

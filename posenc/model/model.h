@@ -64,7 +64,7 @@ struct ModelLayers {
   std::optional<ModelTerms> terms;
   std::optional<ModelTable> table;
   std::optional<SinusoidalSettings> sinusoidal;
-  std::optional<GridSettings> grid;  // height and width 0: of any image
+  std::optional<GridSettings> grid;  // height and width 0: of any image; frames 0: of any video
   Precision precision;               // the model class's own
   bool scales_softmax = false;       // see ModelType
   std::vector<Note> notes;

@@ -390,7 +390,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "pop2piano", .scheme = kT5},
       {.name = "switch_transformers", .scheme = kT5},
       {.name = "t5", .scheme = kT5},
-      {.name = "udop", .scheme = kT5, .one_stack = OneStack{.buckets_field = "", .distance_field = ""}, .note = "of the tokens' distance, in both stacks; the biases of the boxes' distances are added to it"},
+      {.name = "udop", .scheme = kT5, .encoder_biases_field = "relative_bias_args"},
       {.name = "umt5", .scheme = kT5},
       {.name = "wavlm", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 320, .max_distance = 800, .buckets_field = "num_buckets", .distance_field = "max_bucket_distance"}, .note = "each layer multiplies the bias by a gate of its queries, which is the caller's"},
 

@@ -96,9 +96,12 @@ struct SineTable {
   SinusoidalConvention convention;
   int64_t width = 0;
   std::string_view width_field = "d_model";
+  std::string_view times_field = "";  // multiplies the width
+  int64_t times = 1;
   std::string_view max_timescale_field = "";
-  std::string_view only_if = "";  // a flag that must be true
-  int64_t padding = 1;            // kFairseq: pad_token_id
+  std::string_view one_field = "";  // must be 1
+  std::string_view only_if = "";    // a flag that must be true
+  int64_t padding = 1;              // kFairseq: pad_token_id
   bool cosines_first = false;
   bool by_width = false;  // max_timescale 10000^((D - 2) / D) and a scale of D^-0.5
 };
@@ -225,7 +228,8 @@ struct ModelType {
   int64_t window = 7;             // kSwin: the class's own window_size
   // kT5: a file of one stack, not of two.
   std::optional<OneStack> one_stack;
-  double second_start = 0;  // kAxial: frequency_start of the second axis
+  std::string_view encoder_biases_field = "";  // kT5: a list, of which one is of the tokens' distance, as T5 has it
+  double second_start = 0;                     // kAxial: frequency_start of the second axis
   // A field of the scaling block that the class reads for something else: it multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)).
   std::string_view query_scale_field = "";

@@ -32,10 +32,10 @@ absl::Status CheckSines(const Part& part) {
     return InvalidArgument("UNSUPPORTED", part.config.Path(flag), "false",
                            fmt::format("model_type \"{}\" has sines only where this is true", part.type.name));
   }
-  // TimesFM multiplies by it the frequencies that it should divide.
-  POSENC_ASSIGN_OR_RETURN(const auto least, part.config.Number({"min_timescale"}));
-  if (least.value_or(1) != 1) {
-    return InvalidArgument("UNSUPPORTED", part.config.Path("min_timescale"), fmt::format("{}", *least), "must be 1");
+  const std::string_view field = part.type.sines->one_field;
+  POSENC_ASSIGN_OR_RETURN(const auto one, part.config.Number({field}));
+  if (one.value_or(1) != 1) {
+    return InvalidArgument("UNSUPPORTED", part.config.Path(field), fmt::format("{}", *one), "must be 1");
   }
   return absl::OkStatus();
 }
@@ -49,7 +49,11 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
   SinusoidalSettings settings;
   settings.convention = table.convention;
   POSENC_ASSIGN_OR_RETURN(const auto width, part.config.Integer({table.width_field}));
-  settings.dim = width.value_or(table.width);
+  POSENC_ASSIGN_OR_RETURN(const auto times, part.config.Integer({table.times_field}));
+  if (__builtin_mul_overflow(width.value_or(table.width), times.value_or(table.times), &settings.dim)) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.times_field), fmt::format("{}", *times),
+                           "makes the width more than 2^63");
+  }
   settings.cosines_first = table.cosines_first;
   POSENC_ASSIGN_OR_RETURN(settings.max_timescale, part.config.Number({table.max_timescale_field}));
   if (table.by_width && settings.dim % 2 != 0) {

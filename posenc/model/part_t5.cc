@@ -5,17 +5,20 @@
 namespace posenc {
 namespace {
 
-// UDOP's list of biases: one of the tokens' distance may have arguments of its own, which no settings can say.
-absl::Status CheckBiasArguments(const ConfigObject& config) {
-  const nlohmann::json* biases = config.Find("relative_bias_args");
-  if (biases == nullptr || !biases->is_array()) return absl::OkStatus();
+// Of the biases that the encoder adds up one, and without arguments of its own, must be of the tokens' distance.
+absl::Status CheckEncoderBiases(const Part& part) {
+  const std::string_view field = part.type.encoder_biases_field;
+  const nlohmann::json* biases = part.config.Find(field);
+  if (biases == nullptr) return absl::OkStatus();
+  int of_tokens = 0, bare = 0;
   for (const nlohmann::json& bias : *biases) {
-    if (bias.is_object() && bias.contains("type") && bias["type"] == "1d" && bias.size() > 1) {
-      return InvalidArgument("UNSUPPORTED", config.Path("relative_bias_args"), Quote(bias.dump()),
-                             "must have no other arguments than its type");
-    }
+    if (!bias.is_object() || !bias.contains("type") || bias["type"] != "1d") continue;
+    ++of_tokens;
+    bare += bias.size() == 1;
   }
-  return absl::OkStatus();
+  if (of_tokens == 1 && bare == 1) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", part.config.Path(field), biases->dump(),
+                         "must hold one {\"type\": \"1d\"}, with nothing else in it");
 }
 
 }  // namespace
@@ -30,8 +33,13 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   }
   T5Settings t5;
   t5.bidirectional = one ? one->bidirectional : encoder;
-  const OneStack stack = one.value_or(OneStack{});
-  POSENC_RETURN_IF_ERROR(CheckBiasArguments(part.config));
+  OneStack stack = one.value_or(OneStack{});
+  if (encoder && !part.type.encoder_biases_field.empty()) {
+    POSENC_RETURN_IF_ERROR(CheckEncoderBiases(part));
+    stack.buckets_field = stack.distance_field = "";
+    part.Say("POSITIONS", std::string(part.type.encoder_biases_field),
+             "of the tokens' distance; the biases of the boxes' distances, if any, are added to it");
+  }
   POSENC_ASSIGN_OR_RETURN(const auto buckets, part.config.Integer({stack.buckets_field}));
   POSENC_ASSIGN_OR_RETURN(const auto distance, part.config.Integer({stack.distance_field}));
   t5.num_buckets = buckets.value_or(stack.num_buckets);

@@ -40,9 +40,19 @@ ModelType ByWidth(std::string_view name, int64_t width) {
   return type;
 }
 
+ModelType FunAsrNano() {
+  ModelType type = Sines("fun_asr_nano_encoder", kTensor2Tensor, 80, "num_mel_bins");
+  type.sines->times_field = "num_stacked_frames";
+  type.sines->times = 7;
+  type.note = "the first token stands at 1; the model multiplies its input by sqrt(hidden_size) first";
+  return type;
+}
+
+// Its min_timescale multiplies the frequencies that it should divide.
 ModelType TimesFm() {
   ModelType type = Sines("timesfm", kTensor2Tensor, 1280, "hidden_size");
   type.sines->max_timescale_field = "max_timescale";
+  type.sines->one_field = "min_timescale";
   type.sines->only_if = "use_positional_embedding";
   type.note = "of patches, of which those that are padding at the beginning have no position";
   return type;
@@ -99,7 +109,7 @@ std::vector<ModelType> MakeSineTypes() {
       Sines("speech_to_text", kFairseq, 256),
       Sines("xglm", kFairseq, 1024),
 
-      Noted(Sines("fun_asr_nano_encoder", kTensor2Tensor, 560, "input_size"), "the first token stands at 1; the model multiplies its input by sqrt(hidden_size) first"),
+      FunAsrNano(),
       Sines("pegasus_x", kTensor2Tensor, 1024),
       Sines("tipsv2_text_model", kTensor2Tensor, 768, "hidden_size"),
       Sines("qwen2_5_omni_audio_encoder", kTensor2Tensor, 1280),

@@ -20,8 +20,8 @@ WINDOWS = ((1, 1), (2, 2), (3, 3), (7, 7), (2, 4), (4, 2), (5, 8))
 
 
 def rows(service):
-    return [bloom(service), mpt(service), falcon(service), *t5_buckets(service), *t5_biases(service), swin(service),
-            *beit(service), swin_v2(service)]
+    return [bloom(service), mpt(service), falcon(service), *t5_buckets(service), *t5_biases(service), udop(service),
+            swin(service), *beit(service), swin_v2(service)]
 
 
 def alibi(service, record, **settings):
@@ -105,6 +105,23 @@ def t5_biases(service):
                                 {"query_length": 200, "key_length": 200 + past, "query_offset": past})
             row.compare(array(ours), theirs.detach())
         yield row
+
+
+def udop(service):
+    """The tokens' bias of its encoder's list, and its decoder's own, by the config."""
+    row = Row("T5's bias", "transformers udop")
+    config = AutoConfig.for_model("udop", d_model=12, num_heads=3, d_kv=4, d_ff=8, num_layers=1, vocab_size=8,
+                                  relative_attention_num_buckets=16, relative_attention_max_distance=64)
+    model = importlib.import_module("transformers.models.udop.modeling_udop").UdopModel(config)
+    encoder = model.encoder.relative_bias.biases[0]
+    decoder = model.decoder.block[0].layer[0].SelfAttention
+    for name, module, theirs in (("encoder", encoder, encoder(torch.ones(1, 200))),
+                                 ("decoder", decoder, decoder.compute_bias(200, 200))):
+        method = {"model": {"config_json": config.to_json_string().encode(), "component": name}}
+        ours = service.bias(method | with_table(module.relative_attention_bias.weight.detach()),
+                            {"query_length": 200, "key_length": 200})
+        row.compare(array(ours), theirs[0].detach())
+    return row
 
 
 def with_table(table):

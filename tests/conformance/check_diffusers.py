@@ -65,17 +65,17 @@ def config(name, fields):
 
 def compare_table(service, row, expected, model, case):
     dtype = FP64 if case.cos.dtype == torch.float64 else FP32
-    ours = table(service, model, case.positions, case.form, dtype, **case.length)
-    for mine, theirs in zip(ours, (case.cos, case.sin)):
-        row.compare(mine, theirs, unit=expected.place and expected.place * (1 + case.largest))
+    answer = table(service, model, case.positions, case.form, dtype, **case.length)
+    for mine, theirs in ((answer.cos, case.cos), (answer.sin, case.sin)):
+        row.compare(array(mine), theirs, unit=expected.place and expected.place * (1 + case.largest))
+    said = rotary_pb2.Pairing.Name(answer.info.input_pairing)
+    row.check(said == f"PAIRING_{case.pairing}", f"{said}, the original's tables are {case.pairing}")
 
 
 def table(service, model, positions, form="HALF_WIDTH", dtype=FP32, **length):
-    """cos, sin."""
     request = {"rotary": {"model": model}, "form": f"TABLE_FORM_{form}", "dtype": dtype, "positions": {
         "ids": numpy.float64(positions), "axis_dimension": rotary_pb2.AXIS_DIMENSION_LAST, **length}}
-    answer = service.ask("GenerateTable", service_pb2.GenerateTableRequest(), request, "MODEL")
-    return array(answer.cos), array(answer.sin)
+    return service.ask("GenerateTable", service_pb2.GenerateTableRequest(), request, "MODEL")
 
 
 def compare_sines(service, row, expected, model, case):

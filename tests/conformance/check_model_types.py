@@ -34,12 +34,13 @@ WITHOUT_TIME = ("neomme",)  # of whose three axes transformers has the last two
 NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries do not turn by
 # Have sines of their grid, beside a part that has a bias.
 BESIDE_A_BIAS = ("grounding-dino", "mask2former", "maskformer", "mm-grounding-dino", "oneformer")
-ONE_STACK = ("cpmant", "mpnet", "pix2struct_text_model", "udop", "wavlm")  # of T5's buckets
+ONE_STACK = ("cpmant", "mpnet", "pix2struct_text_model", "wavlm")  # of T5's buckets
 # Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
 INSTEAD = {
     "cohere_compass_text": {"rope_parameters": {"full_attention": SECTIONS | {"mrope_section": [24, 20, 20]}}},
     "esm": {"position_embedding_type": "rotary"},
+    "fun_asr_nano_encoder": {"num_mel_bins": 40},
     "glm4_moe": {"head_dim": 128},
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.5}},

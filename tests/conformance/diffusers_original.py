@@ -46,6 +46,7 @@ class Table:
     cos: torch.Tensor
     sin: torch.Tensor
     form: str
+    pairing: str
     largest: float  # angle
     length: dict  # what positions say of the sequence's length
 
@@ -121,13 +122,14 @@ def resized(base_rows, base_columns):
                      for first, last, size in zip(*corners, (H, W))]
 
 
-def table(positions, turns, form="REPEAT_INTERLEAVED", largest=None, **length):
+def table(positions, turns, form="REPEAT_INTERLEAVED", largest=None, pairing=None, **length):
     """Of (cos, sin) of that form, of complex numbers, or of matrices [[cos, -sin], [sin, cos]]."""
+    pairing = pairing or ("HALF_SPLIT" if form == "DUPLICATED" else "INTERLEAVED")
     if torch.is_tensor(turns):
         turns = (turns.real, turns.imag) if turns.is_complex() else (turns[..., 0, 0], turns[..., 1, 0])
         form = "HALF_WIDTH"
     cos, sin = (each.reshape(len(positions), -1) for each in turns)
-    return Table(positions, cos, sin, form, largest or float(numpy.abs(positions).max()), length)
+    return Table(positions, cos, sin, form, pairing, largest or float(numpy.abs(positions).max()), length)
 
 
 def of_ids(module, axes=3, batch=(), **more):

@@ -118,10 +118,12 @@ def ltx2(model):
     points = model.rope.prepare_video_coords(1, F, H * config.patch_size, W * config.patch_size, CPU)
     positions = around_middle(points[0].mean(-1), (config.pos_embed_max_pos, config.base_height, config.base_width))
     largest = None if config.rope_double_precision else config.rope_theta * math.pi / 2
-    turns, form = model.rope(points), "REPEAT_INTERLEAVED"
+    turns = model.rope(points)
     if config.rope_type == "split":
-        turns, form = [each.transpose(1, 2) for each in turns], "HALF_WIDTH"
-    yield table(positions, turns, form, largest)
+        turns = [each.transpose(1, 2) for each in turns]
+        yield table(positions, turns, "HALF_WIDTH", largest, "HALF_SPLIT")
+    else:
+        yield table(positions, turns, largest=largest)
 
 
 def minimax_h3(model):

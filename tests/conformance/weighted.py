@@ -237,9 +237,7 @@ def buckets_of(module):
         return table[:module.num_buckets], module(tokens, tokens, tokens, tokens)
     if hasattr(module, "compute_bias"):
         return table.weight, module.compute_bias(LENGTH, LENGTH)
-    if hasattr(module, "compute_position_bias"):
-        return table.weight, module.compute_position_bias(torch.zeros(1, LENGTH, 1))
-    return table.weight, module(torch.ones(1, LENGTH))
+    return table.weight, module.compute_position_bias(torch.zeros(1, LENGTH, 1))
 
 
 def compare_windows(config, layers):

@@ -87,6 +87,8 @@ TEST(Diffusers, Sections) {
   EXPECT_EQ(std::get<RopeParameters>(ideogram->rotary->frequencies).mrope_order, MropeOrder::kInterleaved);
   const auto scaled = Read("Cosmos3OmniTransformer", R"(, "rope_scaling": {"mrope_section": [32, 16, 16]})");
   EXPECT_THAT(std::get<RopeParameters>(scaled->rotary->frequencies).mrope_section, ElementsAre(32, 16, 16));
+  const auto not_read = Read("Ideogram4Transformer2DModel", R"(, "rope_scaling": {"mrope_section": [0, 1, 1]})");
+  EXPECT_THAT(std::get<RopeParameters>(not_read->rotary->frequencies).mrope_section, ElementsAre(88, 20, 20));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])"),
               IsInvalid("MISMATCH", "rope_axes_dim"));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"), IsInvalid("MISMATCH", "rope_axes_dim"));
@@ -105,7 +107,13 @@ TEST(Diffusers, OmniGensFactors) {
   EXPECT_EQ(omni_gen->rotary->max_position_embeddings, 64);
   EXPECT_EQ(omni_gen->rotary->rotary_dim, 4);
   EXPECT_THAT(parameters.long_factor, ElementsAre(3, 4));
-  EXPECT_THAT(Read("OmniGenTransformer2DModel"), IsInvalid("MISSING", "rope_scaling"));
+  EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias), IsInvalid("MISSING", "rope_scaling"));
+  const auto other = Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1], "long_factor": [2],
+      "factor": 4, "attention_factor": 9})");
+  ASSERT_THAT(other, IsOk());  // which its class does not read
+  EXPECT_EQ(std::get<RopeParameters>(other->rotary->frequencies).factor, std::nullopt);
+  EXPECT_THAT(Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1]})"),
+              IsInvalid("MISSING", "rope_scaling.long_factor"));
 }
 
 // 2 heads of 10 elements: 10 pairs, of which one does not turn and three frequencies are of each axis.
@@ -122,6 +130,10 @@ TEST(Diffusers, LtxsAxesTakeTurns) {
   ASSERT_THAT(split, IsOk());
   EXPECT_EQ(split->rotary->half_split_parts, 2);
   EXPECT_EQ(split->rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(Read("LTXVideoTransformer3DModel", R"(, "rope_type": "split")")->rotary->input_pairing,
+            Pairing::kInterleaved);
+  EXPECT_THAT(Read("LTXVideoTransformer3DModel", R"(, "num_attention_heads": 1048576, "attention_head_dim": 1048576)"),
+              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
   EXPECT_THAT(Read("LTX2VideoTransformer3DModel", R"(, "rope_type": "other")"),
               IsInvalid("UNKNOWN_VALUE", "rope_type"));
   EXPECT_THAT(Read("LTXVideoTransformer3DModel", R"(, "num_attention_heads": 1, "attention_head_dim": 10)"),
@@ -136,7 +148,7 @@ TEST(Diffusers, SinesOfAGrid) {
   EXPECT_EQ(pixart->grid->interpolation_scale, 2);
   EXPECT_EQ(Read("PixArtTransformer2DModel", R"(, "sample_size": 32)")->grid->interpolation_scale, 1);
   EXPECT_EQ(Read("PixArtTransformer2DModel", R"(, "interpolation_scale": 0.5)")->grid->interpolation_scale, 0.5);
-  EXPECT_EQ(Read("DiTTransformer2DModel", R"(, "sample_size": 256)")->grid->interpolation_scale, std::nullopt);
+  EXPECT_EQ(Read("DiTTransformer2DModel", R"(, "sample_size": 256)")->grid->interpolation_scale, 1);
 
   const auto sd3 = Read("SD3Transformer2DModel", R"(, "pos_embed_max_size": 192)");
   EXPECT_EQ(sd3->grid->base_size, 64);
@@ -167,15 +179,54 @@ TEST(Diffusers, SizesComeWithTheRequest) {
   EXPECT_THAT(response->embedding().shape(), ElementsAre(3 + 4 * 2 * 5, 64));
 }
 
+TEST(Diffusers, WhatTheRequestSaysOtherwiseIsRefused) {
+  v1::GenerateEmbeddingRequest request;
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  auto& grid = *request.mutable_grid();
+  grid.mutable_model()->set_config_json(R"({"_class_name": "SD3Transformer2DModel"})");
+  grid.set_height(2);
+  grid.set_width(2);
+  grid.set_temperature(10000);
+  grid.set_interpolation_scale(1);
+  EXPECT_THAT(Call(request), IsOk());
+  grid.set_frames(2);
+  EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "grid.frames"));
+  grid.clear_frames();
+  grid.set_extra_tokens(1);
+  EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "grid.extra_tokens"));
+}
+
+TEST(Diffusers, TheRequestsPairingCounts) {
+  const auto layers = SelectLayer(
+      {.config_json = R"({"_class_name": "FluxTransformer2DModel"})", .input_pairing = Pairing::kHalfSplit}, {});
+  ASSERT_THAT(layers, IsOk());
+  EXPECT_EQ(layers->rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(layers->rotary->output_pairing, Pairing::kHalfSplit);
+}
+
+TEST(Diffusers, CosmosScalesTheta) {
+  const auto cosmos = Read("CosmosTransformer3DModel", R"(, "attention_head_dim": 12, "rope_scale": [4, 1, 9])");
+  ASSERT_THAT(cosmos, IsOk());
+  std::vector<double> thetas;
+  for (const AxialAxis& axis : std::get<AxialRope>(cosmos->rotary->frequencies).axes)
+    thetas.push_back(*axis.rope_theta);
+  EXPECT_THAT(thetas, ElementsAre(160000, 10000, 810000));  // widths of 4: the squares
+  EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "attention_head_dim": 6)"),
+              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
+}
+
 TEST(Diffusers, OtherInputs) {
-  const auto latte = Read("LatteTransformer3DModel", R"(, "num_attention_heads": 3)", Wanted::kSinusoidal);
+  const auto latte = Read("LatteTransformer3DModel", R"(, "num_attention_heads": 3, "interpolation_scale": 5)");
   ASSERT_THAT(latte, IsOk());
   EXPECT_EQ(latte->sinusoidal->dim, 264);
   EXPECT_EQ(latte->sinusoidal->convention, SinusoidalConvention::kHalves);
-  EXPECT_THAT(Read("LatteTransformer3DModel"), IsInvalid("MISSING", "patch_size"));
-  EXPECT_THAT(Read("LatteTransformer3DModel", R"(, "patch_size": 2)")->grid->base_size, 32);
+  EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kGrid), IsInvalid("MISSING", "patch_size"));
+  const auto cells = Read("LatteTransformer3DModel", R"(, "patch_size": 2, "interpolation_scale": 5)", Wanted::kGrid);
+  EXPECT_EQ(cells->grid->base_size, 32);
+  EXPECT_EQ(cells->grid->interpolation_scale, 1);  // its class reads no such field
   EXPECT_THAT(Read("TransformerTemporalModel"), IsInvalid("UNSUPPORTED", "positional_embeddings"));
   EXPECT_THAT(Read("TransformerTemporalModel", R"(, "positional_embeddings": "sinusoidal")"), IsOk());
+  EXPECT_THAT(Read("HiDreamImageTransformer2DModel"), IsInvalid("MISSING", "axes_dims_rope"));
 
   const auto prior = Read("PriorTransformer", R"(, "additional_embeddings": 3)");
   ASSERT_THAT(prior, IsOk());

@@ -177,8 +177,6 @@ TEST(OneStack, HasBucketsOfItsOwn) {
       {R"({"model_type": "wavlm", "num_buckets": 32, "max_bucket_distance": 100})", 32, 100},
       {R"({"model_type": "cpmant"})", 512, 2048},
       {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // which it does not read
-      {R"({"model_type": "udop", "relative_bias_args": [{"type": "1d"}, {"type": "vertical", "max_distance": 9}]})", 32,
-       128},
   };
   for (const auto& [config_json, num_buckets, max_distance] : cases) {
     const auto layers = Read(config_json);
@@ -188,8 +186,37 @@ TEST(OneStack, HasBucketsOfItsOwn) {
     EXPECT_EQ(t5.max_distance, max_distance) << config_json;
     EXPECT_EQ(t5.bidirectional, true) << config_json;
   }
-  EXPECT_THAT(Read(R"({"model_type": "udop", "relative_bias_args": [{"type": "1d", "bidirectional": false}]})"),
-              IsInvalid("UNSUPPORTED", "relative_bias_args"));
+}
+
+// UDOP's encoder adds up biases of a list, of which only the tokens' has buckets that settings can say.
+TEST(TwoStacks, MayHaveAListOfBiases) {
+  const auto read = [](const std::string& biases, const std::string& component) {
+    return Read(R"({"model_type": "udop", "relative_attention_num_buckets": 64)" + biases + "}", component);
+  };
+  const auto encoder =
+      read(R"(, "relative_bias_args": [{"type": "1d"}, {"type": "vertical", "max_distance": 9}])", "encoder");
+  ASSERT_THAT(encoder, IsOk());
+  EXPECT_EQ(std::get<T5Settings>(*encoder->front().bias).num_buckets, 32);
+  EXPECT_EQ(std::get<T5Settings>(*encoder->front().bias).bidirectional, true);
+  const auto decoder = read("", "decoder");
+  ASSERT_THAT(decoder, IsOk());
+  EXPECT_EQ(std::get<T5Settings>(*decoder->front().bias).num_buckets, 64);
+  EXPECT_EQ(std::get<T5Settings>(*decoder->front().bias).bidirectional, false);
+  EXPECT_THAT(read("", "encoder"), IsOk());
+  for (const char* biases : {R"([{"type": "1d", "bidirectional": false}])", R"([{"type": "horizontal"}])", R"("1d")",
+                             R"([{"type": "1d"}, {"type": "1d"}])", R"([{"type": 1}, 5])"}) {
+    const std::string list = std::string(R"(, "relative_bias_args": )") + biases;
+    EXPECT_THAT(read(list, "encoder"), IsInvalid("UNSUPPORTED", "relative_bias_args")) << biases;
+    EXPECT_THAT(read(list, "decoder"), IsOk()) << biases;
+  }
+  EXPECT_THAT(Read(R"({"model_type": "t5", "relative_bias_args": 5})", "encoder"), IsOk());
+}
+
+// "" is how rows of the table say that there is no such field.
+TEST(Rules, TheEmptyNameIsNoField) {
+  const auto read = Read(R"({"model_type": "mpnet", "": 64})");
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(std::get<T5Settings>(*read->front().bias).num_buckets, 32);
 }
 
 TEST(OtherTypes, NoNameHasTwoRows) {

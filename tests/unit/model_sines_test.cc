@@ -64,6 +64,8 @@ TEST(SinusoidalOfModel, ByTheirClass) {
              "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 8 cosines_first: true");
   ExpectPlan(Sinusoidal(R"({"model_type": "canary_decoder", "hidden_size": 4})"),
              "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 4 max_timescale: 100 scale: 0.5");
+  ExpectPlan(Sinusoidal(R"({"model_type": "fun_asr_nano_encoder", "num_mel_bins": 4, "num_stacked_frames": 3})"),
+             "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 12");
   ExpectPlan(Sinusoidal(R"({"model_type": "timesfm", "use_positional_embedding": true, "max_timescale": 500})"),
              "convention: SINUSOIDAL_CONVENTION_TENSOR2TENSOR dim: 1280 max_timescale: 500");
 }

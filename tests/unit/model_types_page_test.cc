@@ -54,7 +54,7 @@ std::string Lists() {
       Section("ALiBi, or ALiBi where the file says so", Names([](const ModelType& t) {
                 return t.scheme == Scheme::kBloomAlibi || t.scheme == Scheme::kMptAlibi || t.scheme == Scheme::kFalcon;
               }));
-  text += Section("T5's buckets, of `encoder` or `decoder`", of(Scheme::kT5));
+  text += Section("T5's buckets, of files of two stacks by `encoder` or `decoder`", of(Scheme::kT5));
   text += Section("Biases in windows, with the request's table",
                   Names([](const ModelType& t) { return t.scheme == Scheme::kSwin || t.scheme == Scheme::kBeit; }));
   text += Section("Biases in windows, of a network with the request's weights, by stage", of(Scheme::kSwinV2));
