@@ -39,7 +39,7 @@ constexpr size_t kSmallInARow = 8;
 
 // Small tasks do not serve one another: the stack would grow with the queue, and the first would end last.
 thread_local bool in_small_task = false;
-thread_local bool alone = false;
+thread_local bool alone = false, helped = true;
 
 // A task that throws ends the process here, rather than in the frames of another one.
 void Run(const std::function<void()>& task, Lane lane) noexcept {
@@ -50,8 +50,12 @@ void Run(const std::function<void()>& task, Lane lane) noexcept {
 
 }  // namespace
 
-Alone::Alone() : before_(std::exchange(alone, true)) {}
-Alone::~Alone() { alone = before_; }
+Alone::Alone(Help help)
+    : before_(std::exchange(alone, true)), helped_before_(std::exchange(helped, help == Help::kIdleThreads)) {}
+Alone::~Alone() {
+  alone = before_;
+  helped = helped_before_;
+}
 
 void WorkPool::Work() {
   for (;;) {
@@ -138,7 +142,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     }
   };
 
-  const size_t helpers = alone ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
   try {
     for (size_t i = 0; i < helpers; ++i) {
       // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.

@@ -1,5 +1,6 @@
 #include "server/unary_call.h"
 
+#include <optional>
 #include <utility>
 
 #include "google/protobuf/arena.h"
@@ -13,6 +14,9 @@ namespace {
 // Of a request that is served where it arrives: a MiB and its header. That takes less time than handing it to another
 // thread and back, and the answer's bytes are in this processor's cache when they are sent.
 constexpr size_t kAtOnceBytes = (size_t{1024} + 4) << 10;
+// Of what such a request may have in shared memory. Above a MiB idle threads help, and the call takes at most half a
+// millisecond of gRPC's thread.
+constexpr size_t kSharedAtOnceBytes = size_t{8} << 20;
 // Of a request that no large call should hold up, where it must go to the pool.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 
@@ -49,7 +53,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     if (!status.ok()) Finish(call_.End(status));
   }
 
-  // What lies in shared memory can be large though the request is small: that is known once it is parsed.
   bool IsWithin(size_t bytes) const {
     return method_.as_small_as_its_request && call_.bytes_in() <= bytes &&
            call_.shared_bytes() <= static_cast<int64_t>(bytes);
@@ -71,11 +74,20 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   absl::Status Serve(const Limits& limits) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
-    POSENC_ASSIGN_OR_RETURN(const std::shared_ptr<const Prepared> prepared, Prepare(limits));
+    if (prepared_ == nullptr) {
+      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits));
+    }
+    // What lies in shared memory can be large though the request is small.
+    std::optional<Alone> helped;
+    if (limits.plans_at_hand && !IsWithin(kAtOnceBytes)) {
+      if (!IsWithin(kSharedAtOnceBytes)) return NotAtHand();  // the pool goes on from here
+      helped.emplace(Help::kIdleThreads);
+    }
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared_->layout.size()));
     }
+    const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
     return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), answer_);
   }
 
@@ -93,7 +105,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     prepared->request = method_.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
     prepared->has_regions = call_.has_regions();
-    if (limits.plans_at_hand && !IsWithin(kAtOnceBytes)) return NotAtHand();
     prepared->response = method_.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
                             method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
@@ -118,6 +129,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   Core* const core_;
   const UnaryMethod& method_;
   Call call_;
+  std::shared_ptr<const Prepared> prepared_;
   grpc::ByteBuffer* const answer_;
 };
 

@@ -181,6 +181,32 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   shut = false;
 }
 
+TEST(WorkPool, WhoIsAloneMayBeHelped) {
+  WorkPool pool(2);
+  const Alone outer;
+  const auto threads = [&] {
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    std::condition_variable both;
+    const auto wait_for_two = [&](size_t, size_t) {
+      std::unique_lock lock(mutex);
+      seen.insert(std::this_thread::get_id());
+      both.notify_all();
+      both.wait_for(lock, std::chrono::seconds(5), [&] { return seen.size() == 2; });
+    };
+    EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, wait_for_two).ok());
+    return seen.size();
+  };
+  {
+    const Alone inner(Help::kIdleThreads);
+    EXPECT_EQ(threads(), 2u);
+  }
+  std::set<std::thread::id> seen;
+  EXPECT_TRUE(
+      pool.ParallelFor(2, 1, NeverCancelled, [&](size_t, size_t) { seen.insert(std::this_thread::get_id()); }).ok());
+  EXPECT_EQ(seen.size(), 1u);
+}
+
 TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
   WorkPool pool(3);
   OnThreads(3, [&](int thread) {
