@@ -15,10 +15,9 @@ constexpr std::string_view kImageIds =
 constexpr std::string_view kLatents = "positions are (frame, row, column) of the patches, from 0";
 constexpr std::string_view kCells = "positions are (row, column) of the patches, from 0; text does not turn";
 constexpr std::string_view kCogVideo =
-    "the pipeline makes the tables: positions are the frame and, of the base's own size, row and column, else the "
-    "base's "
-    "region that the grid is fitted into, from start to stop * (n - 1) / n; text does not turn; with "
-    "use_learned_positional_embeddings a learned table is added to the input, too";
+    "the pipeline makes the tables: positions are the frame, and row and column of the base's region that the grid is "
+    "fitted into, from start to stop * (n - 1) / n; text does not turn; with use_learned_positional_embeddings a "
+    "learned table is added to the input, too";
 constexpr std::string_view kKandinsky =
     "positions are (frame, row, column) / scale_factor; text and sound turn by one axis of as many elements";
 constexpr std::string_view kHistory =
@@ -28,8 +27,7 @@ constexpr std::string_view kFloat32Angles =
     "the class rounds its float64 angles to float32 before the cosine, which the answer does not";
 constexpr std::string_view kLtxFractions =
     "of the video's self-attention: positions are (time, row, column) as shares of the longest time and the base's "
-    "size, "
-    "2 * share - 1; give q and k as one head of all heads' elements";
+    "size, 2 * share - 1; give q and k as one head of all heads' elements";
 constexpr std::string_view kAnySize = "images may be of any size: give height and width, in patches";
 constexpr std::string_view kVideoSize =
     "videos may be of any size: give frames, height and width, in patches; rows of zeros are the text's";
@@ -187,7 +185,7 @@ std::vector<DiffusersType> MakeTypes() {
       {"CogView4Transformer2DModel", HalfSplit(Split(kHalves, 40, "positions are floor(row * rope_axes_dim[0] / rows) and floor(column * rope_axes_dim[1] / columns); text does not turn", kF32))},
       {"ConsisIDTransformer3DModel", cog_video, kCogVideoGrid},
       {"CosmosTransformer3DModel", HalfSplit(Split(kCosmos, 128, "positions are (frame / fps * 24, row, column) of the patches; without fps the frame itself; with extra_pos_embed_type learnable tables are added to the input, too", kF32))},
-      {"EasyAnimateTransformer3DModel", Split(kCogVideoX, 64, kCogVideo, kF32)},
+      {"EasyAnimateTransformer3DModel", Split(kCogVideoX, 64, "positions are the frame, and row and column of the region of 60 x 90 latents' patches that the grid is fitted into, from start to stop * (n - 1) / n; text does not turn", kF32)},
       {"GlmImageTransformer2DModel", HalfSplit(Split(kHalves, 40, kCells, kF32))},
       {"HunyuanDiT2DModel", Split(kHalves, 88, "the pipeline makes the tables: positions are (column, row) of the base's region that the grid is fitted into", kF32)},
       {"LuminaNextDiT2DModel", OfHead({"hidden_size", 2304, "num_attention_heads", 32}, Split(kAlternating, 0, "the pipeline makes the tables: positions are (row, column), divided, or theta multiplied, by sqrt(pixels) / default size as the time says", kF32))},

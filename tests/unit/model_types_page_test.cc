@@ -76,7 +76,7 @@ std::string Lists() {
                       return t.scheme == scheme && t.terms == Terms::kNone && !t.learned && !t.sines && !t.grid;
                     }));
   }
-  return text + Section("diffusers' classes of their own kind", DiffusersClasses(false));
+  return text + Section("diffusers' classes of their own kind, or without positions", DiffusersClasses(false));
 }
 
 TEST(ModelTypesPage, ListsWhatThereIs) {
