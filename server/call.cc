@@ -159,11 +159,11 @@ absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper) {
 absl::Status Call::Parse(const std::string& stripped, Message* request) {
   bool has_regions = false;
   POSENC_RETURN_IF_ERROR(wire::ParseStripped(stripped, request, core_->memory != nullptr ? &has_regions : nullptr));
-  return Accept(*request, has_regions);
+  return Accept(*request, RequestId(*request), has_regions);
 }
 
-absl::Status Call::Accept(const Message& request, bool has_regions) {
-  request_id_ = RequestId(request);
+absl::Status Call::Accept(const Message& request, std::string request_id, bool has_regions) {
+  request_id_ = std::move(request_id);
   return has_regions ? FindRegions(request) : absl::OkStatus();
 }
 

@@ -88,7 +88,8 @@ class Call {
   absl::StatusOr<std::string> Strip(const wire::Stripper& stripper);
   absl::Status Parse(const std::string& stripped, google::protobuf::Message* request);
   // Instead of Parse(), where it is known what that would give.
-  absl::Status Accept(const google::protobuf::Message& request, bool has_regions);
+  absl::Status Accept(const google::protobuf::Message& request, std::string request_id, bool has_regions);
+  const std::string& request_id() const { return request_id_; }
   const transport::SlicedPayloads& payloads() const { return *payloads_; }
   bool has_regions() const { return regions_.has_value(); }
   // What the call reads beside its message, and what of it is copied.

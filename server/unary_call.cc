@@ -95,10 +95,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits) {
     POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
     if (limits.plans_at_hand) {
-      auto recent = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
+      auto [recent, request_id] = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
       if (recent != nullptr) {
-        POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, recent->has_regions));
-        return recent;
+        POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
+        return std::move(recent);
       }
     }
     const auto prepared = std::make_shared<Prepared>();
@@ -114,7 +114,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
     // What was copied from shared memory may be other bytes by now.
     if (limits.plans_at_hand && call_.copied_bytes() == 0) {
-      core_->recent_calls.Keep(prepared, std::move(stripped), call_.payloads());
+      core_->recent_calls.Keep(prepared, std::move(stripped), call_.request_id(), call_.payloads());
     }
     return prepared;
   }

@@ -132,6 +132,60 @@ TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {
   }
 }
 
+v1::ApplyRotaryRequest Named(const std::string& request_id, int layer) {
+  v1::ApplyRotaryRequest request = Layer(layer);
+  request.mutable_hints()->set_request_id(request_id);
+  return request;
+}
+
+// What a request_id is counts as little as the operands' bytes, if it is as long and protobuf would take it.
+TEST_F(RecentCallsTest, RequestIdsMayDiffer) {
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  EXPECT_EQ(Send(Named("4f1b-77", 0)), 1);
+  EXPECT_EQ(Send(Named("4f1b-78", 1)), 0);
+  EXPECT_EQ(Send(Named("another", 2)), 0);
+  EXPECT_EQ(Send(Named("longer than that", 3)), 1);
+  EXPECT_EQ(Send(Named("short", 3)), 1);
+  EXPECT_EQ(Send(Named("", 3)), 1);
+  EXPECT_EQ(Send(Named("h\xc3\xa9t\xc3\xa9\n", 4)), 1) << "7 bytes, not all ASCII";
+}
+
+// Of two places of the same bytes the field's is not looked for.
+TEST_F(RecentCallsTest, ButNotWhereTheRequestHasThoseBytesTwice) {
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  EXPECT_EQ(Send(Named("default", 0)), 1);  // as rope_type is
+  EXPECT_EQ(Send(Named("default", 1)), 0);
+  EXPECT_EQ(Send(Named("another", 2)), 1);
+  EXPECT_EQ(Send(Named("yet-one", 3)), 0);
+}
+
+TEST_F(RecentCallsTest, EachCallLogsItsOwnRequestId) {
+  std::string message = "..id-1..";
+  RecentCalls recent;
+  const auto prepared = std::make_shared<Prepared>();
+  auto* request = google::protobuf::Arena::CreateMessage<v1::ApplyRotaryRequest>(&prepared->arena);
+  prepared->request = request;
+  const transport::SlicedPayloads none({}, {});
+  prepared->job.operands = {&request->q().tensor()};
+  recent.Keep(prepared, "..id-1..", "id-1", none);
+  EXPECT_EQ(recent.Find(*request, "..id-2..", none).request_id, "id-2");
+  EXPECT_EQ(recent.Find(*request, "..id-1..", none).request_id, "id-1");
+  EXPECT_EQ(recent.Find(*request, ".,id-1..", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(*request, "..id-1.,", none).prepared, nullptr);
+  EXPECT_EQ(recent
+                .Find(*request,
+                      "..id\xff"
+                      "1..",
+                      none)
+                .prepared,
+            nullptr);
+  EXPECT_EQ(recent.Find(*request, "..id-1", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(*request, "", none).prepared, nullptr);
+  recent.Keep(prepared, "x-x", "x", none);
+  EXPECT_EQ(recent.Find(*request, "x-x", none).request_id, "x");
+  EXPECT_EQ(recent.Find(*request, "y-x", none).prepared, nullptr);
+}
+
 TEST_F(RecentCallsTest, TheLeastRecentlyUsedGoesFirst) {
   const auto at = [](int64_t position, int layer) {
     v1::ApplyRotaryRequest request = Layer(layer);
@@ -180,8 +234,8 @@ TEST_F(RecentCallsTest, CallsThatCameAtOnceTakeOnePlace) {
     ASSERT_TRUE(request->ParseFromString(stripped->message));
     prepared->request = request;
     prepared->job.operands = {&request->q().tensor(), &request->k().tensor()};
-    recent.Keep(prepared, stripped->message, payloads);
-    same.push_back(recent.Find(*request, stripped->message, payloads));
+    recent.Keep(prepared, stripped->message, "", payloads);
+    same.push_back(recent.Find(*request, stripped->message, payloads).prepared);
   }
   EXPECT_THAT(same, testing::Each(testing::AllOf(testing::NotNull(), same[0])));
 }
