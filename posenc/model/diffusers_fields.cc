@@ -14,7 +14,7 @@ bool IsNull(const ConfigObject& config, std::string_view field) {
   return config.tree().contains(field) && config.Find(field) == nullptr;
 }
 
-absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own) {
+absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t own) {
   constexpr int64_t kMost = 1 << 20;  // so that products of two and a small number are no overflow
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Integer({field}));
   if (!given && own == 0) return Missing(config, field);
@@ -25,18 +25,18 @@ absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view fie
 }
 
 absl::StatusOr<int64_t> HeadWidth(const ConfigObject& config, const FieldWidth& width) {
-  POSENC_ASSIGN_OR_RETURN(const int64_t elements, CountOf(config, width.field, width.own));
+  POSENC_ASSIGN_OR_RETURN(const int64_t elements, PositiveField(config, width.field, width.own));
   if (width.heads_field.empty()) return elements;
-  POSENC_ASSIGN_OR_RETURN(const int64_t heads, CountOf(config, width.heads_field, width.own_heads));
+  POSENC_ASSIGN_OR_RETURN(const int64_t heads, PositiveField(config, width.heads_field, width.own_heads));
   if (elements % heads == 0) return elements / heads;
   return InvalidArgument("MISMATCH", config.Path(width.field), fmt::format("{}", elements),
                          fmt::format("must be a multiple of {}, {}", width.heads_field, heads));
 }
 
 absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth& width) {
-  POSENC_ASSIGN_OR_RETURN(const int64_t elements, CountOf(config, width.field, width.own));
+  POSENC_ASSIGN_OR_RETURN(const int64_t elements, PositiveField(config, width.field, width.own));
   if (width.heads_field.empty()) return elements;
-  POSENC_ASSIGN_OR_RETURN(const int64_t heads, CountOf(config, width.heads_field, width.own_heads));
+  POSENC_ASSIGN_OR_RETURN(const int64_t heads, PositiveField(config, width.heads_field, width.own_heads));
   return elements * heads;
 }
 

@@ -23,6 +23,6 @@ absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth&
 bool IsNull(const ConfigObject& config, std::string_view field);
 
 // A whole number of at least 1: the field's, else `own`. MISSING: neither is there.
-absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t own);
+absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t own);
 
 }  // namespace posenc

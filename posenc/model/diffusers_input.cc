@@ -39,8 +39,8 @@ absl::Status ReadBase(const ConfigObject& config, const DiffusersGrid& grid, Gri
   settings.base_size = grid.base_size;
   int64_t sample_size = 0;
   if (grid.base_size == 0) {
-    POSENC_ASSIGN_OR_RETURN(sample_size, CountOf(config, "sample_size", grid.sample_size));
-    POSENC_ASSIGN_OR_RETURN(const int64_t patch_size, CountOf(config, "patch_size", grid.patch_size));
+    POSENC_ASSIGN_OR_RETURN(sample_size, PositiveField(config, "sample_size", grid.sample_size));
+    POSENC_ASSIGN_OR_RETURN(const int64_t patch_size, PositiveField(config, "patch_size", grid.patch_size));
     if (patch_size > sample_size) {
       return InvalidArgument("OUT_OF_RANGE", config.Path("patch_size"), fmt::format("{}", patch_size),
                              fmt::format("must be at most sample_size, {}", sample_size));
@@ -49,7 +49,7 @@ absl::Status ReadBase(const ConfigObject& config, const DiffusersGrid& grid, Gri
   }
   constexpr std::string_view kMost = "pos_embed_max_size";
   if (grid.pos_embed_max_size != 0 && !IsNull(config, kMost)) {
-    POSENC_ASSIGN_OR_RETURN(settings.pos_embed_max_size, CountOf(config, kMost, grid.pos_embed_max_size));
+    POSENC_ASSIGN_OR_RETURN(settings.pos_embed_max_size, PositiveField(config, kMost, grid.pos_embed_max_size));
   }
   return ReadScale(config, grid, sample_size, settings);
 }
@@ -92,7 +92,7 @@ absl::StatusOr<SinusoidalSettings> DiffusersSinesOf(const ConfigObject& config, 
 
 absl::StatusOr<ModelTable> DiffusersTableOf(const ConfigObject& config, const DiffusersTable& table) {
   ModelTable result;
-  POSENC_ASSIGN_OR_RETURN(result.rows, CountOf(config, table.rows_field, table.rows));
+  POSENC_ASSIGN_OR_RETURN(result.rows, PositiveField(config, table.rows_field, table.rows));
   if (!table.more_rows_field.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto more, config.Integer({table.more_rows_field}));
     result.rows += more.value_or(table.more_rows);

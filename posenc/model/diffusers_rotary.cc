@@ -142,7 +142,8 @@ absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, 
     return InvalidArgument("UNKNOWN_VALUE", config.Path(rotary.pairing_field), *kind,
                            "must be \"interleaved\" or \"split\"");
   }
-  POSENC_ASSIGN_OR_RETURN(settings.half_split_parts, CountOf(config, rotary.width.heads_field, rotary.width.own_heads));
+  POSENC_ASSIGN_OR_RETURN(settings.half_split_parts,
+                          PositiveField(config, rotary.width.heads_field, rotary.width.own_heads));
   settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
   return absl::OkStatus();
 }
