@@ -23,11 +23,11 @@ using google::protobuf::Message;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kServerTiming[] = "server-timing";
 
-// The caller's slices instead of a reference to them: the buffer is gRPC's until OnDone, which a client that does not
-// read its answer can put off.
-grpc::ByteBuffer Take(const grpc::ByteBuffer* request) {
+// The caller's slices instead of a reference to them: the buffer is there until the RPC's end, which a client that does
+// not read its answer can put off.
+grpc::ByteBuffer Take(grpc::ByteBuffer* request) {
   grpc::ByteBuffer taken;
-  if (request != nullptr) taken.Swap(const_cast<grpc::ByteBuffer*>(request));
+  if (request != nullptr) taken.Swap(request);
   return taken;
 }
 
@@ -76,10 +76,10 @@ std::string RequestId(const Message& request) {
 
 }  // namespace
 
-Call::Call(Core* core, std::string_view method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request)
+Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request)
     : core_(core),
       method_(method),
-      context_(context),
+      rpc_(rpc),
       handler_(core->admission->EnterHandler()),
       request_(Take(request)),
       valid_(request_.Valid()),
@@ -133,17 +133,17 @@ void Call::BeginSend() {
   const auto until = Clock::now() + std::chrono::seconds(core_->config.send_timeout_s);
   send_timer_ = core_->timers.At(until, [this] {
     Log(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
-    cancelled_ = true;
-    context_->TryCancel();
+    given_up_ = true;
+    rpc_->TryCancel();
   });
 }
 
 Call::Clock::time_point Call::LatestEnd() const { return entered_ + std::chrono::seconds(core_->config.max_call_s); }
 
 absl::Status Call::StillWanted() const {
-  if (context_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
+  if (rpc_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
   if (LatestEnd() <= Clock::now()) return absl::DeadlineExceededError("took longer than --max-call-seconds");
-  if (cancelled_) return absl::CancelledError("the call was cancelled");
+  if (given_up_ || rpc_->cancelled()) return absl::CancelledError("the call was cancelled");
   return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
 }
 
@@ -222,12 +222,12 @@ grpc::Status Call::End(const absl::Status& result) {
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
-  context_->AddTrailingMetadata(kServerTiming, absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f",
-                                                               Milliseconds(queued_), Milliseconds(computed_)));
+  rpc_->AddTrailer(kServerTiming,
+                   absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f", Milliseconds(queued_), Milliseconds(computed_)));
   if (refused_) {
     core_->admission->CountRefusal();
     // Not negative in a drain either: that would forbid the retry, and another server of the name can answer it.
-    context_->AddTrailingMetadata(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+    rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
   } else if (!status.ok()) {
     core_->admission->CountFailure();
   }

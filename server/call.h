@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/rotary_plan.h"
 #include "posenc/work_pool.h"
@@ -20,6 +19,7 @@
 #include "server/answer_pool.h"
 #include "server/config.h"
 #include "server/recent_calls.h"
+#include "server/rpc.h"
 #include "server/timers.h"
 #include "transport/slices.h"
 #include "wire/answer.h"
@@ -53,7 +53,7 @@ struct Core {
 class Call {
  public:
   // Takes the request's slices over, so that they can be released before the answer is. Null: they are still to come.
-  Call(Core* core, std::string_view method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request);
+  Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request);
 
   // INVALID_ARGUMENT where there is no message, RESOURCE_EXHAUSTED for one that is too large, UNAVAILABLE in overload
   // and drain.
@@ -77,10 +77,8 @@ class Call {
   void BeginSend();
   void EndSend() { send_timer_.Revoke(); }
 
-  // Whether the caller still waits, and there is time. Thread-safe. (CallbackServerContext::IsCancelled() is not,
-  // before the handler has returned: gRPC 1.51 sets up what it reads only then.)
+  // Whether the caller still waits, and there is time. Thread-safe.
   absl::Status StillWanted() const;
-  void Cancel() { cancelled_ = true; }
   // --max-call-seconds after the call's beginning.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
@@ -114,7 +112,7 @@ class Call {
 
   Core* const core_;
   const std::string_view method_;
-  grpc::CallbackServerContext* const context_;
+  Rpc* const rpc_;
   const Charge handler_;
   Charge request_charge_;
   Charge request_bytes_charge_;
@@ -125,7 +123,7 @@ class Call {
   Charge copied_charge_;  // of what is copied from them
   std::optional<transport::SlicedPayloads> payloads_;
   std::string request_id_;
-  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> given_up_{false};
   bool started_ = false;
   bool refused_ = false;
   size_t bytes_out_ = 0;
@@ -133,7 +131,7 @@ class Call {
   Clock::time_point work_began_;
   Clock::duration queued_{0};
   Clock::duration computed_{0};
-  // Last, so that it is revoked first. gRPC keeps the context until OnDone has returned, and not longer.
+  // Last, so that it is revoked first: the RPC is there as long as its reactor.
   Timers::Timer send_timer_;
 };
 

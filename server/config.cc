@@ -46,6 +46,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--port-file", c.port_file, Text{}, "file to write the first bound port to, once the server listens");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "threads that compute; 0: as many as cgroup quota and affinity allow");
+  visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
+        "threads that receive and send, and serve small calls; 0: half as many, 1 of less than 4");
   visit(group, "--device-plugin", c.device_plugin, Text{},
         "path of a library that computes on other devices, as /usr/lib/posenc/libposenc_cuda.so; none: the CPU alone");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
@@ -221,6 +223,7 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
 
 std::string Complete(const Machine& machine, Config* config) {
   if (config->threads == 0) config->threads = std::max(machine.cpus, 1);
+  if (config->io_threads == 0) config->io_threads = machine.cpus < 4 ? 1 : std::min(machine.cpus / 2, 16);
   Limits& limits = config->limits;
   if (config->max_in_flight_bytes == 0) {
     // A quarter: the same bytes may stand in gRPC's buffers once more, and libraries and plans need their part.

@@ -16,6 +16,7 @@ struct Config {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   std::string port_file;
   int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
+  int64_t io_threads = 0;     // 0: from the same
   std::string device_plugin;  // empty: the CPU alone
   int64_t plan_cache_bytes = int64_t{16} << 20;
   int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes

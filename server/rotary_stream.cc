@@ -21,29 +21,12 @@ constexpr size_t kMostInWork = 2;
 // By which an answer may exceed its chunk: lengths and tags that the request may do without.
 constexpr size_t kOverhead = 64;
 
-class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class RotaryCall final : public Reactor {
  public:
-  static RotaryCall* Start(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context) {
-    auto* call = new RotaryCall(core, stripper, context);
-    call->self_.reset(call);
-    call->Begin();
-    return call;
-  }
+  RotaryCall(Core* core, const wire::Stripper& stripper, Rpc* rpc)
+      : core_(core), stripper_(stripper), rpc_(rpc), call_(core, "StreamApplyRotary", rpc, nullptr) {}
 
- private:
-  friend std::default_delete<RotaryCall>;
-
-  struct Reply {
-    grpc::ByteBuffer bytes;  // gRPC's while it is written
-    v1::Operand operand = v1::OPERAND_UNSPECIFIED;
-    int64_t begin = 0, end = 0;
-  };
-
-  RotaryCall(Core* core, const wire::Stripper& stripper, grpc::CallbackServerContext* context)
-      : core_(core), stripper_(stripper), call_(core, "StreamApplyRotary", context, nullptr) {}
-  ~RotaryCall() override = default;
-
-  void Begin() {
+  void Start() override {
     std::unique_lock lock(mutex_);
     stopped_ = call_.AdmitStream();
     // A client that sends nothing must not stay for ever.
@@ -54,6 +37,13 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     });
     Advance(std::move(lock));
   }
+
+ private:
+  struct Reply {
+    grpc::ByteBuffer bytes;  // gRPC's while it is written
+    v1::Operand operand = v1::OPERAND_UNSPECIFIED;
+    int64_t begin = 0, end = 0;
+  };
 
   void OnReadDone(bool ok) override {
     std::unique_lock lock(mutex_);
@@ -81,9 +71,6 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     Advance(std::move(lock));
   }
 
-  void OnCancel() override { call_.Cancel(); }
-  void OnDone() override { self_.reset(); }
-
   // With the lock held: the first status counts.
   void Stop(const absl::Status& status) {
     if (stopped_.ok()) stopped_ = status;
@@ -95,7 +82,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     if (!writing_ && !replies_.empty()) {
       writing_ = true;
       call_.BeginSend();
-      StartWrite(&replies_.front().bytes);
+      rpc_->Write(replies_.front().bytes);
     }
     if (stopped_.ok() && !computing_ && !held_up_ && !received_.empty()) {
       computing_ = true;
@@ -108,7 +95,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (stopped_.ok() && !reading_ && !half_closed_ && received_.size() + replies_.size() < kMostInWork) {
       reading_ = true;
-      StartRead(&incoming_);
+      rpc_->Read(&incoming_);
     }
     const bool over = !stopped_.ok() || (half_closed_ && received_.empty());
     if (!over || computing_ || writing_) return;
@@ -117,7 +104,7 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "is required, first"));
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
     lock.unlock();
-    Finish(call_.End(status));
+    rpc_->Finish(call_.End(status));
   }
 
   absl::Status Resumable(const absl::Status& status) const {
@@ -234,9 +221,9 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     return *no_room ? absl::OkStatus() : call_.Refuse(verdict, size + held);
   }
 
-  std::unique_ptr<RotaryCall> self_;
   Core* const core_;
   const wire::Stripper& stripper_;
+  Rpc* const rpc_;
   Call call_;
 
   // Of the thread that computes; for others while none does.
@@ -260,10 +247,8 @@ class RotaryCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartRotaryStream(Core* core,
-                                                                               const wire::Stripper& stripper,
-                                                                               grpc::CallbackServerContext* context) {
-  return RotaryCall::Start(core, stripper, context);
+std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc) {
+  return std::make_unique<RotaryCall>(core, stripper, rpc);
 }
 
 }  // namespace posenc::server

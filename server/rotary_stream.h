@@ -1,8 +1,10 @@
 // StreamApplyRotary: a header, then chunks, each answered by itself.
 #pragma once
 
-#include "grpcpp/support/server_callback.h"
+#include <memory>
+
 #include "server/call.h"
+#include "server/rpc.h"
 #include "wire/walker.h"
 
 namespace posenc::server {
@@ -11,8 +13,6 @@ namespace posenc::server {
 // while one is computed, and none while two wait. Each is charged like a call's request and answer; where that finds no
 // room, it waits for the stream's own answers to leave, and without any the stream ends with UNAVAILABLE. `stripper` is
 // of StreamApplyRotaryRequest.
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartRotaryStream(Core* core,
-                                                                               const wire::Stripper& stripper,
-                                                                               grpc::CallbackServerContext* context);
+std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc);
 
 }  // namespace posenc::server

@@ -6,18 +6,20 @@
 #include <cstdlib>
 #include <future>
 #include <limits>
+#include <memory>
 #include <mutex>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "posenc/status.h"
 #include "server/log.h"
+#include "server/reflection.h"
+#include "server/service.h"
 #include "server/shared_memory/unix_socket.h"
 
 namespace posenc::server {
@@ -49,6 +51,8 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   // A compressed message is inflated before anyone can count it.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  // Not gRPC's own, whatever else in the process has asked for it.
+  builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
@@ -113,8 +117,7 @@ Server::Server(Config config)
     : core_((config.limits.devices = &devices_.devices(), config)),
       memory_(config.shared_memory_socket.empty()
                   ? nullptr
-                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)),
-      service_(&core_, memory_.get(), &devices_) {
+                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)) {
   core_.memory = memory_;
 }
 
@@ -122,8 +125,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
   // sits in a poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Server> server(new Server(config));
   server->devices_.Load(config.device_plugin, server->core_.pool);
   if (server->memory_ != nullptr) {
@@ -138,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
     POSENC_RETURN_IF_ERROR(CheckAddress(config.listen[n]));
     builder.AddListeningPort(config.listen[n], grpc::InsecureServerCredentials(), &ports[n]);
   }
-  builder.RegisterService(&server->service_);
+  server->polling_ = std::make_unique<Polling>(&builder);
   server->grpc_server_ = builder.BuildAndStart();
   for (size_t n = 0; n < ports.size(); ++n) {
     if (server->grpc_server_ == nullptr ? ports[n] == 0 || n + 1 == ports.size() : ports[n] == 0) {
@@ -147,10 +148,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
     }
     if (server->port_ == 0 && !config.listen[n].starts_with(kUnix)) server->port_ = ports[n];
   }
-  grpc::HealthCheckServiceInterface* health = server->grpc_server_->GetHealthCheckService();
-  health->SetServingStatus(true);
-  health->SetServingStatus(v1::PositionalEncodingService::service_full_name(), true);
-  server->devices_.ReportTo(health);
+  server->health_.Set("", true);
+  server->health_.Set(kServiceName, true);
+  server->devices_.ReportTo(&server->health_);
+  Methods methods;
+  AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_);
+  server->health_.AddTo(&methods);
+  AddReflectionTo(&methods);
+  server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads));
   return server;
 }
 
@@ -161,7 +166,7 @@ Server::~Server() {
 
 bool Server::Drain() {
   devices_.ReportTo(nullptr);
-  grpc_server_->GetHealthCheckService()->SetServingStatus(false);
+  health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
   core_.admission->Drain();
 
@@ -188,6 +193,7 @@ bool Server::Drain() {
     grpc_server_cancel_all_calls(grpc_server_->c_server());
   }
   shutdown.wait();
+  polling_.reset();
   grpc_server_.reset();
   return answered;
 }

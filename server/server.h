@@ -10,8 +10,9 @@
 #include "grpcpp/server.h"
 #include "server/call.h"
 #include "server/config.h"
+#include "server/health.h"
+#include "server/polling.h"
 #include "server/server_devices.h"
-#include "server/service.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -39,8 +40,9 @@ class Server {
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
-  Service service_;
-  std::unique_ptr<grpc::Server> grpc_server_;  // ends before what its calls use
+  Health health_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<Polling> polling_;  // ends before what its calls use
   std::unique_ptr<SideSocket> side_socket_;
   int port_ = 0;
 };

@@ -68,10 +68,10 @@ void ServerDevices::OnWithdrawn(const PluginDevice& device) {
 
 void ServerDevices::SetHealth(const PluginDevice& device) {
   const std::lock_guard lock(mutex_);
-  if (health_ != nullptr) health_->SetServingStatus("posenc.device." + device.name(), device.usable());
+  if (health_ != nullptr) health_->Set("posenc.device." + device.name(), device.usable());
 }
 
-void ServerDevices::ReportTo(grpc::HealthCheckServiceInterface* health) {
+void ServerDevices::ReportTo(Health* health) {
   {
     const std::lock_guard lock(mutex_);
     health_ = health;

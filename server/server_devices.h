@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "device/plugin.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "posenc/devices.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/work_pool.h"
+#include "server/health.h"
 
 namespace posenc::server {
 
@@ -21,7 +21,7 @@ class ServerDevices {
   // Once, before the first call. Whatever is wrong with a plugin is logged, and described: the CPU is always there.
   void Load(const std::string& plugin_path, WorkPool& pool);
   // From now on, and null: no more. Each device is a service of its own there, "posenc.device.cuda:0".
-  void ReportTo(grpc::HealthCheckServiceInterface* health);
+  void ReportTo(Health* health);
   void Describe(v1::GetServerInfoResponse* response) const;
 
  private:
@@ -32,7 +32,7 @@ class ServerDevices {
   std::vector<const PluginDevice*> plugin_devices_;  // those of devices_, in their order
   std::string problem_;
   std::mutex mutex_;
-  grpc::HealthCheckServiceInterface* health_ = nullptr;
+  Health* health_ = nullptr;
 };
 
 }  // namespace posenc::server

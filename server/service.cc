@@ -1,19 +1,17 @@
 #include "server/service.h"
 
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "posenc/v1/service.pb.h"
 #include "server/rotary_stream.h"
+#include "server/tile_stream.h"
+#include "server/unary_call.h"
 #include "wire/operations.h"
 
 namespace posenc::server {
 namespace {
-
-// A method whose work is wire::Prepare's.
-template <typename Request, typename Response>
-UnaryMethod Method(std::string_view name) {
-  return UnaryMethod::Of<Request, Response>(
-      name, [](const Request& request, const wire::Payloads& payloads, const Limits& limits, Response* response) {
-        return wire::Prepare(request, payloads, limits, response);
-      });
-}
 
 void Describe(const Config& config, const SharedMemoryRegistry& memory, v1::GetServerInfoResponse* response) {
   response->mutable_limits()->set_max_regions(config.max_regions);
@@ -51,6 +49,55 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   return wire::Job();
 }
 
+// The methods of the service, one after the other.
+class Service {
+ public:
+  Service(Core* core, Methods* methods) : core_(core), methods_(methods) {}
+
+  void AddUnary(UnaryMethod method) {
+    auto shared = std::make_shared<const UnaryMethod>(std::move(method));
+    Add(shared->name).make = [core = core_, shared](Rpc* rpc, grpc::ByteBuffer* request) {
+      return MakeUnaryCall(core, *shared, rpc, request);
+    };
+  }
+
+  // Its work is wire::Prepare's.
+  template <typename Request, typename Response>
+  static UnaryMethod Prepared(std::string_view name) {
+    return UnaryMethod::Of<Request, Response>(
+        name, [](const Request& request, const wire::Payloads& payloads, const Limits& limits, Response* response) {
+          return wire::Prepare(request, payloads, limits, response);
+        });
+  }
+  template <typename Request, typename Response>
+  void AddUnary(std::string_view name) {
+    AddUnary(Prepared<Request, Response>(name));
+  }
+
+  template <typename Request, typename Response>
+  void AddTiles(std::string_view name) {
+    auto shared = std::make_shared<const TileMethod>(TileMethod::Of<Request, Response>(name));
+    Add(name).make = [core = core_, shared](Rpc* rpc, grpc::ByteBuffer* request) {
+      return MakeTileStream(core, *shared, rpc, request);
+    };
+  }
+
+  void AddRotaryStream() {
+    auto stripper = std::make_shared<const wire::Stripper>(v1::StreamApplyRotaryRequest::descriptor());
+    Method& method = Add("StreamApplyRotary");
+    method.reads_first = false;
+    method.make = [core = core_, stripper](Rpc* rpc, grpc::ByteBuffer*) {
+      return MakeRotaryStream(core, *stripper, rpc);
+    };
+  }
+
+ private:
+  Method& Add(std::string_view name) { return (*methods_)["/" + std::string(kServiceName) + "/" + std::string(name)]; }
+
+  Core* const core_;
+  Methods* const methods_;
+};
+
 UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices) {
   UnaryMethod method = UnaryMethod::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
       "GetServerInfo", [core, memory, devices](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
@@ -63,89 +110,30 @@ UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* me
 }
 
 UnaryMethod ApplyRotaryMethod() {
-  auto method = Method<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary");
+  auto method = Service::Prepared<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary");
   method.as_small_as_its_request = true;
   return method;
 }
 
 }  // namespace
 
-Service::Service(Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices)
-    : core_(core),
-      get_server_info_(GetServerInfoMethod(core, memory, devices)),
-      explain_(Method<v1::ExplainRequest, v1::ExplainResponse>("Explain")),
-      analyze_(Method<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze")),
-      apply_rotary_(ApplyRotaryMethod()),
-      stream_apply_rotary_(v1::StreamApplyRotaryRequest::descriptor()),
-      generate_table_(Method<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable")),
-      stream_table_(TileMethod::Of<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable")),
-      generate_embedding_(Method<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding")),
-      generate_bias_(Method<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias")),
-      stream_bias_(TileMethod::Of<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias")),
-      add_bias_(Method<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias")),
-      relative_scores_(Method<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores")),
-      relative_values_(Method<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues")),
-      diagnose_(Method<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose")),
-      diagnose_bias_(Method<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>("DiagnoseBias")) {}
-
-Service::Reactor* Service::GetServerInfo(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, get_server_info_, context, request, response);
-}
-
-Service::Reactor* Service::Explain(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, explain_, context, request, response);
-}
-
-Service::Reactor* Service::Analyze(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, analyze_, context, request, response);
-}
-
-Service::Reactor* Service::ApplyRotary(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, apply_rotary_, context, request, response);
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::StreamApplyRotary(Context* context) {
-  return StartRotaryStream(core_, stream_apply_rotary_, context);
-}
-
-Service::Reactor* Service::GenerateTable(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, generate_table_, context, request, response);
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::StreamTable(Context* context, const Bytes* request) {
-  return StartTileStream(core_, stream_table_, context, request);
-}
-
-Service::Reactor* Service::GenerateEmbedding(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, generate_embedding_, context, request, response);
-}
-
-Service::Reactor* Service::GenerateBias(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, generate_bias_, context, request, response);
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::StreamBias(Context* context, const Bytes* request) {
-  return StartTileStream(core_, stream_bias_, context, request);
-}
-
-Service::Reactor* Service::AddBias(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, add_bias_, context, request, response);
-}
-
-Service::Reactor* Service::RelativeScores(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, relative_scores_, context, request, response);
-}
-
-Service::Reactor* Service::RelativeValues(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, relative_values_, context, request, response);
-}
-
-Service::Reactor* Service::Diagnose(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, diagnose_, context, request, response);
-}
-
-Service::Reactor* Service::DiagnoseBias(Context* context, const Bytes* request, Bytes* response) {
-  return StartUnaryCall(core_, diagnose_bias_, context, request, response);
+void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices) {
+  Service service(core, methods);
+  service.AddUnary(GetServerInfoMethod(core, memory, devices));
+  service.AddUnary<v1::ExplainRequest, v1::ExplainResponse>("Explain");
+  service.AddUnary<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze");
+  service.AddUnary(ApplyRotaryMethod());
+  service.AddRotaryStream();
+  service.AddUnary<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable");
+  service.AddTiles<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable");
+  service.AddUnary<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding");
+  service.AddUnary<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias");
+  service.AddTiles<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias");
+  service.AddUnary<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias");
+  service.AddUnary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores");
+  service.AddUnary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues");
+  service.AddUnary<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose");
+  service.AddUnary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>("DiagnoseBias");
 }
 
 }  // namespace posenc::server

@@ -12,25 +12,18 @@ namespace {
 // By which later tiles may exceed the first: row_begin, a varint with its tag, is absent from that.
 constexpr size_t kRowBeginBytes = 11;
 
-class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class TileCall final : public Reactor {
  public:
-  static TileCall* Start(Core* core, const TileMethod& method, grpc::CallbackServerContext* context,
-                         const grpc::ByteBuffer* request) {
-    auto* stream = new TileCall(core, method, context, request);
-    stream->self_.reset(stream);
-    absl::Status status = stream->call_.Admit();
-    if (status.ok()) status = stream->SubmitTile();
-    if (!status.ok()) stream->End(status);
-    return stream;
+  TileCall(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
+
+  void Start() override {
+    absl::Status status = call_.Admit();
+    if (status.ok()) status = SubmitTile();
+    if (!status.ok()) End(status);
   }
 
  private:
-  friend std::default_delete<TileCall>;
-
-  TileCall(Core* core, const TileMethod& method, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request)
-      : core_(core), method_(method), call_(core, method.name, context, request) {}
-  ~TileCall() override = default;
-
   absl::Status SubmitTile() {
     return WithoutExceptions([this] {
       core_->pool.Submit([this] { WriteTile(); });
@@ -44,7 +37,7 @@ class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     call_.EndWork();
     if (!status.ok()) return End(status);
     call_.BeginSend();
-    StartWrite(&tile_);
+    rpc_->Write(tile_);
     // Another thread may be in OnWriteDone.
   }
 
@@ -77,29 +70,24 @@ class TileCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   void End(const absl::Status& status) {
-    Finish(call_.End(status));
+    rpc_->Finish(call_.End(status));
     // The stream may be gone.
   }
 
-  void OnCancel() override { call_.Cancel(); }
-  void OnDone() override { self_.reset(); }
-
-  std::unique_ptr<TileCall> self_;
   Core* const core_;
   const TileMethod& method_;
+  Rpc* const rpc_;
   Call call_;
   wire::TileStream tiles_ = {};
   int64_t next_row_ = 0;
   std::shared_ptr<Charge> charge_;
-  grpc::ByteBuffer tile_;  // gRPC's until OnWriteDone
+  grpc::ByteBuffer tile_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTileStream(Core* core, const TileMethod& method,
-                                                            grpc::CallbackServerContext* context,
-                                                            const grpc::ByteBuffer* request) {
-  return TileCall::Start(core, method, context, request);
+std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
+  return std::make_unique<TileCall>(core, method, rpc, request);
 }
 
 }  // namespace posenc::server

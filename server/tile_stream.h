@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/server_callback.h"
 #include "server/call.h"
+#include "server/rpc.h"
 #include "wire/operations.h"
 #include "wire/walker.h"
 
@@ -34,8 +35,6 @@ struct TileMethod {
 
 // A tile is computed when the one before it has gone to the transport, so a client that does not read holds one. Bytes
 // for one tile are charged at the start and kept: an overload that comes later does not break the stream off.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTileStream(Core* core, const TileMethod& method,
-                                                            grpc::CallbackServerContext* context,
-                                                            const grpc::ByteBuffer* request);
+std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
 
 }  // namespace posenc::server

@@ -15,44 +15,32 @@ namespace {
 // thread and back, and the answer's bytes are in this processor's cache when they are sent.
 constexpr size_t kAtOnceBytes = (size_t{1024} + 4) << 10;
 // Of what such a request may have in shared memory. Above a MiB idle threads help, and the call takes at most half a
-// millisecond of gRPC's thread.
+// millisecond of the thread that receives.
 constexpr size_t kSharedAtOnceBytes = size_t{8} << 20;
 // Of a request that no large call should hold up, where it must go to the pool.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 
-class UnaryCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public Reactor {
  public:
-  static grpc::ServerUnaryReactor* Start(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-    auto* call = new UnaryCall(core, method, context, request, response);
-    call->self_.reset(call);
-    call->Begin();
-    return call;
-  }
+  UnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
 
- private:
-  friend std::default_delete<UnaryCall>;
-
-  UnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
-            const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : core_(core), method_(method), call_(core, method.name, context, request), answer_(response) {}
-  ~UnaryCall() override = default;
-
-  void Begin() {
+  void Start() override {
     if (method_.immediate) return Run();
     absl::Status status = call_.Admit();
     if (status.ok() && IsWithin(kAtOnceBytes)) {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
-      const Alone alone;  // gRPC's thread: others' tasks may take long
+      const Alone alone;  // the thread has others to receive: the pool's tasks may take long
       status = WithoutExceptions([&] { return Serve(limits); });
-      if (!IsNotAtHand(status)) return Finish(call_.End(status));
+      if (!IsNotAtHand(status)) return End(status);
       status = absl::OkStatus();
     }
     if (status.ok()) status = Submit(IsWithin(kSmallBytes) ? Lane::kSmall : Lane::kBulk);
-    if (!status.ok()) Finish(call_.End(status));
+    if (!status.ok()) End(status);
   }
 
+ private:
   bool IsWithin(size_t bytes) const {
     return method_.as_small_as_its_request && call_.bytes_in() <= bytes &&
            call_.shared_bytes() <= static_cast<int64_t>(bytes);
@@ -67,8 +55,15 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   void Run() {
     const absl::Status status = WithoutExceptions([this] { return Serve(core_->config.limits); });
-    Finish(call_.End(status));
+    End(status);
     // The call may be gone.
+  }
+
+  void End(const absl::Status& status) {
+    const grpc::Status sent = call_.End(status);
+    if (!sent.ok()) return rpc_->Finish(sent);
+    const grpc::ByteBuffer answer = std::move(answer_);
+    rpc_->WriteAndFinish(answer);
   }
 
   absl::Status Serve(const Limits& limits) {
@@ -88,7 +83,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared_->layout.size()));
     }
     const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
-    return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), answer_);
+    return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
   }
 
   // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
@@ -119,25 +114,18 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     return prepared;
   }
 
-  // Both are short, so gRPC need not hand them to a thread of its executor, which would cost two changes of thread. Of
-  // gRPC's own reactors this says the one that a context has.
-  bool InternalInlineable() override { return true; }
-  void OnCancel() override { call_.Cancel(); }
-  void OnDone() override { self_.reset(); }
-
-  std::unique_ptr<UnaryCall> self_;
   Core* const core_;
   const UnaryMethod& method_;
+  Rpc* const rpc_;
   Call call_;
   std::shared_ptr<const Prepared> prepared_;
-  grpc::ByteBuffer* const answer_;
+  grpc::ByteBuffer answer_;
 };
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartUnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return UnaryCall::Start(core, method, context, request, response);
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
+  return std::make_unique<UnaryCall>(core, method, rpc, request);
 }
 
 }  // namespace posenc::server

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/server_callback.h"
 #include "server/call.h"
+#include "server/rpc.h"
 #include "wire/operations.h"
 #include "wire/walker.h"
 
@@ -36,15 +36,15 @@ struct UnaryMethod {
   const google::protobuf::Message& response;
   wire::Stripper stripper;
   Prepare prepare;
-  // Answered on gRPC's own thread and not subject to admission, so that an overloaded server can still say so.
+  // Answered on the thread that received it and not subject to admission, so that an overloaded server can still say
+  // so.
   bool immediate = false;
-  // A small request cannot ask for much work or a large answer: it is served on gRPC's own thread where its plan is at
-  // hand, which saves handing it over, and else goes into the lane for small calls.
+  // A small request cannot ask for much work or a large answer: where its plan is at hand it is served on the thread
+  // that received it, which saves handing it over, and else goes into the lane for small calls.
   bool as_small_as_its_request = false;
 };
 
-// Serves the call: on a thread of the pool, once it is admitted. What a handler returns.
-grpc::ServerUnaryReactor* StartUnaryCall(Core* core, const UnaryMethod& method, grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+// Serves the call: on a thread of the pool, once it is admitted.
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
 
 }  // namespace posenc::server

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from posenc.v1 import service_pb2
 
 HEALTH = "/grpc.health.v1.Health/"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+REFLECTION = "/grpc.reflection.{}.ServerReflection/ServerReflectionInfo"
 
 
 def test_server_information(client):
@@ -91,22 +91,78 @@ def test_health_of_a_service_that_is_not_here(client):
     assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_reflection_describes_the_service(client):
-    reflect = client.channel.stream_stream(REFLECTION, serialize, peers.ServerReflectionResponse.FromString)
-    questions = [peers.ServerReflectionRequest(list_services="*"),
-                 peers.ServerReflectionRequest(file_containing_symbol=SERVICE.full_name)]
-    services, files = reflect(iter(questions), timeout=SECONDS)
-    assert SERVICE.full_name in [service.name for service in services.list_services_response.service]
-    described = descriptor_pb2.FileDescriptorProto()
+def reflect(client, *questions, version="v1"):
+    ask = client.channel.stream_stream(REFLECTION.format(version), serialize, peers.ServerReflectionResponse.FromString)
+    return list(ask(iter(questions), timeout=SECONDS))
+
+
+def files_of(answer):
+    files = [descriptor_pb2.FileDescriptorProto.FromString(text)
+             for text in answer.file_descriptor_response.file_descriptor_proto]
+    return {file.name: file for file in files}
+
+
+@pytest.mark.parametrize("version", ("v1", "v1alpha"))
+def test_reflection_describes_the_service(client, version):
+    services, files = reflect(client, peers.ServerReflectionRequest(list_services="*"),
+                              peers.ServerReflectionRequest(file_containing_symbol=SERVICE.full_name), version=version)
+    names = [service.name for service in services.list_services_response.service]
+    assert names == [SERVICE.full_name, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]
     ours = descriptor_pb2.FileDescriptorProto()
     service_pb2.DESCRIPTOR.CopyToProto(ours)
-    found = []
-    for text in files.file_descriptor_response.file_descriptor_proto:
-        described.ParseFromString(text)
-        found.append(described.name)
-        if described.name == ours.name:
-            assert described.service == ours.service and described.message_type == ours.message_type
-    assert ours.name in found
+    described = files_of(files)
+    assert described[ours.name].service == ours.service and described[ours.name].message_type == ours.message_type
+    for file in described.values():
+        assert set(file.dependency) <= set(described)
+
+
+def test_reflection_finds_files_by_all_it_may_be_asked_for(client):
+    by_name, by_method, by_value, health = reflect(
+        client, peers.ServerReflectionRequest(file_by_filename="posenc/v1/error.proto"),
+        peers.ServerReflectionRequest(file_containing_symbol=SERVICE.full_name + ".ApplyRotary"),
+        peers.ServerReflectionRequest(file_containing_symbol="posenc.v1.DATA_TYPE_BF16"),
+        peers.ServerReflectionRequest(file_containing_symbol="grpc.health.v1.Health"))
+    assert set(files_of(by_name)) == {"posenc/v1/error.proto"} | set(files_of(by_name)["posenc/v1/error.proto"].dependency)
+    assert service_pb2.DESCRIPTOR.name in files_of(by_method)
+    assert files_of(by_value) and set(files_of(health)) == {"grpc/health/v1/health.proto"}
+
+
+def test_reflection_says_what_it_does_not_find_and_goes_on(client):
+    empty, message, file, extension, numbers, services = reflect(
+        client, peers.ServerReflectionRequest(), peers.ServerReflectionRequest(file_containing_symbol="posenc.v1.Nothing"),
+        peers.ServerReflectionRequest(file_by_filename="../etc/passwd"),
+        peers.ServerReflectionRequest(file_containing_extension={"containing_type": "posenc.v1.Tensor",
+                                                                 "extension_number": 1000}),
+        peers.ServerReflectionRequest(all_extension_numbers_of_type="posenc.v1.Nothing"),
+        peers.ServerReflectionRequest(list_services=""))
+    codes = [answer.error_response.error_code for answer in (empty, message, file, extension, numbers)]
+    assert codes == [3, 5, 5, 5, 5]  # INVALID_ARGUMENT, NOT_FOUND
+    assert message.error_response.error_message == "there is no symbol posenc.v1.Nothing"
+    assert services.list_services_response.service
+
+
+def test_what_is_no_message_ends_reflection_and_health(client):
+    for path in (REFLECTION.format("v1"), HEALTH + "Check", HEALTH + "Watch"):
+        ask = client.channel.stream_stream(path)
+        with pytest.raises(grpc.RpcError) as error:
+            list(ask(iter([b"\xff"]), timeout=SECONDS))
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT, path
+
+
+def test_health_of_a_name_too_long_to_be_kept(client):
+    watch = client.channel.unary_stream(HEALTH + "Watch", serialize, peers.HealthCheckResponse.FromString)
+    with pytest.raises(grpc.RpcError) as error:
+        next(watch(peers.HealthCheckRequest(service="x" * 257), timeout=SECONDS))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details() == "service: a name has at most 256 bytes"
+
+
+def test_a_watch_of_a_service_that_is_not_here_goes_on(client):
+    watch = client.channel.unary_stream(HEALTH + "Watch", serialize, peers.HealthCheckResponse.FromString)
+    updates = watch(peers.HealthCheckRequest(service="nobody"), timeout=SECONDS)
+    assert next(updates).status == peers.HealthCheckResponse.SERVICE_UNKNOWN
+    assert updates.is_active()
+    updates.cancel()
 
 
 def test_unknown_method(client):

@@ -17,6 +17,7 @@
 #include "server/rotary_stream.h"
 #include "server/tile_stream.h"
 #include "server/unary_call.h"
+#include "tests/unit/fake_rpc.h"
 
 namespace posenc::server::call_test {
 namespace {
@@ -111,56 +112,49 @@ std::string Text(const grpc::ByteBuffer& buffer) {
 
 class CallTest : public testing::Test {
  protected:
-  // One call from its beginning to its end.
-  struct Exchange {
-    explicit Exchange(const std::string& bytes) : request(Buffer(bytes)) {}
-    grpc::CallbackServerContext context;
-    grpc::ByteBuffer request, answer;
-    std::shared_ptr<grpc::FakeCall> call;
-  };
-
   explicit CallTest(const Config& config = TestConfig())
       : core_(std::make_unique<Core>(config)),
         apply_rotary_(UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
             "ApplyRotary", [](const auto& request, const wire::Payloads& payloads, const Limits& limits,
                               auto* response) { return wire::Prepare(request, payloads, limits, response); })) {}
 
-  void Rotate(Exchange* exchange) {
-    exchange->call = grpc::FakeCall::Of(
-        StartUnaryCall(core_.get(), apply_rotary_, &exchange->context, &exchange->request, &exchange->answer),
-        &exchange->context);
+  void Rotate(FakeRpc* rpc) {
+    rpc->Serve([this](Rpc* served, grpc::ByteBuffer* request) {
+      return MakeUnaryCall(core_.get(), apply_rotary_, served, request);
+    });
   }
-  void Stream(Exchange* exchange) {
-    exchange->call = grpc::FakeCall::Of(
-        StartTileStream(core_.get(), stream_table_, &exchange->context, &exchange->request), &exchange->context);
+  void Stream(FakeRpc* rpc) {
+    rpc->Serve([this](Rpc* served, grpc::ByteBuffer* request) {
+      return MakeTileStream(core_.get(), stream_table_, served, request);
+    });
   }
   // The caller sends what it likes.
-  void Chunks(Exchange* exchange) {
-    exchange->call =
-        grpc::FakeCall::Of(StartRotaryStream(core_.get(), stream_rotary_, &exchange->context), &exchange->context);
+  void Chunks(FakeRpc* rpc) {
+    rpc->Serve(
+        [this](Rpc* served, grpc::ByteBuffer*) { return MakeRotaryStream(core_.get(), stream_rotary_, served); });
   }
 
   enum Kind { kRotation, kTable, kChunks };
   static constexpr int64_t kKinds = 3;
-  void Begin(Kind kind, int64_t offset, Exchange* exchange) {
-    if (kind == kRotation) return Rotate(exchange);
-    if (kind == kTable) return Stream(exchange);
-    Chunks(exchange);
-    exchange->call->Send(Buffer(Header(offset)));
-    for (size_t row = 0; row < kTensorRows; row += 100) exchange->call->Send(Buffer(Chunk(offset, row, 100)));
-    exchange->call->HalfClose();
+  void Begin(Kind kind, int64_t offset, FakeRpc* rpc) {
+    if (kind == kRotation) return Rotate(rpc);
+    if (kind == kTable) return Stream(rpc);
+    Chunks(rpc);
+    rpc->Send(Buffer(Header(offset)));
+    for (size_t row = 0; row < kTensorRows; row += 100) rpc->Send(Buffer(Chunk(offset, row, 100)));
+    rpc->HalfClose();
   }
-  static std::string Request(Kind kind, int64_t offset) {
-    return kind == kRotation ? Rotation(offset) : kind == kTable ? Table(offset) : "";
+  static grpc::ByteBuffer Request(Kind kind, int64_t offset) {
+    return kind == kChunks ? grpc::ByteBuffer() : Buffer(kind == kRotation ? Rotation(offset) : Table(offset));
   }
 
   // The answers, one after the other.
   std::string AnswerTo(Kind kind, int64_t offset, grpc::Status* status) {
-    Exchange exchange(Request(kind, offset));
-    Begin(kind, offset, &exchange);
-    *status = exchange.call->Wait();
-    std::string text = Text(exchange.answer);
-    for (const grpc::ByteBuffer& message : exchange.call->messages) text += Text(message);
+    FakeRpc rpc(Request(kind, offset));
+    Begin(kind, offset, &rpc);
+    *status = rpc.Wait();
+    std::string text;
+    for (const grpc::ByteBuffer& message : rpc.messages) text += Text(message);
     return text;
   }
 
@@ -236,12 +230,12 @@ TEST_F(CallTest, MayBeCancelledOrRunOutOfTimeAtAnyMoment) {
     std::mt19937 random(caller);
     for (int round = 0; round < 60; ++round) {
       const Kind kind = Kind(random() % kKinds);
-      Exchange exchange(Request(kind, round));
-      if (random() % 4 == 0) exchange.context.time_limit = system_clock::now() + milliseconds(random() % 5);
-      Begin(kind, round, &exchange);
+      FakeRpc rpc(Request(kind, round));
+      if (random() % 4 == 0) rpc.time_limit = system_clock::now() + milliseconds(random() % 5);
+      Begin(kind, round, &rpc);
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-      if (random() % 4 != 0) exchange.call->Cancel();
-      switch (const grpc::Status& status = exchange.call->Wait(); status.error_code()) {
+      if (random() % 4 != 0) rpc.Cancel();
+      switch (const grpc::Status& status = rpc.Wait(); status.error_code()) {
         case grpc::OK: ++answered; break;
         case grpc::CANCELLED: ++cancelled; break;
         case grpc::DEADLINE_EXCEEDED: ++late; break;
@@ -273,16 +267,16 @@ TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
   });
   OnCallers([&](int caller) {
     for (int64_t n = 0;; ++n) {
-      Exchange exchange(Rotation(caller + n));
-      Rotate(&exchange);
-      const grpc::Status status = exchange.call->Wait();
+      FakeRpc rpc(Buffer(Rotation(caller + n)));
+      Rotate(&rpc);
+      const grpc::Status status = rpc.Wait();
       if (status.ok()) {
         ++answered;
         continue;
       }
       ++refused;
       EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
-      EXPECT_EQ(exchange.context.trailers.count("grpc-retry-pushback-ms"), 1u);
+      EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 1u);
       return;
     }
   });
@@ -295,19 +289,19 @@ TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
 }
 
 TEST_F(CallTest, ChunksAreAnsweredAsTheWholeIs) {
-  Exchange whole(Rotation(7));
+  FakeRpc whole(Buffer(Rotation(7)));
   Rotate(&whole);
-  ASSERT_TRUE(whole.call->Wait().ok());
+  ASSERT_TRUE(whole.Wait().ok());
   v1::ApplyRotaryResponse response;
-  ASSERT_TRUE(response.ParseFromString(Text(whole.answer)));
-  Exchange exchange("");
-  Begin(kChunks, 7, &exchange);
-  const grpc::Status& status = exchange.call->Wait();
+  ASSERT_TRUE(response.ParseFromString(Text(whole.messages.at(0))));
+  FakeRpc rpc;
+  Begin(kChunks, 7, &rpc);
+  const grpc::Status& status = rpc.Wait();
   EXPECT_TRUE(status.ok()) << status.error_message();
   v1::StreamApplyRotaryResponse first;
-  ASSERT_TRUE(first.ParseFromString(Text(exchange.call->messages[0])));
+  ASSERT_TRUE(first.ParseFromString(Text(rpc.messages[0])));
   EXPECT_EQ(first.info().SerializeAsString(), response.info().SerializeAsString());
-  EXPECT_TRUE(Rows(exchange.call->messages) == response.q().data());
+  EXPECT_TRUE(Rows(rpc.messages) == response.q().data());
 }
 
 TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
@@ -328,18 +322,18 @@ TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
                         Case{"\x0a", "", "OPERAND_QUERY", done},
                         Case{std::string("\x12\x02\x08\x09"), "chunk.operand", "OPERAND_QUERY", done},
                         Case{std::string("\x12\x03\xf8\x7f\x01"), "chunk", "OPERAND_QUERY", done}}) {
-    Exchange exchange("");
-    Chunks(&exchange);
-    exchange.call->Send(Buffer(Header(0)));
-    exchange.call->Send(Buffer(Chunk(0, 100, 100)));  // in any order
-    exchange.call->Send(Buffer(Chunk(0, 0, 100)));
-    exchange.call->Send(Buffer(Chunk(0, 0, 50)));  // and twice
-    exchange.call->Send(Buffer(Chunk(0, 300, 100)));
-    exchange.call->Send(Buffer(c.message));
-    exchange.call->Send(Buffer(Chunk(0, 200, 100)));
-    const grpc::Status& status = exchange.call->Wait();
+    FakeRpc rpc;
+    Chunks(&rpc);
+    rpc.Send(Buffer(Header(0)));
+    rpc.Send(Buffer(Chunk(0, 100, 100)));  // in any order
+    rpc.Send(Buffer(Chunk(0, 0, 100)));
+    rpc.Send(Buffer(Chunk(0, 0, 50)));  // and twice
+    rpc.Send(Buffer(Chunk(0, 300, 100)));
+    rpc.Send(Buffer(c.message));
+    rpc.Send(Buffer(Chunk(0, 200, 100)));
+    const grpc::Status& status = rpc.Wait();
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
-    EXPECT_EQ(exchange.call->messages.size(), 5u) << "all that came before is answered, nothing after";
+    EXPECT_EQ(rpc.messages.size(), 5u) << "all that came before is answered, nothing after";
     auto metadata = MetadataOf(status);
     EXPECT_EQ(metadata["field"], c.field);
     EXPECT_EQ(metadata["operand"], c.operand);
@@ -351,11 +345,11 @@ TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
 
 TEST_F(CallTest, AStreamBeginsWithItsHeader) {
   for (const bool chunk : {true, false}) {
-    Exchange exchange("");
-    Chunks(&exchange);
-    if (chunk) exchange.call->Send(Buffer(Chunk(0, 0, 1)));
-    exchange.call->HalfClose();
-    const grpc::Status& status = exchange.call->Wait();
+    FakeRpc rpc;
+    Chunks(&rpc);
+    if (chunk) rpc.Send(Buffer(Chunk(0, 0, 1)));
+    rpc.HalfClose();
+    const grpc::Status& status = rpc.Wait();
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
     auto metadata = MetadataOf(status);
     EXPECT_EQ(metadata["field"], "header");
@@ -365,12 +359,12 @@ TEST_F(CallTest, AStreamBeginsWithItsHeader) {
 }
 
 TEST_F(CallTest, AStreamWhoseAnswersAreNotTakenHoldsFewChunks) {
-  Exchange exchange("");
-  Chunks(&exchange);
-  exchange.call->Send(Buffer(Header(0)));
-  exchange.call->WaitForMessages(1);
-  exchange.call->ShutWindow();
-  for (size_t row = 0; row < kTensorRows; row += 100) exchange.call->Send(Buffer(Chunk(0, row, 100)));
+  FakeRpc rpc;
+  Chunks(&rpc);
+  rpc.Send(Buffer(Header(0)));
+  rpc.WaitForMessages(1);
+  rpc.ShutWindow();
+  for (size_t row = 0; row < kTensorRows; row += 100) rpc.Send(Buffer(Chunk(0, row, 100)));
   const auto chunk = static_cast<int64_t>(100 * kRowBytes);
   const auto held = [this] { return core_->admission->counters().in_flight_bytes; };
   while (held() < chunk) std::this_thread::yield();
@@ -378,10 +372,10 @@ TEST_F(CallTest, AStreamWhoseAnswersAreNotTakenHoldsFewChunks) {
     EXPECT_LT(held(), 4 * chunk + 1000);
     std::this_thread::yield();
   }
-  exchange.call->Cancel();
-  exchange.call->Wait();
-  EXPECT_LT(exchange.call->messages.size(), 4u);
-  exchange.call->messages.clear();
+  rpc.Cancel();
+  rpc.Wait();
+  EXPECT_LT(rpc.messages.size(), 4u);
+  rpc.messages.clear();
   EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
@@ -397,29 +391,29 @@ class CrowdedTest : public CallTest {
 
 // Room for one chunk of a hundred rows and its answer, but not for two.
 TEST_F(CrowdedTest, AStreamWaitsForItsOwnAnswersAndForNobodyElses) {
-  Exchange exchange("");
-  Chunks(&exchange);
-  exchange.call->Send(Buffer(Header(0)));
-  exchange.call->WaitForMessages(1);
-  exchange.call->ShutWindow();
-  exchange.call->Send(Buffer(Chunk(0, 0, 100)));
-  exchange.call->Send(Buffer(Chunk(0, 100, 100)));
+  FakeRpc rpc;
+  Chunks(&rpc);
+  rpc.Send(Buffer(Header(0)));
+  rpc.WaitForMessages(1);
+  rpc.ShutWindow();
+  rpc.Send(Buffer(Chunk(0, 0, 100)));
+  rpc.Send(Buffer(Chunk(0, 100, 100)));
   while (core_->admission->counters().in_flight_bytes < static_cast<int64_t>(100 * kRowBytes))
     std::this_thread::yield();
 
-  Exchange other("");
+  FakeRpc other;
   Chunks(&other);
-  other.call->Send(Buffer(Header(0)));
-  other.call->Send(Buffer(Chunk(0, 0, 100)));
-  const grpc::Status& refused = other.call->Wait();
+  other.Send(Buffer(Header(0)));
+  other.Send(Buffer(Chunk(0, 0, 100)));
+  const grpc::Status& refused = other.Wait();
   EXPECT_EQ(refused.error_code(), grpc::UNAVAILABLE) << refused.error_message();
   EXPECT_EQ(MetadataOf(refused)["byte_offset"], "0");
-  EXPECT_EQ(other.context.trailers.count("grpc-retry-pushback-ms"), 1u);
+  EXPECT_EQ(other.trailers.count("grpc-retry-pushback-ms"), 1u);
 
-  exchange.call->Cancel();
-  EXPECT_EQ(exchange.call->Wait().error_code(), grpc::CANCELLED);
-  exchange.call->messages.clear();
-  other.call->messages.clear();
+  rpc.Cancel();
+  EXPECT_EQ(rpc.Wait().error_code(), grpc::CANCELLED);
+  rpc.messages.clear();
+  other.messages.clear();
   EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
@@ -438,36 +432,35 @@ class ImpatientTest : public CallTest {
 
 TEST_F(ImpatientTest, AnAnswerThatIsNotTakenIsCancelled) {
   for (const Kind kind : {kRotation, kTable, kChunks}) {
-    Exchange exchange(Request(kind, 0));
+    FakeRpc rpc(Request(kind, 0));
     // Shut before anything can have been written.
     if (kind == kChunks) {
-      Chunks(&exchange);
-      exchange.call->ShutWindow();
-      exchange.call->Send(Buffer(Header(0)));
+      Chunks(&rpc);
+      rpc.ShutWindow();
+      rpc.Send(Buffer(Header(0)));
     } else {
       const std::lock_guard shut(gate_);
       for (size_t n = 0; n < core_->pool.threads(); ++n) {
         core_->pool.Submit([this] { const std::lock_guard opened(gate_); }, Lane::kSmall);
       }
-      Begin(kind, 0, &exchange);
-      exchange.call->ShutWindow();
+      Begin(kind, 0, &rpc);
+      rpc.ShutWindow();
     }
-    exchange.call->Wait();
-    exchange.call->messages.clear();
-    exchange.answer.Clear();
+    rpc.Wait();
+    rpc.messages.clear();
     EXPECT_EQ(BytesInTheEnd(), 0);
   }
 }
 
-// The fake ends the process where a call is cancelled after its OnDone.
+// The fake ends the process where a call is cancelled after its end.
 TEST_F(ImpatientTest, NoTimerOutlivesItsCall) {
   core_ = std::make_unique<Core>(Impatient(0, 600));
   OnCallers([&](int caller) {
     for (int round = 0; round < 100; ++round) {
       const Kind kind = Kind((round + caller) % kKinds);
-      Exchange exchange(Request(kind, round));
-      Begin(kind, round, &exchange);
-      exchange.call->Wait();
+      FakeRpc rpc(Request(kind, round));
+      Begin(kind, round, &rpc);
+      rpc.Wait();
     }
   });
   EXPECT_EQ(BytesInTheEnd(), 0);
@@ -476,25 +469,25 @@ TEST_F(ImpatientTest, NoTimerOutlivesItsCall) {
 TEST_F(ImpatientTest, ACallHasOnlySoMuchTime) {
   core_ = std::make_unique<Core>(Impatient(60, 0));
   for (const Kind kind : {kRotation, kTable}) {
-    Exchange exchange(Request(kind, 0));
-    Begin(kind, 0, &exchange);
-    EXPECT_EQ(exchange.call->Wait().error_code(), grpc::DEADLINE_EXCEEDED);
+    FakeRpc rpc(Request(kind, 0));
+    Begin(kind, 0, &rpc);
+    EXPECT_EQ(rpc.Wait().error_code(), grpc::DEADLINE_EXCEEDED);
   }
-  Exchange idle("");
+  FakeRpc idle;
   Chunks(&idle);
-  EXPECT_EQ(idle.call->Wait().error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_EQ(idle.Wait().error_code(), grpc::DEADLINE_EXCEEDED);
 }
 
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
-  Exchange exchange(Rotation(0));
-  Rotate(&exchange);
-  EXPECT_TRUE(exchange.call->Wait().ok());
-  const std::string answer = Text(exchange.answer);
+  FakeRpc rpc(Buffer(Rotation(0)));
+  Rotate(&rpc);
+  EXPECT_TRUE(rpc.Wait().ok());
+  const std::string answer = Text(rpc.messages.at(0));
   const std::weak_ptr<Admission> books = core_->admission;
   EXPECT_GT(books.lock()->counters().in_flight_bytes, 0) << "gRPC has not released it";
   core_.reset();
-  EXPECT_EQ(Text(exchange.answer), answer);
-  exchange.answer.Clear();
+  EXPECT_EQ(Text(rpc.messages.at(0)), answer);
+  rpc.messages.clear();
   EXPECT_TRUE(books.expired());
 }
 

@@ -41,6 +41,13 @@ TEST(Config, Defaults) {
   EXPECT_EQ(parsed.config->limits.max_request_bytes, Limits().max_request_bytes);
 }
 
+TEST(Config, FewProcessorsHaveOneThreadThatReceives) {
+  for (const auto& [cpus, threads] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {9, 4}, {128, 16}}) {
+    EXPECT_EQ(Parse({}, {cpus, 0}).config->io_threads, threads) << cpus;
+    EXPECT_EQ(Parse({"--io-threads", "7"}, {cpus, 0}).config->io_threads, 7);
+  }
+}
+
 TEST(Config, FlagsWinOverTheEnvironment) {
   const Environment heads("POSENC_SERVER_MAX_HEADS", "12");
   const Environment rank("POSENC_SERVER_MAX_TENSOR_RANK", "5");

@@ -14,6 +14,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/unary_call.h"
 #include "tests/unit/call.h"
+#include "tests/unit/fake_rpc.h"
 
 namespace posenc::server::recent_calls_test {
 namespace {
@@ -74,10 +75,9 @@ class RecentCallsTest : public testing::Test {
   // How many times it was prepared, now.
   int Send(const v1::ApplyRotaryRequest& request) {
     const int before = prepared_;
-    grpc::CallbackServerContext context;
-    grpc::ByteBuffer bytes = Buffer(request.SerializeAsString()), answer;
-    const auto call = grpc::FakeCall::Of(StartUnaryCall(&core_, method_, &context, &bytes, &answer), &context);
-    const grpc::Status& status = call->Wait();
+    FakeRpc rpc(Buffer(request.SerializeAsString()));
+    rpc.Serve([this](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(&core_, method_, served, bytes); });
+    const grpc::Status& status = rpc.Wait();
     const auto expected = posenc::Call(request);
     EXPECT_EQ(status.ok(), expected.ok()) << status.error_message();
     if (!expected.ok()) {
@@ -85,7 +85,7 @@ class RecentCallsTest : public testing::Test {
       return prepared_ - before;
     }
     std::vector<grpc::Slice> slices;
-    answer.Dump(&slices);
+    rpc.messages.at(0).Dump(&slices);
     std::string text;
     for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
     v1::ApplyRotaryResponse response;

@@ -550,8 +550,11 @@ TEST_F(ServerTest, RefusesCompressedMessages) {
   EXPECT_EQ(stub_->ApplyRotary(&context, request, &response).error_code(), grpc::UNIMPLEMENTED);
 }
 
-TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
+class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(DrainTest, LosesNoCallUnderLoad) {
   Config config = TestConfig();
+  config.io_threads = GetParam();
   config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
   Start(config);
   std::atomic<int> answered{0}, refused{0};
@@ -578,6 +581,8 @@ TEST_F(ServerTest, DrainUnderLoadLosesNoCall) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(refused, 4);
 }
+
+INSTANTIATE_TEST_SUITE_P(IoThreads, DrainTest, testing::Values(1, 3));
 
 TEST(Server, SaysWhereItCannotListen) {
   Config config = TestConfig();

@@ -1,2 +1,0 @@
-#pragma once
-#include "tests/fake_grpc/fake_grpc.h"

@@ -1,0 +1,211 @@
+// An RPC that no transport carries. It promises no more than server/polling.h does: reactions come on any of its
+// threads, OnCancel beside the others, a read's and a write's at the same time, the reactor's end once, after all
+// others, Finish() and Start(). What is not answered for (TryCancel after that, a second read, a write while there is
+// one) ends the process.
+#pragma once
+
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "posenc/work_pool.h"
+#include "server/rpc.h"
+
+namespace posenc::server {
+
+// Waits for the RPC's end before its own, where it has begun.
+class FakeRpc final : public Rpc {
+ public:
+  explicit FakeRpc(grpc::ByteBuffer request = {}) : request_(std::move(request)) {}
+  ~FakeRpc() {
+    if (reactor_ != nullptr) Wait();
+  }
+
+  // Before Serve().
+  std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
+  // Only after Wait().
+  std::multimap<std::string, std::string> trailers;
+  std::vector<grpc::ByteBuffer> messages;  // of the answer, in order
+
+  void Serve(const MakeReactor& make) {
+    reactor_ = make(this, &request_);
+    reactor_->Start();
+    std::unique_lock lock(mutex_);
+    started_ = true;
+    const bool tell = cancelled_;
+    lock.unlock();
+    if (tell) TellCancelled();
+    End();
+  }
+  // What the client sends, and its end.
+  void Send(const grpc::ByteBuffer& message) {
+    Change([&] { sent_.push_back(message); });
+    Deliver();
+  }
+  void HalfClose() {
+    Change([&] { half_closed_ = true; });
+    Deliver();
+  }
+  // The client takes nothing more: a write, or the end, waits until the call is cancelled.
+  void ShutWindow() {
+    Change([&] { window_shut_ = true; });
+  }
+  void Cancel() {
+    std::unique_lock lock(mutex_);
+    if (cancelled_ || expected_ == 0) return;
+    cancelled_ = true;
+    ++expected_;
+    const bool tell = started_;
+    for (auto& reaction : untaken_) Threads().Submit(std::move(reaction));
+    untaken_.clear();
+    lock.unlock();
+    if (tell) TellCancelled();
+    Deliver();
+    End();
+  }
+  // Waits until so many messages have been written, or none will be any more.
+  void WaitForMessages(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this, count] { return messages.size() >= count || done_; });
+  }
+  // Waits until the reactor is gone.
+  const grpc::Status& Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    return status_;
+  }
+
+  std::chrono::system_clock::time_point deadline() const override { return time_limit; }
+  bool cancelled() const override {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+  void AddTrailer(const std::string& name, const std::string& value) override { trailers.emplace(name, value); }
+  void TryCancel() override {
+    Change([&] {
+      if (done_) std::abort();
+    });
+    Cancel();
+  }
+  void Read(grpc::ByteBuffer* message) override {
+    Change([&] {
+      ++expected_;
+      if (read_into_ != nullptr || finished_) std::abort();
+      read_into_ = message;
+    });
+    Deliver();
+  }
+  void Write(const grpc::ByteBuffer& message) override {
+    Change([&] {
+      ++expected_;
+      if (std::exchange(writing_, true)) std::abort();
+    });
+    WhenTaken([this, message] {
+      bool ok = false;
+      Change([&] {
+        ok = !cancelled_;
+        if (ok) messages.push_back(message);
+        writing_ = false;
+      });
+      reactor_->OnWriteDone(ok);
+      End();
+    });
+  }
+  void Finish(const grpc::Status& status) override {
+    WhenTaken([this, status] { Finished(status); });
+  }
+  void WriteAndFinish(const grpc::ByteBuffer& message) override {
+    WhenTaken([this, message] {
+      Change([&] { messages.push_back(message); });
+      Finished(grpc::Status::OK);
+    });
+  }
+
+ private:
+  static WorkPool& Threads() {
+    static WorkPool threads(3);
+    return threads;
+  }
+
+  template <typename Body>
+  void Change(const Body& body) {
+    const std::lock_guard lock(mutex_);
+    body();
+    changed_.notify_all();
+  }
+
+  void Finished(const grpc::Status& status) {
+    Change([&] {
+      if (finished_) std::abort();
+      finished_ = true;
+      status_ = status;
+    });
+    Deliver();
+    End();
+  }
+
+  // Runs it on one of the threads, once the window is open or the call is cancelled.
+  void WhenTaken(std::function<void()> reaction) {
+    const std::lock_guard lock(mutex_);
+    if (window_shut_ && !cancelled_) {
+      untaken_.push_back(std::move(reaction));
+    } else {
+      Threads().Submit(std::move(reaction));
+    }
+  }
+
+  void TellCancelled() {
+    Change([&] { ++expected_; });
+    Threads().Submit([this] {
+      reactor_->OnCancel();
+      End();
+    });
+  }
+
+  // Completes the read that waits, if it can be.
+  void Deliver() {
+    const std::lock_guard lock(mutex_);
+    if (read_into_ == nullptr) return;
+    const bool over = cancelled_ || finished_;
+    if (!over && sent_.empty() && !half_closed_) return;
+    const bool ok = !over && !sent_.empty();
+    if (ok) {
+      *read_into_ = sent_.front();
+      sent_.pop_front();
+    }
+    read_into_ = nullptr;
+    Threads().Submit([this, ok] {
+      reactor_->OnReadDone(ok);
+      End();
+    });
+  }
+
+  void End() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (--expected_ > 0) return;
+    }
+    reactor_.reset();
+    Change([&] { done_ = true; });
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  grpc::ByteBuffer request_;
+  std::unique_ptr<Reactor> reactor_;
+  int expected_ = 2;  // before the reactor goes: Start(), Finish(), what is under way
+  bool started_ = false, cancelled_ = false, finished_ = false, done_ = false;
+  grpc::Status status_;
+  bool window_shut_ = false;
+  std::vector<std::function<void()>> untaken_;
+  std::deque<grpc::ByteBuffer> sent_;  // and not read
+  bool half_closed_ = false;
+  grpc::ByteBuffer* read_into_ = nullptr;  // a read that waits
+  bool writing_ = false;
+};
+
+}  // namespace posenc::server
