@@ -49,5 +49,6 @@ std::vector<Case> RotateCases();
 std::vector<Case> TableCases();
 std::vector<Case> BiasCases();
 std::vector<Case> CallCases();
+std::vector<Case> MethodCases();
 
 }  // namespace posenc::bench

@@ -75,7 +75,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const Effort effort = quick ? Effort{5, 0.002} : Effort{11, 0.004};
-  for (const auto& cases : {RotateCases(), TableCases(), BiasCases(), CallCases()}) {
+  for (const auto& cases : {RotateCases(), TableCases(), BiasCases(), CallCases(), MethodCases()}) {
     for (const Case& c : cases) {
       for (const size_t n : c.threads) {
         if (std::find(threads.begin(), threads.end(), n) == threads.end()) continue;

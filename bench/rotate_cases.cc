@@ -2,8 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "bench/case.h"
-#include "bench/memory.h"
+#include "bench/rotation.h"
 #include "bench/sweeps.h"
 #include "posenc/caches.h"
 #include "posenc/kernels/rotate_pairs.h"
@@ -11,7 +10,6 @@
 namespace posenc::bench {
 namespace {
 
-constexpr size_t kHeads = 32;
 // A sequence's tokens: its table is used by every sequence of the batch, as in a call.
 constexpr size_t kSequence = 256;
 
@@ -88,7 +86,7 @@ class Rotation {
   RotatePairs work_;
 };
 
-Contest Prepare(const Kind& kind, size_t bytes, Team& team) {
+RotationContest Prepare(const Kind& kind, size_t bytes, Team& team) {
   const auto rotation = std::make_shared<Rotation>(kind, kHeads, bytes);
   const size_t row = kind.head_dim * SizeOf(kind.dtype);
   const size_t small_bytes = kind.in_place ? 16384 : 8192;
@@ -117,10 +115,14 @@ Contest Prepare(const Kind& kind, size_t bytes, Team& team) {
   };
   contest.small_share =
       static_cast<double>(bytes) / static_cast<double>(small_bytes) / static_cast<double>(team.threads());
-  return contest;
+  return {std::move(contest), from, to};
 }
 
 }  // namespace
+
+RotationContest PrepareRotation(DType dtype, Pairing pairing, size_t head_dim, size_t bytes, Team& team) {
+  return Prepare({dtype, pairing, head_dim, /*in_place=*/false}, bytes, team);
+}
 
 std::vector<Case> RotateCases() {
   std::vector<Case> cases;
@@ -134,7 +136,7 @@ std::vector<Case> RotateCases() {
                      .variant = variant,
                      .goal = goal,
                      .quick = quick,
-                     .prepare = [kind, bytes](Team& team) { return Prepare(kind, bytes, team); }});
+                     .prepare = [kind, bytes](Team& team) { return Prepare(kind, bytes, team).contest; }});
   };
   for (const DType dtype : {DType::kFP32, DType::kBF16, DType::kFP16}) {
     for (const Pairing pairing : {Pairing::kInterleaved, Pairing::kHalfSplit}) {

@@ -117,9 +117,8 @@ const RotaryOperand& RotaryApplication::operand(Operand which) const {
   return which == Operand::kQuery ? call_.q : *call_.k;
 }
 
-void RotaryApplication::Compute(const Cells& cells, Operand which, SlabTable* table) const {
-  const DType type = TableType(which);
-  if (!table->Holds(type, which)) table->Compute(rows_, cells.token, cells.tokens, type, which);
+std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Operand which) const {
+  return TableOf(rows_, cells.token, cells.tokens, TableType(which), which);
 }
 
 // All of the cells' work but for its table and where its bytes lie.
@@ -189,20 +188,20 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   const int64_t slab = Slab(token_bytes);
   const bool large = ExceedsCaches(2 * items * token_bytes);
 
-  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, SlabTable& table) {
+  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table) {
     cells.heads = heads(which);
-    Compute(cells, which, &table);
     for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) Rotate(cells, which, table, large, buffers, 0);
   };
+  const bool one_table =
+      has_q && has_k && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
   return pool.ParallelFor(items, slab, cancelled, [&](size_t begin, size_t end) {
-    SlabTable table(std::min(slab, items) * rows_.pairs());
     // A slab may span sequences: each piece has its own.
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
       const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = 0};
-      table.Clear();
-      if (has_q) rotate(Operand::kQuery, q, cells, table);
-      if (has_k) rotate(Operand::kKey, k, cells, table);
+      const auto table = Table(cells, has_q ? Operand::kQuery : Operand::kKey);
+      if (has_q) rotate(Operand::kQuery, q, cells, *table);
+      if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table);
       token = stop;
     }
   });
@@ -251,14 +250,11 @@ absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t co
   for (const Cells& block : CellsOf(which, first, first + count)) {
     const int64_t slab = Slab(row * block.heads);
     POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, [&](size_t begin, size_t end) {
-      SlabTable table(std::min(slab, block.tokens) * rows_.pairs());
       const auto last = block.token + static_cast<int64_t>(end);
       for (int64_t token = block.token + static_cast<int64_t>(begin); token < last;) {
         const int64_t stop = std::min(last, positions.begin(positions.SequenceOf(token) + 1));
         const Cells cells{token, stop - token, block.head, block.heads};
-        table.Clear();
-        Compute(cells, which, &table);
-        Rotate(cells, which, table, large, buffers, first * row);
+        Rotate(cells, which, *Table(cells, which), large, buffers, first * row);
         token = stop;
       }
     }));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -78,7 +79,7 @@ class RotaryApplication {
   int64_t Slab(int64_t token_bytes) const;
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
   // Of cells of one sequence. The buffers begin at byte `origin` of the tensor.
-  void Compute(const Cells& cells, Operand which, SlabTable* table) const;
+  std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which) const;
   RotatePairs Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
   // False where the device did not.

@@ -1,6 +1,6 @@
 // The part of a rotation that devices compute.
 #include <algorithm>
-#include <optional>
+#include <memory>
 
 #include "posenc/apply_rotary.h"
 #include "posenc/slab_table.h"
@@ -37,9 +37,9 @@ absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Dev
       const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
       RotatePairs work = Work(cells, which);
       const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
-      std::optional<SlabTable> table;
+      std::shared_ptr<const SlabTable> table;
       if (!recipe) {
-        Compute(cells, which, &table.emplace(cells.tokens * rows_.pairs()));
+        table = Table(cells, which);
         work.table_dtype = table->widened();
         work.cos = table->cos();
         work.sin = table->sin();
@@ -107,14 +107,11 @@ absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, Work
 void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers,
                                        const Cancellation& cancelled) const {
   const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;
-  SlabTable table(std::min(slab, cells.tokens) * rows_.pairs());
   const TokenPositions& positions = rows_.positions();
   while (cells.token < end && cancelled().ok()) {
     const int64_t stop = std::min({cells.token + slab, end, positions.begin(positions.SequenceOf(cells.token) + 1)});
     cells.tokens = stop - cells.token;
-    table.Clear();
-    Compute(cells, which, &table);
-    Rotate(cells, which, table, /*large=*/false, buffers, 0);
+    Rotate(cells, which, *Table(cells, which), /*large=*/false, buffers, 0);
     cells.token = stop;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace posenc {
@@ -17,6 +18,15 @@ struct LineAllocator {
   template <class U>
   LineAllocator(const LineAllocator<U>&) {}  // NOLINT(google-explicit-constructor): as containers convert it
   T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  // Bytes without a value stay as they are: whoever asks for them writes them.
+  template <class U, class... Arguments>
+  void construct(U* p, Arguments&&... arguments) {
+    if constexpr (sizeof...(Arguments) == 0) {
+      ::new (static_cast<void*>(p)) U;
+    } else {
+      ::new (static_cast<void*>(p)) U(std::forward<Arguments>(arguments)...);
+    }
+  }
   void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
   bool operator==(const LineAllocator&) const { return true; }
 };

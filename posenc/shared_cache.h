@@ -77,6 +77,10 @@ class SharedCache {
     }
   }
 
+  size_t max_bytes() const {
+    std::lock_guard lock(mutex_);
+    return max_bytes_;
+  }
   void SetMaxBytes(size_t max_bytes) {
     std::lock_guard lock(mutex_);
     max_bytes_ = max_bytes;

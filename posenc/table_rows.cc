@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "posenc/fingerprint.h"
 #include "posenc/methods/given_table.h"
 #include "posenc/status.h"
 #include "posenc/xpos_rows.h"
@@ -176,6 +177,21 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
       0, at.size());
   Scatter(SizeOf(dtype), axis_cos, at.size(), columns, pairs_, cos);
   Scatter(SizeOf(dtype), axis_sin, at.size(), columns, pairs_, sin);
+}
+
+std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  Fingerprint key;
+  key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
+  key.Add(sequence_plan.inv_freq).Add(sequence_plan.attention_scaling).Add(sequence_plan.position_divisor);
+  for (const int64_t axis : sequence_plan.axis) key.Add(axis);
+  if (const auto& xpos = sequence_plan.xpos) {
+    key.Add(static_cast<int64_t>(operand)).Add(xpos->centre).Add(xpos->scale_base).Add(xpos->dim);
+    key.Add(xpos->zeta).Add(xpos->log_zeta);
+  }
+  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
+  for (int64_t axis = 0; axis < axes; ++axis) key.Add(PositionsOf(token, count, axis));
+  return key.parts();
 }
 
 std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {

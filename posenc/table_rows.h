@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,9 +39,12 @@ class TableRows {
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
   // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
+  // All that determines what Compute writes, where that is not a given table.
+  std::string Key(int64_t token, int64_t count, DType dtype, Operand operand) const;
   // What Compute would compute them from. Tokens of several sequences may be together where there is one entry. None
   // where that is a given table, or xPos.
   std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
+  bool is_given() const { return table_.has_value(); }
   bool has_recipe() const { return !table_ && !differ_by_operand(); }
 
  private:

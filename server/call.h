@@ -14,6 +14,7 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/rotary_plan.h"
+#include "posenc/slab_table.h"
 #include "posenc/work_pool.h"
 #include "server/admission.h"
 #include "server/answer_pool.h"
@@ -37,6 +38,7 @@ struct Core {
         answer_pool(std::make_shared<AnswerPool>(static_cast<size_t>(config.answer_pool_bytes))),
         pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
+    TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
   }
 
   const Config config;

@@ -52,6 +52,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "path of a library that computes on other devices, as /usr/lib/posenc/libposenc_cuda.so; none: the CPU alone");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
         "frequencies kept for later calls, the least recently used going first");
+  visit(group, "--table-cache-bytes", c.table_cache_bytes, Integer{kBytes, 0, 64 * kGiB},
+        "cosines and sines kept for later rotations; 0: none");
   visit(group, "--answer-pool-bytes", c.answer_pool_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
         "memory of answers kept for later ones; 0: a quarter of --max-in-flight-bytes");
 

@@ -19,6 +19,7 @@ struct Config {
   int64_t io_threads = 0;     // 0: from the same
   std::string device_plugin;  // empty: the CPU alone
   int64_t plan_cache_bytes = int64_t{16} << 20;
+  int64_t table_cache_bytes = int64_t{32} << 20;
   int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
 
   Limits limits;

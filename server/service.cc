@@ -21,6 +21,12 @@ void Describe(const Config& config, const SharedMemoryRegistry& memory, v1::GetS
   response->mutable_counters()->set_region_bytes(counters.bytes);
 }
 
+void Describe(const CacheCounters& counters, v1::CacheCounters* message) {
+  message->set_hits(counters.hits);
+  message->set_misses(counters.misses);
+  message->set_bytes(counters.bytes);
+}
+
 absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& devices,
                                    v1::GetServerInfoResponse* response) {
   wire::DescribeLibrary(core.config.limits, response);
@@ -36,11 +42,8 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   response->mutable_counters()->set_requests_refused(counters.refused);
   response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
-  const CacheCounters plans = PlanCache().counters();
-  v1::CacheCounters& cache = *response->mutable_counters()->mutable_plan_cache();
-  cache.set_hits(plans.hits);
-  cache.set_misses(plans.misses);
-  cache.set_bytes(plans.bytes);
+  Describe(PlanCache().counters(), response->mutable_counters()->mutable_plan_cache());
+  Describe(TableCache().counters(), response->mutable_counters()->mutable_table_cache());
   const AnswerPool::Counters answers = core.answer_pool->counters();
   v1::PoolCounters& pool = *response->mutable_counters()->mutable_answer_pool();
   pool.set_reused(answers.reused);

@@ -266,11 +266,15 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
   }
   AppendFields(response.limits(), &rows);
   v1::ServerCounters counters = response.counters();
-  const v1::CacheCounters plans = counters.plan_cache();
+  const std::pair<std::string, v1::CacheCounters> caches[] = {{"plan_cache", counters.plan_cache()},
+                                                              {"table_cache", counters.table_cache()}};
   counters.clear_plan_cache();
+  counters.clear_table_cache();
   AppendFields(counters, &rows);
-  rows.emplace_back("plan_cache",
-                    absl::StrCat(plans.hits(), " hits, ", plans.misses(), " misses, ", plans.bytes(), " bytes"));
+  for (const auto& [name, cache] : caches) {
+    rows.emplace_back(name,
+                      absl::StrCat(cache.hits(), " hits, ", cache.misses(), " misses, ", cache.bytes(), " bytes"));
+  }
   return Aligned(rows);
 }
 

@@ -4,6 +4,7 @@ import re
 
 import grpc
 import grpc_peers_pb2 as peers
+import numpy
 import pytest
 import samples
 from client import SECONDS, SERVICE, Client, serialize
@@ -55,6 +56,19 @@ def test_plans_need_not_be_kept(start_server):
             client.call("ApplyRotary", samples.rotary())
         cache = client.info().counters.plan_cache
     assert (cache.hits, cache.misses, cache.bytes) == (0, 2, 0)
+
+
+def test_tables_are_computed_once(client, start_server):
+    layer = samples.rotary(q=numpy.ones((1, 80, 2, 8)), theta=12346.5)
+    before = client.info().counters.table_cache
+    for _ in range(3):
+        client.call("ApplyRotary", layer)
+    after = client.info().counters.table_cache
+    assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
+    assert after.bytes > before.bytes
+    with Client(start_server("--table-cache-bytes", "0").port) as other:
+        assert other.call("ApplyRotary", layer).q.data == client.call("ApplyRotary", layer).q.data
+        assert other.info().counters.table_cache == type(after)()
 
 
 def test_limits_are_those_of_the_flags(start_server):

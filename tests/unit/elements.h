@@ -22,7 +22,8 @@ namespace posenc {
 // beyond it. From the start of a cache line, so that results can be written past the caches.
 class Block {
  public:
-  explicit Block(size_t size, size_t misalignment = 0) : bytes_(misalignment + size), misalignment_(misalignment) {}
+  explicit Block(size_t size, size_t misalignment = 0)
+      : bytes_(misalignment + size, std::byte{0}), misalignment_(misalignment) {}
   std::byte* data() { return bytes_.data() + misalignment_; }
   const std::byte* data() const { return bytes_.data() + misalignment_; }
   size_t size() const { return bytes_.size() - misalignment_; }
