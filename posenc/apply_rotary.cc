@@ -15,6 +15,9 @@
 namespace posenc {
 namespace {
 
+// What is worth a thread's while, and of which a caller's cancellation is asked.
+constexpr int64_t kSlabBytes = int64_t{1} << 20;
+
 // A tensor's axes, whatever their order.
 //
 //   BSHD [sequences, length, heads, head_dim]
@@ -187,21 +190,35 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   }
   const int64_t slab = Slab(token_bytes);
   const bool large = ExceedsCaches(2 * items * token_bytes);
+  // Where one token of all sequences is more than a slab, as in a batch of decode steps, slabs are of some sequences.
+  const int64_t together = std::clamp<int64_t>(kSlabBytes * repeats / token_bytes, 1, repeats);
+  const int64_t parts = (repeats + together - 1) / together;
 
-  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table) {
+  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
     cells.heads = heads(which);
-    for (int64_t n = 0; n < repeats; ++n, cells.token += q_axes.length) Rotate(cells, which, table, large, buffers, 0);
+    const int64_t end = std::min(repeats, (part + 1) * together);
+    for (int64_t n = part * together; n < end; ++n) {
+      Cells of_sequence = cells;
+      of_sequence.token += n * q_axes.length;
+      Rotate(of_sequence, which, table, large, buffers, 0);
+    }
   };
   const bool one_table =
       has_q && has_k && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
-  return pool.ParallelFor(items, slab, cancelled, [&](size_t begin, size_t end) {
+  const auto rotate_both = [&](const Cells& cells, int64_t part) {
+    const auto table = Table(cells, has_q ? Operand::kQuery : Operand::kKey);
+    if (has_q) rotate(Operand::kQuery, q, cells, *table, part);
+    if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table, part);
+  };
+  return pool.ParallelFor(items * parts, slab, cancelled, [&](int64_t begin, int64_t end) {
+    if (parts > 1) {
+      for (int64_t n = begin; n < end; ++n) rotate_both({n / parts, 1, 0, 0}, n % parts);
+      return;
+    }
     // A slab may span sequences: each piece has its own.
-    for (int64_t token = begin; token < static_cast<int64_t>(end);) {
-      const int64_t stop = std::min<int64_t>(end, positions.begin(positions.SequenceOf(token) + 1));
-      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = 0};
-      const auto table = Table(cells, has_q ? Operand::kQuery : Operand::kKey);
-      if (has_q) rotate(Operand::kQuery, q, cells, *table);
-      if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table);
+    for (int64_t token = begin; token < end;) {
+      const int64_t stop = std::min(end, positions.begin(positions.SequenceOf(token) + 1));
+      rotate_both({token, stop - token, 0, 0}, 0);
       token = stop;
     }
   });
@@ -269,7 +286,6 @@ int64_t RotaryApplication::TokenBytes(Operand which) const {
 }
 
 int64_t RotaryApplication::Slab(int64_t token_bytes) const {
-  constexpr int64_t kSlabBytes = int64_t{1} << 20;
   const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(rows_.pairs()), 1, 1024);
   return std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -35,7 +36,7 @@ class Bench {
 
   void Sizes(const std::function<bool(const std::string&)>& wanted) {
     for (const size_t concurrency : {1, 4}) {
-      for (const size_t bytes : {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
+      for (const size_t bytes : {16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
         const std::string name = fmt::format("{} x{}", SizeName(bytes), concurrency);
         if (wanted(name)) Size(name, bytes, concurrency);
       }
@@ -44,16 +45,17 @@ class Bench {
 
   void Decode() {
     const grpc::ByteBuffer step = DecodeStep();
-    const auto warm = Median50({&posenc_, &echo_}, [&](size_t) { return &step; });
-    Print({"decode step, p50", "echo", warm[0], warm[1], "ms", warm[0] / warm[1], 1.1, false});
+    const auto warm = P50({&posenc_, &echo_}, [&](size_t) { return &step; });
+    Print({"decode step, p50", "echo", Median(warm[0]), Median(warm[1]), "ms", MedianRatio(warm[0], warm[1]), 1.1,
+           false});
     double rope_theta = 1e4;
     grpc::ByteBuffer fresh;
-    const auto cold = Median50({&posenc_, &posenc_}, [&](size_t contestant) {
+    const auto cold = P50({&posenc_, &posenc_}, [&](size_t contestant) {
       if (contestant == 0) fresh = DecodeStep(++rope_theta);
       return contestant == 0 ? &fresh : &step;
     });
-    Print({"decode step with a cold plan, p50 less the warm one's", "warm", cold[0], cold[1], "ms", cold[0] - cold[1],
-           1, false});
+    Print({"decode step with a cold plan, p50 less the warm one's", "warm", Median(cold[0]), Median(cold[1]), "ms",
+           Median(cold[0]) - Median(cold[1]), 1, false});
   }
 
   // Beside one caller of 64 MiB, who asks posenc, or the echo.
@@ -84,10 +86,11 @@ class Bench {
  private:
   void Size(const std::string& name, size_t bytes, size_t concurrency) {
     const grpc::ByteBuffer request = RotationOfSize(bytes);
-    const std::map<std::string, Caller*> contestants = {
+    std::vector<std::pair<std::string, Caller*>> contestants = {
         {"posenc", &posenc_}, {"copy", &copy_}, {"echo", &echo_}, {"typed", &typed_}};
     std::map<std::string, std::vector<double>> p50, gb_s;
-    for (int round = -1; round < effort_.rounds; ++round) {  // one to warm up
+    for (int round = -1; round < effort_.rounds; ++round) {                          // one to warm up
+      std::rotate(contestants.begin(), contestants.begin() + 1, contestants.end());  // no one is always after another
       for (const auto& [who, caller] : contestants) {
         const Load load = caller->Run(request, concurrency, round < 0 ? 0 : effort_.seconds, 3 * concurrency);
         if (round < 0) continue;
@@ -102,15 +105,16 @@ class Bench {
       Print({name + ", " + what, other, Median(ours), Median(theirs), unit,
              inverse ? MedianRatio(theirs, ours) : MedianRatio(ours, theirs), goal, true});
     };
-    print("p50", "ms", p50, "copy", true, 0.95);
-    print("throughput", "GB/s", gb_s, "copy", false, 0.95);
+    // Of 16 KiB and 4 MiB what Triton with a backend in C++ reaches counts, 1.33 and 1.02 times a copy's p50.
+    print("p50", "ms", p50, "copy", true, bytes < 64 * kKiB ? 0.75 : bytes == 4 * kMiB ? 0.98 : 0.95);
+    print("throughput", "GB/s", gb_s, "copy", false, bytes < 64 * kKiB ? 0 : 0.95);
     print("throughput", "GB/s", gb_s, "echo", false, 0);
     print("throughput", "GB/s", gb_s, "typed", false, bytes >= kMiB ? 2 : 0);
   }
 
-  // Milliseconds, of one call at a time.
-  std::vector<double> Median50(const std::vector<Caller*>& callers,
-                               const std::function<const grpc::ByteBuffer*(size_t contestant)>& request) {
+  // Milliseconds, of one call at a time: [caller][round].
+  std::vector<std::vector<double>> P50(const std::vector<Caller*>& callers,
+                                       const std::function<const grpc::ByteBuffer*(size_t contestant)>& request) {
     std::vector<std::vector<double>> p50(callers.size());
     for (int round = -1; round < 2 * effort_.rounds; ++round) {
       for (size_t n = 0; n < callers.size(); ++n) {
@@ -119,9 +123,7 @@ class Bench {
         if (round >= 0) p50[n].push_back(1e3 * load.Percentile(0.5));
       }
     }
-    std::vector<double> medians;
-    for (auto& values : p50) medians.push_back(Median(values));
-    return medians;
+    return p50;
   }
 
   const Effort effort_;

@@ -11,6 +11,7 @@
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/answer_buffer.h"
 #include "server/answer_pool.h"
+#include "server/kept_memory.h"
 
 namespace posenc::bench {
 namespace {
@@ -75,6 +76,7 @@ bool Serve(const std::string& kind, const std::string& port_file) {
   if (kind == "copy") service = std::make_unique<Copy>();
   if (kind == "typed") service = std::make_unique<Typed>();
   if (service == nullptr) return false;
+  server::KeepFreedMemory(int64_t{256} << 20);  // as posenc-server does
   int port = 0;
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);

@@ -270,7 +270,11 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
                                                               {"table_cache", counters.table_cache()}};
   counters.clear_plan_cache();
   counters.clear_table_cache();
+  const v1::PoolCounters pool = counters.answer_pool();
+  counters.clear_answer_pool();
   AppendFields(counters, &rows);
+  rows.emplace_back("answer_pool",
+                    absl::StrCat(pool.reused(), " reused, ", pool.allocated(), " allocated, ", pool.bytes(), " bytes"));
   for (const auto& [name, cache] : caches) {
     rows.emplace_back(name,
                       absl::StrCat(cache.hits(), " hits, ", cache.misses(), " misses, ", cache.bytes(), " bytes"));

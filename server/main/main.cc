@@ -1,15 +1,12 @@
-#include <malloc.h>
-
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <limits>
 
 #include "posenc/kernels/target.h"
 #include "server/config.h"
+#include "server/kept_memory.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/signals.h"
@@ -24,19 +21,6 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
-// gRPC takes a large request apart into thousands of small pieces. By default the C library gives their memory back
-// after each call, and has it filled with fresh pages for the next; and it keeps as many heaps as there are threads,
-// each with holes of its own.
-void KeepMemory(const Config& config) {
-#ifdef __GLIBC__
-  constexpr int kMiB = 1 << 20, kHeaps = 2;
-  mallopt(M_TRIM_THRESHOLD,
-          static_cast<int>(std::min<int64_t>(config.answer_pool_bytes, std::numeric_limits<int>::max())));
-  mallopt(M_TOP_PAD, static_cast<int>(std::clamp<int64_t>(config.answer_pool_bytes / 16, 0, 16 * kMiB)));
-  mallopt(M_ARENA_MAX, kHeaps);
-#endif
-}
-
 // Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once
 // the server has been idle for a while: it is kept for the next call, not for ever.
 int Wait(const Server& server, StopSignals* stop) {
@@ -47,9 +31,7 @@ int Wait(const Server& server, StopSignals* stop) {
     if (const auto signal = stop->Wait(kIdle)) return *signal;
     const Admission::Counters now = server.counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
-#ifdef __GLIBC__
-    if (idle && used) malloc_trim(0);
-#endif
+    if (idle && used) ReturnFreedMemory();
     used = !idle;
     started = now.started;
   }
@@ -89,6 +71,6 @@ int main(int argc, char** argv) {
   for (const std::string& name : arguments.unknown_variables) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
-  KeepMemory(*arguments.config);
+  KeepFreedMemory(arguments.config->answer_pool_bytes);
   return Run(*arguments.config, &stop);
 }

@@ -185,6 +185,24 @@ TEST(EqualMeanings, PositionSources) {
   }
 }
 
+// One offset for a batch of which a token alone is more than a slab, and one for each sequence.
+TEST(EqualMeanings, BatchesOfDecodeSteps) {
+  constexpr int64_t kB = 301, kS = 2, kH = 16, kD = 128;
+  const std::vector<double> some = Random(kD * kH);
+  std::vector<double> x(kB * kS * kH * kD);
+  for (size_t n = 0; n < x.size(); ++n) x[n] = some[n % some.size()] + static_cast<double>(n / some.size() % 7);
+  for (const v1::Layout layout : {v1::LAYOUT_BSHD, v1::LAYOUT_BHSD}) {
+    const bool heads_first = layout == v1::LAYOUT_BHSD;
+    v1::ApplyRotaryRequest request = Request(DType::kBF16, {kB, heads_first ? kH : kS, heads_first ? kS : kH, kD}, x);
+    request.set_layout(layout);
+    *request.mutable_k() = request.q();
+    const std::string expected = Rotated(request);
+    request.mutable_positions()->mutable_offsets();
+    for (int64_t b = 0; b < kB; ++b) request.mutable_positions()->mutable_offsets()->add_offset(100);
+    EXPECT_TRUE(Rotated(request) == expected);
+  }
+}
+
 // Dynamic scaling by each sequence's own length is what a call of its own gives.
 TEST(EqualMeanings, PerSequenceScaling) {
   const std::vector<double> x = Random(10 * 2 * 16);
