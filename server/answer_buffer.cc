@@ -1,20 +1,24 @@
 #include "server/answer_buffer.h"
 
+#include <cstdint>
 #include <utility>
 
 namespace posenc::server {
 
-AnswerBuffer::AnswerBuffer(size_t size, std::shared_ptr<AnswerPool> pool, std::shared_ptr<Charge> charge)
+AnswerBuffer::AnswerBuffer(size_t size, size_t aligned, std::shared_ptr<AnswerPool> pool,
+                           std::shared_ptr<Charge> charge)
     : size_(size) {
-  const AnswerPool::Block memory = pool->Take(size);
+  constexpr size_t kLine = 64;
+  const AnswerPool::Block memory = pool->Take(size + kLine - 1);
   block_.reset(new Block{std::move(pool), std::move(charge), memory});
+  const auto address = reinterpret_cast<uintptr_t>(memory.data) + aligned;
+  begin_ = memory.data + (kLine - address % kLine) % kLine;
 }
 
 grpc::ByteBuffer AnswerBuffer::Release() && {
-  std::byte* const memory = data();
   // Called on a gRPC thread.
   const auto destroy = [](void* block) { delete static_cast<Block*>(block); };
-  const grpc::Slice slice(memory, size_, destroy, block_.release());
+  const grpc::Slice slice(begin_, size_, destroy, block_.release());
   return grpc::ByteBuffer(&slice, 1);
 }
 

@@ -14,10 +14,11 @@ namespace posenc::server {
 // slice of it is released, which may be long after the call, and even after the server.
 class AnswerBuffer {
  public:
-  // Throws std::bad_alloc.
-  AnswerBuffer(size_t size, std::shared_ptr<AnswerPool> pool, std::shared_ptr<Charge> charge);
+  // The byte at `aligned` begins a cache line: vectors that are stored across two lines cost twice, and can not be
+  // written past the caches. Throws std::bad_alloc.
+  AnswerBuffer(size_t size, size_t aligned, std::shared_ptr<AnswerPool> pool, std::shared_ptr<Charge> charge);
 
-  std::byte* data() { return block_->memory.data; }
+  std::byte* data() { return begin_; }
   // One slice of the first `size` bytes; ends the buffer.
   grpc::ByteBuffer Release() &&;
 
@@ -30,6 +31,7 @@ class AnswerBuffer {
   };
   size_t size_;
   std::unique_ptr<Block> block_;
+  std::byte* begin_;
 };
 
 }  // namespace posenc::server

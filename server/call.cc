@@ -191,7 +191,8 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
 
 absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                            std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
-  AnswerBuffer buffer(layout.size(), core_->answer_pool, std::move(charge));
+  const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
+  AnswerBuffer buffer(layout.size(), first_data, core_->answer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;

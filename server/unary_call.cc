@@ -11,12 +11,12 @@
 namespace posenc::server {
 namespace {
 
-// Of a request that is served where it arrives: a MiB and its header. That takes less time than handing it to another
-// thread and back, and the answer's bytes are in this processor's cache when they are sent.
-constexpr size_t kAtOnceBytes = (size_t{1024} + 4) << 10;
-// Of what such a request may have in shared memory. Above a MiB idle threads help, and the call takes at most half a
-// millisecond of the thread that receives.
-constexpr size_t kSharedAtOnceBytes = size_t{8} << 20;
+// Of a request that is served where it arrives, or of what it has in shared memory: 8 MiB and a header. That takes less
+// time than handing it to another thread and back, at most half a millisecond of the thread that receives, which takes
+// longer to receive as much.
+constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
+// Of those that idle threads need not help with: waking one takes longer.
+constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 // Of a request that no large call should hold up, where it must go to the pool.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 
@@ -72,10 +72,10 @@ class UnaryCall final : public Reactor {
     if (prepared_ == nullptr) {
       POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits));
     }
-    // What lies in shared memory can be large though the request is small.
     std::optional<Alone> helped;
-    if (limits.plans_at_hand && !IsWithin(kAtOnceBytes)) {
-      if (!IsWithin(kSharedAtOnceBytes)) return NotAtHand();  // the pool goes on from here
+    if (limits.plans_at_hand && !IsWithin(kAloneBytes)) {
+      // What lies in shared memory can be large though the request is small: the pool goes on from here.
+      if (!IsWithin(kAtOnceBytes)) return NotAtHand();
       helped.emplace(Help::kIdleThreads);
     }
     std::shared_ptr<Charge> charge;

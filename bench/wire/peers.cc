@@ -33,7 +33,7 @@ class Copy final
     : public PositionalEncodingService::WithRawCallbackMethod_ApplyRotary<PositionalEncodingService::Service> {
   grpc::ServerUnaryReactor* ApplyRotary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
-    server::AnswerBuffer answer(request->Length(), pool_, nullptr);
+    server::AnswerBuffer answer(request->Length(), 0, pool_, nullptr);
     std::vector<grpc::Slice> slices;
     (void)request->Dump(&slices);
     std::byte* out = answer.data();

@@ -307,7 +307,10 @@ TEST_F(ServerTest, OverloadIsUnavailableWithPushback) {
 }
 
 TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
-  Start(TestConfig());
+  Config config = TestConfig();
+  config.limits.max_request_bytes = 16 << 20;
+  config.max_in_flight_bytes = 64 << 20;
+  Start(config);
   FakeOperations::gate_shut = true;
   std::vector<std::thread> callers;
   for (int n = 0; n < 2; ++n) {
@@ -331,8 +334,9 @@ TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
   EXPECT_EQ(rotate(1000), grpc::DEADLINE_EXCEEDED) << "its plan is not at hand: it waits for a thread";
   FakeOperations::plan_at_hand = true;
   EXPECT_EQ(rotate(1000), grpc::OK);
-  EXPECT_EQ(rotate(1'000'000), grpc::OK);
-  EXPECT_EQ(rotate(1'100'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
+  EXPECT_EQ(rotate(1'100'000), grpc::OK);
+  EXPECT_EQ(rotate(8'000'000), grpc::OK);
+  EXPECT_EQ(rotate(9'000'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
   FakeOperations::gate_shut = false;
   for (std::thread& caller : callers) caller.join();
 }
