@@ -35,7 +35,7 @@ Block RunRotate(const RotateCase& c) {
   const size_t head_rows = kTokens * c.heads;
   Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos;
   Block x(head_rows * step,
-          c.large ? 0 : 1);  // whole registers, of which only aligned ones are written past the caches
+          c.large ? 0 : 1);  // past the caches only whole registers are written
   FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
   FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
   MakeNansEqual(c.table, cos.data(), kTokens * c.pairs);
