@@ -34,8 +34,8 @@ Block RunRotate(const RotateCase& c) {
   const size_t step = head_dim * SizeOf(c.dtype) + c.gap;
   const size_t head_rows = kTokens * c.heads;
   Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos;
-  Block x(head_rows * step,
-          c.large ? 0 : 1);  // past the caches only whole registers are written
+  const size_t offset = c.large ? 0 : 1;  // past the caches only whole registers are written
+  Block x(head_rows * step, offset);
   FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
   FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
   MakeNansEqual(c.table, cos.data(), kTokens * c.pairs);
