@@ -44,6 +44,11 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
   __builtin_unreachable();
 }
 
+// Of the memory that rotating an operand of so many bytes reads and writes: in place it is the same.
+int64_t TouchedBytes(const RotaryApplication::Buffers& buffers, int64_t bytes) {
+  return buffers.x->From(0).data() == buffers.y ? bytes : 2 * bytes;
+}
+
 absl::StatusOr<Axes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
                                   int64_t rotary_dim, const Limits& limits) {
   const DType dtype = operand.tensor.dtype;
@@ -184,12 +189,15 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   const bool share = rows_.same_for_all();
   const int64_t items = share ? q_axes.length : positions.tokens();
   const int64_t repeats = share ? q_axes.sequences : 1;
-  int64_t token_bytes = 0;
-  for (const Operand which : {Operand::kQuery, Operand::kKey}) {
-    if (which == Operand::kQuery ? has_q : has_k) token_bytes += TokenBytes(which) * repeats;
-  }
+  int64_t token_bytes = 0, touched = 0;
+  const auto count = [&](Operand which, const Buffers& buffers) {
+    token_bytes += TokenBytes(which) * repeats;
+    touched += TouchedBytes(buffers, items * TokenBytes(which) * repeats);
+  };
+  if (has_q) count(Operand::kQuery, q);
+  if (has_k) count(Operand::kKey, k);
   const int64_t slab = Slab(token_bytes);
-  const bool large = ExceedsCaches(2 * items * token_bytes);
+  const bool large = ExceedsCaches(touched);
   // Where one token of all sequences is more than a slab, as in a batch of decode steps, slabs are of some sequences.
   const int64_t together = std::clamp<int64_t>(kSlabBytes * repeats / token_bytes, 1, repeats);
   const int64_t parts = (repeats + together - 1) / together;
@@ -263,7 +271,7 @@ absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t co
   const TokenPositions& positions = rows_.positions();
   const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
   const int64_t row = axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
-  const bool large = ExceedsCaches(2 * count * row);
+  const bool large = ExceedsCaches(TouchedBytes(buffers, count * row));
   for (const Cells& block : CellsOf(which, first, first + count)) {
     const int64_t slab = Slab(row * block.heads);
     POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, [&](size_t begin, size_t end) {

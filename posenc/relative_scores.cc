@@ -185,7 +185,8 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
       double value = scale_ * sums[i * keys_ + j];
       const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
       if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
-      row[j] = static_cast<float>(value);
+      // A NaN as arithmetic makes it: the bias' kernel rounds others as if they were numbers.
+      row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
     }
     const size_t at = ((slab.b * q_.heads + slab.h) * q_.tokens + slab.begin + i) * row_bytes;
     DistanceBias work = RowWork(slab, i);

@@ -121,10 +121,12 @@ def distance_bias(plugin, case, on_device):
     if case["valid"] <= 4:
         valid = random(2, j) % numpy.uint64(4) < numpy.uint64(case["valid"])
         arrays["key_valid"] = numpy.where(valid, 1 + random(3, j) % numpy.uint64(255), 0).astype("u1")
+    if case.get("documents"):
+        arrays["query_documents"], arrays["key_documents"] = kernels.documents(case)
     masked = case["mask"] != "none"
     work = Bias(dtype=DTYPES[case["dtype"]], rounding=ROUNDINGS[case["rounding"]], queries=queries, keys=keys,
                 past_slope=case["past"], future_slope=case["future"], bias_dtype=DTYPES[case["bias_dtype"]],
-                causal=case["causal"] if masked else 0, prefix_end=-numpy.inf,
+                causal=case["causal"] if masked else 0, prefix_end=case.get("prefix", -numpy.inf),
                 window_left=case["left"] if masked else numpy.inf, window_right=case["right"] if masked else numpy.inf,
                 fill=case["fill"], zero_fully_masked_rows=case["zero_rows"],
                 **{name: address(array) for name, array in arrays.items()})
@@ -133,6 +135,10 @@ def distance_bias(plugin, case, on_device):
         work.values, work.value_count = address(values), len(values)
         work.cls_query = work.cls_key = case["gather"] == "cls"
         work.query_positions, work.key_positions = address(origins), address(places)
+    if "source" in case:
+        given, first, work.bias_stride = kernels.given_rows(case)
+        work.query_positions = work.key_positions = None
+        work.bias = None if given is None else address(given[first:])
     scores = elements(form, 4, queries * keys)
     out = numpy.zeros_like(scores)
     if on_device:

@@ -47,8 +47,9 @@ struct DistanceBias {
   float future_slope = 0;                   // finite
   DType bias_dtype = DType::kFP32;          // the bias is rounded to this first (Falcon: BF16), then as `rounding` says
 
-  // Else given, where it is there: the bias of cell (i, j) is bias[i * bias_stride + j], without a NaN. With a stride
-  // of -1 rows are shifted slices of one list: a value a distance, consecutive positions.
+  // Else given, where it is there: the bias of cell (i, j) is bias[i * bias_stride + j]. A NaN among them has a payload
+  // of zeros, as arithmetic makes it. With a stride of -1 rows are shifted slices of one list: a value a distance,
+  // consecutive positions.
   const float* bias = nullptr;
   ptrdiff_t bias_stride = 0;
 

@@ -1,4 +1,13 @@
-"""The lines of the digest files: words NAME=VALUE, and the digest."""
+"""The lines of the digest files: first the numerics version, then words NAME=VALUE, and the digest."""
+
+import pathlib
+import re
+
+VERSION_H = pathlib.Path(__file__).resolve().parents[2] / "posenc/version.h"
+
+
+def numerics_version():
+    return int(re.search(r"kNumericsVersion = (\d+);", VERSION_H.read_text())[1])
 
 
 def parse(text):
@@ -12,6 +21,8 @@ def parse(text):
 
 def read(path):
     """Yields (line, case, digest)."""
-    for line in path.read_text().splitlines():
+    first, *lines = path.read_text().splitlines()
+    assert first == f"numerics_version {numerics_version()}", f"{path} begins with {first}"
+    for line in lines:
         *words, digest = line.split()
         yield line, {key: parse(value) for key, value in (word.split("=") for word in words)}, digest

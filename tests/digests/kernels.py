@@ -132,6 +132,22 @@ def gathered(case):
     return values, origins, (random(6, numpy.arange(case["keys"])) % numpy.uint64(40)).astype("<f8")
 
 
+def given_rows(case):
+    """A list of float32 values, the first cell's place in it, and the step from a row to the next; no-bias: none."""
+    source, keys = case["source"], case["keys"]
+    if source == "no-bias":
+        return None, 0, 0
+    form = Format("FP32")
+    values = form.rounded(form.float64(elements(form, 8, case["queries"] * keys + keys))).view("<f4")
+    return values, *{"rows": (0, keys), "one-row": (0, 0), "shifted": (case["queries"] - 1, -1)}[source]
+
+
+def documents(case):
+    """Of the queries, and of the keys."""
+    return ((random(stream, numpy.arange(case[axis])) % numpy.uint64(case["documents"])).astype("<f8")
+            for stream, axis in ((9, "queries"), (10, "keys")))
+
+
 def distance_bias(case):
     form, bias_form = Format(case["dtype"]), Format(case["bias_dtype"])
     i, j = case["offset"] + numpy.arange(case["queries"])[:, None], numpy.arange(case["keys"], dtype="<f8")
@@ -143,20 +159,32 @@ def distance_bias(case):
         value = values[(places - origins[:, None]).astype(int)]
         if case["gather"] == "cls":
             value[0], value[:, 0], value[0, 0] = values[-3], values[-2], values[-1]
+    no_bias = case.get("source") == "no-bias"
+    if no_bias:
+        value = numpy.zeros_like(distance)
+    elif "source" in case:
+        values, first, stride = given_rows(case)
+        value = values[first + numpy.arange(case["queries"])[:, None] * stride + numpy.arange(case["keys"])]
     if case["scores"]:
         if case["rounding"] == "each":
             value = form.round(value).astype("<f4")
-        scores = form.float64(elements(form, 4, distance.size)).astype("<f4")
-        value = scores.reshape(distance.shape) + value
+        scores = form.float64(elements(form, 4, distance.size)).astype("<f4").reshape(distance.shape)
+        value = scores if no_bias else scores + value  # a score of -0 stays one
 
     visible = numpy.ones(distance.shape, bool)
     if case["mask"] != "none":
         key = (random(1, j) % numpy.uint64(100)).astype("<f8") if case["mask"] == "shuffled" else j
-        visible &= (key >= i - case["left"]) & (key <= i + (0 if case["causal"] else case["right"]))
+        last = i + case["right"]
+        if case["causal"]:
+            last = numpy.minimum(last, numpy.maximum(i, case.get("prefix", -numpy.inf)))
+        visible &= (key >= i - case["left"]) & (key <= last)
+    if case.get("documents"):
+        of_query, of_key = documents(case)
+        visible &= of_query[:, None] == of_key
     if case["valid"] <= 4:
         visible &= random(2, j) % numpy.uint64(4) < numpy.uint64(case["valid"])
     value = numpy.where(visible, value, numpy.float32(case["fill"]))
-    masked = case["valid"] <= 4 or case["mask"] != "none"
+    masked = case["valid"] <= 4 or case["mask"] != "none" or case.get("documents")
     if masked and case["zero_rows"]:
         value[~visible.any(-1)] = 0
     return form.rounded(value).tobytes()

@@ -159,10 +159,17 @@ def sigmoid(x):
     return numpy.where(x < 0, power, 1) / (1 + power)
 
 
+def hidden(case, distance):
+    """By the mask, where there is one."""
+    if "left" not in case:
+        return numpy.zeros(distance.shape, bool)
+    return (distance < -case["left"]) | (distance > 0) & bool(case["causal"])
+
+
 def cope(case, distance, q, products):
     rows = table(3, (1, 2, 4, 50)[case["variant"]], case["dim"])
     logits = FP32.round(1 / math.sqrt(case["dim"]) * products)
-    gates = sigmoid(numpy.where(distance > 0, -numpy.inf, logits))
+    gates = sigmoid(numpy.where((distance > 0) | hidden(case, distance), -numpy.inf, logits))
     of_row = dot(q[:, :, None], rows)
     term, position = numpy.zeros_like(products), numpy.zeros(products.shape[:-1])
     for j in reversed(range(case["keys"])):
@@ -197,4 +204,13 @@ def relative_scores(case):
     if made.get("of_key") is not None:
         total = total + dot(k[:, None], made["of_key"])
     value = 1 / math.sqrt(dim * made.get("terms", 1)) * total + made.get("bias", 0)
-    return form.rounded(FP32.round(value)).tobytes()
+    value = FP32.round(value)
+    if "added" in case:
+        if case["added"] == "each":
+            value = form.round(value)
+        value = FP32.round(form.round(table(10, *value.shape)) + value)
+    invisible = hidden(case, distance)
+    value = numpy.where(invisible, case.get("fill"), value) if invisible.any() else value
+    if case.get("zero_rows"):
+        value[:, invisible.all(-1)] = 0
+    return form.rounded(value).tobytes()

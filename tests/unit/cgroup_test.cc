@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-namespace posenc {
+namespace posenc::cgroup_test {
 namespace {
 
 // A tree of files as the kernel shows them, removed at the end.
@@ -136,4 +136,4 @@ TEST_F(Cgroup, MemoryIsTheLesserOfLimitAndMachine) {
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::cgroup_test

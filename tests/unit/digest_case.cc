@@ -7,13 +7,14 @@
 #include <fstream>
 
 #include "posenc/kernels/target.h"
+#include "posenc/version.h"
 
 namespace posenc {
 namespace {
 
-// One line a case: what it is, and the digest of its bytes.
+// The version of the numbers, then one line a case: what it is, and the digest of its bytes.
 std::vector<std::string> Lines(const std::vector<Case>& cases) {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = {fmt::format("numerics_version {}", kNumericsVersion)};
   for (const Case& c : cases) {
     const Block bytes = c.run();
     lines.push_back(fmt::format("{} {:016x}", c.name, XXH3_64bits(bytes.data(), bytes.size())));

@@ -29,6 +29,11 @@ struct BiasCase {
   float fill;
   bool zero_rows;
   std::string gather = "none";  // "values" of a list, or with a token for the whole, "cls"
+  std::string source = "none";  // in place of slopes: "rows", "one-row" for all, "shifted" slices of a list, "no-bias"
+  bool ascend = false;          // mask_keys_ascend
+  uint64_t documents = 0;       // how many there are; 0: not given
+  double prefix = -kUnlimited;
+  bool large = false;
 };
 
 Block RunBias(const BiasCase& c) {
@@ -48,7 +53,8 @@ Block RunBias(const BiasCase& c) {
   for (size_t i = 0; i < c.queries && c.gather != "none"; ++i) queries[i] = -static_cast<double>(Random(7, i) % 20);
   for (size_t j = 0; j < c.keys && c.gather != "none"; ++j) keys[j] = static_cast<double>(Random(6, j) % 40);
   const size_t cells = c.queries * c.keys;
-  Block scores(cells * SizeOf(c.dtype), 1), out(cells * SizeOf(c.dtype), 1);
+  const size_t offset = c.large ? 0 : 1;  // past the caches only whole registers are written
+  Block scores(cells * SizeOf(c.dtype), offset), out(cells * SizeOf(c.dtype), offset);
   FillWithElements(c.dtype, 4, 0, cells, scores.data());
   DistanceBias work = {.dtype = c.dtype,
                        .rounding = c.rounding,
@@ -64,7 +70,32 @@ Block RunBias(const BiasCase& c) {
     work.value_count = values.size();
     work.cls_query = work.cls_key = c.gather == "cls";
   }
+  std::vector<float> given(c.queries * c.keys + c.keys);
+  FillWithElements(DType::kFP32, 8, 0, given.size(), reinterpret_cast<std::byte*>(given.data()));
+  MakeNansEqual(DType::kFP32, reinterpret_cast<std::byte*>(given.data()), given.size());
+  if (c.source != "none") {
+    work.query_positions = work.key_positions = nullptr;
+    if (c.source != "no-bias") work.bias = given.data();
+    if (c.source == "rows") work.bias_stride = static_cast<ptrdiff_t>(c.keys);
+    if (c.source == "shifted") {
+      work.bias += c.queries - 1;
+      work.bias_stride = -1;
+    }
+  }
+  std::vector<double> query_documents(c.queries), key_documents(c.keys);
+  for (size_t i = 0; i < c.queries && c.documents > 0; ++i) {
+    query_documents[i] = static_cast<double>(Random(9, i) % c.documents);
+  }
+  for (size_t j = 0; j < c.keys && c.documents > 0; ++j) {
+    key_documents[j] = static_cast<double>(Random(10, j) % c.documents);
+  }
+  if (c.documents > 0) {
+    work.query_documents = query_documents.data();
+    work.key_documents = key_documents.data();
+  }
   if (c.mask != "none") {
+    work.mask_keys_ascend = c.ascend;
+    work.prefix_end = c.prefix;
     work.mask_query_positions = mask_queries.data();
     work.mask_key_positions = mask_keys.data();
     work.causal = c.causal;
@@ -76,9 +107,59 @@ Block RunBias(const BiasCase& c) {
   work.zero_fully_masked_rows = c.zero_rows;
   if (c.scores) work.scores = scores.data();
   work.out = out.data();
+  work.large = c.large;
   Run(work, 0, c.queries);
   MakeNansEqual(c.dtype, out.data(), cells);
   return out;
+}
+
+// The other sources, as production runs them: masks that leave a run of keys, documents, and what is written past the
+// caches.
+void AddSources(std::vector<Case>* cases) {
+  const size_t first = cases->size();
+  for (const DType dtype : kTensorTypes) {
+    for (const Rounding rounding : kRoundings) {
+      for (const bool scores : {false, true}) {
+        for (const char* source : {"rows", "one-row", "shifted", "no-bias"}) {
+          for (int mask = 0; mask < 4; ++mask) {
+            const size_t n = cases->size() - first;
+            const BiasCase c = {
+                .dtype = dtype,
+                .rounding = rounding,
+                .scores = scores,
+                .bias_dtype = DType::kFP32,
+                .queries = Turn<size_t>(n, {1, 4, 7}),
+                .keys = mask == 0 ? Turn<size_t>(n / 4, {32, 64, 160, 33, 96})
+                                  : Turn<size_t>(n, {32, 7, 64, 33, 128, 1, 160, 67, 96}),
+                .step = 1,
+                .offset = Turn<double>(n, {0, 20, -5, 3, 60}),
+                .past = 0,
+                .future = 0,
+                .mask = mask == 0 ? "none" : "in-order",
+                .causal = n % 5 < 3,
+                .left = Turn<double>(n, {kUnlimited, 30, kUnlimited, 5, 0.5, 0, 17}),
+                .right = Turn<double>(n, {kUnlimited, 5, 40}),
+                .valid = 5,
+                .fill = Turn(n, {-std::numeric_limits<float>::infinity(), 0.0f, -10000.0f, 1.00001f}),
+                .zero_rows = n % 2 == 0,
+                .source = source,
+                .ascend = mask < 3,
+                .documents = mask == 2 ? Turn<uint64_t>(n, {2, 1, 3}) : 0,
+                .prefix = mask == 0 ? -kUnlimited : Turn(n, {-kUnlimited, 10.0, -kUnlimited, 3.0, 40.0}),
+                .large = mask == 0 || n % 3 == 0};
+            cases->push_back(
+                {fmt::format(
+                     "dtype={} rounding={} scores={:d} bias_dtype=FP32 queries={} keys={} step=1 offset={} past=0 "
+                     "future=0 mask={} causal={:d} left={} right={} valid=5 fill={} zero_rows={:d} source={} "
+                     "ascend={:d} documents={} prefix={} large={:d}",
+                     Name(dtype), Name(rounding), scores, c.queries, c.keys, c.offset, c.mask, c.causal, c.left,
+                     c.right, c.fill, c.zero_rows, source, c.ascend, c.documents, c.prefix, c.large),
+                 [c] { return RunBias(c); }});
+          }
+        }
+      }
+    }
+  }
 }
 
 std::vector<Case> BiasCases() {
@@ -157,6 +238,7 @@ std::vector<Case> BiasCases() {
       }
     }
   }
+  AddSources(&cases);
   return cases;
 }
 

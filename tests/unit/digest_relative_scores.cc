@@ -1,6 +1,9 @@
 // Digests of relative scores: products of rows with columns, sigmoids, and the tables that each method makes.
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
+
 #include "posenc/relative_scores.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
@@ -15,6 +18,14 @@ struct ScoresCase {
   DType dtype;
   bool content;
   int64_t heads, key_heads, queries, keys, dim, offset;
+  struct Mask {
+    bool causal;
+    int64_t left;
+    double fill;
+    bool zero_rows;
+  };
+  std::optional<Mask> mask = std::nullopt;
+  std::optional<Rounding> added = std::nullopt;  // to scores
 };
 
 constexpr int64_t kWidth = 6;  // of tables before they are projected
@@ -78,14 +89,68 @@ Block RunScores(const ScoresCase& c) {
                           (c.method == "deberta" && c.variant != 3);
   if (reads_keys) call.k = {c.dtype, {1, c.key_heads, c.keys, c.dim}};
   const Block q = Tensor(c.dtype, 1, c.heads * c.queries * c.dim), k = Tensor(c.dtype, 2, c.key_heads * c.keys * c.dim);
+  if (c.mask) {
+    call.mask.emplace();
+    call.mask->causal = c.mask->causal;
+    call.mask->window_left = c.mask->left;
+    call.mask->fill = c.mask->fill;
+    call.mask->zero_fully_masked_rows = c.mask->zero_rows;
+  }
   Block out(c.heads * c.queries * c.keys * SizeOf(c.dtype), 1);
+  if (c.added) {
+    call.add_to = TensorShape{c.dtype, {1, c.heads, c.queries, c.keys}};
+    call.precision.rounding = *c.added;
+    out = Tensor(c.dtype, 10, c.heads * c.queries * c.keys);
+  }
   const auto scores = RelativeScores::Create(std::move(call), {});
   EXPECT_TRUE(scores.ok()) << scores.status();
   if (!scores.ok()) return Block(0);
   WorkPool pool(1);
-  const absl::Status status = scores->Run({q.data(), k.data(), nullptr, out.data()}, pool, NeverCancelled);
+  const absl::Status status =
+      scores->Run({q.data(), k.data(), c.added ? out.data() : nullptr, out.data()}, pool, NeverCancelled);
   EXPECT_TRUE(status.ok()) << status;
   return out;
+}
+
+// Hidden cells, and scores that the term is added to, in rows of whole vectors and more.
+void AddMasked(std::vector<ScoresCase>* inputs) {
+  for (const char* method : {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}) {
+    for (const DType dtype : kTensorTypes) {
+      for (const bool masked : {false, true}) {
+        for (const bool added : {false, true}) {
+          const size_t n = inputs->size();
+          ScoresCase c = {method,
+                          static_cast<int>(n % 3),  // GCC 12 for Arm mixes a list like TupeCls' up with that
+                          dtype,
+                          n % 5 < 2,
+                          2,
+                          1,
+                          Turn<int64_t>(n, {3, 1, 7, 2, 5}),
+                          Turn<int64_t>(n, {40, 70, 33, 12, 64, 9, 131}),
+                          Turn<int64_t>(n, {4, 8, 2}),
+                          Turn<int64_t>(n, {0, 4, 50, 11, 3})};
+          if (masked) {
+            c.mask = {n % 4 < 2, Turn<int64_t>(n, {5, 1000, 0, 40, 20}),
+                      Turn(n, {-std::numeric_limits<double>::infinity(), -10000.0, 0.0}), n % 7 < 3};
+          }
+          if (added) c.added = Turn(n / 4, {Rounding::kOnce, Rounding::kEachOperation});
+          inputs->push_back(c);
+        }
+      }
+    }
+  }
+}
+
+std::string WordsOf(const ScoresCase& c) {
+  std::string words = fmt::format(
+      "method={} variant={} dtype={} content={:d} heads={} key_heads={} queries={} keys={} dim={} offset={}", c.method,
+      c.variant, Name(c.dtype), c.content, c.heads, c.key_heads, c.queries, c.keys, c.dim, c.offset);
+  if (c.mask) {
+    words += fmt::format(" causal={:d} left={} fill={} zero_rows={:d}", c.mask->causal, c.mask->left, c.mask->fill,
+                         c.mask->zero_rows);
+  }
+  if (c.added) words += fmt::format(" added={}", Name(*c.added));
+  return words;
 }
 
 std::vector<Case> ScoresCases() {
@@ -104,14 +169,9 @@ std::vector<Case> ScoresCases() {
   }
   // More columns than four of the widest vectors, for q and for k.
   inputs.push_back({"shaw", 0, DType::kFP32, true, 1, 1, 33, 290, 3, 150});
+  AddMasked(&inputs);
   std::vector<Case> cases;
-  for (const ScoresCase& c : inputs) {
-    cases.push_back({fmt::format("method={} variant={} dtype={} content={:d} heads={} key_heads={} queries={} keys={} "
-                                 "dim={} offset={}",
-                                 c.method, c.variant, Name(c.dtype), c.content, c.heads, c.key_heads, c.queries, c.keys,
-                                 c.dim, c.offset),
-                     [c] { return RunScores(c); }});
-  }
+  for (const ScoresCase& c : inputs) cases.push_back({WordsOf(c), [c] { return RunScores(c); }});
   return cases;
 }
 

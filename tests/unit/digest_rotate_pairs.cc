@@ -24,6 +24,7 @@ struct RotateCase {
   size_t gap;     // bytes between head rows
   bool heads_outermost;
   size_t parts = 1;  // half_split_parts
+  bool large = false;
 };
 
 // Rotates tokens 1 and 2 of three. The bytes are all of y's memory, that of token 0 and the gaps included.
@@ -32,7 +33,9 @@ Block RunRotate(const RotateCase& c) {
   const size_t head_dim = c.before + 2 * c.pairs + c.after;
   const size_t step = head_dim * SizeOf(c.dtype) + c.gap;
   const size_t head_rows = kTokens * c.heads;
-  Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos, x(head_rows * step, 1);
+  Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos;
+  const size_t offset = c.large ? 0 : 1;  // past the caches only whole registers are written
+  Block x(head_rows * step, offset);
   FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
   FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
   MakeNansEqual(c.table, cos.data(), kTokens * c.pairs);
@@ -51,6 +54,7 @@ Block RunRotate(const RotateCase& c) {
                             .output_pairing = c.output,
                             .half_split_parts = c.parts,
                             .rounding = c.rounding,
+                            .large = c.large,
                             .table_dtype = c.table,
                             .cos = cos.data(),
                             .sin = sin.data(),
@@ -71,12 +75,13 @@ Block RunRotate(const RotateCase& c) {
 }
 
 void Add(const RotateCase& c, std::vector<Case>* cases) {
-  cases->push_back({fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} heads={} "
-                                "before={} after={} gap={} heads_outermost={:d}{}",
-                                Name(c.dtype), Name(c.table), Name(c.rounding), Name(c.input), Name(c.output),
-                                c.in_place, c.pairs, c.heads, c.before, c.after, c.gap, c.heads_outermost,
-                                c.parts == 1 ? "" : fmt::format(" half_split_parts={}", c.parts)),
-                    [c] { return RunRotate(c); }});
+  cases->push_back(
+      {fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} heads={} "
+                   "before={} after={} gap={} heads_outermost={:d}{}{}",
+                   Name(c.dtype), Name(c.table), Name(c.rounding), Name(c.input), Name(c.output), c.in_place, c.pairs,
+                   c.heads, c.before, c.after, c.gap, c.heads_outermost,
+                   c.parts == 1 ? "" : fmt::format(" half_split_parts={}", c.parts), c.large ? " large=1" : ""),
+       [c] { return RunRotate(c); }});
 }
 
 // Halves of parts of the rotated elements.
@@ -100,6 +105,41 @@ void AddParts(std::vector<Case>* cases) {
                .heads_outermost = false,
                .parts = parts},
               cases);
+        }
+      }
+    }
+  }
+}
+
+// So many heads that the table's row is spread or parted for them, and tensors that are written past the caches.
+void AddManyHeads(std::vector<Case>* cases) {
+  constexpr size_t kManyHeads[] = {4, 5, 32};
+  for (const DType dtype : kTensorTypes) {
+    for (const Rounding rounding : kRoundings) {
+      for (const Pairing pairing : kPairings) {
+        for (const bool in_place : {false, true}) {
+          for (const bool large : {false, true}) {
+            for (const size_t heads : kManyHeads) {
+              const size_t n = cases->size();
+              const size_t parts = pairing == Pairing::kHalfSplit ? Turn<size_t>(n, {1, 2, 1, 3, 1}) : 1;
+              Add({.dtype = dtype,
+                   .table = DType::kFP32,
+                   .rounding = rounding,
+                   .input = pairing,
+                   .output = pairing,
+                   .in_place = in_place,
+                   .pairs = parts * (large ? Turn<size_t>(n, {32, 64, 16, 128, 48, 64, 96})
+                                           : Turn<size_t>(n, {1, 64, 7, 33, 16, 2, 330})),
+                   .heads = heads,
+                   .before = large ? Turn<size_t>(n, {0, 32}) : Turn<size_t>(n, {0, 0, 1, 4}),
+                   .after = large ? Turn<size_t>(n, {0, 0, 0, 32, 64}) : Turn<size_t>(n, {0, 5, 0, 2, 0}),
+                   .gap = large ? Turn<size_t>(n, {0, 0, 64, 64}) : Turn<size_t>(n, {0, 7, 0, 64}),
+                   .heads_outermost = n % 11 < 5,
+                   .parts = parts,
+                   .large = large},
+                  cases);
+            }
+          }
         }
       }
     }
@@ -138,6 +178,7 @@ std::vector<Case> RotateCases() {
     }
   }
   AddParts(&cases);
+  AddManyHeads(&cases);
   return cases;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/unit/every_target.h"
 #include "tests/unit/relative_cases.h"
@@ -377,6 +378,41 @@ TEST(RelativeScores, TheSameBytesOnEveryTarget) {
       if (first.empty()) first = answer->scores().data();
       EXPECT_TRUE(answer->scores().data() == first);
     });
+  }
+}
+
+// A NaN of q, whatever its bits, is one in each of its cells: one rounded as if it were a number becomes a zero in
+// BF16.
+TEST(RelativeScores, KeepsNans) {
+  Attention a{.batch = 1, .heads = 1, .key_heads = 1, .queries = 6, .keys = 70, .dim = 4};
+  a.Fill(69);  // so that a causal mask hides no key of the first query
+  const auto table = a.DrawRows(9, a.dim);
+  v1::RelativeScoresRequest shaw = ShawRequest(a, table, false, false), cope = a.Request(true, true);
+  *cope.mutable_method()->mutable_cope()->mutable_position_embeddings() = Weight(table);
+  v1::RelativeScoresRequest masked = shaw, added = shaw;
+  masked.mutable_mask()->set_causal(true);
+  masked.mutable_mask()->set_fill_value(0);
+  masked.mutable_mask()->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
+  added.mutable_add_to();
+  for (auto request : {shaw, cope, masked, added}) {
+    for (DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+      request.set_dtype(Wire(dtype));
+      if (request.has_add_to()) {
+        *request.mutable_add_to() = MakeTensor(dtype, {1, 1, a.queries, a.keys}, a.Draw(a.queries * a.keys));
+      }
+      // In every other query's first channel.
+      const uint32_t nans[] = {0xffffffff, 0x7fffffff, 0x7f800001};
+      std::string& q = *request.mutable_q()->mutable_data();
+      for (size_t n = 0; n < std::size(nans); ++n) std::memcpy(&q[2 * n * a.dim * sizeof(float)], &nans[n], 4);
+      OnEveryTarget([&] {
+        const auto answer = Call(request);
+        ASSERT_THAT(answer, IsOk());
+        const std::vector<double> ours = ValuesOf(answer->scores());
+        a.ForEach([&](int64_t, int64_t, int64_t i, int64_t j, int64_t n) {
+          EXPECT_EQ(std::isnan(ours[n]), i % 2 == 0) << Name(dtype) << " " << i << " " << j << " " << ours[n];
+        });
+      });
+    }
   }
 }
 

@@ -74,7 +74,7 @@ std::vector<HardCase> AnglesOfBoundaries(DType dtype, int count, int tries, uint
     HardCase nearest{};
     double least_distance = HUGE_VAL;
     for (int j = 0; j < tries; ++j) {
-      const double position = static_cast<double>(1 + random() % (uint64_t{1} << 31));
+      const double position = static_cast<double>(1 + random() % (uint64_t{1} << 40));
       const double inv_freq = angle.hi / position;
       const double distance = std::abs(std::fma(position, inv_freq, -angle.hi) - angle.lo);
       if (distance < least_distance) {

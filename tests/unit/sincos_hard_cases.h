@@ -16,7 +16,7 @@ struct HardCase {
 };
 
 // Frequencies arccos(y)/p and arcsin(y)/p (plus whole turns) for boundaries y of the format; of `tries` positions p up
-// to 2^31 for every y, the one where p times the rounded frequency comes nearest to the angle.
+// to 2^40 for every y, the one where p times the rounded frequency comes nearest to the angle.
 std::vector<HardCase> AnglesOfBoundaries(DType dtype, int count, int tries, uint64_t seed);
 
 // p * inv_freq is a boundary itself, of a size between 2^-10 and 2^smallest: the sine is nearer to it than

@@ -2,6 +2,7 @@
 // access beyond it (tests/CMakeLists.txt), and AddressSanitizer on the targets that valgrind does not know. Of the
 // values only that every target has the same.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -22,10 +23,10 @@ constexpr size_t kSizes = 35;
 constexpr DType kFloats[] = {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64};
 constexpr DType kTensors[] = {DType::kFP32, DType::kFP16, DType::kBF16};
 
-// Any values; the misalignment changes from block to block.
-Block Filled(DType dtype, size_t count) {
+// Any values; the misalignment changes from block to block, unless they are to be written past the caches.
+Block Filled(DType dtype, size_t count, bool aligned = false) {
   static std::mt19937_64 random(1);
-  Block block(count * SizeOf(dtype), random() % 4);
+  Block block(count * SizeOf(dtype), aligned ? 0 : random() % 4);
   for (size_t i = 0; i < count; ++i) {
     reference::Encode(dtype, static_cast<double>(random() % 4096) / 256 - 8, block.data() + i * SizeOf(dtype));
   }
@@ -70,10 +71,13 @@ TEST(Tails, OfRotations) {
     for (const DType dtype : kTensors) {
       for (const DType table : {DType::kFP32, DType::kFP64}) {
         const Block cos = Filled(table, 2 * pairs), sin = Filled(table, 2 * pairs);
-        for (unsigned choice = 0; choice < 32; ++choice) {
+        // Many heads and what is written past the caches have loops of their own where the table is float32.
+        for (unsigned choice = 0; choice < (table == DType::kFP32 ? 128 : 32); ++choice) {
           RotatePairs work = {};
           work.dtype = dtype;
-          work.rotary_offset = choice & 1 ? 1 : 0;
+          work.heads = choice & 32 ? 4 : 1;
+          work.large = choice & 64;
+          work.rotary_offset = !(choice & 1) ? 0 : work.large ? 32 : 1;
           work.head_dim = work.rotary_offset + 2 * pairs;
           work.pairs = pairs;
           work.input_pairing = choice & 2 ? Pairing::kInterleaved : Pairing::kHalfSplit;
@@ -83,11 +87,11 @@ TEST(Tails, OfRotations) {
           work.cos = cos.data();
           work.sin = sin.data();
           work.tokens = 2;
-          work.heads = 1;
-          work.token_stride = work.head_stride = work.head_dim * SizeOf(dtype);
-          const Block x = Filled(dtype, 2 * work.head_dim);
+          work.head_stride = work.head_dim * SizeOf(dtype);
+          work.token_stride = work.heads * work.head_stride;
+          const Block x = Filled(dtype, 2 * work.heads * work.head_dim, work.large);
           ExpectTheSameOnEveryTarget([&] {
-            Block y = choice & 16 ? x : Block(x.size(), choice % 3);
+            Block y = choice & 16 ? x : Block(x.size(), work.large ? 0 : choice % 3);
             work.x = choice & 16 ? y.data() : x.data();
             work.y = y.data();
             posenc::Run(work, 0, 2);
@@ -99,37 +103,60 @@ TEST(Tails, OfRotations) {
   }
 }
 
+enum class Source { kLinear, kRows, kShifted, kGathered, kNone };
+
 TEST(Tails, OfBiases) {
   for (size_t keys = 1; keys <= kSizes; ++keys) {
     const std::vector<double> query_positions = Doubles(2), key_positions = Doubles(keys);
+    const std::vector<float> rows(2 * keys, 0.5f), list(keys + 1, 0.25f);
+    const double whole_queries[] = {0, 1};
+    std::vector<double> whole_keys(keys);
+    std::iota(whole_keys.begin(), whole_keys.end(), 0);
     std::vector<uint8_t> valid(keys, 1);
     valid[keys / 2] = 0;
     for (const DType dtype : kTensors) {
-      const Block scores = Filled(dtype, 2 * keys);
-      for (unsigned choice = 0; choice < 16; ++choice) {
-        DistanceBias work = {};
-        work.dtype = dtype;
-        work.bias_dtype = choice & 1 ? DType::kBF16 : DType::kFP32;
-        work.rounding = choice & 1 ? Rounding::kOnce : Rounding::kEachOperation;
-        work.queries = 2;
-        work.keys = keys;
-        work.query_positions = query_positions.data();
-        work.key_positions = key_positions.data();
-        work.past_slope = 0.5f;
-        work.future_slope = -0.25f;
-        if (choice & 2) {
-          work.mask_query_positions = query_positions.data();
-          work.mask_key_positions = key_positions.data();
-          work.window_right = 9;
-          work.key_valid = valid.data();
+      for (const Source source : {Source::kLinear, Source::kRows, Source::kShifted, Source::kGathered, Source::kNone}) {
+        for (unsigned choice = 0; choice < (source == Source::kLinear ? 16 : 32); ++choice) {
+          DistanceBias work = {};
+          work.dtype = dtype;
+          work.bias_dtype = choice & 1 ? DType::kBF16 : DType::kFP32;
+          work.rounding = choice & 1 ? Rounding::kOnce : Rounding::kEachOperation;
+          work.queries = 2;
+          work.keys = keys;
+          work.large = choice & 16;
+          if (source == Source::kLinear) {
+            work.query_positions = query_positions.data();
+            work.key_positions = key_positions.data();
+            work.past_slope = 0.5f;
+            work.future_slope = -0.25f;
+          } else if (source == Source::kRows) {
+            work.bias = rows.data();
+            work.bias_stride = static_cast<ptrdiff_t>(keys);
+          } else if (source == Source::kShifted) {
+            work.bias = list.data() + 1;
+            work.bias_stride = -1;
+          } else if (source == Source::kGathered) {
+            work.query_positions = whole_queries;
+            work.key_positions = whole_keys.data();
+            work.values = list.data();
+            work.value_count = list.size();
+            work.first = -1;
+          }
+          if (choice & 2) {
+            work.mask_query_positions = query_positions.data();
+            work.mask_key_positions = key_positions.data();
+            work.window_right = 9;
+            work.key_valid = valid.data();
+          }
+          const Block scores = Filled(dtype, 2 * keys, work.large);
+          ExpectTheSameOnEveryTarget([&] {
+            Block out = choice & 8 ? scores : Block(scores.size(), work.large ? 0 : choice % 3);
+            if (choice & 4) work.scores = choice & 8 ? out.data() : scores.data();
+            work.out = out.data();
+            posenc::Run(work, 0, 2);
+            return out;
+          });
         }
-        ExpectTheSameOnEveryTarget([&] {
-          Block out = choice & 8 ? scores : Block(scores.size(), choice % 3);
-          if (choice & 4) work.scores = choice & 8 ? out.data() : scores.data();
-          work.out = out.data();
-          posenc::Run(work, 0, 2);
-          return out;
-        });
       }
     }
   }
