@@ -62,7 +62,8 @@ class UnaryCall final : public Reactor {
   void End(const absl::Status& status) {
     const grpc::Status sent = call_.End(status);
     if (!sent.ok()) return rpc_->Finish(sent);
-    const grpc::ByteBuffer answer = std::move(answer_);
+    grpc::ByteBuffer answer;  // not the call's any more, which a client can keep from its end
+    answer.Swap(&answer_);
     rpc_->WriteAndFinish(answer);
   }
 
