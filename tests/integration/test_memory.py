@@ -7,18 +7,23 @@ import grpc
 import numpy
 import pytest
 import samples
-from client import SECONDS, Client, Refusal
-from posenc.v1 import rotary_pb2
+from bare_http2 import ShutWindow, Uploader, pump_all
+from client import SECONDS, UNLIMITED, Client, Refusal
+from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
-from tensors import INT32, tensor
+from tensors import FP32, INT32, tensor
 
 MEBIBYTE = 1 << 20
 # A server whose gRPC may buffer 96 MiB.
-SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB")
+SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
+         "--table-cache-bytes", "8MiB")
 QUOTA = 3 * 32 * MEBIBYTE
-# What it keeps beside: freed answers, a quarter of those bytes, and plans, by default 16 MiB.
-KEPT = 8 * MEBIBYTE + 16 * MEBIBYTE
+# What it keeps beside: freed answers, a quarter of those bytes, plans, by default 16 MiB, and tables of rotations.
+KEPT = 8 * MEBIBYTE + 16 * MEBIBYTE + 8 * MEBIBYTE
 SLACK = 96 * MEBIBYTE
+BOUND = QUOTA + KEPT + SLACK + SANITIZER_BYTES
+# Else channels to one address share a connection.
+APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 
 
 def serve(client):
@@ -57,31 +62,73 @@ def test_a_bomb_is_not_inflated(start_server, algorithm):
     assert server.peak_memory() - before < 32 * MEBIBYTE + SANITIZER_BYTES
 
 
+def wait_for_bytes_in_flight(client, count):
+    deadline = time.monotonic() + SECONDS
+    while client.info().counters.in_flight_bytes < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def at_once(clients, count, method, request):
+    """So many calls: the answers, and how many were refused, which may be sent again."""
+    data = request.SerializeToString()
+    calls = [clients[n % len(clients)].method(method).future(data, timeout=SECONDS) for n in range(count)]
+    errors = [call.exception() for call in calls]
+    for error in filter(None, errors):
+        refusal = Refusal.of(error)
+        assert (refusal.code, refusal.reason, refusal.started) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED", "false")
+        assert refusal.trailers["grpc-retry-pushback-ms"] == "20"
+    return [call.result() for call, error in zip(calls, errors) if error is None], count - errors.count(None)
+
+
 def test_legal_load_is_refused_at_times_and_never_killed(start_server):
-    # Eight requests fit at once, and half as many with their answers; sixteen come, again and again.
+    # Requests of 128 MiB come at once, where gRPC may buffer 96. Eight fit into what may be in flight, and half as many
+    # with their answers; first none does, because of answers that nobody takes.
     server = start_server(*SMALL, "--retry-pushback", "20")
     base = server.peak_memory()
     request = samples.rotary(numpy.ones((1, 2048, 4, 128)), rotary_dim=128, offset=5)
-    expected = None
-    refused, left = 0, 160
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(Client(server.port)) for _ in range(4)]
+        clients = [stack.enter_context(Client(server.port, APART)) for _ in range(8)]
+        with ShutWindow(server.port) as unread:
+            for _ in range(4):
+                unread.call("GenerateTable", samples.table(count=7 * MEBIBYTE // 32))
+            wait_for_bytes_in_flight(clients[0], 28 * MEBIBYTE)
+            answers, refused = at_once(clients, 32, "ApplyRotary", request)
+            assert (answers, refused) == ([], 32)
+        clients[0].when_idle()
+        expected = clients[0].call("ApplyRotary", request).q.data
+        left = 160
         while left > 0:
-            calls = [clients[n % 4].method("ApplyRotary").future(request, timeout=SECONDS) for n in range(16)]
-            for call in calls:
-                if call.exception() is None:
-                    expected = expected or call.result().q.data
-                    assert call.result().q.data == expected
-                    left -= 1
-                    continue
-                refusal = Refusal.of(call.exception())
-                assert (refusal.code, refusal.reason, refusal.started) == (
-                    grpc.StatusCode.UNAVAILABLE, "OVERLOADED", "false")
-                assert refusal.trailers["grpc-retry-pushback-ms"] == "20"
-                refused += 1
+            answers, more = at_once(clients, 32, "ApplyRotary", request)
+            assert all(answer.q.data == expected for answer in answers)
+            left -= len(answers)
+            refused += more
         counters = clients[0].when_idle()
         assert counters.requests_refused == refused and counters.requests_failed == 0
-    assert server.peak_memory() < base + QUOTA + KEPT + SLACK + SANITIZER_BYTES
+    assert server.peak_memory() < base + BOUND
+
+
+@pytest.mark.parametrize("uploads", (16, 128))
+def test_messages_that_do_not_come_to_an_end(start_server, uploads):
+    # Legal requests of 4 MiB but for their last byte: 64 MiB are within what gRPC may buffer, 512 are not. It then ends
+    # some of them, of which the server knows nothing yet; others are heard.
+    server = start_server(*SMALL)
+    base = server.peak_memory()
+    request = samples.rotary(numpy.ones((1, 2048, 4, 128)), rotary_dim=128)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(server.port))
+        serve(client)
+        slow = [stack.enter_context(Uploader(server.port, "ApplyRotary", request)) for _ in range(uploads)]
+        pump_all(slow, held_back=1)
+        serve(client)
+        ended = [upload.end for upload in slow if upload.end is not None]
+        assert (len(ended) > 0) == (uploads * 4 * MEBIBYTE > QUOTA) and set(ended) <= {"reset", "closed"}
+        pump_all(slow)
+        rest = {upload.end for upload in slow} - {"reset", "closed"}
+        assert rest <= {grpc.StatusCode.OK.value[0], grpc.StatusCode.UNAVAILABLE.value[0]} and len(rest) > 0
+        client.when_idle()
+        serve(client)
+    assert server.peak_memory() < base + BOUND
 
 
 def positions_by_id():
@@ -118,7 +165,89 @@ def test_all_at_once_stays_within_what_the_flags_say(start_server):
             stream.cancel()
         clients[0].when_idle()
         serve(clients[0])
-    assert server.peak_memory() < base + QUOTA + KEPT + SLACK + SANITIZER_BYTES
+    assert server.peak_memory() < base + BOUND
+
+
+def single_key():
+    """A bias in which each value is of its own distance."""
+    return service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
+        geometry=bias_pb2.BiasGeometry(query_length=2 * MEBIBYTE - 64, key_length=1, query_offset=0),
+        form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
+
+
+def scores(method, heads, queries, keys, dim):
+    return service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=True, dtype=FP32,
+        geometry=bias_pb2.BiasGeometry(query_offset=keys - queries),
+        q=samples.weights(1, heads, queries, dim), k=samples.weights(1, 1, keys, dim))
+
+
+def worst_shapes():
+    """What takes most memory for its size: long rows, tables made for the call, candidates compared."""
+    yield "GenerateBias", single_key()
+    _, transformer_xl, _, deberta, wpr, cope = samples.relative_methods(heads=2, dim=256, width=64)
+    for method in (transformer_xl, deberta, wpr, cope):
+        yield "RelativeScores", scores(method, 2, 1000, 1000, 256)
+    yield "RelativeScores", scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 1, 400_000, 4)
+    values = numpy.random.default_rng(1).standard_normal((1, 2000, 4, 128))
+    yield "Diagnose", samples.diagnosis(values, values[..., ::-1], rotary_dim=128)
+    for shape in ((1, 1400, 1400), (1, 2 * MEBIBYTE - 64, 1)):
+        yield "DiagnoseBias", service_pb2.DiagnoseBiasRequest(bias=samples.weights(*shape), max_explanations=2)
+
+
+@pytest.mark.parametrize("method, request_", worst_shapes(), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_worst_shapes_at_once(start_server, method, request_):
+    server = start_server(*SMALL, "--retry-pushback", "20")
+    base = server.peak_memory()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(server.port, APART)) for _ in range(4)]
+        answers, _ = at_once(clients, 16, method, request_)
+        assert len(answers) > 0
+        clients[0].when_idle()
+        serve(clients[0])
+    assert server.peak_memory() < base + BOUND
+
+
+def chunks(count, size):
+    """A stream of a tensor, whose first chunks they are."""
+    header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary(numpy.ones((1, 2, 1, 128)), rotary_dim=128))
+    header.header.q.tensor.ClearField("data")
+    header.header.q.tensor.shape[:] = [1, MEBIBYTE, 1, 128]
+    yield header
+    for n in range(count):
+        chunk = service_pb2.RotaryChunk(operand=rotary_pb2.OPERAND_QUERY)
+        chunk.rows.byte_offset = n * size
+        chunk.rows.data = bytes(size)
+        yield service_pb2.StreamApplyRotaryRequest(chunk=chunk)
+
+
+# 64 MiB are offered, of which it reads as much as it may hold.
+@pytest.mark.parametrize("streams, size", ((8, 2 * MEBIBYTE), (256, 64 << 10)))
+def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
+    server = start_server(*SMALL)
+    base = server.peak_memory()
+    messages = list(chunks(4, size))
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(server.port))
+        unread = [stack.enter_context(Uploader(server.port, "StreamApplyRotary", *messages, window=0))
+                  for _ in range(streams)]
+        pump_all(unread)
+        assert {stream.end for stream in unread} <= {None, grpc.StatusCode.UNAVAILABLE.value[0]}
+        assert client.info().counters.in_flight_bytes > 0
+        serve(client)
+    assert server.peak_memory() < base + BOUND
+
+
+def test_many_connections(start_server):
+    server = start_server(*SMALL)
+    base = server.peak_memory()
+    with contextlib.ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(ShutWindow(server.port)).call("ApplyRotary", samples.rotary())
+        with Client(server.port) as client:
+            serve(client)
+    assert server.peak_memory() < base + SLACK + SANITIZER_BYTES
 
 
 def test_an_idle_server_gives_memory_back(start_server):

@@ -1,67 +1,19 @@
 """Clients that do not take their answers: each is cut off in time, its bytes are given back, and the server goes on."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import grpc
-import h2.config
-import h2.connection
 import h2.events
-import h2.settings
 import pytest
 import samples
-from client import SECONDS, SERVICE, Client
+from bare_http2 import ShutWindow
+from client import SECONDS, Client
 from posenc.v1 import service_pb2
 
 MEBIBYTE = 1 << 20
-
-
-class ShutWindow:
-    """An HTTP/2 client whose streams have no window: it hears of headers, pings and ends, but takes no data."""
-
-    def __init__(self, port, window=0):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-        self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.http.initiate_connection()
-        self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
-        if window > 0:
-            self.http.increment_flow_control_window(window - 65535)
-        self.flush()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    def flush(self):
-        self.socket.sendall(self.http.data_to_send())
-
-    def call(self, method, *messages, end=True):
-        stream = self.http.get_next_available_stream_id()
-        self.http.send_headers(stream, [
-            (":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE.full_name}/{method}"),
-            (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers")])
-        for message in messages:
-            data = message.SerializeToString()
-            self.http.send_data(stream, b"\0" + len(data).to_bytes(4, "big") + data)
-        if end:
-            self.http.end_stream(stream)
-        self.flush()
-        return stream
-
-    def wait_for(self, kind, stream):
-        """The event by which that stream ends."""
-        while True:
-            data = self.socket.recv(65536)
-            assert data, "the connection ended"
-            for event in self.http.receive_data(data):
-                if isinstance(event, kind) and event.stream_id == stream:
-                    return event
-            self.flush()
 
 
 def header(request):

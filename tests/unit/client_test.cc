@@ -73,6 +73,16 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
     return add_bias();
   }
 
+  // Inverts the bytes of q, where `apply_rotary` lets it.
+  grpc::Status ApplyRotary(grpc::ServerContext*, const v1::ApplyRotaryRequest* request,
+                           v1::ApplyRotaryResponse* response) override {
+    const grpc::Status status = apply_rotary(*request);
+    if (!status.ok()) return status;
+    *response->mutable_q() = request->q().tensor();
+    for (char& byte : *response->mutable_q()->mutable_data()) byte = static_cast<char>(~byte);
+    return grpc::Status::OK;
+  }
+
   // Inverts the bytes of chunks, until `chunks` says that the stream ends.
   grpc::Status StreamApplyRotary(
       grpc::ServerContext*,
@@ -96,6 +106,7 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
   std::function<grpc::Status(const v1::RotaryChunk&)> chunk;
   std::function<grpc::Status(grpc::ServerContext*, v1::ExplainResponse*)> explain;
   std::function<grpc::Status()> add_bias;
+  std::function<grpc::Status(const v1::ApplyRotaryRequest&)> apply_rotary;
   std::function<grpc::Status(grpc::ServerWriter<v1::StreamTableResponse>*)> stream;
 };
 
@@ -285,15 +296,54 @@ TEST_F(ClientTest, RepeatsACallInPlaceOnlyWhereItWasRefused) {
   region.set_byte_size(8);
   *request.mutable_output() = region;
   int calls = 0;
+  const grpc::Status draining = Error(grpc::StatusCode::UNAVAILABLE, "shutting down", {"DRAINING", "", "", ""});
   // An answer without details: as from a proxy, or a connection that broke.
-  service_.add_bias = [&] { return ++calls < 3 ? Busy() : grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken"); };
+  const grpc::Status broken(grpc::StatusCode::UNAVAILABLE, "broken");
+  service_.add_bias = [&] { return ++calls == 1 ? Busy() : calls == 2 ? draining : broken; };
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 3) << "refused twice, then broken";
+  // Nor is one whose reason nobody knows to mean that it has not begun.
+  service_.add_bias = [&] { return ++calls, Error(grpc::StatusCode::UNAVAILABLE, "gone", {"OTHER", "", "", ""}); };
+  calls = 0;
+  EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(calls, 1);
   // To other memory it may be done again.
   request.mutable_output()->set_offset(8);
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, options_.retry.max_attempts);
+}
+
+// Above 256 KiB gRPC keeps no request for an attempt of its own to repeat it.
+TEST_F(ClientTest, LargeCallsAreSentAgainWhole) {
+  std::string q(1 << 20, '\0'), inverted;
+  for (size_t n = 0; n < q.size(); ++n) q[n] = static_cast<char>(n * 7 + n / 4099);
+  for (const char byte : q) inverted += static_cast<char>(~byte);
+  std::vector<bool> whole;
+  service_.apply_rotary = [&, original = q](const v1::ApplyRotaryRequest& request) {
+    whole.push_back(request.q().tensor().data() == original);
+    if (whole.size() == 1) return Busy();
+    // Whatever became of this one: an answer comes to its place after the last attempt, and q is as it was.
+    if (whole.size() == 2) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
+    return grpc::Status::OK;
+  };
+  for (const bool beside : {false, true}) {
+    v1::ApplyRotaryRequest request;
+    CallOptions options;
+    v1::Tensor* tensor = request.mutable_q()->mutable_tensor();
+    if (beside) {
+      const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(q.data()), q.size());
+      options.inputs = {{tensor, bytes}};
+      options.outputs = {bytes};  // in place
+    } else {
+      tensor->set_data(q);
+    }
+    whole.clear();
+    const auto response = Client(options_).ApplyRotary(request, options);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_TRUE((beside ? q : response->q().data()) == inverted) << beside;
+    EXPECT_THAT(whole, ElementsAre(true, true, true)) << beside;
+  }
 }
 
 TEST_F(ClientTest, AsksForHealth) {

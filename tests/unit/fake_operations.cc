@@ -15,6 +15,7 @@ namespace {
 
 absl::Status Wait(int64_t milliseconds, const Cancellation& cancelled) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  ++FakeOperations::begun;
   ++FakeOperations::waiting;
   absl::Status status = cancelled();
   while (status.ok() && (FakeOperations::gate_shut || std::chrono::steady_clock::now() < end)) {

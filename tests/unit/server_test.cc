@@ -150,6 +150,7 @@ class ServerTest : public testing::Test {
     FakeOperations::gate_shut = false;
     FakeOperations::plan_at_hand = false;
     FakeOperations::held_bytes = 0;
+    FakeOperations::begun = 0;
   }
 
   // Sends these bytes, or none at all, as the one message of a call.
@@ -369,20 +370,27 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
   config.threads = 1;
   Start(config);
   FakeOperations::gate_shut = true;
-  std::vector<std::thread> callers;
-  for (int n = 0; n < 3; ++n) {
-    callers.emplace_back([this] {
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-      v1::GenerateTableResponse response;
-      EXPECT_EQ(stub_->GenerateTable(&context, Taking(0), &response).error_code(), grpc::DEADLINE_EXCEEDED);
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
+  const auto call = [this](std::chrono::milliseconds time) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + time);
+    v1::GenerateTableResponse response;
+    return stub_->GenerateTable(&context, Taking(0), &response).error_code();
+  };
+  const auto hurried = [&call] { EXPECT_EQ(call(std::chrono::milliseconds(100)), grpc::DEADLINE_EXCEEDED); };
+  // A caller's time may be up before its request is sent: then another one calls.
+  while (FakeOperations::begun == 0 && !HasFailure()) hurried();
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 0; }));
+
+  const int before = FakeOperations::begun;
+  std::thread patient([&call] { EXPECT_EQ(call(std::chrono::hours(1)), grpc::OK); });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  const int64_t started = server_->counters().started;
+  while (server_->counters().started < started + 3 && !HasFailure()) hurried();
+  FakeOperations::gate_shut = false;  // the only thread comes to those that are queued
+  patient.join();
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
-  EXPECT_EQ(FakeOperations::waiting, 0);
-  // Not all need have come: a caller's time may be up before its request is sent.
-  EXPECT_TRUE(Eventually([this] { return server_->counters().failed == server_->counters().started; }));
+  EXPECT_EQ(FakeOperations::begun, before + 1);
+  EXPECT_TRUE(Eventually([this] { return server_->counters().failed == server_->counters().started - 1; }));
 }
 
 TEST_F(ServerTest, WorkEndsWhenTheCallerCancels) {

@@ -13,9 +13,9 @@
 namespace posenc::several_servers_test {
 namespace {
 
-std::unique_ptr<server::Server> Start() {
+std::unique_ptr<server::Server> Start(int port = 0) {
   server::Config config;
-  config.listen = {"127.0.0.1:0"};
+  config.listen = {absl::StrCat("127.0.0.1:", port)};
   config.threads = 1;
   config.log_level = "error";
   EXPECT_EQ(server::Complete({1, 0}, &config), "");
@@ -63,6 +63,24 @@ TEST(SeveralServers, ShareTheCallsAndOneMayGo) {
   const int64_t before = second->counters().started;
   for (int n = 0; n < 20; ++n) call();
   EXPECT_EQ(second->counters().started, before + 20);
+}
+
+// Of the addresses that the name has, nobody may listen at some, such as ::1.
+TEST(SeveralServers, MayBeOfOneName) {
+  std::unique_ptr<server::Server> server = Start();
+  const int port = server->port();
+  Client client({.address = absl::StrCat("dns:///localhost:", port), .several_servers = true});
+  for (int n = 0; n < 5; ++n) {
+    const auto response = client.GenerateTable(Table());
+    EXPECT_TRUE(response.ok()) << response.status();
+  }
+  EXPECT_EQ(server->counters().started, 5);
+
+  EXPECT_TRUE(server->Drain());
+  server.reset();
+  server = Start(port);
+  const auto response = client.GenerateTable(Table());
+  EXPECT_TRUE(response.ok()) << response.status() << ": it has come back";
 }
 
 }  // namespace

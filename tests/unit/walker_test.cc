@@ -3,27 +3,27 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/dynamic_message.h"
-#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "posenc/status.h"
 #include "posenc/v1/service.pb.h"
+#include "tests/unit/scribbler.h"
 #include "wire/parse.h"
+#include "wire/strict.h"
 
 namespace posenc::wire::walker_test {
 namespace {
 
-using google::protobuf::Descriptor;
-using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using google::protobuf::Reflection;
 
 constexpr size_t kNoLimit = size_t{1} << 30;
 
@@ -48,144 +48,49 @@ class RandomChunks final : public google::protobuf::io::ZeroCopyInputStream {
   size_t at_ = 0;
 };
 
-// Puts the bytes that the tickets stand for into the message.
-void Resolve(const std::string& input, const std::vector<ByteRange>& ranges, Message* message) {
-  if (message->GetDescriptor() == v1::Tensor::descriptor()) {
-    v1::Tensor tensor;  // a dynamic message cannot be cast
-    tensor.ParseFromString(message->SerializeAsString());
-    const ByteRange range = RangeOf(tensor.data(), ranges);
-    tensor.set_data(input.substr(range.offset, range.length));
-    message->ParseFromString(tensor.SerializeAsString());
-    return;
-  }
-  const Reflection& reflection = *message->GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(*message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    if (!field->is_repeated()) {
-      Resolve(input, ranges, reflection.MutableMessage(message, field));
-      continue;
-    }
-    for (int i = 0; i < reflection.FieldSize(*message, field); ++i) {
-      Resolve(input, ranges, reflection.MutableRepeatedMessage(message, field, i));
-    }
-  }
-}
-
-std::string Canonical(const Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream output(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&output);
-  coded.SetSerializationDeterministic(true);
-  EXPECT_TRUE(message.SerializePartialToCodedStream(&coded));
-  coded.Trim();
-  return bytes;
-}
-
-// Whether both ways agree on the input; says whether it was legal.
-bool ExpectSameAsProtobuf(const Message& prototype, const std::string& input, std::mt19937_64& random) {
-  const std::unique_ptr<Message> plain(prototype.New());
-  const bool legal = plain->ParseFromString(input);
-
-  const Stripper stripper(prototype.GetDescriptor());
-  RandomChunks chunks(input, random);
-  const absl::StatusOr<Stripped> stripped = stripper.Strip(&chunks, kNoLimit);
-  const std::unique_ptr<Message> parsed(prototype.New());
-  const bool accepted = stripped.ok() && parsed->ParseFromString(stripped->message);
-  EXPECT_EQ(accepted, legal) << stripped.status();
-  if (!stripped.ok()) {
-    EXPECT_EQ(stripped.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(DetailsOf(stripped.status()).reason, "MALFORMED");
-  }
-  if (accepted && legal) {
-    Resolve(input, stripped->ranges, parsed.get());
-    EXPECT_EQ(Canonical(*parsed), Canonical(*plain));
-  }
-  return legal;
-}
-
-// Wire bytes of a message type as no serializer writes them: fields in any order, many times, with the wrong wire type,
-// unknown ones, groups, padded varints.
-class Scribbler {
+// Both ways to read messages of one type.
+class BothWays {
  public:
-  explicit Scribbler(std::mt19937_64& random) : random_(random) {}
+  explicit BothWays(const Message& prototype) : prototype_(prototype), stripper_(prototype.GetDescriptor()) {}
 
-  std::string Write(const Descriptor* type, int depth) {
-    std::string out;
-    for (size_t n = Below(type == v1::Tensor::descriptor() ? 4 : 6); n > 0; --n) {
-      if (Below(8) == 0) {
-        Unknown(&out, depth);
-      } else {
-        Field(type->field(static_cast<int>(Below(type->field_count()))), &out, depth);
-      }
+  // Whether they agree on the input; says whether it was legal.
+  bool ExpectSame(const std::string& input, std::mt19937_64& random) {
+    const std::unique_ptr<Message> plain(prototype_.New());
+    const bool legal = plain->ParseFromString(input);
+
+    RandomChunks chunks(input, random);
+    const absl::StatusOr<Stripped> stripped = stripper_.Strip(&chunks, kNoLimit);
+    const std::unique_ptr<Message> parsed(prototype_.New());
+    const bool accepted = stripped.ok() && parsed->ParseFromString(stripped->message);
+    EXPECT_EQ(accepted, legal) << stripped.status();
+    if (!stripped.ok()) {
+      EXPECT_EQ(stripped.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(DetailsOf(stripped.status()).reason, "MALFORMED");
     }
-    return out;
+    if (accepted && legal) {
+      Resolve(parsed.get(), [&](const Message& holder, const std::string& ticket) {
+        if (!ticket.empty()) resolved_.insert(holder.GetDescriptor());
+        const ByteRange range = RangeOf(ticket, stripped->ranges);
+        return input.substr(range.offset, range.length);
+      });
+      EXPECT_EQ(Canonical(*parsed), Canonical(*plain));
+    }
+    return legal;
   }
+
+  const Message& prototype() const { return prototype_; }
+  // Types of messages whose bytes were compared.
+  const std::set<const google::protobuf::Descriptor*>& resolved() const { return resolved_; }
 
  private:
-  size_t Below(size_t bound) { return random_() % bound; }
-  std::string Bytes(size_t bound) {
-    std::string bytes(Below(bound), '\0');
-    for (char& c : bytes) c = static_cast<char>('a' + Below(26));
-    return bytes;
-  }
-  void Varint(uint64_t value, std::string* out) {
-    for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
-    if (Below(20) == 0) {  // padded
-      out->push_back(static_cast<char>(value | 0x80));
-      value = 0;
-    }
-    out->push_back(static_cast<char>(value));
-  }
-  void Tag(uint64_t number, uint64_t wire_type, std::string* out) { Varint(number << 3 | wire_type, out); }
-  void LengthDelimited(int number, const std::string& bytes, std::string* out) {
-    Tag(number, 2, out);
-    Varint(bytes.size(), out);
-    out->append(bytes);
-  }
-
-  void Field(const FieldDescriptor* field, std::string* out, int depth) {
-    const int number = field->number();
-    if (Below(16) == 0) return Anything(number, out, depth);
-    switch (field->type()) {
-      case FieldDescriptor::TYPE_MESSAGE:
-        return LengthDelimited(number, depth > 6 ? "" : Write(field->message_type(), depth + 1), out);
-      case FieldDescriptor::TYPE_BYTES:
-      case FieldDescriptor::TYPE_STRING: return LengthDelimited(number, Bytes(40), out);
-      case FieldDescriptor::TYPE_DOUBLE:
-        if (Below(2) == 0) return LengthDelimited(number, std::string(8 * Below(3), 'd'), out);
-        Tag(number, 1, out);
-        out->append("8 bytes.");
-        return;
-      default: Tag(number, 0, out); return Varint(Below(4) == 0 ? random_() : Below(12), out);
-    }
-  }
-
-  void Anything(int number, std::string* out, int depth) {
-    switch (Below(5)) {
-      case 0: Tag(number, 0, out); return Varint(random_() >> Below(64), out);
-      case 1:
-        Tag(number, 1, out);
-        out->append("12345678");
-        return;
-      case 2: return LengthDelimited(number, Bytes(10), out);
-      case 3:
-        Tag(number, 5, out);
-        out->append("1234");
-        return;
-      default:
-        Tag(number, 3, out);
-        if (depth < 6) Unknown(out, depth + 1);
-        // A tensor within a group is not one.
-        if (Below(2) == 0) LengthDelimited(15, Bytes(10), out);
-        Tag(Below(20) == 0 ? number + 1 : number, 4, out);
-    }
-  }
-  void Unknown(std::string* out, int depth) { Anything(static_cast<int>(100 + Below(5000)), out, depth); }
-
-  std::mt19937_64& random_;
+  const Message& prototype_;
+  const Stripper stripper_;
+  std::set<const google::protobuf::Descriptor*> resolved_;
 };
+
+bool ExpectSameAsProtobuf(const Message& prototype, const std::string& input, std::mt19937_64& random) {
+  return BothWays(prototype).ExpectSame(input, random);
+}
 
 // What the API has not, but protobuf does: repeated tensors, maps to tensors, recursion.
 class OtherShapes {
@@ -247,28 +152,64 @@ class OtherShapes {
 
 TEST(Walker, AgreesWithProtobufOnRandomMessages) {
   const OtherShapes other;
-  const Message* prototypes[] = {
-      &v1::ApplyRotaryRequest::default_instance(),       &v1::AddBiasRequest::default_instance(),
-      &v1::GenerateEmbeddingRequest::default_instance(), &v1::StreamTableRequest::default_instance(),
-      &v1::ExplainRequest::default_instance(),           &other.node()};
+  std::vector<BothWays> types;
+  for (const Message* request : RequestTypes()) types.emplace_back(*request);
+  ASSERT_GT(types.size(), 10u);
+  types.emplace_back(other.node());
   int legal = 0, illegal = 0;
-  for (uint64_t seed = 1; seed <= 6000 && !testing::Test::HasFailure(); ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for (uint64_t seed = 1; seed <= 13000 && !testing::Test::HasFailure(); ++seed) {
+    BothWays& type = types[seed % types.size()];
+    SCOPED_TRACE(testing::Message() << type.prototype().GetTypeName() << ", seed " << seed);
     std::mt19937_64 random(seed);
-    const Message& prototype = *prototypes[seed % std::size(prototypes)];
-    std::string input = Scribbler(random).Write(prototype.GetDescriptor(), 0);
-    ++(ExpectSameAsProtobuf(prototype, input, random) ? legal : illegal);
+    std::string input = Scribbler(random, /*wild=*/true).Write(type.prototype().GetDescriptor());
+    ++(type.ExpectSame(input, random) ? legal : illegal);
 
     std::string cut = input.substr(0, random() % (input.size() + 1));
-    ++(ExpectSameAsProtobuf(prototype, cut, random) ? legal : illegal);
+    ++(type.ExpectSame(cut, random) ? legal : illegal);
     for (int flips = 0; flips < 4 && !input.empty(); ++flips) {
       input[random() % input.size()] ^= static_cast<char>(1 << random() % 8);
-      ++(ExpectSameAsProtobuf(prototype, input, random) ? legal : illegal);
+      ++(type.ExpectSame(input, random) ? legal : illegal);
     }
   }
   // Neither side of the comparison may be vacuous.
   EXPECT_GT(legal, 3000);
   EXPECT_GT(illegal, 3000);
+  for (const BothWays& type : types) {
+    const auto* name = type.prototype().GetDescriptor();
+    EXPECT_EQ(type.resolved().contains(v1::Tensor::descriptor()), name != v1::GetServerInfoRequest::descriptor())
+        << name->name();
+    EXPECT_EQ(type.resolved().contains(v1::TensorChunk::descriptor()),
+              name == v1::StreamApplyRotaryRequest::descriptor())
+        << name->name();
+  }
+}
+
+// What is refused for being unknown, and what passes, is the same before a tensor's bytes are taken out and after.
+TEST(Walker, HidesNothingThatIsUnknown) {
+  int accepted = 0, refused = 0, with_unknown_hints = 0;
+  const std::vector<const Message*> types = RequestTypes();
+  for (uint64_t seed = 1; seed <= 3000 && !testing::Test::HasFailure(); ++seed) {
+    const Message& prototype = *types[seed % types.size()];
+    SCOPED_TRACE(testing::Message() << prototype.GetTypeName() << ", seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::string input = Scribbler(random, /*wild=*/seed % 4 == 0).Write(prototype.GetDescriptor());
+    const std::unique_ptr<Message> plain(prototype.New()), parsed(prototype.New());
+    if (!plain->ParseFromString(input)) continue;
+    RandomChunks chunks(input, random);
+    const auto stripped = Stripper(prototype.GetDescriptor()).Strip(&chunks, kNoLimit);
+    ASSERT_TRUE(stripped.ok()) << stripped.status();
+    bool regions = false, regions_of_plain = false;
+    const absl::Status status = ParseStripped(stripped->message, parsed.get(), &regions);
+    EXPECT_EQ(status, RejectUnknown(*plain, &regions_of_plain));
+    EXPECT_EQ(regions, regions_of_plain);
+    ++(status.ok() ? accepted : refused);
+    const size_t size = plain->ByteSizeLong();
+    plain->DiscardUnknownFields();
+    if (status.ok() && plain->ByteSizeLong() < size) ++with_unknown_hints;
+  }
+  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refused, 300);
+  EXPECT_GT(with_unknown_hints, 100);
 }
 
 TEST(Walker, AgreesWithProtobufOnWhatNoSerializerWrites) {

@@ -1,0 +1,139 @@
+"""Clients that speak HTTP/2 themselves, and so can do what no gRPC does: not take answers, not finish a message."""
+
+import socket
+import time
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+from client import SECONDS, SERVICE
+
+MEBIBYTE = 1 << 20
+
+
+def framed(message):
+    data = message.SerializeToString()
+    return b"\0" + len(data).to_bytes(4, "big") + data
+
+
+class ShutWindow:
+    """An HTTP/2 client whose streams have no window: it hears of headers, pings and ends, but takes no data."""
+
+    def __init__(self, port, window=0):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self.http.initiate_connection()
+        self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+        if window > 0:
+            self.http.increment_flow_control_window(window - 65535)
+        self.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def flush(self):
+        self.socket.sendall(self.http.data_to_send())
+
+    def begin(self, method):
+        stream = self.http.get_next_available_stream_id()
+        self.http.send_headers(stream, [
+            (":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE.full_name}/{method}"),
+            (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers")])
+        return stream
+
+    def call(self, method, *messages, end=True):
+        stream = self.begin(method)
+        for message in messages:
+            self.http.send_data(stream, framed(message))
+        if end:
+            self.http.end_stream(stream)
+        self.flush()
+        return stream
+
+    def wait_for(self, kind, stream):
+        """The event by which that stream ends."""
+        while True:
+            data = self.socket.recv(65536)
+            assert data, "the connection ended"
+            for event in self.http.receive_data(data):
+                if isinstance(event, kind) and event.stream_id == stream:
+                    return event
+            self.flush()
+
+
+class Uploader(ShutWindow):
+    """A call whose bytes are sent piece by piece, as far as the server lets it; its answer may come."""
+
+    def __init__(self, port, method, *messages, window=MEBIBYTE):
+        super().__init__(port, window)
+        self.stream = self.begin(method)
+        self.flush()
+        self.socket.setblocking(False)
+        self.bytes = b"".join(framed(message) for message in messages)
+        self.sent = 0
+        self.end = None  # gRPC's status, or "reset", or "closed"
+        self._out = b""
+
+    def pump(self, limit):
+        """Sends and receives what can be, no more of the messages than so many bytes; whether there was anything."""
+        moved = self._receive()
+        while self.end is None:
+            if not self._out:
+                room = min(self.http.local_flow_control_window(self.stream), self.http.max_outbound_frame_size)
+                piece = self.bytes[self.sent:min(limit, self.sent + max(room, 0))]
+                if piece:
+                    self.sent += len(piece)
+                    self.http.send_data(self.stream, piece, end_stream=self.sent == len(self.bytes))
+                self._out = self.http.data_to_send()
+            try:
+                count = self.socket.send(self._out) if self._out else 0
+            except (BlockingIOError, ConnectionError):
+                break
+            if count == 0:
+                break
+            self._out = self._out[count:]
+            moved = True
+        return moved
+
+    def _receive(self):
+        moved = False
+        while self.end is None:
+            try:
+                data = self.socket.recv(65536)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            moved = True
+            try:
+                events = self.http.receive_data(data)
+            except h2.exceptions.ProtocolError:  # frames after the server's GOAWAY, which h2 does not expect
+                data = b""
+            if not data:
+                self.end = "closed"
+                break
+            for event in events:
+                self._take(event)
+        return moved
+
+    def _take(self, event):
+        if isinstance(event, h2.events.StreamReset):
+            self.end = "reset"
+        elif isinstance(event, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
+            status = dict(event.headers).get(b"grpc-status")
+            self.end = self.end if status is None else int(status)
+        elif isinstance(event, h2.events.DataReceived):
+            self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+
+
+def pump_all(uploaders, held_back=0):
+    """Sends all but so many bytes of each, as far as the server takes them, until nothing moves for a while."""
+    moved = time.monotonic()
+    while time.monotonic() < moved + 0.5:
+        if any([uploader.pump(len(uploader.bytes) - held_back) for uploader in uploaders]):
+            moved = time.monotonic()
