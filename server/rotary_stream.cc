@@ -121,6 +121,9 @@ class RotaryCall final : public Reactor {
     bool no_room = false;
     call_.BeginWork();
     const absl::Status status = WithoutExceptions([&] { return Serve(*first, &reply, &no_room); });
+    // Only now: the last to let go of a message's slices must be a ByteBuffer. gRPC 1.51 crashes where a grpc::Slice is
+    // on a thread that is not its own, if memory is short.
+    if (status.ok() && !no_room) first->Clear();
     call_.EndWork();
     std::unique_lock lock(mutex_);
     computing_ = false;
@@ -165,7 +168,6 @@ class RotaryCall final : public Reactor {
         break;
     }
     call_.CountIn(size);
-    message.Clear();
     return absl::OkStatus();
   }
 

@@ -222,8 +222,9 @@ def chunks(count, size):
         yield service_pb2.StreamApplyRotaryRequest(chunk=chunk)
 
 
-# 64 MiB are offered, of which it reads as much as it may hold.
-@pytest.mark.parametrize("streams, size", ((8, 2 * MEBIBYTE), (256, 64 << 10)))
+# 64 MiB are offered, of which it reads as much as it may hold; or a GiB, some of which gRPC ends at its quota. The server
+# must then let go of slices in its own threads as gRPC wants it.
+@pytest.mark.parametrize("streams, size", ((8, 2 * MEBIBYTE), (256, 64 << 10), (128, 2 * MEBIBYTE)))
 def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
     server = start_server(*SMALL)
     base = server.peak_memory()
@@ -233,7 +234,8 @@ def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
         unread = [stack.enter_context(Uploader(server.port, "StreamApplyRotary", *messages, window=0))
                   for _ in range(streams)]
         pump_all(unread)
-        assert {stream.end for stream in unread} <= {None, grpc.StatusCode.UNAVAILABLE.value[0]}
+        ends = {stream.end for stream in unread} - {None, grpc.StatusCode.UNAVAILABLE.value[0]}
+        assert ends <= ({"reset", "closed"} if 4 * streams * size > QUOTA else set())
         assert client.info().counters.in_flight_bytes > 0
         serve(client)
     assert server.peak_memory() < base + BOUND
