@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/status.h"
@@ -55,6 +56,10 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
   // This client cancels no call that it waits for: the server did, because it is shutting down.
   if (code == absl::StatusCode::kCancelled) {
     return absl::UnavailableError(absl::StrCat(address, " has cancelled the call: is it shutting down?"));
+  }
+  // HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
+  if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(status.error_message(), "RST_STREAM")) {
+    return absl::UnavailableError(absl::StrCat(address, " had no memory left to receive the call"));
   }
   return absl::Status(code, status.error_message());
 }

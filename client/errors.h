@@ -18,7 +18,7 @@ namespace posenc {
 // an ErrorInfo of ours, as DetailsOf() returns them. UNAVAILABLE without such details did not come from a posenc
 // server: the message then names `address`, and says how to start one, or that it is lost if the channel was connected
 // before. CANCELLED without them is the end of a server that was reached too late to be refused in order, and becomes
-// UNAVAILABLE: another try may find another server.
+// UNAVAILABLE: another try may find another server. So does RESOURCE_EXHAUSTED where gRPC has reset the call.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected);
 
 // An error that came in a message.

@@ -492,6 +492,14 @@ TEST(FromGrpc, ACallThatAServerCancelledMayBeTriedAgain) {
   EXPECT_TRUE(absl::IsCancelled(FromGrpc(Error(grpc::StatusCode::CANCELLED, "", {"R", "", "", ""}), "here", false)));
 }
 
+TEST(FromGrpc, ACallThatFoundNoMemoryMayBeTriedAgain) {
+  const auto exhausted = [](const char* message) {
+    return FromGrpc({grpc::StatusCode::RESOURCE_EXHAUSTED, message}, "here", true);
+  };
+  EXPECT_TRUE(absl::IsUnavailable(exhausted("Received RST_STREAM with error code 11")));
+  EXPECT_TRUE(absl::IsResourceExhausted(exhausted("Received message larger than max (5 vs. 4)")));
+}
+
 TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {
   const std::string nuls(20, '\0');
   const absl::Status status =
