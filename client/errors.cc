@@ -53,9 +53,11 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
         absl::StrCat("no answer from ", address, " (", status.error_message(),
                      "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
   }
-  // This client cancels no call that it waits for: the server did, because it is shutting down.
+  // This client cancels no call that it waits for: the server did.
   if (code == absl::StatusCode::kCancelled) {
-    return absl::UnavailableError(absl::StrCat(address, " has cancelled the call: is it shutting down?"));
+    return absl::UnavailableError(absl::StrCat(
+        address,
+        " has cancelled the call: is it shutting down, or was the answer not taken within its --send-timeout?"));
   }
   // HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
   if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(status.error_message(), "RST_STREAM")) {

@@ -255,7 +255,8 @@ std::string Complete(const Machine& machine, Config* config) {
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {
-    // With less, gRPC kills calls that admission has let in.
+    // With less, gRPC kills calls that admission has let in. It also buffers what is not charged yet: of a stream one
+    // chunk, beside the one before, which is charged.
     return "--memory-quota-bytes (" + std::to_string(config->memory_quota_bytes) +
            ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")";
   }

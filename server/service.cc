@@ -76,6 +76,12 @@ class Service {
   void AddUnary(std::string_view name) {
     AddUnary(Prepared<Request, Response>(name));
   }
+  template <typename Request, typename Response>
+  void AddQuickUnary(std::string_view name) {
+    UnaryMethod method = Prepared<Request, Response>(name);
+    method.prepares_quickly = true;
+    AddUnary(std::move(method));
+  }
 
   template <typename Request, typename Response>
   void AddTiles(std::string_view name) {
@@ -114,7 +120,7 @@ UnaryMethod GetServerInfoMethod(const Core* core, const SharedMemoryRegistry* me
 
 UnaryMethod ApplyRotaryMethod() {
   auto method = Service::Prepared<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>("ApplyRotary");
-  method.as_small_as_its_request = true;
+  method.prepares_quickly = method.as_small_as_its_request = true;
   return method;
 }
 
@@ -127,14 +133,14 @@ void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memo
   service.AddUnary<v1::AnalyzeRequest, v1::AnalyzeResponse>("Analyze");
   service.AddUnary(ApplyRotaryMethod());
   service.AddRotaryStream();
-  service.AddUnary<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable");
+  service.AddQuickUnary<v1::GenerateTableRequest, v1::GenerateTableResponse>("GenerateTable");
   service.AddTiles<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable");
-  service.AddUnary<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding");
-  service.AddUnary<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias");
+  service.AddQuickUnary<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>("GenerateEmbedding");
+  service.AddQuickUnary<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias");
   service.AddTiles<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias");
-  service.AddUnary<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias");
-  service.AddUnary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores");
-  service.AddUnary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues");
+  service.AddQuickUnary<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias");
+  service.AddQuickUnary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores");
+  service.AddQuickUnary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues");
   service.AddUnary<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose");
   service.AddUnary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>("DiagnoseBias");
 }

@@ -1,5 +1,6 @@
 #include "server/unary_call.h"
 
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -17,8 +18,11 @@ namespace {
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
 // Of those that idle threads need not help with: waking one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
-// Of a request that no large call should hold up, where it must go to the pool.
+// Of what no large call should hold up, where it must go to the pool.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
+constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+// Of most answers that only the work gives.
+constexpr size_t kDecidedBytes = size_t{16} << 10;
 
 class UnaryCall final : public Reactor {
  public:
@@ -26,35 +30,44 @@ class UnaryCall final : public Reactor {
       : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
 
   void Start() override {
-    if (method_.immediate) return Run();
+    if (method_.immediate) return Run(kAnySize);
     absl::Status status = call_.Admit();
-    if (status.ok() && IsWithin(kAtOnceBytes)) {
+    if (status.ok() && method_.as_small_as_its_request && IsWithin(kAtOnceBytes)) {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
       const Alone alone;  // the thread has others to receive: the pool's tasks may take long
-      status = WithoutExceptions([&] { return Serve(limits); });
+      status = WithoutExceptions([&] { return Serve(limits, kAtOnceBytes); });
       if (!IsNotAtHand(status)) return End(status);
       status = absl::OkStatus();
     }
-    if (status.ok()) status = Submit(IsWithin(kSmallBytes) ? Lane::kSmall : Lane::kBulk);
+    if (status.ok())
+      status = method_.prepares_quickly && IsWithin(kSmallBytes) ? Submit(kSmallBytes) : Submit(kAnySize);
     if (!status.ok()) End(status);
   }
 
  private:
+  // As far as that is known, which it is when the call is prepared.
   bool IsWithin(size_t bytes) const {
-    return method_.as_small_as_its_request && call_.bytes_in() <= bytes &&
-           call_.shared_bytes() <= static_cast<int64_t>(bytes);
+    if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
+    if (prepared_ == nullptr) return true;
+    size_t outputs = 0;
+    for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
+    return outputs <= bytes;
   }
 
-  absl::Status Submit(Lane lane) {
-    return WithoutExceptions([this, lane] {
-      core_->pool.Submit([this] { Run(); }, lane);
+  absl::Status Submit(size_t most) {
+    return WithoutExceptions([this, most] {
+      core_->pool.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
       return absl::OkStatus();
     });
   }
 
-  void Run() {
-    const absl::Status status = WithoutExceptions([this] { return Serve(core_->config.limits); });
+  void Run(size_t most) {
+    absl::Status status = WithoutExceptions([&] { return Serve(core_->config.limits, most); });
+    if (IsNotAtHand(status)) {
+      status = Submit(kAnySize);
+      if (status.ok()) return;
+    }
     End(status);
     // The call may be gone.
   }
@@ -67,24 +80,34 @@ class UnaryCall final : public Reactor {
     rpc_->WriteAndFinish(answer);
   }
 
-  absl::Status Serve(const Limits& limits) {
+  // NotAtHand where it turns out to be larger than `most`, or not to be at hand: another thread can go on from there.
+  absl::Status Serve(const Limits& limits, size_t most) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     if (prepared_ == nullptr) {
       POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits));
     }
+    if (!IsWithin(most)) return NotAtHand();
     std::optional<Alone> helped;
-    if (limits.plans_at_hand && !IsWithin(kAloneBytes)) {
-      // What lies in shared memory can be large though the request is small: the pool goes on from here.
-      if (!IsWithin(kAtOnceBytes)) return NotAtHand();
-      helped.emplace(Help::kIdleThreads);
-    }
+    if (limits.plans_at_hand && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+    const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
+    if (prepared->job.decide) return Decide(prepared.get());
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared_->layout.size()));
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
     }
-    const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
     return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
+  }
+
+  // An overload is told before the work, though only that says how long the answer is.
+  absl::Status Decide(const Prepared* prepared) {
+    POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
+    POSENC_RETURN_IF_ERROR(prepared->job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared->response, {}));
+    if (layout.size() > kDecidedBytes) {
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
+    }
+    return call_.Compute(prepared->job, call_.payloads(), layout, std::move(charge), &answer_);
   }
 
   // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
@@ -104,9 +127,7 @@ class UnaryCall final : public Reactor {
     prepared->response = method_.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
                             method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
-    if (prepared->job.decide) {
-      POSENC_RETURN_IF_ERROR(prepared->job.decide(core_->pool, [this] { return call_.StillWanted(); }));
-    }
+    if (prepared->job.decide) return prepared;
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
     // What was copied from shared memory may be other bytes by now.
     if (limits.plans_at_hand && call_.copied_bytes() == 0) {

@@ -1,6 +1,7 @@
 // Calls as the server makes them, many at once, on a transport of standard types (tests/fake_grpc): what
 // ThreadSanitizer can see, which it cannot where gRPC is linked.
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -476,6 +477,65 @@ TEST_F(ImpatientTest, ACallHasOnlySoMuchTime) {
   FakeRpc idle;
   Chunks(&idle);
   EXPECT_EQ(idle.Wait().error_code(), grpc::DEADLINE_EXCEEDED);
+}
+
+TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
+  Config config = TestConfig();
+  config.threads = 1;
+  core_ = std::make_unique<Core>(config);
+  std::vector<int64_t> prepared, computed;  // on that thread
+  auto generate_table = UnaryMethod::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
+      "GenerateTable", [&](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
+        auto job = wire::Prepare(request, payloads, limits, response);
+        prepared.push_back(request.count());
+        job->run = [&computed, rows = request.count(), run = std::move(job->run)](auto&&... arguments) {
+          computed.push_back(rows);
+          return run(arguments...);
+        };
+        return job;
+      });
+  generate_table.prepares_quickly = true;
+  const auto ask = [](int64_t rows) {
+    v1::StreamTableRequest request;
+    request.ParseFromString(Table(0));
+    request.mutable_table()->set_count(rows);
+    return Buffer(request.table().SerializeAsString());
+  };
+  const MakeReactor make = [&](Rpc* rpc, grpc::ByteBuffer* request) {
+    return MakeUnaryCall(core_.get(), generate_table, rpc, request);
+  };
+  FakeRpc large(ask(10'000)), small(ask(10));
+  std::promise<void> both_wait;
+  core_->pool.Submit([&] { both_wait.get_future().wait(); });
+  large.Serve(make);
+  small.Serve(make);
+  both_wait.set_value();
+  EXPECT_TRUE(small.Wait().ok());
+  EXPECT_TRUE(large.Wait().ok());
+  EXPECT_THAT(prepared, testing::ElementsAre(10'000, 10));
+  EXPECT_THAT(computed, testing::ElementsAre(10, 10'000));
+}
+
+// What a diagnosis takes is known before the answer is.
+TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
+  Config config = TestConfig();
+  config.max_in_flight_bytes = 1000;
+  core_ = std::make_unique<Core>(config);
+  bool decided = false;
+  const auto diagnose = UnaryMethod::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
+      "Diagnose", [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
+        wire::Job job;
+        job.decide = [&](WorkPool&, const Cancellation&) {
+          decided = true;
+          return absl::OkStatus();
+        };
+        return job;
+      });
+  FakeRpc rpc(Buffer(v1::DiagnoseRequest().SerializeAsString()));
+  rpc.Serve(
+      [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), diagnose, served, request); });
+  EXPECT_EQ(rpc.Wait().error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(decided);
 }
 
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
