@@ -259,10 +259,10 @@ HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// Begins to load what is read some KiB later; beyond the end of the memory it does nothing.
-HWY_INLINE void Prefetch(const std::byte* now, size_t bytes) {
-  constexpr size_t kAhead = 4096, kLine = 64;
-  const auto ahead = reinterpret_cast<uintptr_t>(now) + kAhead;
+// Begins to load what is used `distance` bytes later; beyond the end of the memory it does nothing.
+HWY_INLINE void Prefetch(const std::byte* now, size_t distance, size_t bytes) {
+  constexpr size_t kLine = 64;
+  const auto ahead = reinterpret_cast<uintptr_t>(now) + distance;
   for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(reinterpret_cast<const std::byte*>(ahead + i));
 }
 

@@ -34,7 +34,6 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
   const size_t before = work.rotary_offset * element;
   const size_t until = before + 2 * work.pairs * element;
   const size_t after = work.head_dim * element - until;
-  if (work.x == work.y || before + after == 0) return;
   for (size_t head = 0; head < work.heads; ++head) {
     const size_t row = token * work.token_stride + head * work.head_stride;
     CopyElements(work.x + row, work.y + row, before, work.large);
@@ -45,64 +44,95 @@ void CopyUnrotated(const RotatePairs& work, size_t token) {
 // To spread or part a table's row costs about as much as rotating two head rows saves.
 constexpr size_t kHeadsToSpread = 4;
 
-template <class Lane, class Format, class Loop>
-HWY_NOINLINE void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end,
-                             std::byte* scratch) {
-  constexpr bool kAny = std::is_same_v<Loop, AnyLoop>;
-  const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
-  const size_t before = work.rotary_offset * sizeof(typename Format::Bits);
-  const size_t rotated = 2 * work.pairs * sizeof(typename Format::Bits);
-  const size_t table_row = work.pairs * sizeof(Lane), spread_row = 4 * work.pairs;
-  const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts;
-  const size_t part = rotated / parts, table_part = table_row / parts;
-  // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
-  const bool crosses = kAny && work.x == work.y && work.input_pairing != work.output_pairing;
-  // Memory is walked through in its order: where a head's tokens lie together, tile by tile of tokens, whose tables
-  // stay in the first-level cache.
-  const bool heads_first = work.head_stride > work.token_stride;
-  const size_t tile = heads_first ? std::max<size_t>(kSpreadFloats / spread_row, 1) : 1;
+// From one head row to the next: of a token's heads, or of a head's tokens.
+struct Step {
+  size_t count, bytes;
+  size_t table_bytes, spread_floats;  // to its row of the tables: 0 between heads
+
+  void Take(Row& row) const {
+    row.x += bytes;
+    row.y += bytes;
+    row.cos += table_bytes;
+    row.sin += table_bytes;
+    row.spread += spread_floats;
+  }
+};
+
+struct Tile {
+  Row row;  // the first
+  Step outer, inner;
+  std::byte* crossing;  // null, or where a row is kept while it is overwritten
+};
+
+// By value: what no store of bytes can change stays in registers, which counts as rows are short.
+template <bool kWhole, class Lane, class Format, class Loop>
+HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   const hn::ScalableTag<Lane> whole;
-  Row row{};
-  row.pairs = work.pairs / parts;
-  for (size_t first = begin; first < end; first += tile) {
-    const size_t last = std::min(first + tile, end);
-    for (size_t token = first; token < last; ++token) {
-      CopyUnrotated(work, token);
-      if constexpr (Loop::kSpreadsTable) {
-        SpreadTable(work, token, reinterpret_cast<float*>(scratch) + (token - first) * spread_row);
+  for (; tile.outer.count > 0; --tile.outer.count, tile.outer.Take(tile.row)) {
+    Row row = tile.row;
+    for (size_t left = tile.inner.count; left > 0; --left, tile.inner.Take(row)) {
+      Row now = row;
+      if constexpr (std::is_same_v<Loop, AnyLoop>) {
+        const size_t bytes = 2 * row.pairs * sizeof(typename Format::Bits);
+        if (row.ahead == kFarAhead) Prefetch(row.x, kFarAhead, bytes);
+        if (tile.crossing != nullptr) now.x = static_cast<const std::byte*>(std::memcpy(tile.crossing, row.x, bytes));
       }
+      // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
+      size_t pair = loop.Rotate(format, whole, now, 0);
+      if (kWhole || pair == row.pairs) continue;
+      if constexpr (!std::is_same_v<Loop, AnyLoop>) pair = any.Rotate(format, whole, now, pair);
+      if constexpr (hn::MaxLanes(whole) > 4) pair = any.Rotate(format, hn::CappedTag<Lane, 4>(), now, pair);
+      if constexpr (hn::MaxLanes(whole) > 1) any.Rotate(format, hn::CappedTag<Lane, 1>(), now, pair);
+    }
+  }
+}
+
+template <class Lane, class Format, class Loop>
+void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+  const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
+  const size_t table_row = work.pairs * sizeof(Lane), spread_row = 4 * work.pairs;
+  const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts, pairs = work.pairs / parts;
+  const bool whole = pairs % (Loop::kVectorsOfPairs * hn::Lanes(hn::ScalableTag<Lane>())) == 0;
+  const auto rotate_tile = whole ? RotateTile<true, Lane, Format, Loop> : RotateTile<false, Lane, Format, Loop>;
+  const bool copies = work.x != work.y && work.head_dim > 2 * work.pairs;
+  // Memory is walked through in its order, tile by tile of tokens, whose tables stay in the first-level cache. With
+  // parts each tile is walked through several times.
+  const bool heads_first = work.heads == 1 || work.head_stride > work.token_stride;
+  const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kSpreadFloats / spread_row, 1);
+  const Step heads{work.heads, work.head_stride, 0, 0};
+  Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
+  Tile tile;
+  tile.row.pairs = pairs;
+  tile.row.ahead = work.large ? kFarAhead : kNearAhead;
+  // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
+  tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
+  for (size_t first = begin; first < end; first += tokens.count) {
+    tokens.count = std::min(tokens_at_once, end - first);
+    for (size_t n = 0; n < tokens.count; ++n) {
+      const size_t token = first + n;
+      if (copies) CopyUnrotated(work, token);
+      float* const spread = reinterpret_cast<float*>(scratch) + n * spread_row;
+      if constexpr (Loop::kSpreadsTable) SpreadTable(work, token, spread);
       if constexpr (Loop::kPartsTable) {
-        float* parted = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
-        PartNeighbours(static_cast<const float*>(work.cos) + token * work.pairs, parts, work.pairs, parted);
+        PartNeighbours(static_cast<const float*>(work.cos) + token * work.pairs, parts, work.pairs, spread);
         PartNeighbours(static_cast<const float*>(work.sin) + token * work.pairs, parts, work.pairs,
-                       parted + work.pairs);
+                       spread + work.pairs);
       }
     }
-    for (size_t head = 0; head < work.heads; ++head) {
-      for (size_t token = first; token < last; ++token) {
-        const size_t start = token * work.token_stride + head * work.head_stride + before;
-        row.x = work.x + start;
-        row.y = work.y + start;
-        row.cos = static_cast<const std::byte*>(work.cos) + token * table_row;
-        row.sin = static_cast<const std::byte*>(work.sin) + token * table_row;
-        row.spread = reinterpret_cast<float*>(scratch) + (token - first) * spread_row;
-        if constexpr (Loop::kPartsTable) {
-          row.cos = reinterpret_cast<const std::byte*>(row.spread);
-          row.sin = row.cos + table_row;
-        }
-        if (work.large) Prefetch(row.x, rotated);
-        if (crosses) row.x = static_cast<const std::byte*>(std::memcpy(scratch, row.x, rotated));
-        for (size_t n = 0; n < parts; ++n) {
-          if (n > 0) row.x += part, row.y += part, row.cos += table_part, row.sin += table_part;
-          // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is
-          // touched.
-          size_t pair = loop.Rotate(format, whole, row, 0);
-          if (pair == row.pairs) continue;
-          if constexpr (!kAny) pair = any.Rotate(format, whole, row, pair);
-          if constexpr (hn::MaxLanes(whole) > 4) pair = any.Rotate(format, hn::CappedTag<Lane, 4>(), row, pair);
-          if constexpr (hn::MaxLanes(whole) > 1) any.Rotate(format, hn::CappedTag<Lane, 1>(), row, pair);
-        }
-      }
+    tile.outer = heads_first ? heads : tokens;
+    tile.inner = heads_first ? tokens : heads;
+    for (size_t part = 0; part < parts; ++part) {
+      const size_t start =
+          first * work.token_stride + (work.rotary_offset + 2 * part * pairs) * sizeof(typename Format::Bits);
+      tile.row.x = work.x + start;
+      tile.row.y = work.y + start;
+      tile.row.cos = Loop::kPartsTable ? scratch : static_cast<const std::byte*>(work.cos) + first * table_row;
+      tile.row.sin =
+          Loop::kPartsTable ? scratch + table_row : static_cast<const std::byte*>(work.sin) + first * table_row;
+      tile.row.cos += part * pairs * sizeof(Lane);
+      tile.row.sin += part * pairs * sizeof(Lane);
+      tile.row.spread = reinterpret_cast<const float*>(scratch);
+      rotate_tile(format, loop, any, tile);
     }
   }
 }

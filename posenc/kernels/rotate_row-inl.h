@@ -25,10 +25,21 @@ struct Row {
   const std::byte* x;
   std::byte* y;
   size_t pairs;
-  const std::byte* cos;
+  const std::byte* cos;  // for NeighboursLoop what PartNeighbours makes of them
   const std::byte* sin;
   const float* spread;  // what SpreadTable makes of them, for ElementLoop
+  size_t ahead;         // how far what is written is fetched beforehand, in bytes
 };
+
+constexpr size_t kNearAhead = 1024, kFarAhead = 4096;
+
+// At bytes [offset, offset + bytes) of a row: begins to fetch what is used later. What is stored past the caches is not
+// fetched, but what is read for it; else what is written comes into the first-level cache first, and the processor
+// alone begins late with that.
+template <bool kStream>
+HWY_INLINE void FetchAhead(const Row& row, size_t offset, size_t bytes) {
+  kStream ? Prefetch(row.x + offset, kFarAhead, bytes) : Prefetch(row.y + offset, row.ahead, bytes);
+}
 
 // Not fused with what follows: that would change the bytes.
 template <class Format, class D>
@@ -52,6 +63,7 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size
 
 // Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
 struct AnyLoop {
+  static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
 
   Pairing input;
@@ -95,6 +107,8 @@ struct HalvesLoop {
     for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
       const std::byte* x = row.x + pair * kElement;
       auto a0 = LoadLanes(format, d, x), b0 = LoadLanes(format, d, x + lanes * kElement);
+      FetchAhead<kStream>(row, pair * kElement, 2 * lanes * kElement);
+      FetchAhead<kStream>(row, pair * kElement + second_half, 2 * lanes * kElement);
       x += second_half;
       auto a1 = LoadLanes(format, d, x), b1 = LoadLanes(format, d, x + lanes * kElement);
       Turn(format, d, kRounding, row, pair, a0, a1);
@@ -118,6 +132,7 @@ struct LaneLoop {
     for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
       hn::Vec<D> x0, x1;
       LoadPairs(format, d, row.x + 2 * pair * kElement, x0, x1);
+      FetchAhead<kStream>(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
       Turn(format, d, kRounding, row, pair, x0, x1);
       StorePairs<kStream>(format, x0, x1, d, row.y + 2 * pair * kElement);
     }
@@ -140,6 +155,8 @@ struct NeighboursLoop {
       hn::Vec<D> even0, odd0, even1, odd1;
       LoadPairs(format, d, row.x + pair * kElement, even0, odd0);
       LoadPairs(format, d, row.x + pair * kElement + second_half, even1, odd1);
+      FetchAhead<kStream>(row, pair * kElement, 2 * lanes * kElement);
+      FetchAhead<kStream>(row, pair * kElement + second_half, 2 * lanes * kElement);
       Turn(format, d, kRounding, row, pair, even0, even1);
       Turn(format, d, kRounding, row, pair + lanes, odd0, odd1);
       StorePairs<kStream>(format, even0, odd0, d, row.y + pair * kElement);
@@ -209,8 +226,10 @@ struct ElementLoop {
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
     for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
+      constexpr size_t kElement = sizeof(typename Format::Bits);
       const auto a = Turned(format, d, row, 2 * pair), b = Turned(format, d, row, 2 * pair + hn::Lanes(d));
-      StoreTwo<kStream>(format, a, b, d, row.y + 2 * pair * sizeof(typename Format::Bits));
+      FetchAhead<kStream>(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
+      StoreTwo<kStream>(format, a, b, d, row.y + 2 * pair * kElement);
     }
     return pair;
   }
