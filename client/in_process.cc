@@ -11,6 +11,7 @@
 
 #include "client/rotary_memory.h"
 #include "client/tensor_memory.h"
+#include "posenc/cgroup.h"
 #include "posenc/status.h"
 #include "wire/operations.h"
 #include "wire/payloads.h"
@@ -85,7 +86,8 @@ InProcessOptions WholeMachine() {
   return options;
 }
 
-InProcess::InProcess(const InProcessOptions& options) : options_(options), pool_(options.threads) {}
+InProcess::InProcess(const InProcessOptions& options)
+    : options_(options), pool_(options.threads > 0 ? options.threads : static_cast<size_t>(AvailableCpus())) {}
 
 Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
   const Duration timeout = options.timeout.value_or(options_.timeout);
@@ -115,7 +117,7 @@ absl::StatusOr<v1::GetServerInfoResponse> InProcess::DoGetServerInfo(const v1::G
   wire::DescribeLibrary(options_.limits, &response);
   v1::Device& device = *response.add_devices();
   device.set_name("cpu");
-  device.set_threads(static_cast<int32_t>(pool_.threads() + 1));
+  device.set_threads(static_cast<int32_t>(pool_.threads()));
   return response;
 }
 

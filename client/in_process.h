@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <thread>
 
 #include "client/backend.h"
 #include "posenc/limits.h"
@@ -12,8 +11,8 @@ namespace posenc {
 
 struct InProcessOptions {
   Limits limits;
-  // That help the calling one. >= 1.
-  size_t threads = std::thread::hardware_concurrency() > 1 ? std::thread::hardware_concurrency() - 1 : 1;
+  // That compute, the calling one among them; 0: as many as the cgroup's quota and the affinity mask allow.
+  size_t threads = 0;
   // For calls whose CallOptions name no other.
   Duration timeout = Duration::max();
 };

@@ -18,14 +18,14 @@ struct PlacementCosts {
   // Of an empty call to the server.
   double call_seconds = 200e-6;
   // Bytes a second of request and answer together, between here and the server. The default is a socket on one machine.
-  double transport_bytes_per_second = 0.8e9;
+  double transport_bytes_per_second = 1.8e9;
   // How many times as fast as this process the server computes: its threads over ours, or a device that it has.
   double server_speed = 1;
 
   // Bytes of answer that this process computes in a second, by what is asked.
-  double rotary_bytes_per_second = 4.5e9;     // and of an addition of biases
-  double generated_bytes_per_second = 3.5e9;  // tables, embeddings, biases
-  double relative_bytes_per_second = 200e6;   // terms with content: a product of two rows for an element or so
+  double rotary_bytes_per_second = 12e9;     // and of an addition of biases
+  double generated_bytes_per_second = 10e9;  // tables, embeddings, biases
+  double relative_bytes_per_second = 500e6;  // terms with content: a product of two rows for an element or so
 };
 
 // Whether a call is faster on the server, where `rate` bytes of answer are computed here in a second:

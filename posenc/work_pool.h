@@ -39,8 +39,9 @@ class WorkPool {
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread
-  // and on idle threads of the pool, and returns when all have ended. The caller always takes part, so that a call
-  // from within a task cannot wait for itself. Stops early with the first status that `cancelled` returns.
+  // and on idle threads of the pool, threads() at most in all, and returns when all have ended. The caller always takes
+  // part, so that a call from within a task cannot wait for itself. Stops early with the first status that `cancelled`
+  // returns.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body);
 

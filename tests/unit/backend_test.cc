@@ -1,6 +1,9 @@
 // In process and by a server: the same bytes, the same errors.
 #include "client/backend.h"
 
+#include <time.h>
+
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -399,6 +402,24 @@ TEST_F(BackendTest, InformationIsTheLibrarysPlusTheServers) {
   EXPECT_EQ(local->devices_size(), 1);
   EXPECT_EQ(*client_.CheckHealth("posenc.v1.PositionalEncodingService"), ServingStatus::kServing);
   EXPECT_EQ(*in_process_.CheckHealth(), ServingStatus::kServing);
+}
+
+std::chrono::nanoseconds CpuTime(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+TEST(InProcess, AsManyThreadsComputeAsItIsTold) {
+  const auto others = [] { return CpuTime(CLOCK_PROCESS_CPUTIME_ID) - CpuTime(CLOCK_THREAD_CPUTIME_ID); };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  InProcess two({.threads = 2});
+  const auto before = others();
+  while (others() - before < std::chrono::milliseconds(5) && std::chrono::steady_clock::now() < until) {
+    ASSERT_TRUE(two.GenerateTable(Table(10'000)).ok());
+  }
+  EXPECT_GE(others() - before, std::chrono::milliseconds(5));
+  EXPECT_EQ(two.GetServerInfo()->devices(0).threads(), 2);
 }
 
 TEST(InProcess, StopsAtItsTimeLimit) {

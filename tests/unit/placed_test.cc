@@ -126,7 +126,7 @@ TEST(Placed, WhatIsComputedIsSentWhereItIsLarge) {
 }
 
 TEST(Placed, TheCallersMemorySaysHowLargeTheAnswerIs) {
-  Placed placed = Make(Placement::kAuto, {.transport_bytes_per_second = 1e10, .server_speed = 8});
+  Placed placed = Make(Placement::kAuto, {.transport_bytes_per_second = 1e11, .server_speed = 8});
   std::vector<std::byte> cos(size_t{64} << 20);
   EXPECT_EQ(placed.GenerateTable({}).status().code(), kHere);
   EXPECT_EQ(placed.GenerateTable({}, {.outputs = {absl::MakeSpan(cos)}}).status().code(), kThere);
