@@ -22,24 +22,43 @@ void Negate(DType dtype, void* data, size_t count) {
   for (size_t i = 0; i < count; ++i, sign += size) *sign ^= 0x80;
 }
 
-// Puts rows of `columns.size()` elements into those columns of wider rows.
+// What the rows of one axis have in common: its columns in wider rows, and which of `from`'s rows each takes.
+struct AxisRows {
+  const std::vector<size_t>& columns;
+  const std::vector<size_t>& row_of;
+  size_t width;
+};
+
 template <size_t kSize>
-void ScatterElements(const std::byte* from, size_t rows, const std::vector<size_t>& columns, size_t width,
-                     std::byte* to) {
-  for (size_t row = 0; row < rows; ++row, to += width * kSize) {
-    for (const size_t column : columns) {
-      std::memcpy(to + column * kSize, from, kSize);
-      from += kSize;
+void ScatterElements(const std::byte* from, const AxisRows& axis, std::byte* to) {
+  for (const size_t row : axis.row_of) {
+    const std::byte* element = from + row * axis.columns.size() * kSize;
+    for (const size_t column : axis.columns) {
+      std::memcpy(to + column * kSize, element, kSize);
+      element += kSize;
     }
+    to += axis.width * kSize;
   }
 }
-void Scatter(size_t size, const std::byte* from, size_t rows, const std::vector<size_t>& columns, size_t width,
-             std::byte* to) {
+void Scatter(size_t size, const std::byte* from, const AxisRows& axis, std::byte* to) {
   switch (size) {
-    case 2: return ScatterElements<2>(from, rows, columns, width, to);
-    case 4: return ScatterElements<4>(from, rows, columns, width, to);
-    default: return ScatterElements<8>(from, rows, columns, width, to);
+    case 2: return ScatterElements<2>(from, axis, to);
+    case 4: return ScatterElements<4>(from, axis, to);
+    default: return ScatterElements<8>(from, axis, to);
   }
+}
+
+// Leaves each of the values once, in order; where each of them was, the result says.
+std::vector<size_t> Distinct(std::vector<double>* values) {
+  const std::vector<double> all = *values;
+  std::sort(values->begin(), values->end());
+  values->erase(std::unique(values->begin(), values->end()), values->end());
+  std::vector<size_t> places;
+  places.reserve(all.size());
+  for (const double value : all) {
+    places.push_back(std::lower_bound(values->begin(), values->end(), value) - values->begin());
+  }
+  return places;
 }
 
 // Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's.
@@ -152,7 +171,8 @@ void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos
   }
 }
 
-// The columns of one axis; the primitive takes one position a row.
+// The columns of one axis; the primitive takes one position a row. In a grid positions come again and again: each is
+// computed once.
 void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos,
                             std::byte* sin) const {
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
@@ -160,10 +180,11 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
   if (columns.empty()) return;
   std::vector<double> inv_freq;
   for (const size_t column : columns) inv_freq.push_back(sequence_plan.inv_freq[column]);
-  const std::vector<double> at = PositionsOf(token, count, axis);
-  std::vector<double> values(2 * count * columns.size());  // doubles for their size and alignment
+  std::vector<double> at = PositionsOf(token, count, axis);
+  const std::vector<size_t> row_of = Distinct(&at);
+  std::vector<double> values(2 * at.size() * columns.size());  // doubles for their size and alignment
   auto* axis_cos = reinterpret_cast<std::byte*>(values.data());
-  auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + count * columns.size());
+  auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + at.size() * columns.size());
   Run(SinCosRows{.frequencies = arithmetic_,
                  .dtype = dtype,
                  .positions = at.data(),
@@ -175,8 +196,9 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
                  .cos = axis_cos,
                  .sin = axis_sin},
       0, at.size());
-  Scatter(SizeOf(dtype), axis_cos, at.size(), columns, pairs_, cos);
-  Scatter(SizeOf(dtype), axis_sin, at.size(), columns, pairs_, sin);
+  const AxisRows rows{columns, row_of, pairs_};
+  Scatter(SizeOf(dtype), axis_cos, rows, cos);
+  Scatter(SizeOf(dtype), axis_sin, rows, sin);
 }
 
 std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
