@@ -48,7 +48,7 @@ void Scatter(size_t size, const std::byte* from, const AxisRows& axis, std::byte
   }
 }
 
-// Leaves each of the values once, in order; where each of them was, the result says.
+// Leaves each of the values once, in order; the result says where each one then is.
 std::vector<size_t> Distinct(std::vector<double>* values) {
   const std::vector<double> all = *values;
   std::sort(values->begin(), values->end());

@@ -24,10 +24,10 @@ double Exp(double x) {
   if (!(std::abs(x) <= 700)) return std::numeric_limits<double>::quiet_NaN();
   const double n = std::nearbyint(x * kPerLn2);
   const double r = (x - n * kLn2Hi) - n * kLn2Lo;  // |r| < 0.347: the first term left out is below 2^-57
-  constexpr double kPer[] = {1.0,     1.0 / 2, 1.0 / 3,  1.0 / 4,  1.0 / 5,  1.0 / 6, 1.0 / 7,
-                             1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13};
+  constexpr double kReciprocal[] = {0,       1.0,     1.0 / 2, 1.0 / 3,  1.0 / 4,  1.0 / 5,  1.0 / 6,
+                                    1.0 / 7, 1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13};
   double sum = 1.0;
-  for (int k = 13; k >= 1; --k) sum = 1.0 + r * kPer[k - 1] * sum;
+  for (int k = 13; k >= 1; --k) sum = 1.0 + r * kReciprocal[k] * sum;
   return sum * std::bit_cast<double>(static_cast<int64_t>(n + 1023) << 52);  // 2^n: |n| < 1011
 }
 

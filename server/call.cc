@@ -84,7 +84,8 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
       request_(Take(request)),
       valid_(request_.Valid()),
       bytes_in_(valid_ ? request_.Length() : 0),
-      entered_(Clock::now()) {}
+      entered_(Clock::now()),
+      waits_since_(entered_) {}
 
 absl::Status Call::Admit() {
   // A client that half-closes without a message, or a call that the memory quota has killed.
@@ -120,7 +121,15 @@ absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
 
 void Call::BeginWork() {
   work_began_ = Clock::now();
-  if (computed_ == Clock::duration::zero()) queued_ = work_began_ - entered_;
+  if (waits_since_ == Clock::time_point()) return;
+  queued_ += work_began_ - waits_since_;
+  waits_since_ = Clock::time_point();
+}
+
+void Call::WaitForWork() {
+  if (work_began_ == Clock::time_point()) return;  // it waits since it was entered
+  EndWork();
+  waits_since_ = Clock::now();
 }
 
 void Call::EndWork() {

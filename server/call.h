@@ -71,8 +71,10 @@ class Call {
   // Of a message of a stream.
   void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
-  // The time until the first work is the queue's; the rest of `compute` is the sum of the work's.
+  // The time until the first work is the queue's, and all that the call waits for work once more; `compute` is the sum
+  // of the work's.
   void BeginWork();
+  void WaitForWork();
   void EndWork();
 
   // Around the time in which the client must take a message. When --send-timeout is over, the call is cancelled.
@@ -130,6 +132,7 @@ class Call {
   bool refused_ = false;
   size_t bytes_out_ = 0;
   const Clock::time_point entered_;
+  Clock::time_point waits_since_;
   Clock::time_point work_began_;
   Clock::duration queued_{0};
   Clock::duration computed_{0};

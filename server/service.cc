@@ -139,8 +139,8 @@ void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memo
   service.AddQuickUnary<v1::GenerateBiasRequest, v1::GenerateBiasResponse>("GenerateBias");
   service.AddTiles<v1::StreamBiasRequest, v1::StreamBiasResponse>("StreamBias");
   service.AddQuickUnary<v1::AddBiasRequest, v1::AddBiasResponse>("AddBias");
-  service.AddQuickUnary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores");
-  service.AddQuickUnary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues");
+  service.AddUnary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>("RelativeScores");
+  service.AddUnary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>("RelativeValues");
   service.AddUnary<v1::DiagnoseRequest, v1::DiagnoseResponse>("Diagnose");
   service.AddUnary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>("DiagnoseBias");
 }

@@ -56,6 +56,7 @@ class UnaryCall final : public Reactor {
   }
 
   absl::Status Submit(size_t most) {
+    call_.WaitForWork();
     return WithoutExceptions([this, most] {
       core_->pool.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
       return absl::OkStatus();
@@ -65,6 +66,7 @@ class UnaryCall final : public Reactor {
   void Run(size_t most) {
     absl::Status status = WithoutExceptions([&] { return Serve(core_->config.limits, most); });
     if (IsNotAtHand(status)) {
+      prepared_ = nullptr;  // it can be large, and nothing of it is charged: what waits is not to hold it
       status = Submit(kAnySize);
       if (status.ok()) return;
     }
@@ -80,18 +82,18 @@ class UnaryCall final : public Reactor {
     rpc_->WriteAndFinish(answer);
   }
 
-  // NotAtHand where it turns out to be larger than `most`, or not to be at hand: another thread can go on from there.
+  // NotAtHand where it turns out to be larger than `most`, or not to be at hand.
   absl::Status Serve(const Limits& limits, size_t most) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     if (prepared_ == nullptr) {
-      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits));
+      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits, most));
     }
     if (!IsWithin(most)) return NotAtHand();
     std::optional<Alone> helped;
     if (limits.plans_at_hand && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
     const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
-    if (prepared->job.decide) return Decide(prepared.get());
+    if (prepared->job.decide) return Decide(*prepared);
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
@@ -99,19 +101,19 @@ class UnaryCall final : public Reactor {
     return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
   }
 
-  // An overload is told before the work, though only that says how long the answer is.
-  absl::Status Decide(const Prepared* prepared) {
+  // Only the work says how long the answer is; but of very long ones, an overload is told before it.
+  absl::Status Decide(const Prepared& prepared) {
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
-    POSENC_RETURN_IF_ERROR(prepared->job.decide(core_->pool, [this] { return call_.StillWanted(); }));
-    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared->response, {}));
+    POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
     if (layout.size() > kDecidedBytes) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
     }
-    return call_.Compute(prepared->job, call_.payloads(), layout, std::move(charge), &answer_);
+    return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
   }
 
   // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
-  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits) {
+  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits, size_t most) {
     POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
     if (limits.plans_at_hand) {
       auto [recent, request_id] = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
@@ -123,6 +125,8 @@ class UnaryCall final : public Reactor {
     const auto prepared = std::make_shared<Prepared>();
     prepared->request = method_.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
+    // What lies in regions can be large though the request is small, and some of it is read now.
+    if (!limits.plans_at_hand && !IsWithin(most)) return NotAtHand();
     prepared->has_regions = call_.has_regions();
     prepared->response = method_.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,

@@ -39,8 +39,8 @@ struct UnaryMethod {
   // Answered on the thread that received it and not subject to admission, so that an overloaded server can still say
   // so.
   bool immediate = false;
-  // Preparing takes little time, but for biases over very long distances: a small request goes into the lane for small
-  // calls, and leaves it again if what it asks for is large.
+  // What a small request asks for is small or large as its answer is, but for biases over very long distances: it goes
+  // into the lane for small calls, is prepared there, and leaves it again if its answer is large.
   bool prepares_quickly = false;
   // A small request cannot ask for much work or a large answer: where its plan is at hand it is served on the thread
   // that received it, which saves handing it over.

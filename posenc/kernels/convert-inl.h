@@ -259,7 +259,10 @@ HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// Begins to load what is used `distance` bytes later; beyond the end of the memory it does nothing.
+// Where memory is the limit.
+constexpr size_t kFarAhead = 4096;
+
+// Begins to load what lies `distance` bytes further; beyond the end of the memory it does nothing.
 HWY_INLINE void Prefetch(const std::byte* now, size_t distance, size_t bytes) {
   constexpr size_t kLine = 64;
   const auto ahead = reinterpret_cast<uintptr_t>(now) + distance;

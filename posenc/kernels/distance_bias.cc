@@ -122,7 +122,7 @@ void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, siz
     const bool ahead = work.large && row.scores != nullptr;
     for (; key + 2 * lanes <= end; key += 2 * lanes) {
       auto a = hn::Zero(d), b = hn::Zero(d);
-      if (ahead) Prefetch(row.scores + key * kElement, 4096, 2 * lanes * kElement);
+      if (ahead) Prefetch(row.scores + key * kElement, kFarAhead, 2 * lanes * kElement);
       if constexpr (kSource == Source::kRows) {
         a = hn::LoadU(d, row.bias + key);
         b = hn::LoadU(d, row.bias + key + lanes);

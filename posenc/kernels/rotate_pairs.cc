@@ -74,7 +74,6 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
       Row now = row;
       if constexpr (std::is_same_v<Loop, AnyLoop>) {
         const size_t bytes = 2 * row.pairs * sizeof(typename Format::Bits);
-        if (row.ahead == kFarAhead) Prefetch(row.x, kFarAhead, bytes);
         if (tile.crossing != nullptr) now.x = static_cast<const std::byte*>(std::memcpy(tile.crossing, row.x, bytes));
       }
       // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
@@ -96,14 +95,18 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   const auto rotate_tile = whole ? RotateTile<true, Lane, Format, Loop> : RotateTile<false, Lane, Format, Loop>;
   const bool copies = work.x != work.y && work.head_dim > 2 * work.pairs;
   // Memory is walked through in its order, tile by tile of tokens, whose tables stay in the first-level cache. With
-  // parts each tile is walked through several times.
+  // parts each tile is walked through several times. The inner loop should have many rows: one head's are its tokens.
   const bool heads_first = work.heads == 1 || work.head_stride > work.token_stride;
   const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kSpreadFloats / spread_row, 1);
   const Step heads{work.heads, work.head_stride, 0, 0};
   Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
   Tile tile;
   tile.row.pairs = pairs;
-  tile.row.ahead = work.large ? kFarAhead : kNearAhead;
+  // In the caches what is written has to come into the first level too, and the processor finds that out late, with the
+  // store: rows are short. Beyond them what is read counts.
+  constexpr size_t kNearAhead = 1024;
+  tile.row.ahead =
+      work.large ? kFarAhead + reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : kNearAhead;
   // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
   tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
   for (size_t first = begin; first < end; first += tokens.count) {

@@ -28,7 +28,7 @@ struct RotatePairs {
   DType dtype;               // of x and y: FP32, FP16 or BF16
   size_t head_dim;           // D: elements of one head row
   size_t rotary_offset = 0;  // first rotated element of a head row
-  size_t pairs;              // rotary_dim / 2; rotary_offset + 2*pairs <= head_dim
+  size_t pairs;              // rotary_dim / 2, at least 1; rotary_offset + 2*pairs <= head_dim
   Pairing input_pairing;
   Pairing output_pairing;
   size_t half_split_parts = 1;  // pairs is a multiple of it

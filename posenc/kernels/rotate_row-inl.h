@@ -28,18 +28,11 @@ struct Row {
   const std::byte* cos;  // for NeighboursLoop what PartNeighbours makes of them
   const std::byte* sin;
   const float* spread;  // what SpreadTable makes of them, for ElementLoop
-  size_t ahead;         // how far what is written is fetched beforehand, in bytes
+  size_t ahead;         // how far after y lies what is to be fetched, modulo 2^64
 };
 
-constexpr size_t kNearAhead = 1024, kFarAhead = 4096;
-
-// At bytes [offset, offset + bytes) of a row: begins to fetch what is used later. What is stored past the caches is not
-// fetched, but what is read for it; else what is written comes into the first-level cache first, and the processor
-// alone begins late with that.
-template <bool kStream>
-HWY_INLINE void FetchAhead(const Row& row, size_t offset, size_t bytes) {
-  kStream ? Prefetch(row.x + offset, kFarAhead, bytes) : Prefetch(row.y + offset, row.ahead, bytes);
-}
+// At bytes [offset, offset + bytes) of a row: begins to fetch what is used later.
+HWY_INLINE void FetchAhead(const Row& row, size_t offset, size_t bytes) { Prefetch(row.y + offset, row.ahead, bytes); }
 
 // Not fused with what follows: that would change the bytes.
 template <class Format, class D>
@@ -82,6 +75,7 @@ struct AnyLoop {
         x0 = LoadLanes(format, d, row.x + pair * kElement);
         x1 = LoadLanes(format, d, row.x + pair * kElement + second_half);
       }
+      FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
       Turn(format, d, rounding, row, pair, x0, x1);
       if (output == Pairing::kInterleaved) {
         StorePairs(format, x0, x1, d, row.y + 2 * pair * kElement);
@@ -107,8 +101,8 @@ struct HalvesLoop {
     for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
       const std::byte* x = row.x + pair * kElement;
       auto a0 = LoadLanes(format, d, x), b0 = LoadLanes(format, d, x + lanes * kElement);
-      FetchAhead<kStream>(row, pair * kElement, 2 * lanes * kElement);
-      FetchAhead<kStream>(row, pair * kElement + second_half, 2 * lanes * kElement);
+      FetchAhead(row, pair * kElement, 2 * lanes * kElement);
+      FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
       x += second_half;
       auto a1 = LoadLanes(format, d, x), b1 = LoadLanes(format, d, x + lanes * kElement);
       Turn(format, d, kRounding, row, pair, a0, a1);
@@ -132,7 +126,7 @@ struct LaneLoop {
     for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
       hn::Vec<D> x0, x1;
       LoadPairs(format, d, row.x + 2 * pair * kElement, x0, x1);
-      FetchAhead<kStream>(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
+      FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
       Turn(format, d, kRounding, row, pair, x0, x1);
       StorePairs<kStream>(format, x0, x1, d, row.y + 2 * pair * kElement);
     }
@@ -155,8 +149,8 @@ struct NeighboursLoop {
       hn::Vec<D> even0, odd0, even1, odd1;
       LoadPairs(format, d, row.x + pair * kElement, even0, odd0);
       LoadPairs(format, d, row.x + pair * kElement + second_half, even1, odd1);
-      FetchAhead<kStream>(row, pair * kElement, 2 * lanes * kElement);
-      FetchAhead<kStream>(row, pair * kElement + second_half, 2 * lanes * kElement);
+      FetchAhead(row, pair * kElement, 2 * lanes * kElement);
+      FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
       Turn(format, d, kRounding, row, pair, even0, even1);
       Turn(format, d, kRounding, row, pair + lanes, odd0, odd1);
       StorePairs<kStream>(format, even0, odd0, d, row.y + pair * kElement);
@@ -228,7 +222,7 @@ struct ElementLoop {
     for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
       constexpr size_t kElement = sizeof(typename Format::Bits);
       const auto a = Turned(format, d, row, 2 * pair), b = Turned(format, d, row, 2 * pair + hn::Lanes(d));
-      FetchAhead<kStream>(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
+      FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
       StoreTwo<kStream>(format, a, b, d, row.y + 2 * pair * kElement);
     }
     return pair;

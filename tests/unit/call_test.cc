@@ -512,15 +512,17 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   both_wait.set_value();
   EXPECT_TRUE(small.Wait().ok());
   EXPECT_TRUE(large.Wait().ok());
-  EXPECT_THAT(prepared, testing::ElementsAre(10'000, 10));
+  EXPECT_THAT(prepared, testing::ElementsAre(10'000, 10, 10'000));
   EXPECT_THAT(computed, testing::ElementsAre(10, 10'000));
 }
 
 // What a diagnosis takes is known before the answer is.
 TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   Config config = TestConfig();
-  config.max_in_flight_bytes = 1000;
+  config.max_in_flight_bytes = 20'000;
   core_ = std::make_unique<Core>(config);
+  Charge others;
+  ASSERT_EQ(core_->admission->AdmitBytes(10'000, 0, &others), Admission::Verdict::kAdmitted);
   bool decided = false;
   const auto diagnose = UnaryMethod::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
       "Diagnose", [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
@@ -534,7 +536,8 @@ TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   FakeRpc rpc(Buffer(v1::DiagnoseRequest().SerializeAsString()));
   rpc.Serve(
       [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), diagnose, served, request); });
-  EXPECT_EQ(rpc.Wait().error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(rpc.Wait().error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 1u);
   EXPECT_FALSE(decided);
 }
 

@@ -25,7 +25,6 @@ constexpr Layout kLayouts[] = {
     {1, 0, 0, 0, 0, false}, {3, 2, 5, 7, 1, false},  {2, 0, 3, 0, 2, true},
     {3, 1, 0, 13, 3, true}, {4, 0, 0, 64, 0, false}, {5, 2, 1, 0, 1, true},
 };
-constexpr size_t kTokens = 3;
 
 struct Case {
   DType dtype;
@@ -60,8 +59,8 @@ std::string Describe(const Case& c, size_t pairs, const Layout& layout) {
          " pairs " + std::to_string(pairs) + " layout " + std::to_string(&layout - kLayouts);
 }
 
-// Rotates tokens 1 and 2 of three on every target and compares the whole of y's memory, gaps and token 0 included.
-void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random) {
+// Rotates all tokens but the first on every target and compares the whole of y's memory, gaps and token 0 included.
+void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random, size_t tokens = 3) {
   SCOPED_TRACE(Describe(c, pairs, layout));
   const size_t element = SizeOf(c.dtype);
   RotatePairs work;
@@ -74,25 +73,25 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
   if (pairs % 3 != 1) work.half_split_parts = pairs % 3 == 0 ? 3 : pairs % 2 == 0 ? 2 : 1;
   work.rounding = c.rounding;
   work.table_dtype = c.table;
-  work.tokens = kTokens;
+  work.tokens = tokens;
   work.heads = layout.heads;
   const size_t row = work.head_dim * element;
   const size_t step = row + layout.gap;
-  work.head_stride = layout.heads_outermost ? kTokens * step : step;
+  work.head_stride = layout.heads_outermost ? tokens * step : step;
   work.token_stride = layout.heads_outermost ? step : layout.heads * step;
-  const size_t size = kTokens * layout.heads * step - layout.gap;
+  const size_t size = tokens * layout.heads * step - layout.gap;
 
-  Block cos(kTokens * pairs * SizeOf(c.table)), sin(cos.size());
-  FillWithElements(c.table, random, cos.data(), kTokens * pairs);
-  FillWithElements(c.table, random, sin.data(), kTokens * pairs);
-  MakeNansEqual(c.table, cos.data(), kTokens * pairs);
-  MakeNansEqual(c.table, sin.data(), kTokens * pairs);
+  Block cos(tokens * pairs * SizeOf(c.table)), sin(cos.size());
+  FillWithElements(c.table, random, cos.data(), tokens * pairs);
+  FillWithElements(c.table, random, sin.data(), tokens * pairs);
+  MakeNansEqual(c.table, cos.data(), tokens * pairs);
+  MakeNansEqual(c.table, sin.data(), tokens * pairs);
   work.large = random() % 2 == 0;
   work.cos = cos.data();
   work.sin = sin.data();
   Block x(size, layout.misalignment);
   for (size_t i = 0; i < size; ++i) x.data()[i] = static_cast<std::byte>(random());
-  for (size_t t = 0; t < kTokens; ++t) {
+  for (size_t t = 0; t < tokens; ++t) {
     for (size_t h = 0; h < layout.heads; ++h) {
       FillWithElements(c.dtype, random, x.data() + t * work.token_stride + h * work.head_stride, work.head_dim);
     }
@@ -104,8 +103,8 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
     Block y = before;
     work.x = c.in_place ? y.data() : x.data();
     work.y = y.data();
-    rotate(work, size_t{1}, kTokens);
-    for (size_t t = 1; t < kTokens; ++t) {
+    rotate(work, size_t{1}, tokens);
+    for (size_t t = 1; t < tokens; ++t) {
       for (size_t h = 0; h < layout.heads; ++h) {
         const size_t start = t * work.token_stride + h * work.head_stride + layout.before * element;
         MakeNansEqual(c.dtype, y.data() + start, 2 * pairs);
@@ -141,6 +140,14 @@ TEST(RotatePairsTest, RotatesWideRows) {
   for (const Case& c : AllCases()) {
     if (c.table == DType::kFP64 || c.rounding == Rounding::kEachOperation) continue;
     CheckCase(c, 32768 / OneIn(), kLayouts[1], random);
+  }
+}
+
+// Ten tokens are a tile; the last one is shorter.
+TEST(RotatePairsTest, WalksThroughTiles) {
+  std::mt19937_64 random(PrintedSeed(20261123));
+  for (const Case& c : AllCases()) {
+    for (const size_t layout : {0, 4, 5}) CheckCase(c, 64, kLayouts[layout], random, 25);
   }
 }
 
