@@ -196,9 +196,12 @@ HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread
   }
 #endif
   for (; pair < pairs; ++pair) {
-    spread[2 * pair] = spread[2 * pair + 1] = cos[pair];
-    spread_sin[2 * pair] = -sin[pair];
-    spread_sin[2 * pair + 1] = sin[pair];
+    float c, s;  // which need not be aligned in the table
+    std::memcpy(&c, cos + pair, sizeof(c));
+    std::memcpy(&s, sin + pair, sizeof(s));
+    spread[2 * pair] = spread[2 * pair + 1] = c;
+    spread_sin[2 * pair] = -s;
+    spread_sin[2 * pair + 1] = s;
   }
 }
 
