@@ -18,28 +18,29 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 
 // Past the caches where both the place and the number of bytes are whole registers.
-void CopyElements(const std::byte* x, std::byte* y, size_t bytes, bool large) {
+HWY_INLINE void CopyElements(const std::byte* x, std::byte* y, size_t bytes, bool large) {
   const hn::ScalableTag<uint8_t> d;
   const size_t lanes = hn::Lanes(d);
   if (!large || bytes % lanes != 0 || reinterpret_cast<uintptr_t>(y) % lanes != 0) {
     std::memcpy(y, x, bytes);
     return;
   }
-  for (size_t i = 0; i < bytes; i += lanes) StoreRegister<true>(LoadBytes(d, x + i), d, y + i);
-}
-
-// Copies the elements before and after the rotated ones of one token's head rows.
-void CopyUnrotated(const RotatePairs& work, size_t token) {
-  const size_t element = SizeOf(work.dtype);
-  const size_t before = work.rotary_offset * element;
-  const size_t until = before + 2 * work.pairs * element;
-  const size_t after = work.head_dim * element - until;
-  for (size_t head = 0; head < work.heads; ++head) {
-    const size_t row = token * work.token_stride + head * work.head_stride;
-    CopyElements(work.x + row, work.y + row, before, work.large);
-    CopyElements(work.x + row + until, work.y + row + until, after, work.large);
+  for (size_t i = 0; i < bytes; i += lanes) {
+    Prefetch(x + i, kFarAhead, lanes);
+    StoreRegister<true>(LoadBytes(d, x + i), d, y + i);
   }
 }
+
+// The elements of a head row that are not rotated, if they are to be copied.
+struct Rest {
+  bool large;
+  size_t before, rotated, after;  // bytes
+
+  void Copy(const std::byte* x, std::byte* y) const {
+    CopyElements(x - before, y - before, before, large);
+    CopyElements(x + rotated, y + rotated, after, large);
+  }
+};
 
 // To spread or part a table's row costs about as much as rotating two head rows saves.
 constexpr size_t kHeadsToSpread = 4;
@@ -61,7 +62,10 @@ struct Step {
 struct Tile {
   Row row;  // the first
   Step outer, inner;
-  std::byte* crossing;  // null, or where a row is kept while it is overwritten
+  size_t rows_ahead, jump;  // from so many inner rows before their end on, what is fetched is of the next outer one
+  std::byte* crossing;      // null, or where a row is kept while it is overwritten
+  bool copies;              // the rest
+  Rest rest;
 };
 
 // By value: what no store of bytes can change stays in registers, which counts as rows are short.
@@ -71,6 +75,8 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   for (; tile.outer.count > 0; --tile.outer.count, tile.outer.Take(tile.row)) {
     Row row = tile.row;
     for (size_t left = tile.inner.count; left > 0; --left, tile.inner.Take(row)) {
+      if (left == tile.rows_ahead) row.ahead += tile.jump;
+      if (tile.copies) tile.rest.Copy(row.x, row.y);
       Row now = row;
       if constexpr (std::is_same_v<Loop, AnyLoop>) {
         const size_t bytes = 2 * row.pairs * sizeof(typename Format::Bits);
@@ -93,11 +99,10 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts, pairs = work.pairs / parts;
   const bool whole = pairs % (Loop::kVectorsOfPairs * hn::Lanes(hn::ScalableTag<Lane>())) == 0;
   const auto rotate_tile = whole ? RotateTile<true, Lane, Format, Loop> : RotateTile<false, Lane, Format, Loop>;
-  const bool copies = work.x != work.y && work.head_dim > 2 * work.pairs;
   // Memory is walked through in its order, tile by tile of tokens, whose tables stay in the first-level cache. With
   // parts each tile is walked through several times. The inner loop should have many rows: one head's are its tokens.
   const bool heads_first = work.heads == 1 || work.head_stride > work.token_stride;
-  const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kSpreadFloats / spread_row, 1);
+  const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kTableFloats / spread_row, 1);
   const Step heads{work.heads, work.head_stride, 0, 0};
   Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
   Tile tile;
@@ -105,15 +110,18 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   // In the caches what is written has to come into the first level too, and the processor finds that out late, with the
   // store: rows are short. Beyond them what is read counts.
   constexpr size_t kNearAhead = 1024;
-  tile.row.ahead =
-      work.large ? kFarAhead + reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : kNearAhead;
+  const size_t ahead = work.large ? kFarAhead : kNearAhead;
+  tile.row.ahead = ahead;
+  if (work.large) tile.row.ahead += reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y);
   // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
   tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
+  const size_t element = sizeof(typename Format::Bits), rotated = 2 * work.pairs;
+  tile.rest = {work.large, work.rotary_offset * element, rotated * element,
+               (work.head_dim - work.rotary_offset - rotated) * element};
   for (size_t first = begin; first < end; first += tokens.count) {
     tokens.count = std::min(tokens_at_once, end - first);
     for (size_t n = 0; n < tokens.count; ++n) {
       const size_t token = first + n;
-      if (copies) CopyUnrotated(work, token);
       float* const spread = reinterpret_cast<float*>(scratch) + n * spread_row;
       if constexpr (Loop::kSpreadsTable) SpreadTable(work, token, spread);
       if constexpr (Loop::kPartsTable) {
@@ -124,6 +132,8 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
     }
     tile.outer = heads_first ? heads : tokens;
     tile.inner = heads_first ? tokens : heads;
+    tile.rows_ahead = std::min(ahead / std::max<size_t>(tile.inner.bytes, 1), tile.inner.count);
+    tile.jump = tile.outer.count == 1 ? 0 : tile.outer.bytes - tile.inner.count * tile.inner.bytes;
     for (size_t part = 0; part < parts; ++part) {
       const size_t start =
           first * work.token_stride + (work.rotary_offset + 2 * part * pairs) * sizeof(typename Format::Bits);
@@ -135,6 +145,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
       tile.row.cos += part * pairs * sizeof(Lane);
       tile.row.sin += part * pairs * sizeof(Lane);
       tile.row.spread = reinterpret_cast<const float*>(scratch);
+      tile.copies = part == 0 && work.x != work.y && work.head_dim > 2 * work.pairs;
       rotate_tile(format, loop, any, tile);
     }
   }
@@ -209,7 +220,7 @@ HWY_EXPORT(RotateAndFlush);
 void Run(const RotatePairs& work, size_t begin, size_t end) {
   // Room for a tile of the table spread over the elements, or for the rotated elements of a head row.
   thread_local LineVector<float> scratch;
-  const size_t floats = std::max(4 * work.pairs, kSpreadFloats);
+  const size_t floats = std::max(4 * work.pairs, kTableFloats);
   if (scratch.size() < floats) scratch.resize(floats);
   HWY_DYNAMIC_DISPATCH(RotateAndFlush)(work, begin, end, reinterpret_cast<std::byte*>(scratch.data()));
 }

@@ -49,8 +49,8 @@ struct RotatePairs {
   size_t head_stride;   // bytes from one head row to the next of the same token
 };
 
-// Of the scratch in which Run holds a tile of the table: a third of the smallest first-level cache.
-inline constexpr size_t kSpreadFloats = 2560;
+// Of the scratch in which Run holds a tile of the table: half of the smallest first-level cache.
+inline constexpr size_t kTableFloats = 4096;
 
 // Rotates the head rows of tokens [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab.
 // No access outside the head rows, no alignment needed. The same bytes on every CPU target (NaN payloads excepted);
