@@ -121,14 +121,11 @@ Polling::Polling(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQu
 }
 
 Polling::~Polling() {
-  if (threads_.empty()) {
-    (void)queue_.release();  // gRPC complains of any end of it without a server's, which there is not
-    return;
-  }
   // Nothing may be begun on a queue that is shut down, not even the end of a call that was cancelled.
   for (int64_t rpcs = rpcs_; rpcs > 0; rpcs = rpcs_) rpcs_.wait(rpcs);
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
+  if (threads_.empty()) Poll();  // no server came of it: that is over at once
 }
 
 void Polling::Start(Methods methods, size_t threads) {
