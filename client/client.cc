@@ -115,8 +115,8 @@ Attempt Client::Try(Duration remaining, Call call) const {
 
 Attempt Client::TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
                          grpc::ByteBuffer* answer) const {
-  Loan loan(request);
-  const grpc::ByteBuffer bytes = loan.Lend();
+  Loan loan;
+  const grpc::ByteBuffer bytes = loan.Lend(request);
   return Try(remaining, [&](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context) {
     return CallUnary(channel, method, &context, bytes, answer);
   });

@@ -5,6 +5,7 @@
 #include "client/client.h"
 #include "client/rotary_stream.h"
 #include "client/tensor_memory.h"
+#include "client/transfer.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -53,8 +54,9 @@ absl::StatusOr<v1::AnswerInfo> Client::DoStreamApplyRotary(const v1::ApplyRotary
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
         absl::Status broken;
         const int64_t before = transfer.answered();
+        Loan loan;  // outlives the call
         Attempt attempt = Try(remaining, [&](const auto& channel, grpc::ClientContext& context) {
-          return transfer.Run(channel, &context, &broken);
+          return transfer.Run(channel, &context, &loan, &broken);
         });
         attempt.progressed = transfer.answered() > before;
         // The server's limit for one call, not the caller's deadline: a new stream has its own.

@@ -92,8 +92,13 @@ RotaryTransfer::Chunk RotaryTransfer::Next() {
 // One stream of a transfer, driven by its completions.
 class RotaryExchange {
  public:
-  RotaryExchange(RotaryTransfer* transfer, const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context)
-      : transfer_(*transfer), context_(*context), stub_(channel), call_(stub_.PrepareCall(context, kMethod, &queue_)) {}
+  RotaryExchange(RotaryTransfer* transfer, const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
+                 Loan* loan)
+      : transfer_(*transfer),
+        context_(*context),
+        loan_(*loan),
+        stub_(channel),
+        call_(stub_.PrepareCall(context, kMethod, &queue_)) {}
   ~RotaryExchange() {
     queue_.Shutdown();
     for (void* tag = nullptr; queue_.Next(&tag, &unused_);) {
@@ -163,9 +168,8 @@ class RotaryExchange {
     const wire::Answer layout = wire::Answer::OfChunk(message, chunk.size);
     std::string header(layout.data_offset(0), '\0');
     layout.WriteHeaders(reinterpret_cast<std::byte*>(header.data()));
-    // gRPC may hold a slice for longer than the call: it gets a copy.
-    const grpc::Slice slices[] = {grpc::Slice(header),
-                                  grpc::Slice(transfer_.Of(chunk.operand).input + chunk.begin, chunk.size)};
+    const std::byte* const rows = transfer_.Of(chunk.operand).input + chunk.begin;
+    const grpc::Slice slices[] = {grpc::Slice(header), loan_.Lend({rows, static_cast<size_t>(chunk.size)})};
     writing_ = true;
     call_->Write(grpc::ByteBuffer(slices, 2), TagOf(kWritten));
   }
@@ -196,6 +200,7 @@ class RotaryExchange {
 
   RotaryTransfer& transfer_;
   grpc::ClientContext& context_;
+  Loan& loan_;
   const wire::Stripper stripper_{v1::StreamApplyRotaryResponse::descriptor()};
   grpc::GenericStub stub_;
   grpc::CompletionQueue queue_;
@@ -206,8 +211,8 @@ class RotaryExchange {
 };
 
 grpc::Status RotaryTransfer::Run(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
-                                 absl::Status* broken) {
-  return RotaryExchange(this, channel, context).Run(broken);
+                                 Loan* loan, absl::Status* broken) {
+  return RotaryExchange(this, channel, context, loan).Run(broken);
 }
 
 }  // namespace posenc

@@ -12,20 +12,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/backend.h"
+#include "client/transfer.h"
 
 namespace posenc {
 
-// What is still to be sent and to be answered. A chunk is copied when it is sent, and only then may its answer
-// overwrite it; one that was not answered has not been overwritten and can be sent again. So tensors may be rotated in
-// place.
+// What is still to be sent and to be answered. An answer is written when it has come, and overwrites at most the chunk
+// that it is of, all of which the server has read by then; one that was not answered has not been overwritten and can
+// be sent again. So tensors may be rotated in place.
 class RotaryTransfer {
  public:
   static absl::StatusOr<RotaryTransfer> Create(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
                                                const ChunkOptions& options);
 
-  // One stream, with what is left; what it did not get answered is left for the next one. gRPC's status, or where the
-  // server's answers make no sense, *broken.
-  grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context, absl::Status* broken);
+  // One stream, with what is left, sent from where it lies; what it did not get answered is left for the next one.
+  // gRPC's status, or where the server's answers make no sense, *broken. `loan` outlives the context.
+  grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context, Loan* loan,
+                   absl::Status* broken);
 
   bool done() const { return waiting_.empty() && !HasNext(); }
   // Chunks answered, of all streams.

@@ -1,6 +1,5 @@
 #include "client/transfer.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -14,11 +13,6 @@ namespace posenc {
 namespace {
 
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
-
-int CountLent(const wire::Gathered& message) {
-  return static_cast<int>(std::count_if(message.pieces.begin(), message.pieces.end(),
-                                        [](const wire::Gathered::Piece& piece) { return piece.lent; }));
-}
 
 // Into memory that nobody has filled with zeros first, as std::string::resize() would.
 std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor) {
@@ -34,20 +28,33 @@ std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor)
 
 }  // namespace
 
-Loan::Loan(const wire::Gathered& message) : message_(message), outstanding_(CountLent(message)) {}
+Loan::~Loan() {
+  mutex_.LockWhen(absl::Condition(
+      +[](size_t* outstanding) { return *outstanding == 0; }, &outstanding_));
+  mutex_.Unlock();
+}
 
-grpc::ByteBuffer Loan::Lend() {
-  // Called on a gRPC thread.
-  const auto give_back = [](void* outstanding) { static_cast<absl::BlockingCounter*>(outstanding)->DecrementCount(); };
+// Called on a gRPC thread.
+void Loan::GiveBack(void* loan) {
+  auto* self = static_cast<Loan*>(loan);
+  absl::MutexLock lock(&self->mutex_);
+  --self->outstanding_;
+}
+
+grpc::Slice Loan::Lend(absl::Span<const std::byte> bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++outstanding_;
+  }
+  // gRPC does not write there.
+  return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), GiveBack, this);
+}
+
+grpc::ByteBuffer Loan::Lend(const wire::Gathered& message) {
   std::vector<grpc::Slice> slices;
-  slices.reserve(message_.pieces.size());
-  for (const auto& [bytes, lent] : message_.pieces) {
-    if (lent) {
-      // gRPC does not write there.
-      slices.emplace_back(const_cast<std::byte*>(bytes.data()), bytes.size(), give_back, &outstanding_);
-    } else {
-      slices.emplace_back(bytes.data(), bytes.size());
-    }
+  slices.reserve(message.pieces.size());
+  for (const auto& [bytes, lent] : message.pieces) {
+    slices.push_back(lent ? Lend(bytes) : grpc::Slice(bytes.data(), bytes.size()));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }

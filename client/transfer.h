@@ -1,12 +1,15 @@
 // Messages to gRPC and back: tensors are sent from where they lie, and received with one copy.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "client/backend.h"
 #include "google/protobuf/message.h"
 #include "wire/gather.h"
@@ -14,22 +17,25 @@
 
 namespace posenc {
 
-// A message whose pieces are lent to gRPC, which may hold some of them beyond the call that they were sent with: one
-// that met its deadline ends while its bytes wait in a connection's queue. Its end waits until all have come back.
+// Bytes that are lent to gRPC, which may hold some of them beyond the call that they were sent with: one that met its
+// deadline ends while its bytes wait in a connection's queue. Its end waits until all have come back.
 class Loan {
  public:
-  explicit Loan(const wire::Gathered& message);
+  Loan() = default;
   // All buffers must be gone, and calls that they were sent with.
-  ~Loan() { outstanding_.Wait(); }
+  ~Loan();
   Loan(const Loan&) = delete;
   Loan& operator=(const Loan&) = delete;
 
-  // Once.
-  grpc::ByteBuffer Lend();
+  grpc::Slice Lend(absl::Span<const std::byte> bytes);
+  // The message's pieces: large ones lent, small ones copied.
+  grpc::ByteBuffer Lend(const wire::Gathered& message);
 
  private:
-  const wire::Gathered& message_;
-  absl::BlockingCounter outstanding_;
+  static void GiveBack(void* loan);
+
+  absl::Mutex mutex_;
+  size_t outstanding_ = 0;
 };
 
 // Parses the answer to a call from `sender`; each tensor goes to where the caller wants it. INTERNAL where it is not

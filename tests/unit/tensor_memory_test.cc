@@ -282,8 +282,8 @@ TEST(Loan, EndsWhenEverySliceHasComeBack) {
   std::atomic<bool> gone = false;
   std::thread holder;
   {
-    Loan loan(*message);
-    grpc::ByteBuffer buffer = loan.Lend();
+    Loan loan;
+    grpc::ByteBuffer buffer = loan.Lend(*message);
     auto slices = std::make_unique<std::vector<grpc::Slice>>();
     ASSERT_TRUE(buffer.Dump(slices.get()).ok());
     EXPECT_EQ(slices->size(), message->pieces.size());
