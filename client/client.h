@@ -46,10 +46,10 @@ struct ClientOptions {
 // with what was not answered. gRPC's own retries are off: they do not cover requests above 256 KiB. CallOptions.outputs
 // over .inputs are no hindrance: an answer is written to its memory when it has come whole, after the last attempt.
 //
-// Tensors of 4 KiB and more are sent from the request, CallOptions.inputs or RotaryMemory, without a copy. A call
-// returns when gRPC has let go of them. That is at the deadline, but for a server whose end of the connection is stuck
-// (a stopped process, a cut cable): then up to 20 seconds after it, and over a Unix socket when that process goes on or
-// ends.
+// Tensors of 4 KiB and more are sent from the request or CallOptions.inputs without a copy, and streamed ones from
+// RotaryMemory. A call returns when gRPC has let go of them. That is at the deadline, but for a server whose end of the
+// connection is stuck (a stopped process, a cut cable): then up to 20 seconds after it, and over a Unix socket when
+// that process goes on or ends.
 //
 // There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
 // of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.

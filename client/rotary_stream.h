@@ -17,8 +17,8 @@
 namespace posenc {
 
 // What is still to be sent and to be answered. An answer is written when it has come, and overwrites at most the chunk
-// that it is of, all of which the server has read by then; one that was not answered has not been overwritten and can
-// be sent again. So tensors may be rotated in place.
+// that it is of, which a server answers when it has read all of it; one that was not answered has not been overwritten
+// and can be sent again. So tensors may be rotated in place.
 class RotaryTransfer {
  public:
   static absl::StatusOr<RotaryTransfer> Create(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,

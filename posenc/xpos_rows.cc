@@ -40,7 +40,7 @@ template <class F>
 void ScaleRow(const XposPlan& xpos, double position, bool reciprocal, bool divide, ColumnPowers& powers,
               std::vector<F>& cos, std::vector<F>& sin) {
   const F exponent = (static_cast<F>(position) - static_cast<F>(xpos.centre)) / static_cast<F>(xpos.scale_base);
-  powers.Compute(xpos, exponent);
+  if constexpr (sizeof(F) == sizeof(float)) powers.Compute(xpos, exponent);
   for (size_t i = 0; i < cos.size(); ++i) {
     F scale = RoundedPower<F>(xpos, i, exponent, powers);
     if (reciprocal) scale = F{1} / scale;
@@ -117,8 +117,8 @@ void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
         const double product = e->value[i] * powers.values[i];
         const double scaled = work.divide ? product / work.scale : product * work.scale;
         // The bound is relative: nothing may have underflowed on the way, but for a sine of angle zero.
-        const double size_of = std::abs(scaled);
-        const bool usable = (size_of > 0x1p-900 && size_of < 0x1p900) || (scaled == 0 && e->value[i] == 0);
+        const auto ordinary = [](double x) { return std::abs(x) > 0x1p-900 && std::abs(x) < 0x1p900; };
+        const bool usable = (ordinary(product) && ordinary(scaled)) || (scaled == 0 && e->value[i] == 0);
         const double error = scaled * powers.errors[i];
         e->low[i] = usable ? scaled - error : -kInfinity;
         e->high[i] = usable ? scaled + error : kInfinity;

@@ -125,7 +125,8 @@ Polling::~Polling() {
   for (int64_t rpcs = rpcs_; rpcs > 0; rpcs = rpcs_) rpcs_.wait(rpcs);
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
-  if (threads_.empty()) Poll();  // no server came of it: that is over at once
+  // No server came of it, and nothing is under way. gRPC logs that the queue ends before its server: that one failed.
+  if (threads_.empty()) Poll();
 }
 
 void Polling::Start(Methods methods, size_t threads) {

@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D, class V>
 HWY_INLINE V Exp(D d, V x) {
   constexpr double kPerLn2 = 1.44269504088896338700, kLn2High = 6.93147180369123816490e-01,
-                   kLn2Low = 1.90821492927058770002e-10;  // the first has 33 bits: n * kLn2High is exact
+                   kLn2Low = 1.90821492927058770002e-10;  // the first has 32 bits: n * kLn2High is exact
   constexpr double kReciprocals[] = {1.0 / 13, 1.0 / 12, 1.0 / 11, 1.0 / 10, 1.0 / 9, 1.0 / 8, 1.0 / 7,
                                      1.0 / 6,  1.0 / 5,  1.0 / 4,  1.0 / 3,  1.0 / 2, 1.0};
   const hn::RebindToUnsigned<D> du;

@@ -62,9 +62,10 @@ struct Step {
 struct Tile {
   Row row;  // the first
   Step outer, inner;
-  size_t rows_ahead, jump;  // from so many inner rows before their end on, what is fetched is of the next outer one
-  std::byte* crossing;      // null, or where a row is kept while it is overwritten
-  bool copies;              // the rest
+  // From so many inner rows before their end on, what is fetched is of the next outer one, or of the next tile.
+  size_t rows_ahead, jump, last_jump;
+  std::byte* crossing;  // null, or where a row is kept while it is overwritten
+  bool copies;          // the rest
   Rest rest;
 };
 
@@ -75,7 +76,7 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   for (; tile.outer.count > 0; --tile.outer.count, tile.outer.Take(tile.row)) {
     Row row = tile.row;
     for (size_t left = tile.inner.count; left > 0; --left, tile.inner.Take(row)) {
-      if (left == tile.rows_ahead) row.ahead += tile.jump;
+      if (left == tile.rows_ahead) row.ahead += tile.outer.count > 1 ? tile.jump : tile.last_jump;
       if (tile.copies) tile.rest.Copy(row.x, row.y);
       Row now = row;
       if constexpr (std::is_same_v<Loop, AnyLoop>) {
@@ -133,7 +134,8 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
     tile.outer = heads_first ? heads : tokens;
     tile.inner = heads_first ? tokens : heads;
     tile.rows_ahead = std::min(ahead / std::max<size_t>(tile.inner.bytes, 1), tile.inner.count);
-    tile.jump = tile.outer.count == 1 ? 0 : tile.outer.bytes - tile.inner.count * tile.inner.bytes;
+    tile.jump = tile.outer.bytes - tile.inner.count * tile.inner.bytes;
+    tile.last_jump = heads_first ? -(heads.count - 1) * heads.bytes : 0;
     for (size_t part = 0; part < parts; ++part) {
       const size_t start =
           first * work.token_stride + (work.rotary_offset + 2 * part * pairs) * sizeof(typename Format::Bits);

@@ -9,7 +9,8 @@ import time
 
 START_SECONDS = 60
 STOP_SECONDS = 60
-# A limit on peak_memory() is so much higher for a server with AddressSanitizer, which keeps 256 MiB of what was freed.
+# A limit on peak_memory() is so much higher for a server with AddressSanitizer, which keeps 256 MiB of what was freed,
+# and surrounds each piece of memory with more.
 SANITIZER_BYTES = 640 << 20 if "asan" in os.environ.get("POSENC_BUILD_DIR", "") else 0
 
 

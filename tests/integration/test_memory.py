@@ -18,7 +18,8 @@ MEBIBYTE = 1 << 20
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB")
 QUOTA = 3 * 32 * MEBIBYTE
-# What may come at once without gRPC ending any of it: all of it can be under way before the first is whole.
+# What may come at once without gRPC ending any of it: all of it can be under way before the first is whole. The rest is
+# for what gRPC keeps beside it.
 LEGAL = QUOTA - 16 * MEBIBYTE
 # What it keeps beside: freed answers, a quarter of those bytes, plans, by default 16 MiB, and tables of rotations.
 KEPT = 8 * MEBIBYTE + 16 * MEBIBYTE + 8 * MEBIBYTE

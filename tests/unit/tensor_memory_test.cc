@@ -345,5 +345,20 @@ TEST(Deadline, GivesTheCallersMemoryBack) {
   EXPECT_TRUE(out == Bytes(out.size(), std::byte{1})) << "no answer has come";
 }
 
+TEST(Deadline, GivesTheMemoryOfAStreamBack) {
+  DeafServer server;
+  Client client({.address = server.address()});
+  v1::ApplyRotaryRequest header = Rotation();
+  header.clear_k();
+  header.mutable_q()->mutable_tensor()->clear_data();
+  header.mutable_q()->mutable_tensor()->set_shape(1, 8192);
+  auto q = std::make_unique<Bytes>(size_t{64} << 20);
+  const RotaryMemory in_place = {.q = {q->data(), q->data()}, .k = {}};
+  const absl::Status status =
+      client.StreamApplyRotary(header, in_place, {.bytes = 16 << 20}, {.timeout = 300ms}).status();
+  q.reset();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+}
+
 }  // namespace
 }  // namespace posenc::tensor_memory_test

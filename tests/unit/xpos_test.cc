@@ -177,6 +177,19 @@ TEST(Xpos, FarFromTheCentre) {
   }
 }
 
+// A product that has lost its digits before a large factor brings it back: 1e-18 times 2.6e-304, times 1e300.
+TEST(Xpos, SmallProductsAreNotProven) {
+  Table table{Frequencies::kExact, DType::kFP32, false, false, 1e300};
+  table.inv_freq = {1e-18};
+  table.positions = {1};
+  table.xpos = {1, -557};
+  table.Compute();
+  using N = reference::Number<300>;
+  const N expected = Sin(N(1e-18)) * Scale<300>(table, 0, 1) * N(1e300);
+  EXPECT_EQ(Element(table.sin.data(), 0, DType::kFP32), RoundTo(DType::kFP32, expected));
+  EXPECT_GT(expected, N(1e-23));
+}
+
 v1::ApplyRotaryRequest Request(const std::vector<double>& q, const std::vector<double>& k, int64_t position) {
   v1::ApplyRotaryRequest request;
   auto* settings = request.mutable_rotary()->mutable_settings();
