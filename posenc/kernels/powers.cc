@@ -4,31 +4,12 @@
 #define HWY_TARGET_INCLUDE "posenc/kernels/powers.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "posenc/kernels/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// e^x with a relative error below 4u, |x| <= 700: 2^n e^r, r within ln 2 / 2 of 0, by Taylor's series, whose rest is
-// below 2^-57.
-template <class D, class V>
-HWY_INLINE V Exp(D d, V x) {
-  constexpr double kPerLn2 = 1.44269504088896338700, kLn2High = 6.93147180369123816490e-01,
-                   kLn2Low = 1.90821492927058770002e-10;  // the first has 32 bits: n * kLn2High is exact
-  constexpr double kReciprocals[] = {1.0 / 13, 1.0 / 12, 1.0 / 11, 1.0 / 10, 1.0 / 9, 1.0 / 8, 1.0 / 7,
-                                     1.0 / 6,  1.0 / 5,  1.0 / 4,  1.0 / 3,  1.0 / 2, 1.0};
-  const hn::RebindToUnsigned<D> du;
-  const V to_integer = hn::Set(d, 0x1.8p52);  // pushes the fraction out of the significand
-  const V shifted = hn::MulAdd(x, hn::Set(d, kPerLn2), to_integer);
-  const V n = hn::Sub(shifted, to_integer);
-  const V r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::NegMulAdd(n, hn::Set(d, kLn2High), x));
-  const V one = hn::Set(d, 1.0);
-  V sum = one;
-  for (const double reciprocal : kReciprocals) sum = hn::MulAdd(hn::Mul(r, hn::Set(d, reciprocal)), sum, one);
-  const auto exponent = hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 1023)));
-  return hn::Mul(sum, hn::BitCast(d, exponent));
-}
 
 template <class D>
 HWY_INLINE size_t PowersOf(D d, const double* log_base, double exponent, size_t begin, size_t count, double* powers,

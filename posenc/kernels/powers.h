@@ -1,8 +1,8 @@
-// Primitive: e^(exponent * log_base[i]), for results that are rounded only after a test.
+// Primitive: e^(exponent * log_base[i]), for results that are rounded only after a test; the same bytes on every
+// processor.
 //
 // Where log_base[i] is wrong by at most u = 2^-53 of itself and the exponent by 2u, the relative error is at most half
-// of errors[i]; the other half is for what the caller multiplies by. Beyond e^+-700 a power is not a number. The last
-// bits differ from processor to processor, the bound does not.
+// of errors[i]; the other half is for what the caller multiplies by. Beyond e^+-700 a power is not a number.
 #pragma once
 
 #include <cstddef>

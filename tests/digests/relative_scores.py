@@ -148,7 +148,7 @@ def wpr(case, distance):
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x)) by the steps that posenc/kernels/sigmoid.cc states: it is no correctly rounded function."""
+    """1 / (1 + exp(-x)) by the steps of posenc/kernels/sigmoid.cc and exp-inl.h: it is no correctly rounded function."""
     size = numpy.where(numpy.isfinite(x), numpy.abs(x), 0)
     n = numpy.rint(size * float.fromhex("0x1.71547652b82fep+0"))
     r = (n * float.fromhex("0x1.62e42fefa0000p-1") - size) + n * float.fromhex("0x1.cf79abc9e3b3ap-40")
