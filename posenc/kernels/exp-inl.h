@@ -17,8 +17,8 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For |x| <= 700, with a relative error below 4u (u = 2^-53): 2^n e^r, r within ln 2 / 2 of 0, by Taylor's series, whose
-// rest is below 2^-57. Products and sums apart: fused ones would round otherwise.
+// For |x| <= 700, with a relative error below 4u (u = 2^-53): 2^n e^r, r within ln 2 / 2 of 0, by Taylor's series,
+// whose rest is below 2^-57. Products and sums apart: fused ones would round otherwise.
 template <class D, class V>
 HWY_INLINE V Exp(D d, V x) {
   constexpr double kInverseFactorials[] = {
