@@ -36,7 +36,7 @@ struct Rest {
   bool large;
   size_t before, rotated, after;  // bytes
 
-  void Copy(const std::byte* x, std::byte* y) const {
+  HWY_NOINLINE void Copy(const std::byte* x, std::byte* y) const {
     CopyElements(x - before, y - before, before, large);
     CopyElements(x + rotated, y + rotated, after, large);
   }
