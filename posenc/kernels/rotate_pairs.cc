@@ -137,8 +137,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
     tile.jump = tile.outer.bytes - tile.inner.count * tile.inner.bytes;
     tile.last_jump = heads_first ? -(heads.count - 1) * heads.bytes : 0;
     for (size_t part = 0; part < parts; ++part) {
-      const size_t start =
-          first * work.token_stride + (work.rotary_offset + 2 * part * pairs) * sizeof(typename Format::Bits);
+      const size_t start = first * work.token_stride + (work.rotary_offset + 2 * part * pairs) * element;
       tile.row.x = work.x + start;
       tile.row.y = work.y + start;
       tile.row.cos = Loop::kPartsTable ? scratch : static_cast<const std::byte*>(work.cos) + first * table_row;

@@ -143,7 +143,7 @@ TEST(RotatePairsTest, RotatesWideRows) {
   }
 }
 
-// Ten tokens are a tile; the last one is shorter.
+// Sixteen tokens are a tile; the last one is shorter.
 TEST(RotatePairsTest, WalksThroughTiles) {
   std::mt19937_64 random(PrintedSeed(20261123));
   for (const Case& c : AllCases()) {
