@@ -1,65 +1,19 @@
-#include "server/server.h"
-
+// Calls to a server: what it answers, refuses, ends and counts.
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <functional>
-#include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "fake_operations.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/security/credentials.h"
-#include "gtest/gtest.h"
 #include "posenc/v1/error.pb.h"
-#include "posenc/v1/service.grpc.pb.h"
+#include "started_server.h"
 
 namespace posenc::server {
 namespace {
 
 using testing::HasSubstr;
-using wire::FakeOperations;
-
-constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
-
-Config TestConfig() {
-  Config config;
-  config.listen = {"127.0.0.1:0"};
-  config.threads = 2;
-  config.limits.max_request_bytes = 8 << 20;
-  config.limits.max_output_bytes = 8 << 20;
-  config.max_in_flight_bytes = 16 << 20;
-  config.drain_timeout_s = 20;
-  EXPECT_EQ(Complete({2, 0}, &config), "");
-  return config;
-}
-
-v1::ApplyRotaryRequest Rotary(size_t q_bytes, size_t k_bytes) {
-  v1::ApplyRotaryRequest request;
-  request.set_layout(v1::LAYOUT_BSHD);
-  request.mutable_hints()->set_request_id("test");
-  std::mt19937 random(11);
-  for (auto [operand, size] : {std::pair(request.mutable_q(), q_bytes), std::pair(request.mutable_k(), k_bytes)}) {
-    operand->mutable_tensor()->set_dtype(v1::DATA_TYPE_BOOL);
-    operand->mutable_tensor()->add_shape(static_cast<int64_t>(size));
-    std::string* data = operand->mutable_tensor()->mutable_data();
-    data->resize(size);
-    for (char& byte : *data) byte = static_cast<char>(random());
-  }
-  return request;
-}
-
-v1::GenerateTableRequest Taking(int64_t milliseconds) {
-  v1::GenerateTableRequest request;
-  request.set_count(milliseconds);
-  return request;
-}
 
 // The ErrorInfo of an error.
 v1::ErrorInfo InfoOf(const grpc::Status& status) {
@@ -77,94 +31,6 @@ v1::ErrorInfo InfoOf(const grpc::Status& status) {
   EXPECT_EQ(info.domain(), "posenc");
   return info;
 }
-
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return condition();
-}
-
-// A call of any kind, a step at a time, in bytes.
-class RawCall {
- public:
-  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
-    call_ = stub_.PrepareCall(&context_, method, &queue_);
-    call_->StartCall(nullptr);
-    Wait();
-  }
-  ~RawCall() { queue_.Shutdown(); }
-
-  void Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    call_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-    Wait();
-  }
-  void WritesDone() {
-    call_->WritesDone(nullptr);
-    Wait();
-  }
-  // Nothing at the end.
-  std::optional<std::string> Read() {
-    grpc::ByteBuffer buffer;
-    call_->Read(&buffer, nullptr);
-    if (!Wait()) return std::nullopt;
-    grpc::Slice slice;
-    EXPECT_TRUE(buffer.DumpToSingleSlice(&slice).ok());
-    return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  grpc::Status Finish() {
-    grpc::Status status;
-    call_->Finish(&status, nullptr);
-    Wait();
-    return status;
-  }
-
- private:
-  bool Wait() {
-    void* tag;
-    bool ok = false;
-    queue_.Next(&tag, &ok);
-    return ok;
-  }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-};
-
-class ServerTest : public testing::Test {
- protected:
-  void Start(const Config& config) {
-    auto server = Server::Start(config);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                         grpc::InsecureChannelCredentials(), arguments);
-    stub_ = v1::PositionalEncodingService::NewStub(channel_);
-  }
-  void TearDown() override {
-    FakeOperations::gate_shut = false;
-    FakeOperations::plan_at_hand = false;
-    FakeOperations::held_bytes = 0;
-    FakeOperations::begun = 0;
-  }
-
-  // Sends these bytes, or none at all, as the one message of a call.
-  grpc::Status Send(const std::string& method, const std::optional<std::string>& bytes) {
-    RawCall call(channel_, kService + method);
-    if (bytes) call.Write(*bytes);
-    call.WritesDone();
-    return call.Finish();
-  }
-
-  std::unique_ptr<Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::PositionalEncodingService::Stub> stub_;
-};
 
 TEST_F(ServerTest, CarriesTensorsThroughUnchanged) {
   Start(TestConfig());
@@ -464,94 +330,6 @@ TEST_F(ServerTest, AStreamNobodyReadsHoldsOneTileUntilItIsCancelled) {
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_bytes == 0; }));
 }
 
-TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
-  Start(TestConfig());
-  FakeOperations::gate_shut = true;
-  std::thread caller([this] {
-    grpc::ClientContext context;
-    v1::GenerateTableResponse response;
-    const grpc::Status status = stub_->GenerateTable(&context, Taking(0), &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  });
-  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
-  std::atomic<bool> clean{false};
-  std::thread drain([this, &clean] { clean = server_->Drain(); });
-  grpc::Status status;
-  EXPECT_TRUE(Eventually([this, &status] {
-    grpc::ClientContext context;
-    v1::ExplainResponse response;
-    status = stub_->Explain(&context, {}, &response);
-    return !status.ok();
-  }));
-  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
-  FakeOperations::gate_shut = false;
-  drain.join();
-  caller.join();
-  EXPECT_TRUE(clean);
-}
-
-TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
-  Config config = TestConfig();
-  config.drain_timeout_s = 0;
-  Start(config);
-  FakeOperations::gate_shut = true;
-  std::thread caller([this] {
-    grpc::ClientContext context;
-    v1::GenerateTableResponse response;
-    EXPECT_FALSE(stub_->GenerateTable(&context, Taking(0), &response).ok());
-  });
-  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
-  EXPECT_FALSE(server_->Drain());
-  caller.join();
-}
-
-// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING,
-// 2 NOT_SERVING).
-constexpr char kServing[] = "\x08\x01";
-constexpr char kNotServing[] = "\x08\x02";
-
-std::string HealthRequest(const std::string& service) {
-  return service.empty() ? "" : std::string{'\x0a', static_cast<char>(service.size())} + service;
-}
-
-TEST_F(ServerTest, TellsItsHealth) {
-  Start(TestConfig());
-  for (const char* service : {"", "posenc.v1.PositionalEncodingService", "no.such.Service"}) {
-    RawCall call(channel_, "/grpc.health.v1.Health/Check");
-    call.Write(HealthRequest(service));
-    call.WritesDone();
-    const bool known = service != std::string("no.such.Service");
-    EXPECT_EQ(call.Read(), known ? std::optional<std::string>(kServing) : std::nullopt) << service;
-    EXPECT_EQ(call.Finish().error_code(), known ? grpc::OK : grpc::NOT_FOUND);
-  }
-}
-
-TEST_F(ServerTest, DrainTellsWatchersAndDoesNotWaitForThem) {
-  Start(TestConfig());
-  RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
-  watch.Write(HealthRequest("posenc.v1.PositionalEncodingService"));
-  watch.WritesDone();
-  EXPECT_EQ(watch.Read(), kServing);
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_TRUE(server_->Drain());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "the timeout is 20 s";
-  EXPECT_EQ(watch.Read(), kNotServing);
-  EXPECT_EQ(watch.Read(), std::nullopt);
-  EXPECT_FALSE(watch.Finish().ok());
-}
-
-TEST_F(ServerTest, DescribesItselfByReflection) {
-  Start(TestConfig());
-  RawCall call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
-  call.Write(std::string("\x3a\x00", 2));  // list_services
-  const auto services = call.Read();
-  ASSERT_TRUE(services);
-  EXPECT_THAT(*services, HasSubstr("posenc.v1.PositionalEncodingService"));
-  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
-  call.WritesDone();
-  EXPECT_TRUE(call.Finish().ok());
-}
-
 TEST_F(ServerTest, RefusesCompressedMessages) {
   Start(TestConfig());
   grpc::ClientContext context;
@@ -560,53 +338,6 @@ TEST_F(ServerTest, RefusesCompressedMessages) {
   request.mutable_q()->mutable_tensor()->set_data(std::string(1 << 20, '\0'));
   v1::ApplyRotaryResponse response;
   EXPECT_EQ(stub_->ApplyRotary(&context, request, &response).error_code(), grpc::UNIMPLEMENTED);
-}
-
-class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t> {};
-
-TEST_P(DrainTest, LosesNoCallUnderLoad) {
-  Config config = TestConfig();
-  config.io_threads = GetParam();
-  config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
-  Start(config);
-  std::atomic<int> answered{0}, refused{0};
-  std::vector<std::thread> callers;
-  for (int n = 0; n < 4; ++n) {
-    callers.emplace_back([this, &answered, &refused] {
-      const v1::ApplyRotaryRequest request = Rotary(100000, 10);
-      for (;;) {
-        grpc::ClientContext context;
-        v1::ApplyRotaryResponse response;
-        const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
-        if (!status.ok()) {
-          EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
-          ++refused;
-          return;
-        }
-        EXPECT_TRUE(response.q().data() == request.q().tensor().data());
-        ++answered;
-      }
-    });
-  }
-  EXPECT_TRUE(Eventually([&answered] { return answered > 200; }));
-  EXPECT_TRUE(server_->Drain());
-  for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(refused, 4);
-}
-
-INSTANTIATE_TEST_SUITE_P(IoThreads, DrainTest, testing::Values(1, 3));
-
-TEST(Server, SaysWhereItCannotListen) {
-  Config config = TestConfig();
-  const auto first = Server::Start(config);
-  ASSERT_TRUE(first.ok());
-  const std::string taken = "127.0.0.1:" + std::to_string((*first)->port());
-  config.listen = {"127.0.0.1:0", taken};
-  const auto second = Server::Start(config);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kInvalidArgument) << "the port is taken";
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(taken));
-  config.listen = {"no such place"};
-  EXPECT_FALSE(Server::Start(config).ok());
 }
 
 }  // namespace
