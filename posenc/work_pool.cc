@@ -2,16 +2,29 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <utility>
 
+#include "hwy/cache_control.h"
 #include "posenc/alone.h"
 #include "posenc/status.h"
 
 namespace posenc {
+namespace {
 
-WorkPool::WorkPool(size_t threads) {
+// Waits awake, for a moment: to fall asleep and be woken takes as long as rotating a mebibyte.
+template <class Ready>
+void StayAwake(const Ready& ready) {
+  constexpr std::chrono::microseconds kMoment(50);
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
+}
+
+}  // namespace
+
+WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)) {
   for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -28,9 +41,15 @@ void WorkPool::Submit(std::function<void()> task, Lane lane) {
   {
     std::lock_guard lock(mutex_);
     (lane == Lane::kSmall ? small_ : bulk_).push_back(std::move(task));
-    small_waiting_ = small_.size();
+    CountWaiting();
+    if (waiting_ <= awake_) return;
   }
   ready_.notify_one();
+}
+
+void WorkPool::CountWaiting() {
+  small_waiting_ = small_.size();
+  waiting_ = small_.size() + bulk_.size();
 }
 
 namespace {
@@ -58,11 +77,13 @@ Alone::~Alone() {
 }
 
 void WorkPool::Work() {
-  for (;;) {
+  for (;; ++awake_) {
+    StayAwake([this] { return waiting_ > 0; });
     std::function<void()> task;
     Lane lane;
     {
       std::unique_lock lock(mutex_);
+      --awake_;
       ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
       if (small_.empty() && bulk_.empty()) return;
       const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
@@ -71,7 +92,7 @@ void WorkPool::Work() {
       auto& queue = small ? small_ : bulk_;
       task = std::move(queue.front());
       queue.pop_front();
-      small_waiting_ = small_.size();
+      CountWaiting();
     }
     Run(task, lane);
   }
@@ -85,7 +106,7 @@ void WorkPool::RunSmallTask() {
     if (small_.empty()) return;
     task = std::move(small_.front());
     small_.pop_front();
-    small_waiting_ = small_.size();
+    CountWaiting();
   }
   Run(task, Lane::kSmall);
 }
@@ -99,9 +120,9 @@ struct Loop {
 
   std::mutex mutex;
   std::condition_variable idle;
-  size_t running = 0;   // helpers inside the body
-  bool closed = false;  // the caller has left: helpers must not enter
-  absl::Status status;  // the first failure
+  std::atomic<size_t> running{0};  // helpers inside the body
+  bool closed = false;             // the caller has left: helpers must not enter
+  absl::Status status;             // the first failure
 
   bool Enter() {
     std::lock_guard lock(mutex);
@@ -156,6 +177,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     // With fewer helpers, then: those that there are refer to this frame, which must not be left.
   }
   take_slabs(*loop);
+  StayAwake([&loop] { return loop->running == 0; });
   std::unique_lock lock(loop->mutex);
   loop->closed = true;
   loop->idle.wait(lock, [&] { return loop->running == 0; });

@@ -48,11 +48,13 @@ class WorkPool {
  private:
   void Work();
   void RunSmallTask();
+  void CountWaiting();  // under the mutex
 
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> small_, bulk_;
-  std::atomic<size_t> small_waiting_{0};  // to look without the mutex
+  std::atomic<size_t> waiting_{0}, small_waiting_{0};  // of both, to look without the mutex
+  std::atomic<size_t> awake_;                          // threads that will look for a task without being woken
   size_t small_in_a_row_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <numeric>
 #include <thread>
@@ -41,6 +42,19 @@ TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
     for (int n = 0; n < 1000; ++n) pool.Submit([&ran] { ++ran; });
   }
   EXPECT_EQ(ran, 1000);
+}
+
+// Threads stay awake for some fifty microseconds after a task, and a task that comes then wakes nobody.
+TEST(WorkPool, ATaskThatComesAsThreadsFallAsleepRuns) {
+  WorkPool pool(2);
+  for (int pause = 0; pause < 4000; ++pause) {
+    std::atomic<bool> ran{false};
+    pool.Submit([&ran] { ran = true; });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!ran) ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "after a pause of " << pause % 200;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(pause % 200);
+    while (std::chrono::steady_clock::now() < end) continue;
+  }
 }
 
 // Loops in loops, from threads of the pool and others, more than there are threads: none may wait for itself.
