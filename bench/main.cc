@@ -17,6 +17,8 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   const Contest contest = c.prepare(team);
   std::vector<Pass> passes = {contest.subject, contest.copy};
   if (contest.small) passes.push_back(contest.small);
+  const size_t meeting = passes.size();
+  passes.push_back([&team] { team.Share(team.threads(), 1, [](size_t, size_t) {}); });
   const size_t first_memory = passes.size();
   passes.insert(passes.end(), contest.memory.begin(), contest.memory.end());
   const auto seconds = Measure(passes, effort);
@@ -28,7 +30,11 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   }
   const double of_memory = MedianRatio(seconds[memory], seconds[0]);
   double of_arithmetic = 0;
-  if (contest.small) of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
+  if (contest.small) {
+    of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
+    // What a sweep of several threads has in it, too.
+    if (threads > 1) of_arithmetic += MedianRatio(seconds[meeting], seconds[0]);
+  }
   const double subject = Median(seconds[0]);
   nlohmann::ordered_json line = {{"case", c.Name(threads)},
                                  {"work", c.work},
