@@ -1,7 +1,6 @@
 // The part of a bias' generation that is ALiBi's alone.
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <vector>
 
 #include "posenc/generate_bias.h"
@@ -38,12 +37,14 @@ BiasGeneration::ValueLists BiasGeneration::LayAlibi(const QueryRows& rows) const
   constexpr int64_t kWorthwhile = 8;
   if (!shared || !(one_row || by_distance) || std::min(rows.count, keys_) < kWorthwhile) return {};
   ValueLists lists;
-  std::vector<double> keys = key_positions_.values;
+  std::vector<double> line;
   if (!one_row) {
-    keys.resize(rows.count + keys_ - 1);
-    std::iota(keys.begin(), keys.end(), key_positions_.values.front());
-    lists.first_distance = static_cast<int64_t>(key_positions_.values.front() - rows.positions.values.back());
+    const double first = key_positions_.values.front();
+    line.resize(rows.count + keys_ - 1);
+    for (size_t i = 0; i < line.size(); ++i) line[i] = first + static_cast<double>(i);
+    lists.first_distance = static_cast<int64_t>(first - rows.positions.values.back());
   }
+  const std::vector<double>& keys = one_row ? key_positions_.values : line;
   lists.row_shift = one_row ? 0 : -1;
   const auto columns = static_cast<int64_t>(keys.size());
   lists.values = {std::vector<float>(heads_ * columns), heads_, columns, false};
