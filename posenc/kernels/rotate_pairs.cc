@@ -93,6 +93,13 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   }
 }
 
+// In the caches what is written has to come into the first level too, and the processor finds that out late, with the
+// store: rows are short. Beyond them what is read counts.
+size_t Ahead(const RotatePairs& work) { return work.large ? kFarAhead : 1024; }
+size_t AheadOfWritten(const RotatePairs& work) {
+  return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
+}
+
 template <class Lane, class Format, class Loop>
 void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
@@ -108,12 +115,8 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
   Tile tile;
   tile.row.pairs = pairs;
-  // In the caches what is written has to come into the first level too, and the processor finds that out late, with the
-  // store: rows are short. Beyond them what is read counts.
-  constexpr size_t kNearAhead = 1024;
-  const size_t ahead = work.large ? kFarAhead : kNearAhead;
-  tile.row.ahead = ahead;
-  if (work.large) tile.row.ahead += reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y);
+  const size_t ahead = Ahead(work);
+  tile.row.ahead = AheadOfWritten(work);
   // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
   tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
   const size_t element = sizeof(typename Format::Bits), rotated = 2 * work.pairs;
@@ -152,6 +155,41 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   }
 }
 
+// Whether RotateTokens is for it: heads that lie close together, of whole registers, and nothing beside them to copy.
+template <class Loop>
+bool HoldsTable(const RotatePairs& work) {
+  const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), pairs = work.pairs / work.half_split_parts;
+  return work.heads >= kHeadsToSpread && work.head_stride < work.token_stride && pairs % lanes == 0 &&
+         Loop::HoldsTable(pairs / lanes) && (work.x == work.y || work.head_dim == 2 * work.pairs);
+}
+
+// Token by token, with its table in registers while its heads go by.
+template <class Format, class Loop>
+void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end) {
+  const hn::ScalableTag<float> d;
+  const size_t parts = work.half_split_parts, pairs = work.pairs / parts, element = sizeof(typename Format::Bits);
+  Row row{.pairs = pairs, .ahead = AheadOfWritten(work)};
+  for (size_t token = begin; token < end; ++token) {
+    for (size_t part = 0; part < parts; ++part) {
+      const size_t start = token * work.token_stride + (work.rotary_offset + 2 * part * pairs) * element;
+      const size_t entry = (token * work.pairs + part * pairs) * sizeof(float);
+      row.x = work.x + start;
+      row.y = work.y + start;
+      row.cos = static_cast<const std::byte*>(work.cos) + entry;
+      row.sin = static_cast<const std::byte*>(work.sin) + entry;
+      loop.RotateHeads(format, d, row, work.heads, work.head_stride);
+    }
+  }
+}
+
+template <class Format, class Loop>
+void RotateWith(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+  if constexpr (Loop::HoldsTable(4) && !kIsBFloat16<Format>) {
+    if (HoldsTable<Loop>(work)) return RotateTokens(format, loop, work, begin, end);
+  }
+  RotateRows<float>(format, loop, work, begin, end, scratch);
+}
+
 // Whether stores may bypass the caches: whole registers at their own alignment, and nothing else.
 template <class Loop>
 bool CanStream(const RotatePairs& work) {
@@ -167,11 +205,11 @@ template <template <Rounding, bool> class Loop, class Format>
 void RotateUsual(Format format, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
   const bool once = work.rounding == Rounding::kOnce;
   if (CanStream<Loop<Rounding::kOnce, true>>(work)) {
-    once ? RotateRows<float>(format, Loop<Rounding::kOnce, true>(), work, begin, end, scratch)
-         : RotateRows<float>(format, Loop<Rounding::kEachOperation, true>(), work, begin, end, scratch);
+    once ? RotateWith(format, Loop<Rounding::kOnce, true>(), work, begin, end, scratch)
+         : RotateWith(format, Loop<Rounding::kEachOperation, true>(), work, begin, end, scratch);
   } else {
-    once ? RotateRows<float>(format, Loop<Rounding::kOnce, false>(), work, begin, end, scratch)
-         : RotateRows<float>(format, Loop<Rounding::kEachOperation, false>(), work, begin, end, scratch);
+    once ? RotateWith(format, Loop<Rounding::kOnce, false>(), work, begin, end, scratch)
+         : RotateWith(format, Loop<Rounding::kEachOperation, false>(), work, begin, end, scratch);
   }
 }
 

@@ -42,22 +42,28 @@ HWY_INLINE hn::Vec<D> Product(Format format, D d, Rounding rounding, hn::Vec<D> 
 }
 
 template <class Format, class D>
-HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size_t pair, hn::Vec<D>& x0,
+HWY_INLINE void Turn(Format format, D d, Rounding rounding, hn::Vec<D> c, hn::Vec<D> s, hn::Vec<D>& x0,
                      hn::Vec<D>& x1) {
-  const auto c = LoadBytes(d, row.cos + pair * sizeof(hn::TFromD<D>));
-  const auto s = LoadBytes(d, row.sin + pair * sizeof(hn::TFromD<D>));
   const auto y0 = hn::Sub(Product(format, d, rounding, x0, c), Product(format, d, rounding, x1, s));
   x1 = hn::Add(Product(format, d, rounding, x1, c), Product(format, d, rounding, x0, s));
   x0 = y0;
 }
+template <class Format, class D>
+HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size_t pair, hn::Vec<D>& x0,
+                     hn::Vec<D>& x1) {
+  const size_t at = pair * sizeof(hn::TFromD<D>);
+  Turn(format, d, rounding, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at), x0, x1);
+}
 
 // A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of
-// that is read before any is written, so that y may be x.
+// that is read before any is written, so that y may be x. Where HoldsTable says so, of how many vectors of pairs a row
+// has, RotateHeads rotates all of a token's head rows with its table in registers.
 
 // Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
 struct AnyLoop {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
+  static constexpr bool HoldsTable(size_t) { return false; }
 
   Pairing input;
   Pairing output;
@@ -93,24 +99,54 @@ template <Rounding kRounding, bool kStream>
 struct HalvesLoop {
   static constexpr size_t kVectorsOfPairs = 2;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
+  // Wider rows would be walked through in columns, which costs more than it gains.
+  static constexpr bool HoldsTable(size_t vectors) { return vectors == 2 || vectors == 4; }
+
+  template <class Format, class D>
+  static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t pair, hn::Vec<D> cos_a, hn::Vec<D> sin_a,
+                                   hn::Vec<D> cos_b, hn::Vec<D> sin_b) {
+    constexpr size_t kElement = sizeof(typename Format::Bits);
+    const size_t lanes = hn::Lanes(d), second_half = row.pairs * kElement;
+    const std::byte* x = row.x + pair * kElement;
+    auto a0 = LoadLanes(format, d, x), b0 = LoadLanes(format, d, x + lanes * kElement);
+    FetchAhead(row, pair * kElement, 2 * lanes * kElement);
+    FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
+    x += second_half;
+    auto a1 = LoadLanes(format, d, x), b1 = LoadLanes(format, d, x + lanes * kElement);
+    Turn(format, d, kRounding, cos_a, sin_a, a0, a1);
+    Turn(format, d, kRounding, cos_b, sin_b, b0, b1);
+    StoreTwo<kStream>(format, a0, b0, d, row.y + pair * kElement);
+    StoreTwo<kStream>(format, a1, b1, d, row.y + pair * kElement + second_half);
+  }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    constexpr size_t kElement = sizeof(typename Format::Bits);
-    const size_t lanes = hn::Lanes(d), second_half = row.pairs * kElement;
+    const size_t lanes = hn::Lanes(d);
     for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
-      const std::byte* x = row.x + pair * kElement;
-      auto a0 = LoadLanes(format, d, x), b0 = LoadLanes(format, d, x + lanes * kElement);
-      FetchAhead(row, pair * kElement, 2 * lanes * kElement);
-      FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
-      x += second_half;
-      auto a1 = LoadLanes(format, d, x), b1 = LoadLanes(format, d, x + lanes * kElement);
-      Turn(format, d, kRounding, row, pair, a0, a1);
-      Turn(format, d, kRounding, row, pair + lanes, b0, b1);
-      StoreTwo<kStream>(format, a0, b0, d, row.y + pair * kElement);
-      StoreTwo<kStream>(format, a1, b1, d, row.y + pair * kElement + second_half);
+      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
+      RotateTwo(format, d, row, pair, LoadBytes(d, cos), LoadBytes(d, sin), LoadBytes(d, cos + lanes * sizeof(float)),
+                LoadBytes(d, sin + lanes * sizeof(float)));
     }
     return pair;
+  }
+
+  template <class Format, class D>
+  static HWY_INLINE void RotateHeads(Format format, D d, Row row, size_t heads, size_t head_bytes) {
+    const size_t lanes = hn::Lanes(d), vector = lanes * sizeof(float);
+    const auto cos_a = LoadBytes(d, row.cos), cos_b = LoadBytes(d, row.cos + vector);
+    const auto sin_a = LoadBytes(d, row.sin), sin_b = LoadBytes(d, row.sin + vector);
+    if (row.pairs == 2 * lanes) {
+      for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
+        RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
+      }
+      return;
+    }
+    const auto cos_c = LoadBytes(d, row.cos + 2 * vector), cos_d = LoadBytes(d, row.cos + 3 * vector);
+    const auto sin_c = LoadBytes(d, row.sin + 2 * vector), sin_d = LoadBytes(d, row.sin + 3 * vector);
+    for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
+      RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
+      RotateTwo(format, d, row, 2 * lanes, cos_c, sin_c, cos_d, sin_d);
+    }
   }
 };
 
@@ -119,6 +155,7 @@ template <Rounding kRounding, bool kStream>
 struct LaneLoop {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
+  static constexpr bool HoldsTable(size_t) { return false; }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
@@ -140,6 +177,7 @@ template <Rounding kRounding, bool kStream>
 struct NeighboursLoop {
   static constexpr size_t kVectorsOfPairs = 2;
   static constexpr bool kSpreadsTable = false, kPartsTable = true;
+  static constexpr bool HoldsTable(size_t) { return false; }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
@@ -180,7 +218,29 @@ HWY_INLINE void PartNeighbours(const float* table, size_t parts, size_t pairs, f
   }
 }
 
-// For ElementLoop, a token's row: each cosine twice, and behind them each sine twice, first negated.
+#if HWY_TARGET != HWY_SCALAR
+// Every lane twice: those of the lower half, and those of the upper half.
+template <class D>
+HWY_INLINE void Twice(D d, hn::Vec<D> v, hn::Vec<D>& lower, hn::Vec<D>& upper) {
+  const hn::RebindToSigned<D> di;
+  const auto lanes = hn::ShiftRight<1>(hn::Iota(di, 0));
+  const auto upper_lanes = hn::Add(lanes, hn::Set(di, static_cast<int32_t>(hn::Lanes(d) / 2)));
+  lower = hn::TableLookupLanes(v, hn::IndicesFromVec(d, lanes));
+  upper = hn::TableLookupLanes(v, hn::IndicesFromVec(d, upper_lanes));
+}
+
+// What ElementLoop multiplies with: of a vector of pairs each cosine twice, and each sine twice, first negated.
+template <class D>
+HWY_INLINE void Spread(D d, hn::Vec<D> cos, hn::Vec<D> sin, hn::Vec<D>& cos_a, hn::Vec<D>& cos_b, hn::Vec<D>& sin_a,
+                       hn::Vec<D>& sin_b) {
+  Twice(d, cos, cos_a, cos_b);
+  Twice(d, sin, sin_a, sin_b);
+  sin_a = hn::OddEven(sin_a, hn::Neg(sin_a));
+  sin_b = hn::OddEven(sin_b, hn::Neg(sin_b));
+}
+#endif
+
+// For ElementLoop, a token's row: its cosines spread, and behind them its sines.
 HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread) {
   const float* cos = static_cast<const float*>(work.cos) + token * work.pairs;
   const float* sin = static_cast<const float*>(work.sin) + token * work.pairs;
@@ -189,10 +249,14 @@ HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread
   size_t pair = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::ScalableTag<float> d;
-  for (; pair + hn::Lanes(d) <= pairs; pair += hn::Lanes(d)) {
-    const auto c = hn::LoadU(d, cos + pair), s = hn::LoadU(d, sin + pair);
-    hn::StoreInterleaved2(c, c, d, spread + 2 * pair);
-    hn::StoreInterleaved2(hn::Neg(s), s, d, spread_sin + 2 * pair);
+  const size_t lanes = hn::Lanes(d);
+  for (; pair + lanes <= pairs; pair += lanes) {
+    hn::Vec<decltype(d)> cos_a, cos_b, sin_a, sin_b;
+    Spread(d, hn::LoadU(d, cos + pair), hn::LoadU(d, sin + pair), cos_a, cos_b, sin_a, sin_b);
+    hn::StoreU(cos_a, d, spread + 2 * pair);
+    hn::StoreU(cos_b, d, spread + 2 * pair + lanes);
+    hn::StoreU(sin_a, d, spread_sin + 2 * pair);
+    hn::StoreU(sin_b, d, spread_sin + 2 * pair + lanes);
   }
 #endif
   for (; pair < pairs; ++pair) {
@@ -212,23 +276,52 @@ template <Rounding kRounding, bool kStream>
 struct ElementLoop {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = true, kPartsTable = false;
+  // Columns: what is streamed past the caches had better be walked through in its order.
+  static constexpr bool HoldsTable(size_t vectors) { return !kStream && vectors % 2 == 0; }
 
   template <class Format, class D>
-  static HWY_INLINE hn::Vec<D> Turned(Format format, D d, const Row& row, size_t element) {
+  static HWY_INLINE hn::Vec<D> Turned(Format format, D d, const Row& row, size_t element, hn::Vec<D> c, hn::Vec<D> s) {
     const auto x = LoadLanes(format, d, row.x + element * sizeof(typename Format::Bits));
-    const auto c = hn::LoadU(d, row.spread + element), s = hn::LoadU(d, row.spread + 2 * row.pairs + element);
     return hn::Add(Product(format, d, kRounding, x, c), Product(format, d, kRounding, hn::Reverse2(d, x), s));
+  }
+
+  // Of two vectors of elements.
+  template <class Format, class D>
+  static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t element, hn::Vec<D> cos_a,
+                                   hn::Vec<D> sin_a, hn::Vec<D> cos_b, hn::Vec<D> sin_b) {
+    constexpr size_t kElement = sizeof(typename Format::Bits);
+    const auto a = Turned(format, d, row, element, cos_a, sin_a);
+    const auto b = Turned(format, d, row, element + hn::Lanes(d), cos_b, sin_b);
+    FetchAhead(row, element * kElement, 2 * hn::Lanes(d) * kElement);
+    StoreTwo<kStream>(format, a, b, d, row.y + element * kElement);
   }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
-      constexpr size_t kElement = sizeof(typename Format::Bits);
-      const auto a = Turned(format, d, row, 2 * pair), b = Turned(format, d, row, 2 * pair + hn::Lanes(d));
-      FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
-      StoreTwo<kStream>(format, a, b, d, row.y + 2 * pair * kElement);
+    const size_t lanes = hn::Lanes(d);
+    for (; pair + lanes <= row.pairs; pair += lanes) {
+      const float *cos = row.spread + 2 * pair, *sin = cos + 2 * row.pairs;
+      RotateTwo(format, d, row, 2 * pair, hn::LoadU(d, cos), hn::LoadU(d, sin), hn::LoadU(d, cos + lanes),
+                hn::LoadU(d, sin + lanes));
     }
     return pair;
+  }
+
+  // A column of two vectors of pairs after the other.
+  template <class Format, class D>
+  static HWY_INLINE void RotateHeads(Format format, D d, const Row& row, size_t heads, size_t head_bytes) {
+    const size_t lanes = hn::Lanes(d), vector = lanes * sizeof(float);
+    for (size_t pair = 0; pair < row.pairs; pair += 2 * lanes) {
+      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
+      hn::Vec<D> cos_a, cos_b, cos_c, cos_d, sin_a, sin_b, sin_c, sin_d;
+      Spread(d, LoadBytes(d, cos), LoadBytes(d, sin), cos_a, cos_b, sin_a, sin_b);
+      Spread(d, LoadBytes(d, cos + vector), LoadBytes(d, sin + vector), cos_c, cos_d, sin_c, sin_d);
+      Row now = row;
+      for (size_t left = heads; left > 0; --left, now.x += head_bytes, now.y += head_bytes) {
+        RotateTwo(format, d, now, 2 * pair, cos_a, sin_a, cos_b, sin_b);
+        RotateTwo(format, d, now, 2 * pair + 2 * lanes, cos_c, sin_c, cos_d, sin_d);
+      }
+    }
   }
 };
 #endif
