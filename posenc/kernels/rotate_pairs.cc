@@ -165,7 +165,7 @@ bool HoldsTable(const RotatePairs& work) {
 
 // Token by token, with its table in registers while its heads go by.
 template <class Format, class Loop>
-void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end) {
+HWY_NOINLINE void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end) {
   const hn::ScalableTag<float> d;
   const size_t parts = work.half_split_parts, pairs = work.pairs / parts, element = sizeof(typename Format::Bits);
   Row row{.pairs = pairs, .ahead = AheadOfWritten(work)};
@@ -177,14 +177,14 @@ void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begi
       row.y = work.y + start;
       row.cos = static_cast<const std::byte*>(work.cos) + entry;
       row.sin = static_cast<const std::byte*>(work.sin) + entry;
-      loop.RotateHeads(format, d, row, work.heads, work.head_stride);
+      RotateHeads(loop, format, d, row, work.heads, work.head_stride);
     }
   }
 }
 
 template <class Format, class Loop>
 void RotateWith(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
-  if constexpr (Loop::HoldsTable(4) && !kIsBFloat16<Format>) {
+  if constexpr (Loop::HoldsTable(4)) {
     if (HoldsTable<Loop>(work)) return RotateTokens(format, loop, work, begin, end);
   }
   RotateRows<float>(format, loop, work, begin, end, scratch);

@@ -57,7 +57,20 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size
 
 // A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of
 // that is read before any is written, so that y may be x. Where HoldsTable says so, of how many vectors of pairs a row
-// has, RotateHeads rotates all of a token's head rows with its table in registers.
+// has, RotateHeads rotates all of a token's head rows, whose table stays in registers.
+
+// What a loop says of RotateHeads, if it has rows of two or four vectors of pairs. Wider ones would be walked through
+// in columns, which costs more than it gains.
+struct RowInRegisters {
+  static constexpr bool HoldsTable(size_t vectors) { return vectors == 2 || vectors == 4; }
+
+  // Two vectors of a table's entries.
+  template <class D>
+  static HWY_INLINE void LoadTwo(D d, const std::byte* table, hn::Vec<D>& a, hn::Vec<D>& b) {
+    a = LoadBytes(d, table);
+    b = LoadBytes(d, table + hn::Lanes(d) * sizeof(float));
+  }
+};
 
 // Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
 struct AnyLoop {
@@ -96,11 +109,9 @@ struct AnyLoop {
 
 // Half-split: two vectors of each half at once, which fill one register of 16-bit elements.
 template <Rounding kRounding, bool kStream>
-struct HalvesLoop {
+struct HalvesLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 2;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
-  // Wider rows would be walked through in columns, which costs more than it gains.
-  static constexpr bool HoldsTable(size_t vectors) { return vectors == 2 || vectors == 4; }
 
   template <class Format, class D>
   static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t pair, hn::Vec<D> cos_a, hn::Vec<D> sin_a,
@@ -129,72 +140,83 @@ struct HalvesLoop {
     }
     return pair;
   }
-
-  template <class Format, class D>
-  static HWY_INLINE void RotateHeads(Format format, D d, Row row, size_t heads, size_t head_bytes) {
-    const size_t lanes = hn::Lanes(d), vector = lanes * sizeof(float);
-    const auto cos_a = LoadBytes(d, row.cos), cos_b = LoadBytes(d, row.cos + vector);
-    const auto sin_a = LoadBytes(d, row.sin), sin_b = LoadBytes(d, row.sin + vector);
-    if (row.pairs == 2 * lanes) {
-      for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
-        RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
-      }
-      return;
-    }
-    const auto cos_c = LoadBytes(d, row.cos + 2 * vector), cos_d = LoadBytes(d, row.cos + 3 * vector);
-    const auto sin_c = LoadBytes(d, row.sin + 2 * vector), sin_d = LoadBytes(d, row.sin + 3 * vector);
-    for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
-      RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
-      RotateTwo(format, d, row, 2 * lanes, cos_c, sin_c, cos_d, sin_d);
-    }
-  }
 };
 
 // Interleaved BFloat16: a pair fills one lane, and needs no shuffle.
 template <Rounding kRounding, bool kStream>
-struct LaneLoop {
+struct LaneLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
-  static constexpr bool HoldsTable(size_t) { return false; }
+
+  template <class Format, class D>
+  static HWY_INLINE void RotateOne(Format format, D d, const Row& row, size_t pair, hn::Vec<D> cos, hn::Vec<D> sin) {
+    constexpr size_t kElement = sizeof(typename Format::Bits);
+    hn::Vec<D> x0, x1;
+    LoadPairs(format, d, row.x + 2 * pair * kElement, x0, x1);
+    FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
+    Turn(format, d, kRounding, cos, sin, x0, x1);
+    StorePairs<kStream>(format, x0, x1, d, row.y + 2 * pair * kElement);
+  }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    constexpr size_t kElement = sizeof(typename Format::Bits);
     for (; pair + hn::Lanes(d) <= row.pairs; pair += hn::Lanes(d)) {
-      hn::Vec<D> x0, x1;
-      LoadPairs(format, d, row.x + 2 * pair * kElement, x0, x1);
-      FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
-      Turn(format, d, kRounding, row, pair, x0, x1);
-      StorePairs<kStream>(format, x0, x1, d, row.y + 2 * pair * kElement);
+      const size_t at = pair * sizeof(float);
+      RotateOne(format, d, row, pair, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at));
     }
     return pair;
+  }
+
+  template <class Format, class D>
+  static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t pair, hn::Vec<D> cos_a, hn::Vec<D> sin_a,
+                                   hn::Vec<D> cos_b, hn::Vec<D> sin_b) {
+    RotateOne(format, d, row, pair, cos_a, sin_a);
+    RotateOne(format, d, row, pair + hn::Lanes(d), cos_b, sin_b);
   }
 };
 
 // Half-split BFloat16: lanes hold two neighbours of one half, and need no shuffle where the table's neighbours are
 // parted as well.
 template <Rounding kRounding, bool kStream>
-struct NeighboursLoop {
+struct NeighboursLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 2;
   static constexpr bool kSpreadsTable = false, kPartsTable = true;
-  static constexpr bool HoldsTable(size_t) { return false; }
+
+  template <class Format, class D>
+  static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t pair, hn::Vec<D> even_cos,
+                                   hn::Vec<D> even_sin, hn::Vec<D> odd_cos, hn::Vec<D> odd_sin) {
+    constexpr size_t kElement = sizeof(typename Format::Bits);
+    const size_t lanes = hn::Lanes(d), second_half = row.pairs * kElement;
+    hn::Vec<D> even0, odd0, even1, odd1;
+    LoadPairs(format, d, row.x + pair * kElement, even0, odd0);
+    LoadPairs(format, d, row.x + pair * kElement + second_half, even1, odd1);
+    FetchAhead(row, pair * kElement, 2 * lanes * kElement);
+    FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
+    Turn(format, d, kRounding, even_cos, even_sin, even0, even1);
+    Turn(format, d, kRounding, odd_cos, odd_sin, odd0, odd1);
+    StorePairs<kStream>(format, even0, odd0, d, row.y + pair * kElement);
+    StorePairs<kStream>(format, even1, odd1, d, row.y + pair * kElement + second_half);
+  }
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    constexpr size_t kElement = sizeof(typename Format::Bits);
-    const size_t lanes = hn::Lanes(d), second_half = row.pairs * kElement;
+    const size_t lanes = hn::Lanes(d);
     for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
-      hn::Vec<D> even0, odd0, even1, odd1;
-      LoadPairs(format, d, row.x + pair * kElement, even0, odd0);
-      LoadPairs(format, d, row.x + pair * kElement + second_half, even1, odd1);
-      FetchAhead(row, pair * kElement, 2 * lanes * kElement);
-      FetchAhead(row, pair * kElement + second_half, 2 * lanes * kElement);
-      Turn(format, d, kRounding, row, pair, even0, even1);
-      Turn(format, d, kRounding, row, pair + lanes, odd0, odd1);
-      StorePairs<kStream>(format, even0, odd0, d, row.y + pair * kElement);
-      StorePairs<kStream>(format, even1, odd1, d, row.y + pair * kElement + second_half);
+      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
+      RotateTwo(format, d, row, pair, LoadBytes(d, cos), LoadBytes(d, sin), LoadBytes(d, cos + lanes * sizeof(float)),
+                LoadBytes(d, sin + lanes * sizeof(float)));
     }
     return pair;
+  }
+
+  // As PartNeighbours does.
+  template <class D>
+  static HWY_INLINE void LoadTwo(D d, const std::byte* table, hn::Vec<D>& even, hn::Vec<D>& odd) {
+#if HWY_TARGET == HWY_SCALAR
+    RowInRegisters::LoadTwo(d, table, even, odd);
+#else
+    hn::LoadInterleaved2(d, reinterpret_cast<const float*>(table), even, odd);
+#endif
   }
 };
 
@@ -306,25 +328,46 @@ struct ElementLoop {
     }
     return pair;
   }
+};
 
-  // A column of two vectors of pairs after the other.
-  template <class Format, class D>
-  static HWY_INLINE void RotateHeads(Format format, D d, const Row& row, size_t heads, size_t head_bytes) {
-    const size_t lanes = hn::Lanes(d), vector = lanes * sizeof(float);
-    for (size_t pair = 0; pair < row.pairs; pair += 2 * lanes) {
-      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
-      hn::Vec<D> cos_a, cos_b, cos_c, cos_d, sin_a, sin_b, sin_c, sin_d;
-      Spread(d, LoadBytes(d, cos), LoadBytes(d, sin), cos_a, cos_b, sin_a, sin_b);
-      Spread(d, LoadBytes(d, cos + vector), LoadBytes(d, sin + vector), cos_c, cos_d, sin_c, sin_d);
-      Row now = row;
-      for (size_t left = heads; left > 0; --left, now.x += head_bytes, now.y += head_bytes) {
-        RotateTwo(format, d, now, 2 * pair, cos_a, sin_a, cos_b, sin_b);
-        RotateTwo(format, d, now, 2 * pair + 2 * lanes, cos_c, sin_c, cos_d, sin_d);
-      }
+// A column of two vectors of pairs after the other.
+template <Rounding kRounding, class Format, class D>
+HWY_INLINE void RotateHeads(ElementLoop<kRounding, false> loop, Format format, D d, const Row& row, size_t heads,
+                            size_t head_bytes) {
+  const size_t lanes = hn::Lanes(d), vector = lanes * sizeof(float);
+  for (size_t pair = 0; pair < row.pairs; pair += 2 * lanes) {
+    const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
+    hn::Vec<D> cos_a, cos_b, cos_c, cos_d, sin_a, sin_b, sin_c, sin_d;
+    Spread(d, LoadBytes(d, cos), LoadBytes(d, sin), cos_a, cos_b, sin_a, sin_b);
+    Spread(d, LoadBytes(d, cos + vector), LoadBytes(d, sin + vector), cos_c, cos_d, sin_c, sin_d);
+    Row now = row;
+    for (size_t left = heads; left > 0; --left, now.x += head_bytes, now.y += head_bytes) {
+      loop.RotateTwo(format, d, now, 2 * pair, cos_a, sin_a, cos_b, sin_b);
+      loop.RotateTwo(format, d, now, 2 * pair + 2 * lanes, cos_c, sin_c, cos_d, sin_d);
     }
   }
-};
+}
 #endif
+
+template <class Loop, class Format, class D>
+HWY_INLINE void RotateHeads(Loop loop, Format format, D d, Row row, size_t heads, size_t head_bytes) {
+  const size_t lanes = hn::Lanes(d), two = 2 * lanes * sizeof(float);
+  hn::Vec<D> cos_a, cos_b, cos_c, cos_d, sin_a, sin_b, sin_c, sin_d;
+  loop.LoadTwo(d, row.cos, cos_a, cos_b);
+  loop.LoadTwo(d, row.sin, sin_a, sin_b);
+  if (row.pairs == 2 * lanes) {
+    for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
+      loop.RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
+    }
+    return;
+  }
+  loop.LoadTwo(d, row.cos + two, cos_c, cos_d);
+  loop.LoadTwo(d, row.sin + two, sin_c, sin_d);
+  for (; heads > 0; --heads, row.x += head_bytes, row.y += head_bytes) {
+    loop.RotateTwo(format, d, row, 0, cos_a, sin_a, cos_b, sin_b);
+    loop.RotateTwo(format, d, row, 2 * lanes, cos_c, sin_c, cos_d, sin_d);
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc
