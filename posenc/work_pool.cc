@@ -18,6 +18,7 @@ namespace {
 template <class Ready>
 void StayAwake(const Ready& ready) {
   constexpr std::chrono::microseconds kMoment(50);
+  if (ready()) return;
   const auto end = std::chrono::steady_clock::now() + kMoment;
   while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
 }

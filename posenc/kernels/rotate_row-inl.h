@@ -1,7 +1,6 @@
 // Rotating the pairs of one head row: a loop for each of the usual layouts, and one for all the others.
 
 #include <cstddef>
-#include <cstring>
 
 #include "posenc/kernels/rotate_pairs.h"
 
@@ -15,6 +14,7 @@
 
 #include "hwy/highway.h"
 #include "posenc/kernels/convert-inl.h"
+#include "posenc/kernels/rotate_table-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
@@ -48,19 +48,13 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, hn::Vec<D> c, hn::Ve
   x1 = hn::Add(Product(format, d, rounding, x1, c), Product(format, d, rounding, x0, s));
   x0 = y0;
 }
-template <class Format, class D>
-HWY_INLINE void Turn(Format format, D d, Rounding rounding, const Row& row, size_t pair, hn::Vec<D>& x0,
-                     hn::Vec<D>& x1) {
-  const size_t at = pair * sizeof(hn::TFromD<D>);
-  Turn(format, d, rounding, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at), x0, x1);
-}
 
 // A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of
 // that is read before any is written, so that y may be x. Where HoldsTable says so, of how many vectors of pairs a row
 // has, RotateHeads rotates all of a token's head rows, whose table stays in registers.
 
-// What a loop says of RotateHeads, if it has rows of two or four vectors of pairs. Wider ones would be walked through
-// in columns, which costs more than it gains.
+// What loops have in common whose RotateHeads takes rows of two or four vectors of pairs. Wider ones would be walked
+// through in columns, which costs more than it gains.
 struct RowInRegisters {
   static constexpr bool HoldsTable(size_t vectors) { return vectors == 2 || vectors == 4; }
 
@@ -69,6 +63,19 @@ struct RowInRegisters {
   static HWY_INLINE void LoadTwo(D d, const std::byte* table, hn::Vec<D>& a, hn::Vec<D>& b) {
     a = LoadBytes(d, table);
     b = LoadBytes(d, table + hn::Lanes(d) * sizeof(float));
+  }
+
+  // Rotate of a loop that takes two vectors of pairs at once.
+  template <class Loop, class Format, class D>
+  static HWY_INLINE size_t RotateTwos(Format format, D d, const Row& row, size_t pair) {
+    const size_t two = 2 * hn::Lanes(d);
+    for (; pair + two <= row.pairs; pair += two) {
+      hn::Vec<D> cos_a, cos_b, sin_a, sin_b;
+      RowInRegisters::LoadTwo(d, row.cos + pair * sizeof(float), cos_a, cos_b);
+      RowInRegisters::LoadTwo(d, row.sin + pair * sizeof(float), sin_a, sin_b);
+      Loop::RotateTwo(format, d, row, pair, cos_a, sin_a, cos_b, sin_b);
+    }
+    return pair;
   }
 };
 
@@ -95,7 +102,8 @@ struct AnyLoop {
         x1 = LoadLanes(format, d, row.x + pair * kElement + second_half);
       }
       FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
-      Turn(format, d, rounding, row, pair, x0, x1);
+      const size_t at = pair * sizeof(hn::TFromD<D>);
+      Turn(format, d, rounding, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at), x0, x1);
       if (output == Pairing::kInterleaved) {
         StorePairs(format, x0, x1, d, row.y + 2 * pair * kElement);
       } else {
@@ -132,13 +140,7 @@ struct HalvesLoop : RowInRegisters {
 
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    const size_t lanes = hn::Lanes(d);
-    for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
-      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
-      RotateTwo(format, d, row, pair, LoadBytes(d, cos), LoadBytes(d, sin), LoadBytes(d, cos + lanes * sizeof(float)),
-                LoadBytes(d, sin + lanes * sizeof(float)));
-    }
-    return pair;
+    return RotateTwos<HalvesLoop>(format, d, row, pair);
   }
 };
 
@@ -198,15 +200,10 @@ struct NeighboursLoop : RowInRegisters {
     StorePairs<kStream>(format, even1, odd1, d, row.y + pair * kElement + second_half);
   }
 
+  // With the table as PartNeighbours leaves it.
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
-    const size_t lanes = hn::Lanes(d);
-    for (; pair + 2 * lanes <= row.pairs; pair += 2 * lanes) {
-      const std::byte *cos = row.cos + pair * sizeof(float), *sin = row.sin + pair * sizeof(float);
-      RotateTwo(format, d, row, pair, LoadBytes(d, cos), LoadBytes(d, sin), LoadBytes(d, cos + lanes * sizeof(float)),
-                LoadBytes(d, sin + lanes * sizeof(float)));
-    }
-    return pair;
+    return RotateTwos<NeighboursLoop>(format, d, row, pair);
   }
 
   // As PartNeighbours does.
@@ -219,77 +216,6 @@ struct NeighboursLoop : RowInRegisters {
 #endif
   }
 };
-
-// For NeighboursLoop, a token's row of a table: of each two vectors of a part first the even entries, then the odd
-// ones. What does not fill two vectors stays as it is.
-HWY_INLINE void PartNeighbours(const float* table, size_t parts, size_t pairs, float* parted) {
-  const size_t part = pairs / parts;
-  for (size_t n = 0; n < parts; ++n, table += part, parted += part) {
-    size_t pair = 0;
-#if HWY_TARGET != HWY_SCALAR
-    const hn::ScalableTag<float> d;
-    const size_t lanes = hn::Lanes(d);
-    for (; pair + 2 * lanes <= part; pair += 2 * lanes) {
-      hn::Vec<decltype(d)> even, odd;
-      hn::LoadInterleaved2(d, table + pair, even, odd);
-      hn::StoreU(even, d, parted + pair);
-      hn::StoreU(odd, d, parted + pair + lanes);
-    }
-#endif
-    std::memcpy(parted + pair, table + pair, (part - pair) * sizeof(float));
-  }
-}
-
-#if HWY_TARGET != HWY_SCALAR
-// Every lane twice: those of the lower half, and those of the upper half.
-template <class D>
-HWY_INLINE void Twice(D d, hn::Vec<D> v, hn::Vec<D>& lower, hn::Vec<D>& upper) {
-  const hn::RebindToSigned<D> di;
-  const auto lanes = hn::ShiftRight<1>(hn::Iota(di, 0));
-  const auto upper_lanes = hn::Add(lanes, hn::Set(di, static_cast<int32_t>(hn::Lanes(d) / 2)));
-  lower = hn::TableLookupLanes(v, hn::IndicesFromVec(d, lanes));
-  upper = hn::TableLookupLanes(v, hn::IndicesFromVec(d, upper_lanes));
-}
-
-// What ElementLoop multiplies with: of a vector of pairs each cosine twice, and each sine twice, first negated.
-template <class D>
-HWY_INLINE void Spread(D d, hn::Vec<D> cos, hn::Vec<D> sin, hn::Vec<D>& cos_a, hn::Vec<D>& cos_b, hn::Vec<D>& sin_a,
-                       hn::Vec<D>& sin_b) {
-  Twice(d, cos, cos_a, cos_b);
-  Twice(d, sin, sin_a, sin_b);
-  sin_a = hn::OddEven(sin_a, hn::Neg(sin_a));
-  sin_b = hn::OddEven(sin_b, hn::Neg(sin_b));
-}
-#endif
-
-// For ElementLoop, a token's row: its cosines spread, and behind them its sines.
-HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread) {
-  const float* cos = static_cast<const float*>(work.cos) + token * work.pairs;
-  const float* sin = static_cast<const float*>(work.sin) + token * work.pairs;
-  const size_t pairs = work.pairs;
-  float* spread_sin = spread + 2 * pairs;
-  size_t pair = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  for (; pair + lanes <= pairs; pair += lanes) {
-    hn::Vec<decltype(d)> cos_a, cos_b, sin_a, sin_b;
-    Spread(d, hn::LoadU(d, cos + pair), hn::LoadU(d, sin + pair), cos_a, cos_b, sin_a, sin_b);
-    hn::StoreU(cos_a, d, spread + 2 * pair);
-    hn::StoreU(cos_b, d, spread + 2 * pair + lanes);
-    hn::StoreU(sin_a, d, spread_sin + 2 * pair);
-    hn::StoreU(sin_b, d, spread_sin + 2 * pair + lanes);
-  }
-#endif
-  for (; pair < pairs; ++pair) {
-    float c, s;  // which need not be aligned in the table
-    std::memcpy(&c, cos + pair, sizeof(c));
-    std::memcpy(&s, sin + pair, sizeof(s));
-    spread[2 * pair] = spread[2 * pair + 1] = c;
-    spread_sin[2 * pair] = -s;
-    spread_sin[2 * pair + 1] = s;
-  }
-}
 
 #if HWY_TARGET != HWY_SCALAR  // whose vectors hold no pair
 // Interleaved: every element x times the cosine, plus the other element of its pair times plus or minus the sine. It
