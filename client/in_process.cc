@@ -104,11 +104,13 @@ absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOpti
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::BesideMessage payloads(options.inputs);
-  Response response;
-  POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
-  if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
-  if (job.run) POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
-  return response;
+  return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<Response> {
+    Response response;
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
+    if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
+    if (job.run) POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
+    return response;
+  });
 }
 
 absl::StatusOr<v1::GetServerInfoResponse> InProcess::DoGetServerInfo(const v1::GetServerInfoRequest&,
@@ -182,11 +184,15 @@ absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptio
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;
-  POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, wire::Prepare(request, payloads, options_.limits));
+  POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, RunInterruptibly(cancelled, [&] {
+                            return wire::Prepare(request, payloads, options_.limits);
+                          }));
   int64_t row = 0;
   do {
     Response tile;
-    POSENC_RETURN_IF_ERROR(RunInto(stream.tile(row, &tile), payloads, request, tile, options, pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled, [&] {
+      return RunInto(stream.tile(row, &tile), payloads, request, tile, options, pool_, cancelled);
+    }));
     POSENC_RETURN_IF_ERROR(sink(tile));
     row += stream.RowsAt(row);
   } while (row < stream.rows);
@@ -199,7 +205,9 @@ absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRot
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(Within("header", wire::RejectUnknown(header)));
-  POSENC_ASSIGN_OR_RETURN(const auto stream, wire::RotaryStream::Create(header, wire::InMessage(), options_.limits));
+  POSENC_ASSIGN_OR_RETURN(const auto stream, RunInterruptibly(cancelled, [&] {
+                            return wire::RotaryStream::Create(header, wire::InMessage(), options_.limits);
+                          }));
   POSENC_RETURN_IF_ERROR(CheckMemory(stream.Size(v1::OPERAND_QUERY), stream.Size(v1::OPERAND_KEY), memory));
   for (const auto& [operand, tensor] : {std::pair{v1::OPERAND_QUERY, memory.q}, {v1::OPERAND_KEY, memory.k}}) {
     const int64_t size = stream.Size(operand);

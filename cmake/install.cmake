@@ -27,7 +27,7 @@ endforeach()
 target_sources(posenc PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
   posenc/apply_rotary.h posenc/bias_geometry.h posenc/byte_source.h posenc/device.h posenc/distance_curves.h posenc/dtype.h
   posenc/generate_bias.h
-  posenc/generate_embedding.h posenc/generate_table.h posenc/head_rows.h posenc/limits.h posenc/pair_scaling.h
+  posenc/generate_embedding.h posenc/generate_table.h posenc/head_rows.h posenc/interruption.h posenc/limits.h posenc/pair_scaling.h
   posenc/position_segments.h posenc/positions.h posenc/relative_scores.h posenc/relative_spec.h posenc/relative_values.h
   posenc/rotary_plan.h posenc/shared_cache.h posenc/spec.h posenc/status.h posenc/table_rows.h posenc/tensor.h
   posenc/version.h posenc/work_pool.h

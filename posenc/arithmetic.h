@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "posenc/ball.h"
+#include "posenc/interruption.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "posenc/real.h"
 
@@ -152,14 +153,15 @@ class ExactLists {
   std::vector<Real> list_;
 };
 
-// Lists of float32 values, for n = first, first + 1, ..., one after another. `Formula<A>(settings)` prepares in
-// arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under kExact balls
-// decide nearly every value.
+// Lists of float32 values, for n = first, first + 1, ..., one after another. Interruptible. `Formula<A>(settings)`
+// prepares in arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under
+// kExact balls decide nearly every value.
 template <template <class> class Formula, class Settings>
 std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settings, int64_t first, int64_t count) {
   std::vector<float> floats;
   const auto append = [&](const auto& formula, const auto& round) {
     for (int64_t n = first; n < first + count; ++n) {
+      if (n % 64 == 0) InterruptionPoint();
       const auto list = formula(n);
       for (size_t i = 0; i < list.size(); ++i) floats.push_back(round(list[i], n, i));
     }

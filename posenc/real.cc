@@ -14,6 +14,7 @@ thread_local mpfr_prec_t precision = 256;
 template <class F, class Operation>
 F Correctly(Operation operation) {
   FreeMpfrCachesAtThreadEnd();
+  InterruptionPoint();
   constexpr int kDigits = std::numeric_limits<F>::digits;
   const mpfr_exp_t emin = mpfr_get_emin(), emax = mpfr_get_emax();
   mpfr_t result;

@@ -6,9 +6,12 @@
 #include <functional>
 #include <optional>
 
+#include "posenc/interruption.h"
+
 namespace posenc {
 
-// A real number at the working precision of the current thread (RealPrecision). Each operation rounds to nearest.
+// A real number at the working precision of the current thread (RealPrecision). Each operation rounds to nearest. The
+// elementary functions are interruption points: at high precision one can take a millisecond.
 class Real {
  public:
   Real() {
@@ -38,11 +41,14 @@ class Real {
   friend bool operator>=(const Real& a, const Real& b) { return b <= a; }
   friend bool operator==(const Real& a, const Real& b) { return mpfr_equal_p(a.value_, b.value_); }
 
-  friend Real Pow(const Real& base, const Real& exponent) { return Binary(mpfr_pow, base, exponent); }
-  friend Real Log(const Real& x) { return Unary(mpfr_log, x); }
-  friend Real Log2(const Real& x) { return Unary(mpfr_log2, x); }
-  friend Real Exp(const Real& x) { return Unary(mpfr_exp, x); }
-  friend Real Cos(const Real& x) { return Unary(mpfr_cos, x); }
+  friend Real Pow(const Real& base, const Real& exponent) {
+    InterruptionPoint();
+    return Binary(mpfr_pow, base, exponent);
+  }
+  friend Real Log(const Real& x) { return Elementary(mpfr_log, x); }
+  friend Real Log2(const Real& x) { return Elementary(mpfr_log2, x); }
+  friend Real Exp(const Real& x) { return Elementary(mpfr_exp, x); }
+  friend Real Cos(const Real& x) { return Elementary(mpfr_cos, x); }
   friend Real Max(const Real& a, const Real& b) { return a < b ? b : a; }
   friend Real Sqrt(const Real& x) { return Unary(mpfr_sqrt, x); }
   friend Real Floor(const Real& x);
@@ -56,6 +62,11 @@ class Real {
     Real result;
     function(result.value_, x.value_, MPFR_RNDN);
     return result;
+  }
+  template <class Function>
+  static Real Elementary(Function function, const Real& x) {
+    InterruptionPoint();
+    return Unary(function, x);
   }
   template <class Function>
   static Real Binary(Function function, const Real& a, const Real& b) {

@@ -1,8 +1,10 @@
 // Values that are costly to compute, kept by key.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <future>
 #include <list>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "posenc/interruption.h"
 
 namespace posenc {
 
@@ -42,38 +45,19 @@ class SharedCache {
     return *found->second.result.get();
   }
 
-  // What `compute` throws, all who wait for it get.
+  // Waiting for another caller's computation is an interruption point. If that computation is stopped, one of those who
+  // wait for it begins anew; any other exception that `compute` throws goes to all of them.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
-    std::promise<Result> promise;
-    {
-      std::unique_lock lock(mutex_);
-      if (const auto found = entries_.find(key); found != entries_.end()) {
-        ++counters_.hits;
-        by_use_.splice(by_use_.begin(), by_use_, found->second.use);
-        const std::shared_future<Result> result = found->second.result;
-        lock.unlock();
-        return result.get();
-      }
-      ++counters_.misses;
-      by_use_.push_front(key);
+    for (;;) {
+      std::promise<Result> promise;
+      const std::shared_future<Result> other = Join(key, promise);
+      if (!other.valid()) return Compute(key, compute, promise);
+      while (other.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) InterruptionPoint();
       try {
-        entries_.emplace(key, Entry{promise.get_future().share(), by_use_.begin(), 0});
-      } catch (...) {
-        by_use_.pop_front();
-        throw;
+        return other.get();
+      } catch (const ComputationStopped&) {
+        InterruptionPoint();
       }
-    }
-    try {
-      absl::StatusOr<Value> value = compute();
-      const size_t bytes = value.ok() ? size_of_(*value) + 2 * key.size() + kEntryBytes : 0;
-      Result result = value.ok() ? Result(std::make_shared<const Value>(*std::move(value))) : Result(value.status());
-      promise.set_value(result);
-      Settle(key, bytes);
-      return result;
-    } catch (...) {
-      promise.set_exception(std::current_exception());
-      Settle(key, 0);
-      throw;
     }
   }
 
@@ -100,6 +84,41 @@ class SharedCache {
     std::list<std::string>::iterator use;
     size_t bytes;  // 0 while it is being computed
   };
+
+  // The result of the caller that computes it or has done so; not valid where that is to be this one, with `promise`.
+  std::shared_future<Result> Join(const std::string& key, std::promise<Result>& promise) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(key); found != entries_.end()) {
+      ++counters_.hits;
+      by_use_.splice(by_use_.begin(), by_use_, found->second.use);
+      return found->second.result;
+    }
+    ++counters_.misses;
+    by_use_.push_front(key);
+    try {
+      entries_.emplace(key, Entry{promise.get_future().share(), by_use_.begin(), 0});
+    } catch (...) {
+      by_use_.pop_front();
+      throw;
+    }
+    return {};
+  }
+
+  Result Compute(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute,
+                 std::promise<Result>& promise) {
+    try {
+      absl::StatusOr<Value> value = compute();
+      const size_t bytes = value.ok() ? size_of_(*value) + 2 * key.size() + kEntryBytes : 0;
+      Result result = value.ok() ? Result(std::make_shared<const Value>(*std::move(value))) : Result(value.status());
+      promise.set_value(result);
+      Settle(key, bytes);
+      return result;
+    } catch (...) {
+      Settle(key, 0);  // first, so that who begins anew does not find this entry again
+      promise.set_exception(std::current_exception());
+      throw;
+    }
+  }
 
   // 0 bytes: there is no value to keep.
   void Settle(const std::string& key, size_t bytes) {

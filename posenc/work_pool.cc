@@ -63,6 +63,7 @@ thread_local bool alone = false, helped = true;
 
 // A task that throws ends the process here, rather than in the frames of another one.
 void Run(const std::function<void()>& task, Lane lane) noexcept {
+  const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
   const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
   task();
   in_small_task = before;
@@ -156,7 +157,10 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       RunSmallTask();
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
+        const InterruptionScope scope(&cancelled);
         body(slab * grain, std::min(count, (slab + 1) * grain));
+      } catch (const ComputationStopped& stopped) {
+        return state.Fail(stopped.status());
       } catch (const std::bad_alloc&) {
         // It must not leave this frame, which others refer to, nor a helper's thread.
         return state.Fail(TooLarge("", "", "out of memory"));

@@ -12,13 +12,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "posenc/interruption.h"
 
 namespace posenc {
-
-// Asked between slabs of work: a status other than OK stops it (CANCELLED, DEADLINE_EXCEEDED). Thread-safe.
-using Cancellation = std::function<absl::Status()>;
-
-inline absl::Status NeverCancelled() { return absl::OkStatus(); }
 
 // Small tasks go before bulk ones, and also run between a bulk task's slabs, one at a time: they need not wait until it
 // ends. After eight of them in a row a thread takes a bulk one even so.
@@ -40,8 +36,8 @@ class WorkPool {
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread
   // and on idle threads of the pool, threads() at most in all, and returns when all have ended. The caller always takes
-  // part, so that a call from within a task cannot wait for itself. Stops early with the first status that `cancelled`
-  // returns.
+  // part, so that a call from within a task cannot wait for itself. `cancelled` is asked before each slab, and is the
+  // body's interruption scope: ParallelFor returns the first status that stopped it.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body);
 

@@ -50,6 +50,18 @@ struct Core {
   Timers timers;
 };
 
+absl::Status StatusOfCurrentException();
+
+// Runs `serve`, turning what it throws into a status: nothing may escape into gRPC's or the pool's threads.
+template <typename Serve>
+absl::Status WithoutExceptions(Serve&& serve) {
+  try {
+    return serve();
+  } catch (...) {
+    return StatusOfCurrentException();
+  }
+}
+
 // Lives from the handler's entry until gRPC is done with the call. Not thread-safe but for Cancel(): the threads of a
 // call take turns.
 class Call {
@@ -83,6 +95,12 @@ class Call {
 
   // Whether the caller still waits, and there is time. Thread-safe.
   absl::Status StillWanted() const;
+  // Runs a step of the call's work: it is interrupted once StillWanted() is not OK, and exceptions become statuses.
+  template <typename Step>
+  absl::Status RunStep(Step&& step) {
+    const Cancellation cancelled = [this] { return StillWanted(); };
+    return WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
+  }
   // --max-call-seconds after the call's beginning.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
@@ -139,17 +157,5 @@ class Call {
   // Last, so that it is revoked first: the RPC is there as long as its reactor.
   Timers::Timer send_timer_;
 };
-
-absl::Status StatusOfCurrentException();
-
-// Runs `serve`, turning what it throws into a status: nothing may escape into gRPC's or the pool's threads.
-template <typename Serve>
-absl::Status WithoutExceptions(Serve&& serve) {
-  try {
-    return serve();
-  } catch (...) {
-    return StatusOfCurrentException();
-  }
-}
 
 }  // namespace posenc::server

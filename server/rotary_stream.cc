@@ -120,7 +120,7 @@ class RotaryCall final : public Reactor {
     Reply reply;
     bool no_room = false;
     call_.BeginWork();
-    const absl::Status status = WithoutExceptions([&] { return Serve(*first, &reply, &no_room); });
+    const absl::Status status = call_.RunStep([&] { return Serve(*first, &reply, &no_room); });
     // Only now: the last to let go of a message's slices must be a ByteBuffer. gRPC 1.51 crashes where a grpc::Slice is
     // on a thread that is not its own, if memory is short.
     if (status.ok() && !no_room) first->Clear();

@@ -33,7 +33,7 @@ class TileCall final : public Reactor {
 
   void WriteTile() {
     call_.BeginWork();
-    const absl::Status status = WithoutExceptions([this] { return ComputeTile(); });
+    const absl::Status status = call_.RunStep([this] { return ComputeTile(); });
     call_.EndWork();
     if (!status.ok()) return End(status);
     call_.BeginSend();

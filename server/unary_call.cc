@@ -36,7 +36,7 @@ class UnaryCall final : public Reactor {
       Limits limits = core_->config.limits;
       limits.plans_at_hand = true;
       const Alone alone;  // the thread has others to receive: the pool's tasks may take long
-      status = WithoutExceptions([&] { return Serve(limits, kAtOnceBytes); });
+      status = call_.RunStep([&] { return Serve(limits, kAtOnceBytes); });
       if (!IsNotAtHand(status)) return End(status);
       status = absl::OkStatus();
     }
@@ -64,7 +64,7 @@ class UnaryCall final : public Reactor {
   }
 
   void Run(size_t most) {
-    absl::Status status = WithoutExceptions([&] { return Serve(core_->config.limits, most); });
+    absl::Status status = call_.RunStep([&] { return Serve(core_->config.limits, most); });
     if (IsNotAtHand(status)) {
       prepared_ = nullptr;  // it can be large, and nothing of it is charged: what waits is not to hold it
       status = Submit(kAnySize);

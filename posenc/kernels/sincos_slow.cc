@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "posenc/interruption.h"
 #include "posenc/mpfr_caches.h"
 
 namespace posenc {
@@ -54,10 +56,12 @@ double Round(mpfr_srcptr value, const Format& format) {
   return std::copysign(std::numeric_limits<double>::infinity(), rounded);
 }
 
-// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number.
+// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number. `value` stands for a number
+// that is not 0.
 bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
-  if (mpfr_inf_p(value)) {  // beyond MPFR's range, and therefore beyond the format's
-    rounded = std::copysign(std::numeric_limits<double>::infinity(), mpfr_sgn(value));
+  if (mpfr_inf_p(value) || mpfr_zero_p(value)) {  // over- or underflow of MPFR's range, and so of the format's
+    const double magnitude = mpfr_inf_p(value) ? std::numeric_limits<double>::infinity() : 0.0;
+    rounded = mpfr_signbit(value) ? -magnitude : magnitude;
     return true;
   }
   const mpfr_prec_t precision = mpfr_get_prec(value);
@@ -80,6 +84,7 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
 
 CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::function<int(mpfr_ptr)>& apply_scale) {
   FreeMpfrCachesAtThreadEnd();
+  InterruptionPoint();
   if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
     return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
   }
@@ -88,9 +93,12 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
   mpfr_set_d(angle, position, MPFR_RNDN);
   mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
 
-  // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse). The cosine and sine of
-  // any other double product are transcendental, so that some precision settles them. A scale that is not exact but
-  // undecided at 4096 bits is a tie as well.
+  // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse): a scale that is not
+  // exact but undecided above 4096 bits is a tie. The cosine and sine of any other double product, times an algebraic
+  // scale, are transcendental, so that some precision settles them. Which one is only known for angles near 0: there
+  // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297. Elsewhere each further bit halves the chance to be
+  // undecided.
+  constexpr mpfr_prec_t kMostBits = 8192;
   CosSin result{0.0, 0.0};
   const bool zero = mpfr_zero_p(angle);
   bool have_cos = false;
@@ -107,6 +115,10 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
       if (exact) result.cos = Round(cos, format);
     }
     if (!have_sin) have_sin = RoundIfCertain(sin, format, result.sin);
+    if (precision >= kMostBits && !(have_cos && have_sin)) {
+      throw ComputationStopped(absl::InternalError(absl::StrCat("cos and sin at position ", position, " and frequency ",
+                                                                inv_freq, " are undecided at ", kMostBits, " bits")));
+    }
   }
   return result;
 }

@@ -25,7 +25,8 @@ DType FirstRounding(const SinCosRows& work);
 CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq);
 
 // Correctly rounded cosine and sine of position * inv_freq times a real number that is not 0. apply_scale multiplies
-// `value` by it in place, with an error below 2^(2-precision of the value), and returns 0 if that was exact.
+// `value` by it in place, with an error below 2^(2-precision of the value), and returns 0 if that was exact. A product
+// that leaves MPFR's range of exponents gives a zero or an infinity of the right sign. An interruption point.
 CosSin ScaledSinCos(double position, double inv_freq, DType dtype,
                     const std::function<int(mpfr_ptr value)>& apply_scale);
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "posenc/interruption.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "posenc/real.h"
@@ -103,6 +104,7 @@ double Exactly(Function function, const Real& turns, DType dtype) {
 
 // The slow path. Sums of products of doubles have less than 4300 bits.
 void Slow(const double* factors, const double* point, size_t terms, DType dtype, double& cos, double& sin) {
+  InterruptionPoint();
   const RealPrecision exact(4400);
   Real turns(0.0), product;
   for (size_t j = 0; j < terms; ++j) {

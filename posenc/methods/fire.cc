@@ -7,6 +7,7 @@
 
 #include "posenc/arithmetic.h"
 #include "posenc/checks.h"
+#include "posenc/interruption.h"
 #include "posenc/status.h"
 
 namespace posenc {
@@ -91,6 +92,7 @@ void FireRows::Fill(int64_t head, double normaliser, double position, const doub
   }
   const float* weights = settings_.output_weight.row(head);
   for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
+    InterruptionPoint();
     const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
     for (size_t j = 0; j < count; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
   }

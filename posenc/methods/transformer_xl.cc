@@ -90,8 +90,10 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
 
   RelativeTables tables;
   POSENC_ASSIGN_OR_RETURN(tables.of_query, Project(s.position, r, shape.head_dim, pool, cancelled));
-  for (double n = shape.distances.first; n <= shape.distances.last; ++n) {
-    const double clamped = std::clamp(-n, -encodings.bound, encodings.bound);
+  // As integers: above 2^53 a double does not reach the next one.
+  const auto first = static_cast<int64_t>(shape.distances.first), last = static_cast<int64_t>(shape.distances.last);
+  for (int64_t n = first; n <= last; ++n) {
+    const double clamped = std::clamp(-static_cast<double>(n), -encodings.bound, encodings.bound);
     tables.row_of_distance.push_back(static_cast<int32_t>(clamped - encodings.first));
   }
   tables.query_bias = s.position_bias;

@@ -129,6 +129,57 @@ TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
 }
 
 // Many keys, few of which fit: entries come, wait and go at once.
+// One caller gives up while it computes: who waits for the same value computes it.
+TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatWasInterrupted) {
+  Cache cache(10000, SizeOfText);
+  std::atomic<bool> computing{false}, gone{false};
+  std::thread first([&] {
+    const Cancellation cancelled = [&gone] { return gone ? absl::CancelledError("gone") : absl::OkStatus(); };
+    const absl::Status status = RunInterruptibly(cancelled, [&] {
+      return cache
+          .Get("key",
+               [&]() -> absl::StatusOr<std::string> {
+                 computing = true;
+                 for (;;) InterruptionPoint();
+               })
+          .status();
+    });
+    EXPECT_EQ(status, absl::CancelledError("gone"));
+  });
+  while (!computing) std::this_thread::yield();
+  std::thread second([&] {
+    const auto value = cache.Get("key", []() -> absl::StatusOr<std::string> { return "value"; });
+    EXPECT_EQ(**value, "value");
+  });
+  while (cache.counters().hits == 0) std::this_thread::yield();  // the second one waits
+  gone = true;
+  first.join();
+  second.join();
+}
+
+// A caller that gives up does not wait for what another one computes.
+TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
+  Cache cache(10000, SizeOfText);
+  std::atomic<bool> computing{false}, ended{false};
+  std::thread first([&] {
+    cache
+        .Get("key",
+             [&]() -> absl::StatusOr<std::string> {
+               computing = true;
+               while (!ended) std::this_thread::yield();
+               return "value";
+             })
+        .IgnoreError();
+  });
+  while (!computing) std::this_thread::yield();
+  const Cancellation gone = [] { return absl::CancelledError("gone"); };
+  const absl::Status status = RunInterruptibly(
+      gone, [&] { return cache.Get("key", []() -> absl::StatusOr<std::string> { return "other"; }).status(); });
+  EXPECT_EQ(status, absl::CancelledError("gone"));
+  ended = true;
+  first.join();
+}
+
 TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
   Cache cache(5000, SizeOfText);
   std::vector<std::thread> threads;

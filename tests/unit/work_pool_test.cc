@@ -221,6 +221,45 @@ TEST(WorkPool, WhoIsAloneMayBeHelped) {
   EXPECT_EQ(seen.size(), 1u);
 }
 
+// A slab that would run for ever, on the calling thread or a helper's, ends with its loop's cancellation.
+TEST(WorkPool, ASlabIsInterrupted) {
+  WorkPool pool(2);
+  std::atomic<int> begun{0};
+  const Cancellation cancelled = [&begun]() -> absl::Status {
+    return begun == 2 ? absl::CancelledError("enough") : absl::OkStatus();
+  };
+  const absl::Status status = pool.ParallelFor(2, 1, cancelled, [&](size_t, size_t) {
+    ++begun;
+    for (;;) InterruptionPoint();
+  });
+  EXPECT_EQ(status, absl::CancelledError("enough"));
+  InterruptionPoint();  // the scope has ended
+}
+
+// A small task that runs between the slabs of another caller's loop is not interrupted with it.
+TEST(WorkPool, ATaskIsNotInterruptedForAnotherCaller) {
+  WorkPool pool(1);
+  std::atomic<bool> ran{false};
+  absl::Status status;
+  std::atomic<bool> ended{false};
+  pool.Submit([&] {
+    const Cancellation gone = [] { return absl::CancelledError("gone"); };
+    status = RunInterruptibly(gone, [&] {
+      pool.Submit(
+          [&ran] {
+            InterruptionPoint();
+            ran = true;
+          },
+          Lane::kSmall);
+      return pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {});
+    });
+    ended = true;
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!ended || !ran) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_TRUE(status.ok());
+}
+
 TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
   WorkPool pool(3);
   OnThreads(3, [&](int thread) {

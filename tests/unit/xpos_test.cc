@@ -177,6 +177,32 @@ TEST(Xpos, FarFromTheCentre) {
   }
 }
 
+// A scale beyond MPFR's own range of exponents, 2^(2^62): the entry is a zero or an infinity with the sign of its
+// cosine or sine.
+TEST(Xpos, ScalesBeyondEveryRange) {
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64}) {
+    for (const bool key : {false, true}) {
+      for (const double exponent : {1e300, -1e300}) {
+        Table table{Frequencies::kExact, dtype, key};
+        table.inv_freq = {1, 2, 0};
+        table.positions = {1, -1, 4, -4};
+        table.xpos = {1e-10, -exponent * 1e-10};
+        table.Compute();
+        // Every zeta of three pairs is below 1: for q it is the positive exponent that underflows.
+        const double magnitude = (exponent > 0) == key ? INFINITY : 0.0;
+        for (size_t n = 0; n < table.positions.size() * 3; ++n) {
+          const double angle = table.positions[n / 3] * table.inv_freq[n % 3];
+          const double cos = Element(table.cos.data(), n, dtype), sin = Element(table.sin.data(), n, dtype);
+          EXPECT_EQ(cos, std::copysign(magnitude, std::cos(angle))) << Name(dtype) << " " << angle;
+          EXPECT_EQ(std::signbit(cos), std::cos(angle) < 0) << Name(dtype) << " " << angle;
+          EXPECT_EQ(sin, angle == 0 ? 0.0 : std::copysign(magnitude, std::sin(angle))) << Name(dtype) << " " << angle;
+          EXPECT_EQ(std::signbit(sin), std::sin(angle) < 0) << Name(dtype) << " " << angle;
+        }
+      }
+    }
+  }
+}
+
 // A product that has lost its digits before a large factor brings it back: 1e-18 times 2.6e-304, times 1e300.
 TEST(Xpos, SmallProductsAreNotProven) {
   Table table{Frequencies::kExact, DType::kFP32, false, false, 1e300};
