@@ -13,6 +13,7 @@ install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server C
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)
+install(FILES ${PROJECT_BINARY_DIR}/posenc.protoset DESTINATION ${CMAKE_INSTALL_DATADIR}/posenc COMPONENT client)
 
 # Each package has the licence where Debian looks for it.
 foreach(pair server/posenc-server client/posenc-client library/libposenc-dev)

@@ -22,7 +22,7 @@ set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
 set(CPACK_DEBIAN_CLIENT_PACKAGE_NAME posenc-client)
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_CLIENT_DESCRIPTION
-  "${about} This package has the command posenc, which computes by\nitself or asks a posenc-server.")
+  "${about} This package has the command posenc, which computes by\nitself or asks a posenc-server, and the API's descriptors (posenc.protoset) for\ngrpcurl and ghz.")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SUGGESTS gnuplot-nox)  # for posenc plot
 
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libposenc-dev)

@@ -20,13 +20,13 @@ using google::protobuf::FileDescriptor;
 using ::grpc::reflection::v1::ServerReflectionRequest;
 using ::grpc::reflection::v1::ServerReflectionResponse;
 
-// The file after those that it imports.
+// The file before those that it imports: some clients take the first one for what they asked for.
 void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added, ServerReflectionResponse* response) {
   if (!added->insert(&file).second) return;
-  for (int n = 0; n < file.dependency_count(); ++n) AddFile(*file.dependency(n), added, response);
   google::protobuf::FileDescriptorProto message;
   file.CopyTo(&message);
   *response->mutable_file_descriptor_response()->add_file_descriptor_proto() = message.SerializeAsString();
+  for (int n = 0; n < file.dependency_count(); ++n) AddFile(*file.dependency(n), added, response);
 }
 
 void SetNotFound(const std::string& what, ServerReflectionResponse* response) {

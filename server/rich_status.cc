@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "google/rpc/error_details.pb.h"
 #include "posenc/status.h"
 
 namespace posenc::server {
@@ -28,6 +29,17 @@ std::string Printable(std::string_view text) {
   return printable;
 }
 
+// The message begins with the field, which the violation names apart.
+google::rpc::BadRequest ViolationOf(const std::string& field, std::string_view message) {
+  google::rpc::BadRequest bad_request;
+  auto& violation = *bad_request.add_field_violations();
+  violation.set_field(field);
+  const std::string prefix = field + ": ";
+  if (message.starts_with(prefix)) message.remove_prefix(prefix.size());
+  violation.set_description(std::string(message));
+  return bad_request;
+}
+
 }  // namespace
 
 v1::RichStatus ToRich(const absl::Status& status, bool started) {
@@ -49,6 +61,7 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
   google::protobuf::Any* detail = rich.add_details();
   detail->set_type_url(kErrorInfoType);
   info.SerializeToString(detail->mutable_value());
+  if (!details.field.empty()) rich.add_details()->PackFrom(ViolationOf(metadata["field"], rich.message()));
   return rich;
 }
 

@@ -46,7 +46,7 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   auto given = ReadBiasMethod(reader, method);
   if (!given.ok()) return Within(field, given.status());
   if (method.has_model()) {
-    POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model()));
+    POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model(), fmt::format("{}.model", field)));
     auto layers = SelectLayer(model, reader.limits);
     if (!layers.ok()) return Within(field, Within("model", layers.status()));
     if (!layers->bias) {

@@ -24,7 +24,7 @@ struct Expected {
 
 absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits, const std::string& layer_type,
                             diagnose::Asked* asked) {
-  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(message));
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(message, "expected.model"));
   source.layer = std::monostate();
   POSENC_ASSIGN_OR_RETURN(const auto all, ReadModel(source, limits));
   for (const ModelLayers& layers : all) {

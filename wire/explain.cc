@@ -88,7 +88,7 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
 }
 
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model()));
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), ""));
   source.wanted = Wanted::kAny;
   std::vector<ModelLayers> all;
   if (std::holds_alternative<std::monostate>(source.layer)) {

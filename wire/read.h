@@ -107,7 +107,8 @@ absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& posit
 
 absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing);
 absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1::RotarySettings& message);
-absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message);
+// field: the path of the message, which errors begin with; empty where the caller puts it there.
+absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std::string_view field);
 // model: the class's own axes, where a config.json is given.
 absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std::optional<Precision>& model);
 

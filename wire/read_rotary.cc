@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <google/protobuf/reflection.h>
 
 #include <string>
@@ -233,17 +234,27 @@ void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* mes
   if (settings.half_split_parts != 1) message->set_half_split_parts(settings.half_split_parts);
 }
 
-absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message) {
+absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std::string_view field) {
+  const auto path = [field](std::string_view name) {
+    return fmt::format("{}{}{}", field, field.empty() ? "" : ".", name);
+  };
   ModelSource source;
   source.config_json = message.config_json();
+  if (!message.config_json_text().empty()) {
+    if (!message.config_json().empty()) {
+      return InvalidArgument("CONFLICT", path("config_json_text"), "",
+                             "config_json is given too: one of them holds the file");
+    }
+    source.config_json = message.config_json_text();
+  }
   source.component = message.component();
   switch (message.layer_case()) {
     case v1::ModelConfig::LAYER_NOT_SET: break;
     case v1::ModelConfig::kLayerType: source.layer = message.layer_type(); break;
     case v1::ModelConfig::kLayerIndex: source.layer = message.layer_index(); break;
   }
-  POSENC_ASSIGN_OR_RETURN(source.input_pairing, ReadPairing("input_pairing", message.input_pairing()));
-  POSENC_ASSIGN_OR_RETURN(source.output_pairing, ReadPairing("output_pairing", message.output_pairing()));
+  POSENC_ASSIGN_OR_RETURN(source.input_pairing, ReadPairing(path("input_pairing"), message.input_pairing()));
+  POSENC_ASSIGN_OR_RETURN(source.output_pairing, ReadPairing(path("output_pairing"), message.output_pairing()));
   return source;
 }
 

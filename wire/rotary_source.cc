@@ -36,7 +36,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   switch (source.source_case()) {
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
-      POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model()));
+      POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model(), path + ".model"));
       auto layers = SelectLayer(model, reader.limits);
       if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {

@@ -55,7 +55,7 @@ absl::Status FillMessage(const Message& said, const FieldDescriptor& field, Mess
 }  // namespace
 
 absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::ModelConfig& model, Wanted wanted) {
-  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model));
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, "model"));
   if (source.input_pairing || source.output_pairing) {
     return InvalidArgument("NOT_READ", source.input_pairing ? "model.input_pairing" : "model.output_pairing", "",
                            "is for rotary embeddings");

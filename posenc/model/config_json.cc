@@ -71,7 +71,9 @@ absl::Status WrongType(const std::string& path, const json& value, std::string_v
 }  // namespace
 
 absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits) {
-  if (text.empty()) return InvalidArgument("MISSING", "config_json", "", "must hold the text of a config.json");
+  if (text.empty())
+    return InvalidArgument("MISSING", "config_json", "",
+                           "give the config.json's bytes, or its text in config_json_text");
   if (static_cast<int64_t>(text.size()) > limits.max_config_json_bytes) {
     return InvalidArgument("OUT_OF_RANGE", "config_json", fmt::format("{} bytes", text.size()),
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));

@@ -5,6 +5,7 @@ import dataclasses
 import time
 
 import grpc
+import grpc_peers_pb2
 from posenc.v1 import error_pb2, service_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"]
@@ -35,8 +36,13 @@ class Refusal:
         assert status.code == error.code().value[0]
         assert status.message == error.details()
         assert 0 < len(status.message) <= 1024
-        assert [detail.type_url for detail in status.details] == ["type.googleapis.com/google.rpc.ErrorInfo"]
         info = error_pb2.ErrorInfo.FromString(status.details[0].value)
+        types = ["ErrorInfo", "BadRequest"] if "field" in info.metadata else ["ErrorInfo"]
+        assert [detail.type_url for detail in status.details] == [f"type.googleapis.com/google.rpc.{name}" for name in types]
+        for detail in status.details[1:]:
+            [violation] = grpc_peers_pb2.BadRequest.FromString(detail.value).field_violations
+            assert violation.field == info.metadata["field"] and violation.description
+            assert status.message == f"{violation.field}: {violation.description}"
         assert info.domain == "posenc"
         assert set(info.metadata) <= {"field", "value", "limit", "started", "operand", "byte_offset"}
         assert info.metadata["started"] in ("true", "false")

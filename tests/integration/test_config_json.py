@@ -92,3 +92,19 @@ def test_the_choices_are_listed_where_layers_differ(client, configs):
     client.call("GenerateTable", samples.model_table(config, layer_type="sliding_attention"))
     assert client.refusal("GenerateTable", samples.model_table(config, layer_type="lateral")).reason == "UNKNOWN_VALUE"
     assert client.refusal("GenerateTable", samples.model_table(config, layer_index=99)).reason == "OUT_OF_RANGE"
+
+
+def test_the_text_of_a_file_is_as_good_as_its_bytes(client, configs):
+    text = (configs / "llama-3.1-8b.json").read_text()
+    by_bytes = samples.model_table(text.encode())
+    by_text = samples.model_table(b"")
+    by_text.rotary.model.config_json_text = text
+    assert client.call("GenerateTable", by_text) == client.call("GenerateTable", by_bytes)
+
+    by_text.rotary.model.config_json = b"{}"
+    refusal = client.refusal("GenerateTable", by_text)
+    assert (refusal.reason, refusal.field) == ("CONFLICT", "rotary.model.config_json_text")
+
+    by_bytes.rotary.model.config_json = b""
+    refusal = client.refusal("GenerateTable", by_bytes)
+    assert (refusal.reason, refusal.field) == ("MISSING", "rotary.model.config_json")

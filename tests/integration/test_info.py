@@ -141,6 +141,14 @@ def test_reflection_finds_files_by_all_it_may_be_asked_for(client):
     assert files_of(by_value) and set(files_of(health)) == {"grpc/health/v1/health.proto"}
 
 
+@pytest.mark.parametrize("symbol, file", [
+    ("google.rpc.ErrorInfo", "google/rpc/error_details.proto"), ("google.rpc.BadRequest", "google/rpc/error_details.proto"),
+    (SERVICE.full_name, "posenc/v1/service.proto")])
+def test_reflection_sends_the_file_that_was_asked_for_first(client, symbol, file):
+    [answer] = reflect(client, peers.ServerReflectionRequest(file_containing_symbol=symbol))
+    assert next(iter(files_of(answer))) == file
+
+
 def test_reflection_says_what_it_does_not_find_and_goes_on(client):
     empty, message, file, extension, numbers, services = reflect(
         client, peers.ServerReflectionRequest(), peers.ServerReflectionRequest(file_containing_symbol="posenc.v1.Nothing"),

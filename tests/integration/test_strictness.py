@@ -213,3 +213,21 @@ def test_caller_text_in_errors_is_escaped_and_cut(client):
     refusal = client.refusal("Explain", request)
     assert refusal.reason == "UNKNOWN_VALUE" and refusal.field == "rotary.rope_parameters.rope_type"
     assert refusal.message.isprintable() and len(refusal.message) < 400
+
+
+@pytest.mark.parametrize("call, code", [
+    (lambda client: client.channel.unary_unary("/posenc.v1.PositionalEncodingService/Nothing")(b"", timeout=SECONDS),
+     grpc.StatusCode.UNIMPLEMENTED),
+    (lambda client: client.call("ApplyRotary", samples.rotary(), compression=grpc.Compression.Gzip),
+     grpc.StatusCode.UNIMPLEMENTED),
+    (lambda client: client.call("ApplyRotary", samples.rotary(), metadata=[("large", "x" * 100_000)]),
+     grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (lambda client: client.call("ApplyRotary", bytes(4 << 20)), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (lambda client: client.call("ApplyRotary", samples.rotary(), timeout=1e-6), grpc.StatusCode.DEADLINE_EXCEEDED),
+], ids=["method", "compression", "metadata", "size", "deadline"])
+def test_errors_of_grpc_itself_have_no_details(start_server, call, code):
+    server = start_server("--max-request-bytes", "1MiB")
+    with Client(server.port) as client, pytest.raises(grpc.RpcError) as error:
+        call(client)
+    assert error.value.code() == code
+    assert "grpc-status-details-bin" not in dict(error.value.trailing_metadata() or ())

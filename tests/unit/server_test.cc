@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "posenc/v1/error.pb.h"
 #include "started_server.h"
 
@@ -22,13 +23,14 @@ v1::ErrorInfo InfoOf(const grpc::Status& status) {
   EXPECT_EQ(rich.code(), status.error_code());
   EXPECT_EQ(rich.message(), status.error_message());
   v1::ErrorInfo info;
-  if (rich.details_size() != 1) {
-    ADD_FAILURE() << status.error_message() << ": " << rich.details_size() << " details";
+  if (rich.details_size() == 0) {
+    ADD_FAILURE() << status.error_message() << ": no details";
     return info;
   }
   EXPECT_EQ(rich.details(0).type_url(), "type.googleapis.com/google.rpc.ErrorInfo");
   EXPECT_TRUE(info.ParseFromString(rich.details(0).value()));
   EXPECT_EQ(info.domain(), "posenc");
+  EXPECT_EQ(rich.details_size(), info.metadata().contains("field") ? 2 : 1);
   return info;
 }
 
@@ -101,6 +103,13 @@ TEST_F(ServerTest, PassesTheLibrarysErrorsOn) {
   EXPECT_EQ(info.metadata().at("field"), "layout");
   EXPECT_EQ(info.metadata().at("started"), "false");
   EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0u);
+
+  v1::RichStatus rich;
+  google::rpc::BadRequest bad_request;
+  EXPECT_TRUE(rich.ParseFromString(status.error_details()));
+  ASSERT_TRUE(rich.details(1).UnpackTo(&bad_request));
+  EXPECT_EQ(bad_request.field_violations(0).field(), "layout");
+  EXPECT_EQ("layout: " + bad_request.field_violations(0).description(), status.error_message());
 }
 
 TEST_F(ServerTest, RefusesForGoodWhatCanNeverFit) {
