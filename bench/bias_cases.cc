@@ -4,8 +4,8 @@
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "bench/sweeps.h"
-#include "posenc/caches.h"
-#include "posenc/generate_bias.h"
+#include "posenc/base/caches.h"
+#include "posenc/bias/generate_bias.h"
 #include "posenc/kernels/distance_bias.h"
 
 namespace posenc::bench {

@@ -1,7 +1,7 @@
 // Whole calls in process, table included: what two threads make of one.
 #include "bench/case.h"
 #include "bench/memory.h"
-#include "posenc/apply_rotary.h"
+#include "posenc/rotary/apply_rotary.h"
 
 namespace posenc::bench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "bench/measure.h"
 #include "bench/team.h"
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc::bench {
 

@@ -1,8 +1,8 @@
 // Whole rotations in process, whose tables are of several kinds: as a model's layers after the first have them, and as
 // the first has them.
 #include "bench/rotation.h"
-#include "posenc/apply_rotary.h"
-#include "posenc/slab_table.h"
+#include "posenc/rotary/apply_rotary.h"
+#include "posenc/rotary/slab_table.h"
 
 namespace posenc::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "bench/rotation.h"
 #include "bench/sweeps.h"
-#include "posenc/caches.h"
+#include "posenc/base/caches.h"
 #include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc::bench {

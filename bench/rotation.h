@@ -3,7 +3,7 @@
 
 #include "bench/case.h"
 #include "bench/memory.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::bench {
 

@@ -25,31 +25,41 @@ endforeach()
 # The public headers. Those of the kernels and formulas are not among them: what computes must be compiled here, with
 # our options (cmake/rooms.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of
 # ours.
-target_sources(posenc PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
-  posenc/apply_rotary.h posenc/bias_geometry.h posenc/byte_source.h posenc/device.h posenc/distance_curves.h posenc/dtype.h
-  posenc/generate_bias.h
-  posenc/generate_embedding.h posenc/generate_table.h posenc/head_rows.h posenc/interruption.h posenc/limits.h posenc/pair_scaling.h
-  posenc/position_segments.h posenc/positions.h posenc/relative_scores.h posenc/relative_spec.h posenc/relative_values.h
-  posenc/rotary_plan.h posenc/shared_cache.h posenc/spec.h posenc/status.h posenc/table_rows.h posenc/tensor.h
-  posenc/version.h posenc/work_pool.h
+function(public_headers target)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARGN})
+endfunction()
+public_headers(posenc_base
+  posenc/base/byte_source.h posenc/base/dtype.h posenc/base/interruption.h posenc/base/limits.h posenc/base/modes.h
+  posenc/base/shared_cache.h posenc/base/status.h posenc/base/tensor.h posenc/base/version.h posenc/base/work_pool.h)
+public_headers(posenc
+  posenc/settings/settings.h posenc/settings/relative_settings.h
   posenc/kernels/distance_bias.h posenc/kernels/rotate_pairs.h posenc/kernels/sincos_rows.h
-  posenc/methods/bias.h posenc/methods/fire.h posenc/methods/relative_shape.h posenc/methods/xpos.h
-  posenc/model/model.h)
-target_sources(posenc_wire PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
-  wire/operations.h wire/payloads.h)
-target_sources(posenc_client PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES
-  client/backend.h client/client.h client/in_process.h client/placed.h client/retry.h client/shared_memory.h)
+  posenc/device/device.h
+  posenc/methods/rope/xpos.h posenc/methods/bias/bias.h posenc/methods/bias/fire.h
+  posenc/methods/relative/relative_shape.h
+  posenc/rotary/apply_rotary.h posenc/rotary/distance_curves.h posenc/rotary/generate_table.h
+  posenc/rotary/pair_scaling.h posenc/rotary/position_segments.h posenc/rotary/positions.h posenc/rotary/rotary_plan.h
+  posenc/rotary/table_rows.h
+  posenc/bias/bias_geometry.h posenc/bias/generate_bias.h
+  posenc/embedding/generate_embedding.h
+  posenc/relative/head_rows.h posenc/relative/relative_scores.h posenc/relative/relative_values.h)
+public_headers(posenc_model posenc/model/model.h)
+public_headers(posenc_wire posenc/wire/payloads.h)
+public_headers(posenc_client
+  posenc/client/backend.h posenc/client/client.h posenc/client/placed.h posenc/client/retry.h
+  posenc/client/shared_memory.h)
+public_headers(posenc_in_process posenc/in_process/in_process.h)
 
-# One directory is the root of every include, so that "client/client.h" is the same text here and there, and nothing but
-# `posenc` appears in a shared include directory.
-set(include ${CMAKE_INSTALL_INCLUDEDIR}/posenc)
+# "posenc/client/client.h" is the same text here and there.
+set(include ${CMAKE_INSTALL_INCLUDEDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/posenc)
-set_target_properties(posenc_proto PROPERTIES EXPORT_NAME proto)
-set_target_properties(posenc_proto_grpc PROPERTIES EXPORT_NAME proto_grpc)
-set_target_properties(posenc_wire PROPERTIES EXPORT_NAME wire)
-set_target_properties(posenc_transport PROPERTIES EXPORT_NAME transport)
-set_target_properties(posenc_client PROPERTIES EXPORT_NAME client)
-install(TARGETS posenc posenc_proto posenc_proto_grpc posenc_wire posenc_transport posenc_client EXPORT posenc
+set(libraries posenc posenc_base posenc_model posenc_diagnose posenc_proto posenc_proto_grpc posenc_wire posenc_service
+  posenc_transport posenc_client posenc_in_process)
+foreach(library ${libraries})
+  string(REPLACE "posenc_" "" name ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+install(TARGETS ${libraries} EXPORT posenc
   ARCHIVE COMPONENT library
   FILE_SET HEADERS DESTINATION ${include} COMPONENT library
   INCLUDES DESTINATION ${include})

@@ -10,7 +10,7 @@
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/error.h"
 #include "cuda/runtime/foreign_memory.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 namespace {

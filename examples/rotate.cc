@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "client/client.h"
+#include "posenc/client/client.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Prints how many lines of posenc/, wire/ and server/ the last run of scripts/test --coverage ran: coverage.py BUILD_DIR
+"""Prints how many lines of posenc/ and server/ the last run of scripts/test --coverage ran: coverage.py BUILD_DIR
 
 By room, then the files with the most lines that nothing ran; BUILD_DIR/coverage.html shows each line.
 """
@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 
-ROOMS = ("posenc", "wire", "server")
+ROOMS = ("posenc", "server")
 WORST = 12
 
 

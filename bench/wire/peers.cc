@@ -5,13 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "client/in_process.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "server/answer_buffer.h"
-#include "server/answer_pool.h"
-#include "server/kept_memory.h"
+#include "server/core/answer_pool.h"
+#include "server/core/kept_memory.h"
+#include "server/grpc/answer_buffer.h"
 
 namespace posenc::bench {
 namespace {

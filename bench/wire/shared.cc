@@ -9,8 +9,8 @@
 
 #include "bench/wire/requests.h"
 #include "bench/wire/row.h"
-#include "client/in_process.h"
-#include "client/shared_memory.h"
+#include "posenc/client/shared_memory.h"
+#include "posenc/in_process/in_process.h"
 
 namespace posenc::bench {
 namespace {

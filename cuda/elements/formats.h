@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cuda/elements/element.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 #include "posenc/kernels/convert.h"  // the formats as types
 
 namespace posenc::cuda {

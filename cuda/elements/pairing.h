@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cuda/elements/element.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 #include "posenc/kernels/convert.h"
 
 namespace posenc::cuda {

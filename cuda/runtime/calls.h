@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/runtime/device.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/runtime/device.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

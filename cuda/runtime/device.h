@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

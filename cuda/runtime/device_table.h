@@ -7,7 +7,7 @@
 #include "cuda/launch.h"
 #include "cuda/runtime/copies.h"
 #include "cuda/runtime/device.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <utility>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "cuda/test/timing.h"
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
 namespace {

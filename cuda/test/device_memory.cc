@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 
 #define POSENC_EXPORTED extern "C" __attribute__((visibility("default")))
 

@@ -1,4 +1,4 @@
-"""device/plugin_abi.h for Python, a plugin that is loaded, and memory of its device."""
+"""posenc/device/plugin_abi.h for Python, a plugin that is loaded, and memory of its device."""
 
 import ctypes
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_double, c_float, c_int32, c_int64, c_size_t, c_uint8,
@@ -108,7 +108,7 @@ class Plugin:
         self.helpers = ctypes.CDLL(helpers)
         sizes = (c_uint64 * len(STRUCTURES)).in_dll(self.helpers, "posenc_test_sizes")
         if [*sizes] != [ctypes.sizeof(structure) for structure in STRUCTURES]:
-            raise PluginError(UNSUPPORTED, "plugin.py and device/plugin_abi.h differ")
+            raise PluginError(UNSUPPORTED, "plugin.py and posenc/device/plugin_abi.h differ")
         self.library = ctypes.CDLL(library)
         abi = c_uint32.in_dll(self.library, "posenc_plugin_abi").value
         if abi != ABI:

@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/bias_candidates.h"
 #include "posenc/diagnose/bias_proof.h"
 #include "posenc/diagnose/bias_words.h"
-#include "posenc/methods/alibi.h"
-#include "posenc/methods/bias.h"
-#include "posenc/status.h"
+#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -10,7 +10,7 @@
 #include "posenc/diagnose/bias_structure.h"
 #include "posenc/diagnose/comparison.h"
 #include "posenc/diagnose/diagnose.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

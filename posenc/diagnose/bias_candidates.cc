@@ -7,7 +7,7 @@
 
 #include "posenc/diagnose/by_distance.h"
 #include "posenc/diagnose/slopes.h"
-#include "posenc/methods/alibi.h"
+#include "posenc/methods/bias/alibi.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/diagnose/bias_structure.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
+#include "posenc/bias/generate_bias.h"
 #include "posenc/diagnose/comparison.h"
-#include "posenc/generate_bias.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/limits.h"
-#include "posenc/tensor.h"
-#include "posenc/work_pool.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/tensor.h"
+#include "posenc/base/work_pool.h"
 
 namespace posenc::diagnose {
 

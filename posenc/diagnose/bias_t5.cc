@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/bias_candidates.h"
 #include "posenc/diagnose/by_distance.h"
-#include "posenc/methods/t5.h"
-#include "posenc/status.h"
+#include "posenc/methods/bias/t5.h"
 
 namespace posenc::diagnose {
 namespace {

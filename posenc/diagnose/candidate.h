@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

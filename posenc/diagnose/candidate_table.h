@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/evidence.h"
-#include "posenc/table_rows.h"
+#include "posenc/rotary/table_rows.h"
 
 namespace posenc::diagnose {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc::diagnose {
 

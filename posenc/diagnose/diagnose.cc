@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/doubts.h"
 #include "posenc/diagnose/search.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/diagnose.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

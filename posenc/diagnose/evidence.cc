@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/positions.h"
-#include "posenc/status.h"
+#include "posenc/rotary/positions.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/byte_source.h"
-#include "posenc/limits.h"
-#include "posenc/rotary_plan.h"
-#include "posenc/spec.h"
-#include "posenc/tensor.h"
+#include "posenc/base/byte_source.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/tensor.h"
+#include "posenc/rotary/rotary_plan.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

@@ -8,7 +8,7 @@
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/evidence.h"
 #include "posenc/diagnose/frequencies.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

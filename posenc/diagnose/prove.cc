@@ -6,11 +6,11 @@
 #include <cstring>
 #include <mutex>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/pairs.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/base/work_pool.h"
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/comparison.h"
 #include "posenc/diagnose/evidence.h"
-#include "posenc/work_pool.h"
 
 namespace posenc::diagnose {
 

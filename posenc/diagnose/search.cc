@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/status.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/departures.h"
-#include "posenc/status.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "posenc/methods/alibi.h"
+#include "posenc/methods/bias/alibi.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "posenc/methods/xpos.h"
+#include "posenc/methods/rope/xpos.h"
 
 namespace posenc::diagnose {
 namespace {

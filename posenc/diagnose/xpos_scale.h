@@ -1,12 +1,12 @@
 // xPos's scale, measured: it changes the norms of pair i by zeta_i^((p - centre) / scale_base), those of k by the
-// reciprocal (posenc/methods/xpos.h). Without it, what is left is a rotation.
+// reciprocal (posenc/methods/rope/xpos.h). Without it, what is left is a rotation.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "posenc/diagnose/pairs.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
 

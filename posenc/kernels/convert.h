@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc {
 

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc {

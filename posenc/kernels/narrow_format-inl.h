@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc {

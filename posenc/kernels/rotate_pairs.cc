@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "posenc/line_allocator.h"
+#include "posenc/base/line_allocator.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/rotate_pairs.cc"

@@ -18,11 +18,10 @@
 
 #include <cstddef>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
+#include "posenc/base/modes.h"
 
 namespace posenc {
-
-enum class Frequencies { kExact, kFloat64, kFloat32 };
 
 struct SinCosRows {
   Frequencies frequencies;

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/interruption.h"
-#include "posenc/mpfr_caches.h"
+#include "posenc/base/interruption.h"
+#include "posenc/exact/mpfr_caches.h"
 
 namespace posenc {
 namespace {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <utility>
 
-#include "posenc/interruption.h"
+#include "posenc/base/interruption.h"
+#include "posenc/exact/real.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/sincos_rows.h"
-#include "posenc/real.h"
 
 namespace posenc {
 namespace {

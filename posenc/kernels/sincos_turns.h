@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "posenc/limits.h"
+#include "posenc/base/limits.h"
 
 namespace posenc {
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
 #include "posenc/model/diffusers_input.h"
 #include "posenc/model/diffusers_rotary.h"
 #include "posenc/model/diffusers_types.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

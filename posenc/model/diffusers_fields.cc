@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "posenc/base/status.h"
 #include "posenc/model/diffusers_fields.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -5,7 +5,7 @@
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers_types.h"
 #include "posenc/model/model.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

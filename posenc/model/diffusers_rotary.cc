@@ -6,9 +6,9 @@
 #include <numbers>
 #include <utility>
 
+#include "posenc/base/status.h"
+#include "posenc/exact/real.h"
 #include "posenc/model/diffusers_fields.h"
-#include "posenc/real.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

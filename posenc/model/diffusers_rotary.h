@@ -2,10 +2,10 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "posenc/limits.h"
+#include "posenc/base/limits.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers_types.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

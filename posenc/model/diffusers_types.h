@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

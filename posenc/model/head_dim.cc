@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 namespace {

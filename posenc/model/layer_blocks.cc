@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "posenc/base/status.h"
 #include "posenc/model/layer_types.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "posenc/base/status.h"
 #include "posenc/model/component.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
@@ -17,7 +18,6 @@
 #include "posenc/model/part_t5.h"
 #include "posenc/model/part_terms.h"
 #include "posenc/model/part_window.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/limits.h"
-#include "posenc/relative_spec.h"
-#include "posenc/spec.h"
+#include "posenc/base/limits.h"
+#include "posenc/settings/relative_settings.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

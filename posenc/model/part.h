@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/base/status.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/model_types.h"
-#include "posenc/spec.h"
-#include "posenc/status.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

@@ -1,6 +1,6 @@
 #include "posenc/model/part_alibi.h"
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/status.h"
 #include "posenc/model/head_dim.h"
 #include "posenc/model/rope_block.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -6,11 +6,11 @@
 #include <functional>
 #include <string>
 
+#include "posenc/base/status.h"
 #include "posenc/model/layer_blocks.h"
 #include "posenc/model/layer_types.h"
 #include "posenc/model/part_rotary.h"
 #include "posenc/model/rope_block.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "posenc/base/status.h"
 #include "posenc/model/part_window.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "posenc/methods/methods.h"
-#include "posenc/methods/rope.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/rope/methods.h"
+#include "posenc/methods/rope/rope.h"
 #include "posenc/model/head_dim.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "posenc/base/status.h"
 #include "posenc/model/part_window.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

@@ -1,6 +1,6 @@
 #include "posenc/model/part_t5.h"
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 namespace {

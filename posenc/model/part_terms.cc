@@ -8,8 +8,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
+#include "posenc/base/status.h"
 #include "posenc/model/head_dim.h"
-#include "posenc/status.h"
 
 namespace posenc {
 namespace {

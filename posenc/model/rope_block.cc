@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 namespace {

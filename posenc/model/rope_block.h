@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/model_types.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 

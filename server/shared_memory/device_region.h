@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "posenc/device.h"
-#include "wire/shared_memory.h"
+#include "posenc/device/device.h"
+#include "posenc/wire/shared_memory.h"
 
 namespace posenc::server {
 

@@ -10,7 +10,7 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc::server {
 namespace {

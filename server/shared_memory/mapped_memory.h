@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "posenc/wire/shared_memory.h"
 #include "server/shared_memory/descriptor.h"
 #include "server/shared_memory/fault_guard.h"
-#include "wire/shared_memory.h"
 
 namespace posenc::server {
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/status.h"
-#include "server/rich_status.h"
-#include "wire/strict.h"
+#include "posenc/base/status.h"
+#include "posenc/wire/strict.h"
+#include "server/core/rich_status.h"
 
 namespace posenc::server {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/devices.h"
+#include "posenc/service/devices.h"
 #include "posenc/v1/shared_memory.pb.h"
 #include "server/shared_memory/descriptor.h"
 #include "server/shared_memory/registry.h"

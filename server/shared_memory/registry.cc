@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 #include "server/shared_memory/device_region.h"
 
 namespace posenc::server {

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "posenc/wire/shared_memory.h"
 #include "server/shared_memory/mapped_memory.h"
-#include "wire/shared_memory.h"
 
 namespace posenc::server {
 

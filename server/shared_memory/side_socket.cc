@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/status.h"
-#include "server/log.h"
+#include "posenc/base/status.h"
+#include "server/core/log.h"
 #include "server/shared_memory/unix_socket.h"
 
 namespace posenc::server {

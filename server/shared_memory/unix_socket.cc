@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 
 namespace posenc::server {
 namespace {

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "client/client.h"
-#include "client/in_process.h"
+#include "posenc/client/client.h"
+#include "posenc/in_process/in_process.h"
 
 int main() {
   posenc::v1::ApplyRotaryRequest request;

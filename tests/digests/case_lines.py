@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-VERSION_H = pathlib.Path(__file__).resolve().parents[2] / "posenc/version.h"
+VERSION_H = pathlib.Path(__file__).resolve().parents[2] / "posenc/base/version.h"
 
 
 def numerics_version():

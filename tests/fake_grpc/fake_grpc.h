@@ -1,4 +1,4 @@
-// gRPC's bytes and status, made of standard types, so that server/call.h and its users run, as they are, under
+// gRPC's bytes and status, made of standard types, so that server/grpc/call.h and its users run, as they are, under
 // ThreadSanitizer. With this directory first among the include directories it takes <grpcpp/...>'s place.
 #pragma once
 

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/plugin_abi.h"
+#include "posenc/device/plugin_abi.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/rotate_pairs.h"

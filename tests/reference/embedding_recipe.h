@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 #include "tests/reference/mpfr_number.h"
 #include "tests/reference/scalar_format.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 
 namespace posenc::golden {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 #include "tests/reference/mpfr_number.h"
 
 namespace posenc::reference {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc::reference {
 

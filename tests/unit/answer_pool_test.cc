@@ -1,4 +1,4 @@
-#include "server/answer_pool.h"
+#include "server/core/answer_pool.h"
 
 #include <gtest/gtest.h>
 

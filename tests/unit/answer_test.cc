@@ -1,4 +1,4 @@
-#include "wire/answer.h"
+#include "posenc/wire/answer.h"
 
 #include <cstring>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::wire::answer_test {

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "posenc/status.h"
+#include "posenc/base/status.h"
+#include "posenc/service/operations.h"
 #include "tests/unit/call.h"
-#include "wire/operations.h"
 
 namespace posenc::at_hand_test {
 namespace {

@@ -2,7 +2,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
-#include "posenc/rotary_plan.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 

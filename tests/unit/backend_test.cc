@@ -1,5 +1,5 @@
 // In process and by a server: the same bytes, the same errors.
-#include "client/backend.h"
+#include "posenc/client/backend.h"
 
 #include <time.h>
 
@@ -16,12 +16,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
-#include "client/in_process.h"
-#include "client/shared_memory.h"
-#include "posenc/status.h"
-#include "server/config.h"
-#include "server/server.h"
+#include "posenc/base/status.h"
+#include "posenc/client/client.h"
+#include "posenc/client/shared_memory.h"
+#include "posenc/in_process/in_process.h"
+#include "server/core/config.h"
+#include "server/grpc/server.h"
 
 namespace posenc::backend_test {
 namespace {

@@ -1,12 +1,12 @@
 // Balls hold the number, and what they decide is what MPFR rounds.
-#include "posenc/ball.h"
+#include "posenc/exact/ball.h"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <random>
 
-#include "posenc/arithmetic.h"
+#include "posenc/exact/arithmetic.h"
 #include "tests/reference/mpfr_number.h"
 #include "tests/unit/elements.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 #include "tests/reference/scalar_format.h"
 
 namespace posenc {

@@ -1,4 +1,4 @@
-#include "posenc/caches.h"
+#include "posenc/base/caches.h"
 
 #include <unistd.h>
 

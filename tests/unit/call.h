@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
+#include "posenc/service/operations.h"
 #include "tests/reference/scalar_format.h"
-#include "wire/operations.h"
 
 namespace posenc {
 

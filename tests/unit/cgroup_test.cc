@@ -1,4 +1,4 @@
-#include "posenc/cgroup.h"
+#include "posenc/base/cgroup.h"
 
 #include <unistd.h>
 

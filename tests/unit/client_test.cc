@@ -1,5 +1,5 @@
 // The client against a server in this process whose answers each test writes down.
-#include "client/client.h"
+#include "posenc/client/client.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -22,8 +22,8 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
-#include "client/errors.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
+#include "posenc/client/errors.h"
 #include "posenc/v1/error.pb.h"
 
 namespace posenc::client_test {

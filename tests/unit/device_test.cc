@@ -1,12 +1,12 @@
 // Devices: a plugin's slabs are the CPU's bytes, whatever it declines, forgets or loses.
-#include "device/plugin.h"
+#include "posenc/device/plugin.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "posenc/devices.h"
+#include "posenc/service/devices.h"
 #include "tests/unit/call.h"
 
 namespace posenc::device_test {

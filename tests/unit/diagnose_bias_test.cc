@@ -8,9 +8,9 @@
 #include <functional>
 #include <limits>
 
+#include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/methods/alibi.h"
-#include "posenc/status.h"
+#include "posenc/methods/bias/alibi.h"
 
 namespace posenc::diagnose::diagnose_bias_test {
 namespace {

@@ -5,10 +5,10 @@
 #include <random>
 #include <vector>
 
-#include "posenc/apply_rotary.h"
+#include "posenc/base/line_allocator.h"
 #include "posenc/diagnose/diagnose.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/line_allocator.h"
+#include "posenc/rotary/apply_rotary.h"
 
 namespace posenc::diagnose {
 

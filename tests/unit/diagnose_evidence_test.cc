@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "posenc/generate_table.h"
+#include "posenc/rotary/generate_table.h"
 #include "tests/unit/call.h"
 #include "tests/unit/diagnose_case.h"
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "posenc/base/version.h"
 #include "posenc/kernels/target.h"
-#include "posenc/version.h"
 
 namespace posenc {
 namespace {

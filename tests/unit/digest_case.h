@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "tests/unit/elements.h"

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "posenc/methods/bias.h"
-#include "posenc/methods/t5.h"
+#include "posenc/methods/bias/bias.h"
+#include "posenc/methods/bias/t5.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 

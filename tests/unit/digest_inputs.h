@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc {
 

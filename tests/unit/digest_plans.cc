@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "posenc/rotary_plan.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "tests/unit/digest_case.h"
 
 namespace posenc {

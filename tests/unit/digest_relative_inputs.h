@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "posenc/kernels/convert.h"
-#include "posenc/spec.h"
+#include "posenc/settings/settings.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "posenc/relative_scores.h"
+#include "posenc/relative/relative_scores.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 #include "tests/unit/digest_relative_inputs.h"

@@ -1,7 +1,7 @@
 // Digests of relative values: sums of probabilities by distance, and their products with a table.
 #include <fmt/format.h>
 
-#include "posenc/relative_values.h"
+#include "posenc/relative/relative_values.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 #include "tests/unit/digest_relative_inputs.h"

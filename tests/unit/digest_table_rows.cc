@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "posenc/table_rows.h"
+#include "posenc/rotary/table_rows.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/dtype.h"
-#include "posenc/line_allocator.h"
+#include "posenc/base/dtype.h"
+#include "posenc/base/line_allocator.h"
 #include "tests/reference/scalar_format.h"
 
 namespace posenc {

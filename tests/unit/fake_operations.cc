@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/status.h"
-#include "wire/operations.h"
+#include "posenc/base/status.h"
+#include "posenc/service/operations.h"
 
 namespace posenc::wire {
 namespace {

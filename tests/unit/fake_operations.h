@@ -1,4 +1,5 @@
-// Stands in for the library behind wire/operations.h, so that the server's own behaviour can be made to happen:
+// Stands in for the library behind posenc/service/operations.h, so that the server's own behaviour can be made to
+// happen:
 //
 //   ApplyRotary        answers q and k as they came; fails where the layout is missing
 //   GenerateTable      takes `count` milliseconds, or for ever while Gate is shut, asking whether it is cancelled

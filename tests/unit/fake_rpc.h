@@ -1,4 +1,4 @@
-// An RPC that no transport carries. It promises no more than server/polling.h does: reactions come on any of its
+// An RPC that no transport carries. It promises no more than server/grpc/polling.h does: reactions come on any of its
 // threads, OnCancel beside the others, a read's and a write's at the same time, the reactor's end once, after all
 // others, Finish() and Start(). What is not answered for (TryCancel after that, a second read, a write while there is
 // one) ends the process.
@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "posenc/work_pool.h"
-#include "server/rpc.h"
+#include "posenc/base/work_pool.h"
+#include "server/grpc/rpc.h"
 
 namespace posenc::server {
 

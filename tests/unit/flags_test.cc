@@ -1,5 +1,5 @@
 // From words on a command line to requests.
-#include "client/command/field_flags.h"
+#include "tools/posenc/field_flags.h"
 
 #include <string>
 #include <vector>
@@ -7,12 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/command/bias_flags.h"
-#include "client/command/relative_flags.h"
-#include "client/command/request_flags.h"
-#include "client/command/session.h"
-#include "client/command/values.h"
 #include "tests/unit/temporary_file.h"
+#include "tools/posenc/bias_flags.h"
+#include "tools/posenc/relative_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+#include "tools/posenc/values.h"
 
 namespace posenc::command {
 namespace {

@@ -1,4 +1,4 @@
-#include "wire/gather.h"
+#include "posenc/wire/gather.h"
 
 #include <cstring>
 #include <random>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::wire::gather_test {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "posenc/generate_table.h"
 #include "posenc/model/model.h"
+#include "posenc/rotary/generate_table.h"
 #include "tests/reference/golden.h"
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "client/load/histogram.h"
+#include "tools/load/histogram.h"
 
 namespace posenc::load {
 

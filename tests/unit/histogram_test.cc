@@ -1,4 +1,4 @@
-#include "client/load/histogram.h"
+#include "tools/load/histogram.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "client/load/histogram_text.h"
+#include "tools/load/histogram_text.h"
 
 #include <cstdint>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "posenc/apply_rotary.h"
+#include "posenc/rotary/apply_rotary.h"
 #include "tests/unit/call.h"
 
 namespace posenc::in_place_test {

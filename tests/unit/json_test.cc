@@ -1,4 +1,4 @@
-#include "client/json.h"
+#include "tools/files/json.h"
 
 #include <bit>
 #include <cmath>
@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "client/decimal.h"
 #include "posenc/v1/service.pb.h"
 #include "tests/reference/scalar_format.h"
+#include "tools/files/decimal.h"
 
 namespace posenc::json_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/load/compare.h"
+#include "tools/load/compare.h"
 
 #include <cmath>
 

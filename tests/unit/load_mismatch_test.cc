@@ -1,14 +1,14 @@
 // What the verification finds: it must be able to fail.
-#include "client/load/mismatch.h"
+#include "tools/load/mismatch.h"
 
 #include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/in_process.h"
-#include "client/load/work.h"
+#include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.pb.h"
+#include "tools/load/work.h"
 
 namespace posenc::load::load_mismatch_test {
 namespace {

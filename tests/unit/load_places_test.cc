@@ -1,4 +1,4 @@
-#include "client/load/places.h"
+#include "tools/load/places.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "client/load/report_html.h"
+#include "tools/load/report_html.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

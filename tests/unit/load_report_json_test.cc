@@ -1,4 +1,4 @@
-#include "client/load/report_json.h"
+#include "tools/load/report_json.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

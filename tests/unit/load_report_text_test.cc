@@ -1,12 +1,12 @@
-#include "client/load/report_text.h"
+#include "tools/load/report_text.h"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/load/report_csv.h"
 #include "tests/unit/load_results.h"
+#include "tools/load/report_csv.h"
 
 namespace posenc::load::load_report_text_test {
 namespace {

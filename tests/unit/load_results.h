@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "client/load/results.h"
+#include "tools/load/results.h"
 
 namespace posenc::load {
 

@@ -1,10 +1,10 @@
-#include "client/load/results.h"
+#include "tools/load/results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/load/figures.h"
 #include "tests/unit/load_results.h"
+#include "tools/load/figures.h"
 
 namespace posenc::load::load_results_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/load/mix.h"
+#include "tools/load/mix.h"
 
 #include <map>
 #include <string>
@@ -6,10 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/in_process.h"
-#include "client/load/work.h"
-#include "client/random.h"
+#include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.pb.h"
+#include "tools/files/random.h"
+#include "tools/load/work.h"
 
 namespace posenc::load::mix_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/npy.h"
+#include "tools/files/npy.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/tensor_file.h"
 #include "tests/unit/temporary_file.h"
+#include "tools/files/tensor_file.h"
 
 namespace posenc::npy_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/placed.h"
+#include "posenc/client/placed.h"
 
 #include <cstddef>
 #include <memory>

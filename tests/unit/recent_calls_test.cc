@@ -1,5 +1,5 @@
 // Calls like the one before are prepared once, and answered as if each were the first.
-#include "server/recent_calls.h"
+#include "server/grpc/recent_calls.h"
 
 #include <atomic>
 #include <functional>
@@ -12,7 +12,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "server/unary_call.h"
+#include "server/grpc/unary_call.h"
 #include "tests/unit/call.h"
 #include "tests/unit/fake_rpc.h"
 

@@ -3,9 +3,9 @@
 
 #include <random>
 
-#include "posenc/methods/methods.h"
+#include "posenc/methods/rope/methods.h"
 #include "posenc/model/model.h"
-#include "posenc/rotary_plan.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "tests/reference/golden.h"
 #include "tests/reference/rope_recipe.h"
 #include "tests/unit/call.h"

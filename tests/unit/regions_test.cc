@@ -6,9 +6,9 @@
 #include <map>
 
 #include "posenc/v1/service.pb.h"
+#include "posenc/wire/shared_memory.h"
+#include "posenc/wire/strict.h"
 #include "tests/unit/call.h"
-#include "wire/shared_memory.h"
-#include "wire/strict.h"
 
 namespace posenc::wire::regions_test {
 namespace {

@@ -1,9 +1,9 @@
 // The same as wire_mapping_test.cc of terms with content.
 #include <gtest/gtest.h>
 
+#include "posenc/mapping/read.h"
 #include "tests/unit/call.h"
 #include "tests/unit/full_messages.h"
-#include "wire/read.h"
 
 namespace posenc::relative_mapping_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/retry.h"
+#include "posenc/client/retry.h"
 
 #include <chrono>
 #include <string>

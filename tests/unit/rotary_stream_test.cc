@@ -1,5 +1,5 @@
 // Ranges of head rows, each rotated by itself: the bytes of the whole call; and what is refused as no range.
-#include "wire/rotary_stream.h"
+#include "posenc/service/rotary_stream.h"
 
 #include <gtest/gtest.h>
 

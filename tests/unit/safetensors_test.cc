@@ -1,4 +1,4 @@
-#include "client/safetensors.h"
+#include "tools/files/safetensors.h"
 
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/tensor_file.h"
 #include "tests/unit/temporary_file.h"
+#include "tools/files/tensor_file.h"
 
 namespace posenc::safetensors_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/load/schedule.h"
+#include "tools/load/schedule.h"
 
 #include <algorithm>
 #include <cmath>

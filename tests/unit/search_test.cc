@@ -1,4 +1,4 @@
-#include "client/load/search.h"
+#include "tools/load/search.h"
 
 #include <optional>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/load/duration.h"
+#include "tools/load/duration.h"
 
 namespace posenc::load::search_test {
 namespace {

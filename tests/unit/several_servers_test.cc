@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "client/client.h"
-#include "server/config.h"
-#include "server/server.h"
+#include "posenc/client/client.h"
+#include "server/core/config.h"
+#include "server/grpc/server.h"
 
 namespace posenc::several_servers_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/shared_cache.h"
+#include "posenc/base/shared_cache.h"
 
 #include <atomic>
 #include <stdexcept>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "posenc/dtype.h"
+#include "posenc/base/dtype.h"
 
 namespace posenc {
 

@@ -1,4 +1,4 @@
-#include "transport/slices.h"
+#include "posenc/transport/slices.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "posenc/wire/parse.h"
+#include "posenc/wire/strict.h"
 #include "tests/unit/scribbler.h"
-#include "wire/parse.h"
-#include "wire/strict.h"
 
 namespace posenc::transport {
 namespace {

@@ -15,7 +15,7 @@
 #include "grpcpp/security/credentials.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "server/server.h"
+#include "server/grpc/server.h"
 
 namespace posenc::server {
 

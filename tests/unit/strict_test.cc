@@ -1,10 +1,10 @@
-#include "wire/strict.h"
+#include "posenc/wire/strict.h"
 
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::wire::strict_test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/slab_table.h"
+#include "posenc/rotary/slab_table.h"
 #include "tests/unit/call.h"
 
 namespace posenc::table_cache_test {

@@ -1,5 +1,5 @@
 // Tensors in the caller's memory: in process and by a server the same bytes as in messages, and the same errors.
-#include "client/tensor_memory.h"
+#include "posenc/client/tensor_memory.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -18,12 +18,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
-#include "client/in_process.h"
-#include "client/transfer.h"
-#include "posenc/status.h"
-#include "server/config.h"
-#include "server/server.h"
+#include "posenc/base/status.h"
+#include "posenc/client/client.h"
+#include "posenc/client/transfer.h"
+#include "posenc/in_process/in_process.h"
+#include "server/core/config.h"
+#include "server/grpc/server.h"
 
 namespace posenc::tensor_memory_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/timers.h"
+#include "server/core/timers.h"
 
 #include <atomic>
 #include <future>

@@ -1,4 +1,4 @@
-#include "client/load/verifier.h"
+#include "tools/load/verifier.h"
 
 #include <future>
 #include <string>
@@ -6,10 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/load/exchange.h"
-#include "client/load/mismatch.h"
-#include "client/load/progress.h"
 #include "posenc/v1/service.pb.h"
+#include "tools/load/exchange.h"
+#include "tools/load/mismatch.h"
+#include "tools/load/progress.h"
 
 namespace posenc::load::verifier_test {
 namespace {

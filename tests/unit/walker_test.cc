@@ -1,4 +1,4 @@
-#include "wire/walker.h"
+#include "posenc/wire/walker.h"
 
 #include <algorithm>
 #include <memory>
@@ -14,11 +14,11 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "posenc/status.h"
+#include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
+#include "posenc/wire/parse.h"
+#include "posenc/wire/strict.h"
 #include "tests/unit/scribbler.h"
-#include "wire/parse.h"
-#include "wire/strict.h"
 
 namespace posenc::wire::walker_test {
 namespace {

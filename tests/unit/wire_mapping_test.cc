@@ -4,12 +4,12 @@
 
 #include <set>
 
-#include "posenc/methods/methods.h"
+#include "posenc/mapping/alibi.h"
+#include "posenc/mapping/read.h"
+#include "posenc/methods/rope/methods.h"
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 #include "tests/unit/full_messages.h"
-#include "wire/alibi.h"
-#include "wire/read.h"
 
 namespace posenc::wire_mapping_test {
 namespace {

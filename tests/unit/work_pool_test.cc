@@ -1,4 +1,4 @@
-#include "posenc/work_pool.h"
+#include "posenc/base/work_pool.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/alone.h"
+#include "posenc/base/alone.h"
 
 namespace posenc {
 namespace {

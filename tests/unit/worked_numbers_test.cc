@@ -3,10 +3,10 @@
 
 #include <functional>
 
-#include "posenc/methods/alibi.h"
-#include "posenc/methods/sinusoidal.h"
+#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/embedding/sinusoidal.h"
 #include "posenc/model/model.h"
-#include "posenc/rotary_plan.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "tests/reference/golden.h"
 #include "tests/unit/call.h"
 

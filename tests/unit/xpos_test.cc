@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "posenc/xpos_rows.h"
+#include "posenc/rotary/xpos_rows.h"
 #include "tests/reference/mpfr_number.h"
 #include "tests/reference/sincos_oracle.h"
 #include "tests/unit/call.h"

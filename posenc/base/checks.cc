@@ -1,0 +1,40 @@
+#include "posenc/base/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/status.h"
+
+namespace posenc {
+
+absl::Status CheckFinite(std::string_view name, double value) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite");
+}
+
+absl::Status CheckFinite(std::string_view name, const std::vector<float>& values) {
+  const auto bad = std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  if (bad == values.end()) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, bad - values.begin()), fmt::format("{}", *bad),
+                         "must be finite");
+}
+
+absl::Status CheckPositive(std::string_view name, double value) {
+  if (std::isfinite(value) && value > 0) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), "must be finite and above 0");
+}
+
+absl::Status CheckPosition(std::string_view name, double position) {
+  if (std::abs(position) <= kLargestPosition) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", position),
+                         "positions must be finite and at most 2^53 in magnitude");
+}
+
+absl::Status CheckDataType(std::string_view name, DType dtype) {
+  if (dtype == DType::kFP32 || dtype == DType::kFP16 || dtype == DType::kBF16) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", name, Name(dtype), "must be FP32, FP16 or BF16");
+}
+
+}  // namespace posenc

@@ -1,0 +1,23 @@
+// Checks of numbers that many settings share. `name` is the field's.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "posenc/base/dtype.h"
+
+namespace posenc {
+
+absl::Status CheckFinite(std::string_view name, double value);
+absl::Status CheckFinite(std::string_view name, const std::vector<float>& values);
+absl::Status CheckPositive(std::string_view name, double value);
+
+// Positions beyond this are not exact in float64 and are refused.
+inline constexpr double kLargestPosition = 9007199254740992.0;  // 2^53
+absl::Status CheckPosition(std::string_view name, double position);
+
+// FP32, FP16 or BF16: what tensors of attention are.
+absl::Status CheckDataType(std::string_view name, DType dtype);
+
+}  // namespace posenc

@@ -1,0 +1,155 @@
+// Values that are costly to compute, kept by key.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "posenc/base/interruption.h"
+
+namespace posenc {
+
+struct CacheCounters {
+  int64_t hits = 0;    // found, or computed meanwhile by another caller
+  int64_t misses = 0;  // computed
+  int64_t bytes = 0;   // kept now
+};
+
+// Keeps at most max_bytes, keys included; the least recently used go first. However many callers want a missing value,
+// one of them computes it and the others wait. Errors are not kept. Thread-safe.
+template <class Value>
+class SharedCache {
+ public:
+  using Result = absl::StatusOr<std::shared_ptr<const Value>>;
+
+  // max_bytes 0: keeps nothing. size_of: bytes of a value.
+  SharedCache(size_t max_bytes, size_t (*size_of)(const Value&)) : max_bytes_(max_bytes), size_of_(size_of) {}
+
+  // Null where it would have to be computed, or is being. Waits for nobody.
+  std::shared_ptr<const Value> Find(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.bytes == 0) return nullptr;
+    ++counters_.hits;
+    by_use_.splice(by_use_.begin(), by_use_, found->second.use);
+    return *found->second.result.get();
+  }
+
+  // Waiting for another caller's computation is an interruption point. If that computation is stopped, one of those who
+  // wait for it begins anew; any other exception that `compute` throws goes to all of them.
+  Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
+    for (;;) {
+      std::promise<Result> promise;
+      const std::shared_future<Result> other = Join(key, promise);
+      if (!other.valid()) return Compute(key, compute, promise);
+      while (other.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) InterruptionPoint();
+      try {
+        return other.get();
+      } catch (const ComputationStopped&) {
+        InterruptionPoint();
+      }
+    }
+  }
+
+  size_t max_bytes() const {
+    std::lock_guard lock(mutex_);
+    return max_bytes_;
+  }
+  void SetMaxBytes(size_t max_bytes) {
+    std::lock_guard lock(mutex_);
+    max_bytes_ = max_bytes;
+    Shrink();
+  }
+
+  CacheCounters counters() const {
+    std::lock_guard lock(mutex_);
+    return counters_;
+  }
+
+ private:
+  static constexpr size_t kEntryBytes = 256;  // of the map, the list and the future, about
+
+  struct Entry {
+    std::shared_future<Result> result;
+    std::list<std::string>::iterator use;
+    size_t bytes;  // 0 while it is being computed
+  };
+
+  // The result of the caller that computes it or has done so; not valid where that is to be this one, with `promise`.
+  std::shared_future<Result> Join(const std::string& key, std::promise<Result>& promise) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(key); found != entries_.end()) {
+      ++counters_.hits;
+      by_use_.splice(by_use_.begin(), by_use_, found->second.use);
+      return found->second.result;
+    }
+    ++counters_.misses;
+    by_use_.push_front(key);
+    try {
+      entries_.emplace(key, Entry{promise.get_future().share(), by_use_.begin(), 0});
+    } catch (...) {
+      by_use_.pop_front();
+      throw;
+    }
+    return {};
+  }
+
+  Result Compute(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute,
+                 std::promise<Result>& promise) {
+    try {
+      absl::StatusOr<Value> value = compute();
+      const size_t bytes = value.ok() ? size_of_(*value) + 2 * key.size() + kEntryBytes : 0;
+      Result result = value.ok() ? Result(std::make_shared<const Value>(*std::move(value))) : Result(value.status());
+      promise.set_value(result);
+      Settle(key, bytes);
+      return result;
+    } catch (...) {
+      Settle(key, 0);  // first, so that who begins anew does not find this entry again
+      promise.set_exception(std::current_exception());
+      throw;
+    }
+  }
+
+  // 0 bytes: there is no value to keep.
+  void Settle(const std::string& key, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    const auto entry = entries_.find(key);
+    if (bytes == 0) {
+      by_use_.erase(entry->second.use);
+      entries_.erase(entry);
+      return;
+    }
+    entry->second.bytes = bytes;
+    counters_.bytes += static_cast<int64_t>(bytes);
+    Shrink();
+  }
+
+  void Shrink() {
+    for (auto use = by_use_.end(); use != by_use_.begin() && static_cast<size_t>(counters_.bytes) > max_bytes_;) {
+      const auto entry = entries_.find(*--use);
+      if (entry->second.bytes == 0) continue;  // others wait for it
+      counters_.bytes -= static_cast<int64_t>(entry->second.bytes);
+      entries_.erase(entry);
+      use = by_use_.erase(use);
+    }
+  }
+
+  mutable std::mutex mutex_;
+  size_t max_bytes_;
+  size_t (*const size_of_)(const Value&);
+  std::list<std::string> by_use_;  // the last used first
+  absl::flat_hash_map<std::string, Entry> entries_;
+  CacheCounters counters_;
+};
+
+}  // namespace posenc

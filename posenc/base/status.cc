@@ -1,0 +1,121 @@
+#include "posenc/base/status.h"
+
+#include <algorithm>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+
+namespace posenc {
+namespace {
+
+constexpr char kPayload[] = "posenc/ErrorDetails";
+constexpr size_t kLongestMessage = 1024;
+constexpr size_t kLongestLimit = 512;  // lists of choices may come from a caller's file
+constexpr char kSeparator = '\0';
+
+// At most `size` bytes, without half a UTF-8 character at the end.
+void Cut(size_t size, std::string& text) {
+  if (text.size() <= size) return;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  text.resize(size);
+}
+
+absl::Status Build(absl::StatusCode code, ErrorDetails details) {
+  Cut(kLongestLimit, details.limit);
+  std::string message(details.field);
+  if (!details.value.empty()) message += (message.empty() ? "is " : ": is ") + details.value;
+  if (!details.limit.empty()) {
+    message += (message.empty() ? "" : details.value.empty() ? ": " : "; ") + details.limit;
+  }
+  Cut(kLongestMessage, message);
+  return Restore(code, message, details);
+}
+
+}  // namespace
+
+std::string Quote(std::string_view text, size_t limit) {
+  std::string escaped = absl::Utf8SafeCEscape(std::string(text.substr(0, limit + 1)));
+  if (text.size() <= limit && escaped.size() <= limit) return escaped;
+  escaped.resize(std::min(escaped.size(), limit - 3));
+  // Do not leave half of an escape or of a UTF-8 character behind.
+  while (!escaped.empty() && (static_cast<unsigned char>(escaped.back()) >= 0x80 || escaped.back() == '\\')) {
+    escaped.pop_back();
+  }
+  return escaped + "...";
+}
+
+absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,
+                             std::string_view limit) {
+  return Build(absl::StatusCode::kInvalidArgument,
+               {std::string(reason), std::string(field), Quote(value), std::string(limit)});
+}
+
+absl::Status TooLarge(std::string_view field, std::string_view value, std::string_view limit) {
+  return Build(absl::StatusCode::kResourceExhausted,
+               {"TOO_LARGE", std::string(field), Quote(value), std::string(limit)});
+}
+
+absl::Status Unavailable(std::string_view reason, std::string_view limit) {
+  return Build(absl::StatusCode::kUnavailable, {std::string(reason), "", "", std::string(limit)});
+}
+
+absl::Status NotAtHand() {
+  return Build(absl::StatusCode::kFailedPrecondition, {"NOT_AT_HAND", "", "", "no such plan is kept"});
+}
+
+bool IsNotAtHand(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && DetailsOf(status).reason == "NOT_AT_HAND";
+}
+
+ErrorDetails DetailsOf(const absl::Status& status) {
+  ErrorDetails details;
+  const auto payload = status.GetPayload(kPayload);
+  if (!payload) {
+    const bool stopped = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+    details.reason = stopped ? "CANCELLED" : "INTERNAL";
+    return details;
+  }
+  std::string* parts[] = {&details.reason, &details.field,   &details.value,
+                          &details.limit,  &details.operand, &details.byte_offset};
+  const std::string text(*payload);
+  size_t part = 0;
+  for (char c : text) {
+    if (c == kSeparator) {
+      ++part;
+    } else {
+      *parts[part] += c;
+    }
+  }
+  return details;
+}
+
+absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details) {
+  absl::Status status(code, std::string(message));
+  std::string payload;
+  for (const std::string* part :
+       {&details.reason, &details.field, &details.value, &details.limit, &details.operand, &details.byte_offset}) {
+    if (part != &details.reason) payload += kSeparator;
+    for (char c : *part) {
+      if (c != kSeparator) payload += c;  // none in ours, but these may come from anywhere
+    }
+  }
+  status.SetPayload(kPayload, absl::Cord(payload));
+  return status;
+}
+
+absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const absl::Status& status) {
+  ErrorDetails details = DetailsOf(status);
+  details.operand = operand;
+  details.byte_offset = std::to_string(byte_offset);
+  return Restore(status.code(), {status.message().data(), status.message().size()}, details);
+}
+
+absl::Status Within(std::string_view prefix, const absl::Status& status) {
+  if (status.ok() || !status.GetPayload(kPayload)) return status;
+  ErrorDetails details = DetailsOf(status);
+  const bool joined = details.field.empty() || details.field[0] == '[';
+  details.field = std::string(prefix) + (joined ? "" : ".") + details.field;
+  return Build(status.code(), details);
+}
+
+}  // namespace posenc

@@ -1,0 +1,192 @@
+#include "posenc/base/work_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "hwy/cache_control.h"
+#include "posenc/base/alone.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+// Waits awake, for a moment: to fall asleep and be woken takes as long as rotating a mebibyte.
+template <class Ready>
+void StayAwake(const Ready& ready) {
+  constexpr std::chrono::microseconds kMoment(50);
+  if (ready()) return;
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
+}
+
+}  // namespace
+
+WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)) {
+  for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
+}
+
+WorkPool::~WorkPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  ready_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkPool::Submit(std::function<void()> task, Lane lane) {
+  {
+    std::lock_guard lock(mutex_);
+    (lane == Lane::kSmall ? small_ : bulk_).push_back(std::move(task));
+    CountWaiting();
+    if (waiting_ <= awake_) return;
+  }
+  ready_.notify_one();
+}
+
+void WorkPool::CountWaiting() {
+  small_waiting_ = small_.size();
+  waiting_ = small_.size() + bulk_.size();
+}
+
+namespace {
+
+constexpr size_t kSmallInARow = 8;
+
+// Small tasks do not serve one another: the stack would grow with the queue, and the first would end last.
+thread_local bool in_small_task = false;
+thread_local bool alone = false, helped = true;
+
+// A task that throws ends the process here, rather than in the frames of another one.
+void Run(const std::function<void()>& task, Lane lane) noexcept {
+  const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
+  const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
+  task();
+  in_small_task = before;
+}
+
+}  // namespace
+
+Alone::Alone(Help help)
+    : before_(std::exchange(alone, true)), helped_before_(std::exchange(helped, help == Help::kIdleThreads)) {}
+Alone::~Alone() {
+  alone = before_;
+  helped = helped_before_;
+}
+
+void WorkPool::Work() {
+  for (;; ++awake_) {
+    StayAwake([this] { return waiting_ > 0; });
+    std::function<void()> task;
+    Lane lane;
+    {
+      std::unique_lock lock(mutex_);
+      --awake_;
+      ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
+      if (small_.empty() && bulk_.empty()) return;
+      const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
+      lane = small ? Lane::kSmall : Lane::kBulk;
+      small_in_a_row_ = small ? small_in_a_row_ + 1 : 0;
+      auto& queue = small ? small_ : bulk_;
+      task = std::move(queue.front());
+      queue.pop_front();
+      CountWaiting();
+    }
+    Run(task, lane);
+  }
+}
+
+void WorkPool::RunSmallTask() {
+  if (small_waiting_ == 0 || in_small_task || alone) return;
+  std::function<void()> task;
+  {
+    std::lock_guard lock(mutex_);
+    if (small_.empty()) return;
+    task = std::move(small_.front());
+    small_.pop_front();
+    CountWaiting();
+  }
+  Run(task, Lane::kSmall);
+}
+
+namespace {
+
+// One ParallelFor: shared with helpers that may be scheduled after it has ended and then find nothing to take.
+struct Loop {
+  size_t slabs;
+  std::atomic<size_t> next{0};
+
+  std::mutex mutex;
+  std::condition_variable idle;
+  std::atomic<size_t> running{0};  // helpers inside the body
+  bool closed = false;             // the caller has left: helpers must not enter
+  absl::Status status;             // the first failure
+
+  bool Enter() {
+    std::lock_guard lock(mutex);
+    if (closed) return false;
+    ++running;
+    return true;
+  }
+  void Leave() {
+    std::lock_guard lock(mutex);
+    if (--running == 0) idle.notify_all();
+  }
+  void Fail(absl::Status failure) {
+    std::lock_guard lock(mutex);
+    if (status.ok()) status = std::move(failure);
+    next = slabs;
+  }
+};
+
+}  // namespace
+
+absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
+                                   absl::FunctionRef<void(size_t, size_t)> body) {
+  if (count == 0) return absl::OkStatus();
+  grain = std::max<size_t>(grain, 1);
+  auto loop = std::make_shared<Loop>();
+  loop->slabs = (count - 1) / grain + 1;
+
+  auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
+    for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
+      RunSmallTask();
+      if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
+      try {
+        const InterruptionScope scope(&cancelled);
+        body(slab * grain, std::min(count, (slab + 1) * grain));
+      } catch (const ComputationStopped& stopped) {
+        return state.Fail(stopped.status());
+      } catch (const std::bad_alloc&) {
+        // It must not leave this frame, which others refer to, nor a helper's thread.
+        return state.Fail(TooLarge("", "", "out of memory"));
+      }
+    }
+  };
+
+  const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  try {
+    for (size_t i = 0; i < helpers; ++i) {
+      // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.
+      Submit([loop, take_slabs] {
+        if (!loop->Enter()) return;
+        take_slabs(*loop);
+        loop->Leave();
+      });
+    }
+  } catch (const std::bad_alloc&) {
+    // With fewer helpers, then: those that there are refer to this frame, which must not be left.
+  }
+  take_slabs(*loop);
+  StayAwake([&loop] { return loop->running == 0; });
+  std::unique_lock lock(loop->mutex);
+  loop->closed = true;
+  loop->idle.wait(lock, [&] { return loop->running == 0; });
+  return loop->status;
+}
+
+}  // namespace posenc

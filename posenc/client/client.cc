@@ -1,0 +1,219 @@
+#include "posenc/client/client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <google/protobuf/wrappers.pb.h>
+#include <grpc/grpc.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+#include "posenc/client/errors.h"
+#include "posenc/client/tensor_memory.h"
+#include "posenc/client/transfer.h"
+#include "posenc/wire/gather.h"
+#include "posenc/wire/shared_memory.h"
+
+namespace posenc {
+namespace {
+
+int Milliseconds(Duration duration) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+// gRPC balances over those servers of a name that its health service says are there.
+constexpr char kSeveralServers[] = R"({
+  "loadBalancingConfig": [{"round_robin": {}}],
+  "healthCheckConfig": {"serviceName": "posenc.v1.PositionalEncodingService"}
+})";
+// gRPC ends no call whose bytes are stuck in TCP, as those to a stopped process, before the connection ends; the
+// timeout is then also TCP's own.
+constexpr int kKeepaliveMilliseconds = 30000;
+constexpr int kKeepaliveTimeoutMilliseconds = 20000;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  if (options.several_servers) arguments.SetServiceConfigJSON(kSeveralServers);
+  // Else channels to one address share a connection.
+  if (options.connections > 1) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Between attempts to connect, gRPC fails calls at once; its default of a second would outlast our first retries.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.initial_backoff));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.max_backoff));
+  return grpc::CreateCustomChannel(
+      options.address, options.credentials ? options.credentials : grpc::InsecureChannelCredentials(), arguments);
+}
+
+// Whether there is a connection, after waiting for the end of an attempt to make one, as a call would.
+bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point deadline) {
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state != GRPC_CHANNEL_IDLE && state != GRPC_CHANNEL_CONNECTING) return state == GRPC_CHANNEL_READY;
+    if (!channel.WaitForStateChange(state, deadline)) return false;
+  }
+}
+
+// As the generated stub does it, with bytes for messages. Afterwards gRPC has no part of the request but what a
+// connection may still hold.
+grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                       grpc::ClientContext* context, const grpc::ByteBuffer& request, grpc::ByteBuffer* answer) {
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(context, method, request, &queue);
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+// A second run of a call in shared memory, in place, would not find what the first one read: only one that was refused
+// did not begin.
+bool MayRepeat(const google::protobuf::Message& request, const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || !wire::IsInPlace(request)) return true;
+  const std::string reason = DetailsOf(status).reason;
+  return reason == "OVERLOADED" || reason == "DRAINING";
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options) : options_(std::move(options)) {
+  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
+  // sits in a poll, seen with 1.51).
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
+  for (int n = 0; n < std::max(options_.connections, 1); ++n) {
+    connections_.push_back(MakeChannel(options_));
+  }
+}
+
+Attempt Client::Try(Duration remaining, Call call) const {
+  const std::shared_ptr<grpc::Channel>& channel = connections_[next_++ % connections_.size()];
+  grpc::ClientContext context;
+  // A year is for ever, and does not overflow the clock.
+  const Duration bounded = std::min<Duration>(remaining, std::chrono::hours(24 * 365));
+  const auto deadline =
+      std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded);
+  context.set_deadline(deadline);
+  if (Connects(*channel, deadline)) was_connected_ = true;
+  const grpc::Status status = call(channel, context);
+  Attempt attempt;
+  attempt.status = FromGrpc(status, options_.address, was_connected_);
+  if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
+  return attempt;
+}
+
+Attempt Client::TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
+                         grpc::ByteBuffer* answer) const {
+  Loan loan;
+  const grpc::ByteBuffer bytes = loan.Lend(request);
+  return Try(remaining, [&](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context) {
+    return CallUnary(channel, method, &context, bytes, answer);
+  });
+}
+
+template <typename Response>
+absl::StatusOr<Response> Client::Unary(const char* method, const google::protobuf::Message& request,
+                                       const CallOptions& options) const {
+  POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
+  const std::string path = absl::StrCat("/", v1::PositionalEncodingService::service_full_name(), "/", method);
+  grpc::ByteBuffer answer;
+  POSENC_RETURN_IF_ERROR(
+      Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
+        Attempt attempt = TryUnary(path, remaining, bytes, &answer);
+        attempt.repeatable = MayRepeat(request, attempt.status);
+        return attempt;
+      }));
+  // From here on the outputs may have changed, and no other attempt is made.
+  static const wire::Stripper stripper(Response::descriptor());
+  Response response;
+  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, options, &response));
+  return response;
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> Client::DoGetServerInfo(const v1::GetServerInfoRequest& request,
+                                                                  const CallOptions& options) {
+  return Unary<v1::GetServerInfoResponse>("GetServerInfo", request, options);
+}
+
+absl::StatusOr<v1::ExplainResponse> Client::DoExplain(const v1::ExplainRequest& request, const CallOptions& options) {
+  return Unary<v1::ExplainResponse>("Explain", request, options);
+}
+
+absl::StatusOr<v1::AnalyzeResponse> Client::DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) {
+  return Unary<v1::AnalyzeResponse>("Analyze", request, options);
+}
+
+absl::StatusOr<v1::ApplyRotaryResponse> Client::DoApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                              const CallOptions& options) {
+  return Unary<v1::ApplyRotaryResponse>("ApplyRotary", request, options);
+}
+
+absl::StatusOr<v1::GenerateTableResponse> Client::DoGenerateTable(const v1::GenerateTableRequest& request,
+                                                                  const CallOptions& options) {
+  return Unary<v1::GenerateTableResponse>("GenerateTable", request, options);
+}
+
+absl::StatusOr<v1::GenerateEmbeddingResponse> Client::DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
+                                                                          const CallOptions& options) {
+  return Unary<v1::GenerateEmbeddingResponse>("GenerateEmbedding", request, options);
+}
+
+absl::StatusOr<v1::GenerateBiasResponse> Client::DoGenerateBias(const v1::GenerateBiasRequest& request,
+                                                                const CallOptions& options) {
+  return Unary<v1::GenerateBiasResponse>("GenerateBias", request, options);
+}
+
+absl::StatusOr<v1::AddBiasResponse> Client::DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) {
+  return Unary<v1::AddBiasResponse>("AddBias", request, options);
+}
+
+absl::StatusOr<v1::RelativeScoresResponse> Client::DoRelativeScores(const v1::RelativeScoresRequest& request,
+                                                                    const CallOptions& options) {
+  return Unary<v1::RelativeScoresResponse>("RelativeScores", request, options);
+}
+
+absl::StatusOr<v1::RelativeValuesResponse> Client::DoRelativeValues(const v1::RelativeValuesRequest& request,
+                                                                    const CallOptions& options) {
+  return Unary<v1::RelativeValuesResponse>("RelativeValues", request, options);
+}
+
+absl::StatusOr<v1::DiagnoseResponse> Client::DoDiagnose(const v1::DiagnoseRequest& request,
+                                                        const CallOptions& options) {
+  return Unary<v1::DiagnoseResponse>("Diagnose", request, options);
+}
+
+absl::StatusOr<v1::DiagnoseBiasResponse> Client::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                                const CallOptions& options) {
+  return Unary<v1::DiagnoseBiasResponse>("DiagnoseBias", request, options);
+}
+
+absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
+  // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
+  // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
+  google::protobuf::StringValue request;
+  request.set_value(service);
+  POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, {}));
+  grpc::ByteBuffer answer;
+  const Attempt attempt =
+      TryUnary("/grpc.health.v1.Health/Check", options.timeout.value_or(options_.timeout), bytes, &answer);
+  POSENC_RETURN_IF_ERROR(attempt.status);
+  static const wire::Stripper stripper(google::protobuf::Int32Value::descriptor());
+  google::protobuf::Int32Value response;
+  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, {}, &response));
+  const int value = response.value();
+  return value >= 0 && value <= 3 ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
+}
+
+}  // namespace posenc

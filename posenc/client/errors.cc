@@ -1,0 +1,77 @@
+#include "posenc/client/errors.h"
+
+#include <string_view>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kErrorInfoType = "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr std::string_view kDomain = "posenc";
+
+std::optional<ErrorDetails> DetailsIn(const v1::RichStatus& rich) {
+  for (const google::protobuf::Any& any : rich.details()) {
+    v1::ErrorInfo info;
+    if (any.type_url() != kErrorInfoType || !info.ParseFromString(any.value()) || info.domain() != kDomain) continue;
+    const auto metadata = [&info](const std::string& key) {
+      const auto found = info.metadata().find(key);
+      return found == info.metadata().end() ? std::string() : found->second;
+    };
+    return ErrorDetails{info.reason(),     metadata("field"),   metadata("value"),
+                        metadata("limit"), metadata("operand"), metadata("byte_offset")};
+  }
+  return std::nullopt;
+}
+
+std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
+  v1::RichStatus rich;
+  return rich.ParseFromString(serialized) ? DetailsIn(rich) : std::nullopt;
+}
+
+}  // namespace
+
+absl::Status FromRich(const v1::RichStatus& rich) {
+  const auto code = static_cast<absl::StatusCode>(rich.code());
+  const auto details = DetailsIn(rich);
+  return details ? Restore(code, rich.message(), *details) : absl::Status(code, rich.message());
+}
+
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());  // the numbers are the same
+  if (const auto details = ParseDetails(status.error_details())) return Restore(code, status.error_message(), *details);
+  if (code == absl::StatusCode::kUnavailable && was_connected) {
+    return absl::UnavailableError(absl::StrCat("the connection to ", address, " was lost (", status.error_message(),
+                                               "); has posenc-server ended there?"));
+  }
+  if (code == absl::StatusCode::kUnavailable) {
+    return absl::UnavailableError(
+        absl::StrCat("no answer from ", address, " (", status.error_message(),
+                     "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
+  }
+  // This client cancels no call that it waits for: the server did.
+  if (code == absl::StatusCode::kCancelled) {
+    return absl::UnavailableError(absl::StrCat(
+        address,
+        " has cancelled the call: is it shutting down, or was the answer not taken within its --send-timeout?"));
+  }
+  // HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
+  if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(status.error_message(), "RST_STREAM")) {
+    return absl::UnavailableError(absl::StrCat(address, " had no memory left to receive the call"));
+  }
+  return absl::Status(code, status.error_message());
+}
+
+std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers) {
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (found == trailers.end()) return std::nullopt;
+  int64_t milliseconds = 0;
+  const std::string text(found->second.data(), found->second.size());
+  return absl::SimpleAtoi(text, &milliseconds) ? milliseconds : -1;
+}
+
+}  // namespace posenc

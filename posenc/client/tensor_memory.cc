@@ -1,0 +1,101 @@
+#include "posenc/client/tensor_memory.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+std::string Input(size_t n) { return absl::StrCat("inputs[", n, "]"); }
+std::string Output(size_t n) { return absl::StrCat("outputs[", n, "]"); }
+std::string Bytes(size_t size) { return absl::StrCat(size, " bytes"); }
+
+}  // namespace
+
+void ForEachTensor(const Message& message, absl::FunctionRef<void(const v1::Tensor&)> visit) {
+  if (message.GetDescriptor() == v1::Tensor::descriptor()) return visit(static_cast<const v1::Tensor&>(message));
+  const Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      ForEachTensor(reflection.GetMessage(message, field), visit);
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      ForEachTensor(reflection.GetRepeatedMessage(message, field, i), visit);
+    }
+  }
+}
+
+bool Overlap(absl::Span<const std::byte> a, absl::Span<const std::byte> b) {
+  const std::less<const std::byte*> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
+}
+
+absl::Status CheckMemory(const Message& request, const CallOptions& options) {
+  std::vector<const v1::Tensor*> tensors;
+  if (!options.inputs.empty()) {
+    ForEachTensor(request, [&tensors](const v1::Tensor& tensor) { tensors.push_back(&tensor); });
+  }
+  for (size_t n = 0; n < options.inputs.size(); ++n) {
+    const auto found = std::find(tensors.begin(), tensors.end(), options.inputs[n].tensor);
+    if (found == tensors.end()) {
+      return InvalidArgument("NOT_READ", Input(n), "", "must be of a tensor of the request, and of one only once");
+    }
+    if (!(*found)->data().empty()) {
+      return InvalidArgument("CONFLICT", Input(n), Bytes((*found)->data().size()), "the tensor has data of its own");
+    }
+    tensors.erase(found);
+  }
+  for (size_t n = 0; n < options.outputs.size(); ++n) {
+    for (size_t m = 0; m < n; ++m) {
+      if (Overlap(options.outputs[n], options.outputs[m])) {
+        return InvalidArgument("CONFLICT", Output(n), "", absl::StrCat("must not overlap ", Output(m)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RefuseMemory(const CallOptions& options) {
+  if (options.inputs.empty() && options.outputs.empty()) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", options.inputs.empty() ? "outputs" : "inputs", "",
+                         "a stream's tensors are in its messages");
+}
+
+absl::StatusOr<Destinations> DestinationsOf(const Message& response, const CallOptions& options,
+                                            absl::FunctionRef<size_t(const v1::Tensor&)> bytes_of) {
+  std::vector<const FieldDescriptor*> fields;
+  for (int n = 0; n < response.GetDescriptor()->field_count(); ++n) {
+    const FieldDescriptor* field = response.GetDescriptor()->field(n);
+    if (field->message_type() == v1::Tensor::descriptor()) fields.push_back(field);
+  }
+  Destinations destinations;
+  for (size_t n = 0; n < options.outputs.size(); ++n) {
+    const absl::Span<std::byte> memory = options.outputs[n];
+    if (memory.data() == nullptr) continue;
+    if (n >= fields.size() || !response.GetReflection()->HasField(response, fields[n])) {
+      return InvalidArgument("NOT_READ", Output(n), "", "the answer has no such tensor");
+    }
+    const auto& tensor = static_cast<const v1::Tensor&>(response.GetReflection()->GetMessage(response, fields[n]));
+    if (const size_t bytes = bytes_of(tensor); bytes != memory.size()) {
+      return InvalidArgument("MISMATCH", Output(n), Bytes(memory.size()),
+                             absl::StrCat("the answer's ", fields[n]->name(), " has ", bytes));
+    }
+    destinations[&tensor] = memory.data();
+  }
+  return destinations;
+}
+
+}  // namespace posenc

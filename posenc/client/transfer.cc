@@ -1,0 +1,89 @@
+#include "posenc/client/transfer.h"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+#include "posenc/client/tensor_memory.h"
+#include "posenc/transport/slices.h"
+
+namespace posenc {
+namespace {
+
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+// Into memory that nobody has filled with zeros first, as std::string::resize() would.
+std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor) {
+  std::string bytes;
+  const size_t size = payloads.Size(tensor);
+  bytes.reserve(size);
+  while (bytes.size() < size) {
+    const absl::Span<const std::byte> piece = payloads.From(tensor, bytes.size());
+    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Loan::~Loan() {
+  mutex_.LockWhen(absl::Condition(
+      +[](size_t* outstanding) { return *outstanding == 0; }, &outstanding_));
+  mutex_.Unlock();
+}
+
+// Called on a gRPC thread.
+void Loan::GiveBack(void* loan) {
+  auto* self = static_cast<Loan*>(loan);
+  absl::MutexLock lock(&self->mutex_);
+  --self->outstanding_;
+}
+
+grpc::Slice Loan::Lend(absl::Span<const std::byte> bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++outstanding_;
+  }
+  // gRPC does not write there.
+  return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), GiveBack, this);
+}
+
+grpc::ByteBuffer Loan::Lend(const wire::Gathered& message) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(message.pieces.size());
+  for (const auto& [bytes, lent] : message.pieces) {
+    slices.push_back(lent ? Lend(bytes) : grpc::Slice(bytes.data(), bytes.size()));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, const wire::Stripper& stripper,
+                     const CallOptions& options, google::protobuf::Message* response) {
+  const auto malformed = [&] {
+    return absl::InternalError(
+        absl::StrCat("what ", sender, " answered is not a ", response->GetDescriptor()->full_name()));
+  };
+  std::vector<grpc::Slice> slices;
+  if (!answer.Valid() || !answer.Dump(&slices).ok()) return malformed();
+  transport::SliceStream stream(slices);
+  absl::StatusOr<wire::Stripped> stripped = stripper.Strip(&stream, kNoLimit);
+  if (!stripped.ok() || !response->ParseFromString(stripped->message)) return malformed();
+
+  const transport::SlicedPayloads payloads(std::move(slices), std::move(stripped->ranges));
+  POSENC_ASSIGN_OR_RETURN(const Destinations destinations,
+                          DestinationsOf(*response, options, [&](const v1::Tensor& t) { return payloads.Size(t); }));
+  ForEachTensor(*response, [&](const v1::Tensor& tensor) {
+    std::string bytes;
+    if (const auto found = destinations.find(&tensor); found != destinations.end()) {
+      payloads.CopyTo(tensor, found->second);
+    } else {
+      bytes = ReadString(payloads, tensor);
+    }
+    const_cast<v1::Tensor&>(tensor).set_data(std::move(bytes));  // a part of *response
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace posenc

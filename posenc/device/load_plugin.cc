@@ -1,0 +1,40 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "absl/status/status.h"
+#include "posenc/device/plugin.h"
+
+namespace posenc {
+namespace {
+
+absl::Status Refused(const std::string& path, std::string_view why) {
+  return absl::FailedPreconditionError(fmt::format("device plugin {}: {}", path, why));
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
+  if (path.find('/') == path.npos) return Refused(path, "must be a path, as ./libposenc_cuda.so: none is searched for");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* why = dlerror();
+    return Refused(path, why != nullptr ? why : "cannot be loaded");
+  }
+  // Data: nothing of another interface's code runs.
+  const auto* abi = static_cast<const uint32_t*>(dlsym(library, "posenc_plugin_abi"));
+  if (abi == nullptr) return Refused(path, "is no posenc plugin: it has no posenc_plugin_abi");
+  if (*abi != POSENC_PLUGIN_ABI) {
+    return Refused(path, fmt::format("speaks version {} of the plugin interface, this posenc version {}: both must be "
+                                     "of one release",
+                                     *abi, POSENC_PLUGIN_ABI));
+  }
+  const auto open = reinterpret_cast<posenc_plugin_open_function>(dlsym(library, "posenc_plugin_open"));
+  if (open == nullptr) return Refused(path, "has no posenc_plugin_open");
+  posenc_error error{};
+  const posenc_plugin* plugin = open(&error);
+  if (plugin == nullptr) return Refused(path, error.message);
+  if (plugin->devices == 0) return Refused(path, "found no device");
+  return LoadedPlugin{plugin, error.message};
+}
+
+}  // namespace posenc

@@ -1,0 +1,70 @@
+// Loads a device plugin, and makes its devices ours.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/device/device.h"
+#include "posenc/device/plugin_abi.h"
+
+namespace posenc {
+
+struct LoadedPlugin {
+  const posenc_plugin* plugin;
+  std::string left_out;  // which devices cannot be used, though others can
+};
+
+// A library at this very path, which holds a '/': nothing is searched for. FAILED_PRECONDITION says what is wrong with
+// it, or why it has no device: no driver, an old one, no GPU. It stays loaded until the process ends.
+absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path);
+
+// One device of a plugin. After an error that would come again for ever it is withdrawn: it declines everything.
+class PluginDevice final : public Device {
+ public:
+  struct Counters {
+    int64_t computed = 0, declined = 0;  // slabs
+  };
+
+  // FAILED_PRECONDITION if the plugin cannot describe it. `on_withdrawn` is called once, from whatever thread.
+  static absl::StatusOr<std::unique_ptr<PluginDevice>> Create(
+      const posenc_plugin* plugin, uint32_t index, std::function<void(const PluginDevice& device)> on_withdrawn);
+  ~PluginDevice() override;
+
+  const std::string& name() const override { return name_; }
+  bool usable() const override;
+  size_t slab_bytes() const override { return info_.slab_bytes; }
+  size_t calls_at_once() const override { return info_.calls_at_once; }
+  bool Run(const RotateSlab& slab) override;
+  bool Run(const DistanceBias& work) override;
+  bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) override;
+  absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) override;
+  absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) override;
+
+  std::string description() const { return info_.name; }
+  int64_t memory_bytes() const { return static_cast<int64_t>(info_.memory_bytes); }
+  Counters counters() const;
+  // Empty: it is not.
+  std::string withdrawn() const;
+
+ private:
+  struct State;
+  PluginDevice(const posenc_plugin* plugin, uint32_t index, const posenc_device_info& info);
+  // Calls the plugin unless the device is withdrawn, notes how that ended, and says whether it succeeded.
+  template <class Call>
+  bool Try(const Call& call);
+  void Note(int32_t status, const posenc_error& error);
+  // What a caller is told whom nobody else can help.
+  absl::Status StatusOf(int32_t status, const posenc_error& error) const;
+  const posenc_error& Withdrawn(posenc_error* error) const;
+
+  const posenc_plugin* const plugin_;
+  const uint32_t index_;
+  const posenc_device_info info_;
+  const std::string name_;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,180 @@
+#include "posenc/embedding/generate_embedding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/base/status.h"
+#include "posenc/kernels/convert.h"
+#include "posenc/methods/embedding/encoding.h"
+#include "posenc/methods/embedding/fourier.h"
+#include "posenc/methods/embedding/grid.h"
+#include "posenc/methods/embedding/learned.h"
+#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/methods/embedding/timestep.h"
+
+namespace posenc {
+namespace {
+
+// The method's rows, with its name before the field of an error.
+EncodingOr EncodingOf(EmbeddingMethod method, Frequencies arithmetic, const Limits& limits) {
+  return std::visit(
+      [&]<class Settings>(Settings& settings) -> EncodingOr {
+        auto encoding = Encode(std::move(settings), arithmetic, limits);
+        if (!encoding.ok()) return Within(Settings::kName, encoding.status());
+        return encoding;
+      },
+      method);
+}
+
+absl::Status CheckDType(const GenerateEmbedding& call) {
+  switch (call.dtype) {
+    case DType::kFP32:
+    case DType::kFP16:
+    case DType::kBF16: return absl::OkStatus();
+    case DType::kFP64:
+      if (!call.add_to) return absl::OkStatus();
+      [[fallthrough]];
+    default:
+      return InvalidArgument("UNSUPPORTED", call.add_to ? "add_to.dtype" : "dtype", Name(call.dtype),
+                             call.add_to ? "must be FP32, FP16 or BF16" : "must be FP32, FP16, BF16 or FP64");
+  }
+}
+
+// How many tokens the positions are for: the grid that TokenPositions checks against.
+absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<int64_t>& count) {
+  TokenGrid grid{1, 0, false};
+  if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
+    grid = {ids->ids.rows, ids->ids.columns, false};
+  } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
+    grid.length = Count(*segments).value_or(0);
+  } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
+    return InvalidArgument("NOT_READ", "positions.offsets", "", "give ids [B, S] or one offset");
+  } else if (!count) {
+    return InvalidArgument("MISSING", "count", "", "is required with positions.offset");
+  } else {
+    grid.length = *count;
+  }
+  if (count && *count != grid.length) {
+    return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count),
+                           fmt::format("the positions are {}", grid.length));
+  }
+  if (grid.length < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", grid.length), "must be at least 0");
+  }
+  return grid;
+}
+
+}  // namespace
+
+absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbedding call, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckDType(call));
+  const std::string_view name = std::visit([](const auto& settings) { return settings.kName; }, call.method);
+  POSENC_ASSIGN_OR_RETURN(std::unique_ptr<const Encoding> encoding,
+                          EncodingOf(std::move(call.method), call.precision.frequencies, limits));
+  if (std::optional<Positions> own = encoding->OwnPositions()) {
+    if (!std::holds_alternative<std::monostate>(call.positions.source)) {
+      return InvalidArgument("CONFLICT", "positions", "", fmt::format("{} says where the tokens stand", name));
+    }
+    call.positions.source = std::move(own->source);
+  }
+  if (call.positions.cu_seqlens) {
+    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "is for LAYOUT_THD only");
+  }
+  POSENC_ASSIGN_OR_RETURN(const TokenGrid grid, Grid(call.positions, call.count));
+  const auto* ids = std::get_if<PositionIds>(&call.positions.source);
+  const bool batched = ids != nullptr && !ids->ids.shared;
+  auto positions = TokenPositions::Create(call.positions, grid, limits);
+  if (!positions.ok()) return Within("positions", positions.status());
+  POSENC_RETURN_IF_ERROR(Within("positions", positions->RefuseScalingLength()));
+
+  EmbeddingGeneration generation(*std::move(positions), std::move(encoding));
+  generation.method_ = name;
+  generation.dtype_ = call.dtype;
+  generation.precision_ = call.precision;
+  TensorShape& shape = generation.shape_;
+  shape.dtype = call.dtype;
+  if (batched) shape.shape.push_back(grid.sequences);
+  shape.shape.push_back(grid.length);
+  shape.shape.push_back(generation.encoding_->dim());
+  if (call.add_to) {
+    const std::vector<int64_t>& whole = call.add_to->shape;
+    const int64_t leading = call.add_to->rank() - shape.rank();
+    if (leading < 0 || !std::equal(shape.shape.begin(), shape.shape.end(), whole.begin() + leading)) {
+      return InvalidArgument("MISMATCH", "add_to.shape", ToString(whole),
+                             fmt::format("must end with the encoding's {}", ToString(shape.shape)));
+    }
+    POSENC_RETURN_IF_ERROR(ByteSize("add_to", *call.add_to, limits).status());
+    for (int64_t n = 0; n < leading; ++n) generation.copies_ *= whole[n];
+    shape.shape = whole;
+  }
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  if (!shape.empty()) POSENC_RETURN_IF_ERROR(generation.CheckPositions());
+  return generation;
+}
+
+absl::Status EmbeddingGeneration::CheckPositions() const {
+  constexpr int64_t kSlab = 1024;
+  std::vector<double> at(kSlab);
+  for (int64_t token = 0; token < positions_.tokens();) {
+    const int64_t end = positions_.begin(positions_.SequenceOf(token) + 1), count = std::min(kSlab, end - token);
+    positions_.Fill(token, count, at.data());
+    for (int64_t n = 0; n < count; ++n) {
+      const absl::Status status = encoding_->CheckPosition(at[n]);
+      if (!status.ok()) return Within(fmt::format("positions[{}]", token + n), status);
+    }
+    token += count;
+  }
+  return absl::OkStatus();
+}
+
+std::string EmbeddingGeneration::Fingerprint() const {
+  posenc::Fingerprint parts;
+  parts.Add(method_).Add(static_cast<int64_t>(precision_.frequencies));
+  encoding_->AddTo(parts);
+  return parts.Digest();
+}
+
+// Evaluates the rows once and adds them to each of the copies, in float32.
+void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, const std::byte* add_to,
+                              std::byte* out) const {
+  const size_t elements = count * encoding_->dim(), size = SizeOf(dtype_);
+  std::vector<float> rows(elements), sums(elements);
+  const bool rounded_first =
+      precision_.table_dtype == TableDtype::kTensor || precision_.rounding == Rounding::kEachOperation;
+  if (rounded_first) {
+    auto* narrow = reinterpret_cast<std::byte*>(sums.data());
+    encoding_->Fill(at, count, dtype_, narrow);
+    Convert(dtype_, DType::kFP32, narrow, rows.data(), elements);
+  } else {
+    encoding_->Fill(at, count, DType::kFP32, reinterpret_cast<std::byte*>(rows.data()));
+  }
+  for (int64_t copy = 0; copy < copies_; ++copy) {
+    const size_t begin = (copy * positions_.tokens() + token) * encoding_->dim() * size;
+    Convert(dtype_, DType::kFP32, add_to + begin, sums.data(), elements);
+    for (size_t n = 0; n < elements; ++n) sums[n] += rows[n];
+    Convert(DType::kFP32, dtype_, sums.data(), out + begin, elements);
+  }
+}
+
+absl::Status EmbeddingGeneration::Run(const std::byte* add_to, std::byte* out, WorkPool& pool,
+                                      const Cancellation& cancelled) const {
+  if (shape_.empty()) return absl::OkStatus();
+  const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / dim, 1, 1024);
+  return pool.ParallelFor(positions_.tokens(), slab, cancelled, [&](size_t begin, size_t end) {
+    std::vector<double> at(end - begin);
+    for (int64_t token = begin; token < static_cast<int64_t>(end);) {
+      const int64_t stop = std::min<int64_t>(end, positions_.begin(positions_.SequenceOf(token) + 1));
+      positions_.Fill(token, stop - token, at.data());
+      if (add_to != nullptr) {
+        Add(at.data(), token, stop - token, add_to, out);
+      } else {
+        encoding_->Fill(at.data(), stop - token, dtype_, out + token * dim * SizeOf(dtype_));
+      }
+      token = stop;
+    }
+  });
+}
+
+}  // namespace posenc

@@ -1,0 +1,183 @@
+// The arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
+// in which the models' own code performs it; what changes is where results are rounded:
+//
+//   ExactArithmetic    real numbers; the result is rounded once, to float64.
+//   BallArithmetic     real numbers too, as float64 with a bound on the error: enough for most float32 results.
+//   Float64Arithmetic  every operation rounded to float64.
+//   Float32Arithmetic  tensors' operations rounded to float32, what Python computes outside them (Scalar) to float64.
+//
+// A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "posenc/base/interruption.h"
+#include "posenc/base/modes.h"
+#include "posenc/exact/ball.h"
+#include "posenc/exact/real.h"
+
+namespace posenc {
+
+// A machine number whose elementary functions are correctly rounded.
+template <class F>
+class Rounded {
+ public:
+  Rounded(double value) : value_(static_cast<F>(value)) {}  // NOLINT: a number is a number
+  template <class G>
+  explicit Rounded(Rounded<G> other) : value_(static_cast<F>(other.value())) {}
+  static Rounded Pi() { return Rounded(3.14159265358979311600); }
+
+  F value() const { return value_; }
+
+  friend Rounded operator+(Rounded a, Rounded b) { return Make(a.value_ + b.value_); }
+  friend Rounded operator-(Rounded a, Rounded b) { return Make(a.value_ - b.value_); }
+  friend Rounded operator*(Rounded a, Rounded b) { return Make(a.value_ * b.value_); }
+  friend Rounded operator/(Rounded a, Rounded b) { return Make(a.value_ / b.value_); }
+  friend bool operator<(Rounded a, Rounded b) { return a.value_ < b.value_; }
+  friend bool operator>(Rounded a, Rounded b) { return a.value_ > b.value_; }
+  friend bool operator<=(Rounded a, Rounded b) { return a.value_ <= b.value_; }
+  friend bool operator>=(Rounded a, Rounded b) { return a.value_ >= b.value_; }
+  friend bool operator==(Rounded a, Rounded b) { return a.value_ == b.value_; }
+
+  friend Rounded Pow(Rounded base, Rounded exponent) { return Make(RoundedPow<F>(base.value_, exponent.value_)); }
+  friend Rounded Log(Rounded x) { return Make(RoundedLog<F>(x.value_)); }
+  friend Rounded Log2(Rounded x) { return Make(RoundedLog2<F>(x.value_)); }
+  friend Rounded Exp(Rounded x) { return Make(RoundedExp<F>(x.value_)); }
+  friend Rounded Cos(Rounded x) { return Make(RoundedCos<F>(x.value_)); }
+  friend Rounded Max(Rounded a, Rounded b) { return a < b ? b : a; }
+  friend Rounded Sqrt(Rounded x) { return Make(std::sqrt(x.value_)); }  // IEEE 754 rounds the root correctly
+  friend Rounded Floor(Rounded x) { return Make(std::floor(x.value_)); }
+  friend Rounded Ceil(Rounded x) { return Make(std::ceil(x.value_)); }
+
+ private:
+  static Rounded Make(F value) { return Rounded(static_cast<double>(value)); }
+  F value_;
+};
+
+template <class F>
+double NearestDouble(Rounded<F> x) {
+  return x.value();
+}
+
+struct ExactArithmetic {
+  using Scalar = Real;
+  using Element = Real;
+};
+struct BallArithmetic {
+  using Scalar = Ball;
+  using Element = Ball;
+};
+struct Float64Arithmetic {
+  using Scalar = Rounded<double>;
+  using Element = Rounded<double>;
+};
+struct Float32Arithmetic {
+  using Scalar = Rounded<double>;
+  using Element = Rounded<float>;
+};
+
+// Numbers that a formula yields, in arithmetic A: one list (a value a pair, or a head) and a few scalars.
+template <class A>
+struct Values {
+  std::vector<typename A::Element> list;
+  std::vector<typename A::Scalar> scalars;
+};
+
+// The same as float64 (float32 values under Float32).
+struct Numbers {
+  std::vector<double> list;
+  std::vector<double> scalars;
+};
+
+template <class A>
+Numbers ToNumbers(const Values<A>& values) {
+  Numbers numbers;
+  for (const auto& x : values.list) numbers.list.push_back(NearestDouble(x));
+  for (const auto& x : values.scalars) numbers.scalars.push_back(NearestDouble(x));
+  return numbers;
+}
+
+// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact
+// the precision grows until every value rounds to one float64 for sure; a value that is still undecided at 4096 bits is
+// a tie, which to-nearest-even settles.
+template <class Formula>
+Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
+  switch (arithmetic) {
+    case Frequencies::kFloat32: return ToNumbers(formula(Float32Arithmetic{}));
+    case Frequencies::kFloat64: return ToNumbers(formula(Float64Arithmetic{}));
+    case Frequencies::kExact: break;
+  }
+  for (mpfr_prec_t bits = 160;; bits *= 2) {
+    const RealPrecision working(bits);
+    const Values<ExactArithmetic> values = formula(ExactArithmetic{});
+    bool decided = true;
+    for (const Real& x : values.list) decided = decided && IsDecided(x);
+    for (const Real& x : values.scalars) decided = decided && IsDecided(x);
+    if (decided || bits >= 4096) return ToNumbers(values);
+  }
+}
+
+// Values of a formula's lists (below) by MPFR, for those that balls leave undecided.
+template <template <class> class Formula, class Settings>
+class ExactLists {
+ public:
+  explicit ExactLists(const Settings& settings) : settings_(settings) {}
+
+  float Value(int64_t n, size_t i) {
+    for (mpfr_prec_t bits = kFirstBits;; bits *= 2) {
+      const RealPrecision working(bits);
+      const Real value = bits == kFirstBits ? Kept(n)[i] : Formula<ExactArithmetic>(settings_)(n)[i];
+      if (const auto decided = ToFloat(value)) return *decided;
+      if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
+    }
+  }
+
+ private:
+  static constexpr mpfr_prec_t kFirstBits = 256;
+
+  // A list may take long, and several of its values be undecided.
+  const std::vector<Real>& Kept(int64_t n) {
+    if (!formula_) formula_.emplace(settings_);
+    if (kept_ != n) list_ = (*formula_)(n);
+    kept_ = n;
+    return list_;
+  }
+
+  const Settings& settings_;
+  std::optional<Formula<ExactArithmetic>> formula_;
+  std::optional<int64_t> kept_;
+  std::vector<Real> list_;
+};
+
+// Lists of float32 values, for n = first, first + 1, ..., one after another. Interruptible. `Formula<A>(settings)`
+// prepares in arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under
+// kExact balls decide nearly every value.
+template <template <class> class Formula, class Settings>
+std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settings, int64_t first, int64_t count) {
+  std::vector<float> floats;
+  const auto append = [&](const auto& formula, const auto& round) {
+    for (int64_t n = first; n < first + count; ++n) {
+      if (n % 64 == 0) InterruptionPoint();
+      const auto list = formula(n);
+      for (size_t i = 0; i < list.size(); ++i) floats.push_back(round(list[i], n, i));
+    }
+    return std::move(floats);
+  };
+  const auto cast = [](const auto& x, int64_t, size_t) { return static_cast<float>(x.value()) + 0.0f; };
+  switch (arithmetic) {
+    case Frequencies::kFloat32: return append(Formula<Float32Arithmetic>(settings), cast);
+    case Frequencies::kFloat64: return append(Formula<Float64Arithmetic>(settings), cast);
+    case Frequencies::kExact: break;
+  }
+  ExactLists<Formula, Settings> exact(settings);
+  return append(Formula<BallArithmetic>(settings), [&](const Ball& ball, int64_t n, size_t i) {
+    const auto decided = ball.ToFloat();
+    return decided ? *decided : exact.Value(n, i);
+  });
+}
+
+}  // namespace posenc

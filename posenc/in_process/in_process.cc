@@ -1,0 +1,235 @@
+#include "posenc/in_process/in_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/base/cgroup.h"
+#include "posenc/base/status.h"
+#include "posenc/client/rotary_memory.h"
+#include "posenc/client/tensor_memory.h"
+#include "posenc/service/operations.h"
+#include "posenc/service/rotary_stream.h"
+#include "posenc/wire/payloads.h"
+#include "posenc/wire/strict.h"
+
+namespace posenc {
+namespace {
+
+// The tensor of the request whose place the n-th tensor of the answer may take while it is computed; null: none.
+template <typename Request>
+const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
+  if constexpr (requires { request.q().tensor(); }) {
+    return n == 0 ? &request.q().tensor() : &request.k().tensor();
+  } else if constexpr (requires { request.add_to(); }) {
+    return &request.add_to();
+  } else if constexpr (requires { request.scores(); }) {
+    return &request.scores();
+  }
+  return nullptr;
+}
+
+// Whether the output can be computed there while the inputs are still being read.
+bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Message* in_place,
+                       const std::vector<wire::TensorView>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const wire::TensorView& input) {
+    const bool same = input.bytes.data() == output.data() && input.bytes.size() == output.size();
+    return Overlap(input.bytes, output) && !(same && input.tensor == in_place);
+  });
+}
+
+// Computes into the caller's memory, where there is some for an output, else into the response's own tensors.
+template <typename Request>
+absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const Request& request,
+                     const google::protobuf::Message& response, const CallOptions& options, WorkPool& pool,
+                     const Cancellation& cancelled) {
+  const auto bytes_of = [&job](const v1::Tensor& tensor) {
+    for (const wire::Output& output : job.outputs) {
+      if (output.tensor == &tensor) return output.bytes;
+    }
+    return size_t{0};
+  };
+  POSENC_ASSIGN_OR_RETURN(const Destinations destinations, DestinationsOf(response, options, bytes_of));
+  std::vector<std::byte*> buffers;
+  std::vector<std::vector<std::byte>> apart(job.outputs.size());
+  for (size_t n = 0; n < job.outputs.size(); ++n) {
+    const wire::Output& output = job.outputs[n];
+    const auto found = destinations.find(output.tensor);
+    if (found == destinations.end()) {
+      output.tensor->mutable_data()->resize(output.bytes);
+      buffers.push_back(reinterpret_cast<std::byte*>(output.tensor->mutable_data()->data()));
+    } else if (ReadsWhatItWrites({found->second, output.bytes}, InPlaceOf(request, n), options.inputs)) {
+      apart[n].resize(output.bytes);
+      buffers.push_back(apart[n].data());
+    } else {
+      buffers.push_back(found->second);
+    }
+  }
+  POSENC_RETURN_IF_ERROR(job.run(payloads, buffers, pool, cancelled));
+  for (size_t n = 0; n < apart.size(); ++n) {
+    if (!apart[n].empty()) std::memcpy(destinations.at(job.outputs[n].tensor), apart[n].data(), apart[n].size());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+InProcessOptions WholeMachine() {
+  InProcessOptions options;
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  options.limits.max_request_bytes = options.limits.max_output_bytes = memory / 2;
+  return options;
+}
+
+InProcess::InProcess(const InProcessOptions& options)
+    : options_(options), pool_(options.threads > 0 ? options.threads : static_cast<size_t>(AvailableCpus())) {}
+
+Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
+  const Duration timeout = options.timeout.value_or(options_.timeout);
+  const auto start = std::chrono::steady_clock::now();
+  return [timeout, start]() -> absl::Status {
+    if (std::chrono::steady_clock::now() - start < timeout) return absl::OkStatus();
+    return absl::DeadlineExceededError("the time limit has passed; the work was stopped");
+  };
+}
+
+template <typename Response, typename Request>
+absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOptions& options) {
+  const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  const wire::BesideMessage payloads(options.inputs);
+  return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<Response> {
+    Response response;
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
+    if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
+    if (job.run) POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
+    return response;
+  });
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> InProcess::DoGetServerInfo(const v1::GetServerInfoRequest&,
+                                                                     const CallOptions&) {
+  v1::GetServerInfoResponse response;
+  wire::DescribeLibrary(options_.limits, &response);
+  v1::Device& device = *response.add_devices();
+  device.set_name("cpu");
+  device.set_threads(static_cast<int32_t>(pool_.threads()));
+  return response;
+}
+
+absl::StatusOr<v1::ExplainResponse> InProcess::DoExplain(const v1::ExplainRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::ExplainResponse>(request, options);
+}
+
+absl::StatusOr<v1::AnalyzeResponse> InProcess::DoAnalyze(const v1::AnalyzeRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::AnalyzeResponse>(request, options);
+}
+
+absl::StatusOr<v1::ApplyRotaryResponse> InProcess::DoApplyRotary(const v1::ApplyRotaryRequest& request,
+                                                                 const CallOptions& options) {
+  return Unary<v1::ApplyRotaryResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateTableResponse> InProcess::DoGenerateTable(const v1::GenerateTableRequest& request,
+                                                                     const CallOptions& options) {
+  return Unary<v1::GenerateTableResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateEmbeddingResponse> InProcess::DoGenerateEmbedding(
+    const v1::GenerateEmbeddingRequest& request, const CallOptions& options) {
+  return Unary<v1::GenerateEmbeddingResponse>(request, options);
+}
+
+absl::StatusOr<v1::GenerateBiasResponse> InProcess::DoGenerateBias(const v1::GenerateBiasRequest& request,
+                                                                   const CallOptions& options) {
+  return Unary<v1::GenerateBiasResponse>(request, options);
+}
+
+absl::StatusOr<v1::AddBiasResponse> InProcess::DoAddBias(const v1::AddBiasRequest& request,
+                                                         const CallOptions& options) {
+  return Unary<v1::AddBiasResponse>(request, options);
+}
+
+absl::StatusOr<v1::RelativeScoresResponse> InProcess::DoRelativeScores(const v1::RelativeScoresRequest& request,
+                                                                       const CallOptions& options) {
+  return Unary<v1::RelativeScoresResponse>(request, options);
+}
+
+absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1::RelativeValuesRequest& request,
+                                                                       const CallOptions& options) {
+  return Unary<v1::RelativeValuesResponse>(request, options);
+}
+
+absl::StatusOr<v1::DiagnoseResponse> InProcess::DoDiagnose(const v1::DiagnoseRequest& request,
+                                                           const CallOptions& options) {
+  return Unary<v1::DiagnoseResponse>(request, options);
+}
+
+absl::StatusOr<v1::DiagnoseBiasResponse> InProcess::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                                   const CallOptions& options) {
+  return Unary<v1::DiagnoseBiasResponse>(request, options);
+}
+
+template <typename Response, typename Request, typename Sink>
+absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
+  const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  const wire::InMessage payloads;
+  POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, RunInterruptibly(cancelled, [&] {
+                            return wire::Prepare(request, payloads, options_.limits);
+                          }));
+  int64_t row = 0;
+  do {
+    Response tile;
+    POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled, [&] {
+      return RunInto(stream.tile(row, &tile), payloads, request, tile, options, pool_, cancelled);
+    }));
+    POSENC_RETURN_IF_ERROR(sink(tile));
+    row += stream.RowsAt(row);
+  } while (row < stream.rows);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,
+                                                              const RotaryMemory& memory, const ChunkOptions&,
+                                                              const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
+  const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(Within("header", wire::RejectUnknown(header)));
+  POSENC_ASSIGN_OR_RETURN(const auto stream, RunInterruptibly(cancelled, [&] {
+                            return wire::RotaryStream::Create(header, wire::InMessage(), options_.limits);
+                          }));
+  POSENC_RETURN_IF_ERROR(CheckMemory(stream.Size(v1::OPERAND_QUERY), stream.Size(v1::OPERAND_KEY), memory));
+  for (const auto& [operand, tensor] : {std::pair{v1::OPERAND_QUERY, memory.q}, {v1::OPERAND_KEY, memory.k}}) {
+    const int64_t size = stream.Size(operand);
+    const ContiguousBytes x(static_cast<const std::byte*>(tensor.input), size);
+    auto* y = static_cast<std::byte*>(tensor.output);
+    POSENC_RETURN_IF_ERROR(stream.Run(operand, 0, size, x, y, pool_, cancelled));
+  }
+  return stream.info();
+}
+
+absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
+                                      const CallOptions& options) {
+  return Tiles<v1::StreamTableResponse>(request, sink, options);
+}
+
+absl::Status InProcess::DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
+                                     const CallOptions& options) {
+  return Tiles<v1::StreamBiasResponse>(request, sink, options);
+}
+
+absl::StatusOr<ServingStatus> InProcess::DoCheckHealth(const std::string&, const CallOptions&) {
+  return ServingStatus::kServing;
+}
+
+}  // namespace posenc

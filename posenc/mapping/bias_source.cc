@@ -1,0 +1,102 @@
+#include "posenc/mapping/bias_source.h"
+
+#include <fmt/format.h>
+
+#include "posenc/base/fingerprint.h"
+#include "posenc/mapping/bias_method.h"
+#include "posenc/mapping/rotary_source.h"
+#include "posenc/mapping/weighted_model.h"
+
+namespace posenc::wire {
+
+namespace {
+
+// Swin v2's network, whose windows its config.json says. Errors name the field from "swin_v2" on.
+absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasMethod& method,
+                                           const v1::Precision& precision) {
+  auto layers = SelectWeighted(reader, method.swin_v2().model(), Wanted::kRotaryOrBias);
+  if (!layers.ok()) return Within("swin_v2", layers.status());
+  if (!layers->bias || !std::holds_alternative<SwinV2Settings>(*layers->bias)) {
+    return InvalidArgument("CONFLICT", "swin_v2.model.config_json", "swin_v2", "this model has no such bias");
+  }
+  v1::BiasMethod said, filled = method;
+  BiasMethod of_model;
+  of_model.settings = *layers->bias;
+  WriteBiasMethod(of_model, &said);
+  POSENC_RETURN_IF_ERROR(Within("swin_v2", FillFrom(said.swin_v2(), filled.mutable_swin_v2())));
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
+  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadBiasMethod(reader, filled));
+  resolved.notes = std::move(layers->notes);
+  const int64_t heads = std::get<SwinV2Settings>(resolved.method.settings).output_weight.rows;
+  if (heads == layers->bias_heads) return resolved;
+  return InvalidArgument("MISMATCH", "swin_v2.output_weight.shape", fmt::format("{} heads", heads),
+                         fmt::format("config.json says {}", layers->bias_heads));
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
+                                         const v1::Precision& precision, std::string_view field) {
+  if (method.swin_v2().has_model()) {
+    auto resolved = ResolveSwinV2(reader, method, precision);
+    if (!resolved.ok()) return Within(field, resolved.status());
+    return resolved;
+  }
+  auto given = ReadBiasMethod(reader, method);
+  if (!given.ok()) return Within(field, given.status());
+  if (method.has_model()) {
+    POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model(), fmt::format("{}.model", field)));
+    auto layers = SelectLayer(model, reader.limits);
+    if (!layers.ok()) return Within(field, Within("model", layers.status()));
+    if (!layers->bias) {
+      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.config_json", field), "",
+                             "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
+    }
+    if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
+      return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
+                             "this model's bias is a network's: give its weights in swin_v2, with the model there");
+    }
+    POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
+    resolved.method.table = std::move(given->table);
+    return resolved;
+  }
+  if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
+    return InvalidArgument(
+        "MISSING", field, "",
+        "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, nope or model (a config.json)");
+  }
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
+  resolved.method = *std::move(given);
+  return resolved;
+}
+
+absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision) {
+  ResolvedBias resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
+  resolved.method.settings = *layers.bias;
+  resolved.notes = layers.notes;
+  return resolved;
+}
+
+void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
+  v1::BiasMethod canonical;
+  WriteBiasMethod(method, &canonical);
+  Fingerprint fingerprint;
+  fingerprint.Add("bias").Add(canonical.SerializeAsString()).Add(int64_t{info->precision().frequencies()});
+  if (use == BiasUse::kAdded) {
+    fingerprint.Add(int64_t{info->precision().table_dtype()}).Add(int64_t{info->precision().rounding()});
+  }
+  info->set_plan_fingerprint(fingerprint.Digest());
+}
+
+void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info) {
+  v1::Plan& plan = *info->mutable_plan();
+  WriteBiasMethod(method, plan.mutable_bias());
+  plan.set_softmax_scale_factor(1);
+  plan.mutable_slopes()->Assign(slopes.values.begin(), slopes.values.end());
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,33 @@
+// From a request's bias method to settings, and what an answer says of them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/mapping/read.h"
+#include "posenc/model/model.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::wire {
+
+struct ResolvedBias {
+  BiasMethod method;
+  Precision precision;
+  std::vector<Note> notes;
+};
+
+// Errors name the field from `field` on.
+absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
+                                         const v1::Precision& precision, std::string_view field = "method");
+// A model's layers, already chosen, which have a bias.
+absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision);
+
+// Added to scores, table_dtype and rounding count as well.
+enum class BiasUse { kAlone, kAdded };
+
+// `method` is the completed one.
+void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info);
+void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info);
+
+}  // namespace posenc::wire

@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include "posenc/mapping/read.h"
+#include "posenc/rotary/position_segments.h"
+
+namespace posenc::wire {
+namespace {
+
+// [S] or [B, S], with the dimension of the axes where there is one. The library has the axes first.
+absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tensor, AxisDimension dimension) {
+  PositionIds result;
+  if (dimension == AxisDimension::kUnspecified || dimension == AxisDimension::kNone) {
+    POSENC_ASSIGN_OR_RETURN(result.ids, reader.Numbers("ids", tensor));
+    return result;
+  }
+  POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("ids", tensor));
+  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("ids", tensor));
+  if (shape.rank() != 2 && shape.rank() != 3) {
+    return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape),
+                           "must have one axis or two, and that of the axes");
+  }
+  const bool first = dimension == AxisDimension::kFirst;
+  const auto of_axes = first ? shape.shape.begin() : shape.shape.end() - 1;
+  result.axes = *of_axes;
+  shape.shape.erase(of_axes);
+  Matrix<double>& ids = result.ids;
+  ids.shared = shape.rank() == 1;
+  ids.rows = ids.shared ? 1 : shape.shape[0];
+  ids.columns = shape.shape.back();
+  if (first) {
+    ids.values = std::move(values);
+    return result;
+  }
+  const size_t tokens = result.axes == 0 ? 0 : values.size() / result.axes;
+  ids.values.resize(values.size());
+  for (size_t token = 0; token < tokens; ++token) {
+    for (int64_t axis = 0; axis < result.axes; ++axis) {
+      ids.values[axis * tokens + token] = values[token * result.axes + axis];
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<PositionGrid> ReadGrid(const std::string& field, const v1::PositionGrid& message) {
+  PositionGrid grid{{message.size().begin(), message.size().end()},
+                    {message.start().begin(), message.start().end()},
+                    {message.step().begin(), message.step().end()}};
+  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "give one an axis");
+  if (grid.start.empty()) grid.start.resize(grid.size.size(), 0.0);
+  if (grid.step.empty()) grid.step.resize(grid.size.size(), 1.0);
+  for (const auto& [name, values] : {std::pair{".start", &grid.start}, {".step", &grid.step}}) {
+    if (values->size() != grid.size.size()) {
+      return InvalidArgument("MISMATCH", field + name, fmt::format("{} values", values->size()),
+                             fmt::format("must be as many as sizes, {}, or none", grid.size.size()));
+    }
+  }
+  return grid;
+}
+
+absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& message) {
+  PositionSegments result;
+  for (const v1::PositionSegment& segment : message.segment()) {
+    const std::string field = fmt::format("segments.segment[{}]", result.segments.size());
+    switch (segment.kind_case()) {
+      case v1::PositionSegment::KIND_NOT_SET:
+        return InvalidArgument("MISSING", field + ".kind", "", "give line or grid");
+      case v1::PositionSegment::kLine: {
+        const v1::PositionLine& line = segment.line();
+        result.segments.emplace_back(PositionLine{line.count(), line.start(), line.has_step() ? line.step() : 1.0});
+        break;
+      }
+      case v1::PositionSegment::kGrid: {
+        POSENC_ASSIGN_OR_RETURN(PositionGrid grid, ReadGrid(field + ".grid", segment.grid()));
+        result.segments.emplace_back(std::move(grid));
+        break;
+      }
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor) {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("cu_seqlens", tensor));
+  if (shape.rank() != 1 || (shape.dtype != DType::kINT32 && shape.dtype != DType::kINT64)) {
+    return InvalidArgument("MISMATCH", "cu_seqlens",
+                           fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
+                           "must be INT32 or INT64 [N+1]");
+  }
+  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("cu_seqlens", tensor));
+  return std::vector<int64_t>(bounds.begin(), bounds.end());
+}
+
+absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& message) {
+  Positions positions;
+  if (message.axis_dimension() != v1::AXIS_DIMENSION_UNSPECIFIED) {
+    POSENC_ASSIGN_OR_RETURN(positions.axis_dimension, (Choose<v1::AxisDimension, AxisDimension>(
+                                                          "axis_dimension", message.axis_dimension(),
+                                                          {{v1::AXIS_DIMENSION_NONE, AxisDimension::kNone},
+                                                           {v1::AXIS_DIMENSION_FIRST, AxisDimension::kFirst},
+                                                           {v1::AXIS_DIMENSION_LAST, AxisDimension::kLast}})));
+  }
+  switch (message.source_case()) {
+    case v1::Positions::SOURCE_NOT_SET: break;
+    case v1::Positions::kOffset: positions.source = OffsetPositions{message.offset()}; break;
+    case v1::Positions::kOffsets:
+      positions.source = PerSequenceOffsets{{message.offsets().offset().begin(), message.offsets().offset().end()}};
+      break;
+    case v1::Positions::kIds: {
+      POSENC_ASSIGN_OR_RETURN(positions.source, ReadIds(reader, message.ids(), positions.axis_dimension));
+      break;
+    }
+    case v1::Positions::kSegments: {
+      POSENC_ASSIGN_OR_RETURN(positions.source, ReadSegments(message.segments()));
+      break;
+    }
+  }
+  if (message.has_cu_seqlens()) {
+    POSENC_ASSIGN_OR_RETURN(positions.cu_seqlens, ReadBounds(reader, message.cu_seqlens()));
+  }
+  if (message.scaling_length_rule() != v1::SCALING_LENGTH_RULE_UNSPECIFIED) {
+    POSENC_ASSIGN_OR_RETURN(positions.scaling_length_rule,
+                            (Choose<v1::ScalingLengthRule, ScalingLengthRule>(
+                                "scaling_length_rule", message.scaling_length_rule(),
+                                {{v1::SCALING_LENGTH_RULE_PER_SEQUENCE, ScalingLengthRule::kPerSequence},
+                                 {v1::SCALING_LENGTH_RULE_WHOLE_BATCH, ScalingLengthRule::kWholeBatch},
+                                 {v1::SCALING_LENGTH_RULE_GIVEN, ScalingLengthRule::kGiven}})));
+  }
+  positions.seq_len.assign(message.seq_len().begin(), message.seq_len().end());
+  return positions;
+}
+
+}  // namespace
+
+absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, std::string_view field) const {
+  auto positions = Read(*this, message);
+  if (!positions.ok()) return Within(field, positions.status());
+  return positions;
+}
+
+absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count) {
+  std::optional<int64_t> rows;
+  if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
+    if (!ids->ids.shared) {
+      return InvalidArgument("MISMATCH", fmt::format("{}.ids.shape", field), "of rank 2", "must be [rows]");
+    }
+    rows = ids->ids.columns;
+  } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
+    rows = Count(*segments);
+    if (!rows) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.segments", field), "",
+                             "every count must be at least 0, the sum below 2^63");
+    }
+  } else if (!count) {
+    return InvalidArgument("MISSING", "count", "", fmt::format("is required with {}.offset", field));
+  }
+  if (rows && count && *count != *rows) {
+    return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count), fmt::format("the {} are {}", field, *rows));
+  }
+  return rows ? *rows : *count;
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,183 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "posenc/base/checks.h"
+#include "posenc/kernels/convert.h"
+#include "posenc/mapping/read.h"
+
+namespace posenc::wire {
+namespace {
+
+template <class T>
+std::vector<T> ReadAs(const Payloads& payloads, const v1::Tensor& tensor) {
+  std::vector<T> values(payloads.Size(tensor) / sizeof(T));
+  payloads.CopyTo(tensor, reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+// Integers become float64 without loss, or are refused.
+template <class T>
+absl::StatusOr<std::vector<double>> Widen(std::string_view field, const std::vector<T>& values) {
+  std::vector<double> wide;
+  wide.reserve(values.size());
+  for (T value : values) {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
+      if (value > kLargest || value < -kLargest) {
+        return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, wide.size()), fmt::format("{}", value),
+                               "must be at most 2^53 in magnitude");
+      }
+    }
+    wide.push_back(static_cast<double>(value));
+  }
+  return wide;
+}
+
+// One axis: the same for every batch row. Two: [b, n].
+template <class T>
+absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shape, std::vector<T> values) {
+  if (shape.rank() == 1) return Matrix<T>{std::move(values), 1, shape.shape[0], true};
+  if (shape.rank() == 2) return Matrix<T>{std::move(values), shape.shape[0], shape.shape[1], false};
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), ToString(shape.shape),
+                         "must have one axis or two");
+}
+
+absl::Status NoSharedMemory(std::string_view field) {
+  return InvalidArgument("UNSUPPORTED", field, "", "there is no shared memory here");
+}
+
+}  // namespace
+
+absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(TensorShape shape, ShapeOf(field, tensor, limits));
+  const int64_t bytes = *ByteSize(field, shape, limits);
+  const auto given = static_cast<int64_t>(payloads.Size(tensor));
+  if (tensor.has_region() && payloads.At(tensor.region()) == nullptr) return NoSharedMemory(field);
+  if (bytes != given) {
+    return InvalidArgument(
+        "MISMATCH", fmt::format("{}.{}", field, tensor.has_region() ? "region.byte_size" : "data"),
+        fmt::format("{} bytes", given),
+        fmt::format("shape {} of {} needs {}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
+  }
+  return shape;
+}
+
+absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* region, size_t bytes,
+                                     v1::Tensor* tensor) const {
+  const Output output{tensor, bytes};
+  if (region == nullptr) return output;
+  if (payloads.At(*region) == nullptr) return NoSharedMemory(field);
+  if (static_cast<size_t>(region->byte_size()) != bytes) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.byte_size", field), fmt::format("{}", region->byte_size()),
+                           fmt::format("the answer has {} bytes", bytes));
+  }
+  *tensor->mutable_region() = *region;
+  return output;
+}
+
+absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  switch (shape.dtype) {
+    case DType::kINT32: return Widen(field, ReadAs<int32_t>(payloads, tensor));
+    case DType::kINT64: return Widen(field, ReadAs<int64_t>(payloads, tensor));
+    case DType::kFP32: return Widen(field, ReadAs<float>(payloads, tensor));
+    case DType::kFP64: return ReadAs<double>(payloads, tensor);
+    default:
+      return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
+                             "must be INT32, INT64, FP32 or FP64");
+  }
+}
+
+absl::StatusOr<Matrix<double>> Reader::Numbers(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, Values(field, tensor));
+  return Shaped(field, shape, std::move(values));
+}
+
+absl::StatusOr<Matrix<double>> Reader::Integers(std::string_view field, const v1::Tensor& tensor) const {
+  if (tensor.dtype() == v1::DATA_TYPE_FP32 || tensor.dtype() == v1::DATA_TYPE_FP64) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), v1::DataType_Name(tensor.dtype()),
+                           "must be INT32 or INT64");
+  }
+  return Numbers(field, tensor);
+}
+
+absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 && shape.dtype != DType::kBF16) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
+                           "must be FP32, FP16 or BF16");
+  }
+  const auto bytes = ReadAs<std::byte>(payloads, tensor);
+  std::vector<float> values(bytes.size() / SizeOf(shape.dtype));
+  Convert(shape.dtype, DType::kFP32, bytes.data(), values.data(), values.size());
+  return Shaped(field, shape, std::move(values));
+}
+
+absl::StatusOr<Matrix<float>> Reader::Weight(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(Matrix<float> weight, Weights(field, tensor));
+  if (!weight.shared) return weight;
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", weight.columns),
+                         "must have two axes");
+}
+
+absl::StatusOr<std::vector<float>> Reader::WeightVector(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(Matrix<float> weight, Weights(field, tensor));
+  if (weight.shared) return std::move(weight.values);
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field),
+                         fmt::format("[{}, {}]", weight.rows, weight.columns), "must have one axis");
+}
+
+Matrix<float> Turned(const Matrix<float>& matrix) {
+  Matrix<float> turned{std::vector<float>(matrix.values.size()), matrix.columns, matrix.rows, false};
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t column = 0; column < matrix.columns; ++column) {
+      turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];
+    }
+  }
+  return turned;
+}
+
+absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  if (shape.dtype != DType::kBOOL) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype), "must be BOOL");
+  }
+  std::vector<uint8_t> values = ReadAs<uint8_t>(payloads, tensor);
+  for (size_t n = 0; n < values.size(); ++n) {
+    if (values[n] > 1) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", values[n]),
+                             "a BOOL byte must be 0 or 1");
+    }
+  }
+  return Shaped(field, shape, std::move(values));
+}
+
+void WriteShape(const TensorShape& shape, v1::Tensor* tensor) {
+  tensor->set_dtype(Name(shape.dtype, kDataTypes));
+  tensor->mutable_shape()->Assign(shape.shape.begin(), shape.shape.end());
+}
+
+namespace {
+
+template <class T>
+void WriteValues(DType dtype, const Matrix<T>& matrix, v1::Tensor* tensor) {
+  TensorShape shape{dtype, {matrix.columns}};
+  if (!matrix.shared) shape.shape.insert(shape.shape.begin(), matrix.rows);
+  WriteShape(shape, tensor);
+  tensor->set_data(matrix.values.data(), matrix.values.size() * sizeof(T));
+}
+
+}  // namespace
+
+void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP64, matrix, tensor); }
+void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor) { WriteValues(DType::kFP32, matrix, tensor); }
+void WriteVector(const std::vector<float>& values, v1::Tensor* tensor) {
+  WriteMatrix(Matrix<float>{values, 1, static_cast<int64_t>(values.size()), true}, tensor);
+}
+void WriteMatrix(const Matrix<uint8_t>& matrix, v1::Tensor* tensor) { WriteValues(DType::kBOOL, matrix, tensor); }
+
+}  // namespace posenc::wire

@@ -1,0 +1,17 @@
+// The message of a method of relative terms: from it to settings and back.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "posenc/mapping/read.h"
+#include "posenc/settings/relative_settings.h"
+#include "posenc/v1/relative.pb.h"
+
+namespace posenc::wire {
+
+// Errors name the field within the message.
+absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message);
+
+// Canonical settings: sent back, they give the same bytes.
+void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* message);
+
+}  // namespace posenc::wire

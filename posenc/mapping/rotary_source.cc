@@ -1,0 +1,134 @@
+#include "posenc/mapping/rotary_source.h"
+
+#include "posenc/base/fingerprint.h"
+#include "posenc/base/version.h"
+
+namespace posenc::wire {
+
+absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
+                                             const Limits& limits) {
+  ResolvedRotary resolved;
+  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
+  resolved.layer_type = layers.layer_type;
+  resolved.notes = layers.notes;
+  resolved.scales_softmax = layers.scales_softmax;
+  if (layers.rotary) {
+    auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits);
+    if (!rotary.ok()) return Within("config_json", rotary.status());
+    resolved.rotary = *std::move(rotary);
+  }
+  return resolved;
+}
+
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
+                                             const Precision& precision) {
+  ResolvedRotary resolved;
+  resolved.precision = precision;
+  POSENC_ASSIGN_OR_RETURN(RotarySettings read, ReadRotarySettings(reader, settings));
+  POSENC_ASSIGN_OR_RETURN(resolved.rotary,
+                          Rotary::Create(std::move(read), resolved.precision.frequencies, reader.limits));
+  return resolved;
+}
+
+absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
+                                             const v1::Precision& precision, std::string_view field) {
+  const std::string path(field);
+  switch (source.source_case()) {
+    case v1::RotarySource::SOURCE_NOT_SET: break;
+    case v1::RotarySource::kModel: {
+      POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model(), path + ".model"));
+      auto layers = SelectLayer(model, reader.limits);
+      if (!layers.ok()) return Within(path + ".model", layers.status());
+      if (layers->bias) {
+        return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
+                               "this model has a bias, no rotary embedding: use GenerateBias or AddBias");
+      }
+      auto resolved = ResolveRotary(*layers, precision, reader.limits);
+      if (!resolved.ok()) return Within(path + ".model", resolved.status());
+      return resolved;
+    }
+    case v1::RotarySource::kSettings: {
+      POSENC_ASSIGN_OR_RETURN(const Precision axes, ReadPrecision(precision, std::nullopt));
+      auto resolved = ResolveRotary(reader, source.settings(), axes);
+      if (!resolved.ok()) return Within(path + ".settings", resolved.status());
+      return resolved;
+    }
+  }
+  return InvalidArgument("MISSING", path, "", "give model (a config.json) or settings");
+}
+
+void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info) {
+  WritePrecision(precision, info->mutable_precision());
+  info->set_device("cpu");
+  info->set_numerics_version(kNumericsVersion);
+  info->set_config_rules(kConfigRules);
+  for (const Note& note : notes) {
+    v1::Note* message = info->add_notes();
+    message->set_code(note.code);
+    message->set_field(note.field);
+    message->set_message(note.message);
+  }
+}
+
+std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
+  std::vector<const RotaryPlan*> plans;
+  for (size_t n = 0; n < rows.entries(); ++n) plans.push_back(&rows.plan(static_cast<int64_t>(n)));
+  return plans;
+}
+
+namespace {
+
+// What few plans have. Those without have the fingerprints that they had before it existed.
+void AddRest(const RotaryPlan& plan, Fingerprint* fingerprint) {
+  if (!plan.axis.empty()) {
+    fingerprint->Add("axis").Add(std::vector<double>(plan.axis.begin(), plan.axis.end()));
+  }
+  if (plan.position_divisor != 1) fingerprint->Add("position_divisor").Add(plan.position_divisor);
+  if (plan.xpos) fingerprint->Add("xpos").Add(plan.xpos->centre).Add(plan.xpos->scale_base);
+}
+
+}  // namespace
+
+void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
+                     v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
+  info->set_layer_type(resolved.layer_type);
+  if (!resolved.rotary) return;
+  const Rotary& rotary = *resolved.rotary;
+  info->set_rotated(true);
+  info->set_input_pairing(Name(rotary.input_pairing(), kPairings));
+  info->set_output_pairing(Name(rotary.output_pairing(), kPairings));
+  info->set_rotary_dim(rotary.rotary_dim());
+
+  Fingerprint fingerprint;
+  fingerprint.Add("rotary").Add(info->precision().SerializeAsString());
+  fingerprint.Add(int64_t{info->input_pairing()}).Add(int64_t{info->output_pairing()}).Add(rotary.rotary_dim());
+  if (rotary.half_split_parts() != 1) fingerprint.Add("half_split_parts").Add(rotary.half_split_parts());
+  for (const RotaryPlan* plan : plans) {
+    v1::SequenceInfo* sequence = info->add_sequences();
+    sequence->set_seq_len(plan->seq_len);
+    sequence->set_attention_scaling(plan->attention_scaling);
+    sequence->set_branch(plan->branch);
+    fingerprint.Add(plan->attention_scaling).Add(plan->inv_freq);
+    AddRest(*plan, &fingerprint);
+  }
+  if (const GivenTable* table = rotary.table()) {
+    fingerprint.Add("table").Add(static_cast<int64_t>(table->dtype)).Add(table->rows);
+    for (const auto& data : {table->cos, table->sin}) {
+      fingerprint.Add(std::string_view(reinterpret_cast<const char*>(data->data()), data->size()));
+    }
+  }
+  info->set_plan_fingerprint(fingerprint.Digest());
+  if (!with_plan) return;
+  v1::Plan* message = info->mutable_plan();
+  WriteRotarySettings(rotary.settings(), message->mutable_rotary());
+  message->set_softmax_scale_factor(1);
+  for (const RotaryPlan* plan : plans) {
+    v1::EffectiveFrequencies* frequencies = message->add_frequencies();
+    frequencies->mutable_inv_freq()->Assign(plan->inv_freq.begin(), plan->inv_freq.end());
+    frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
+    if (resolved.scales_softmax) message->set_softmax_scale_factor(plan->softmax_scale_factor);
+  }
+}
+
+}  // namespace posenc::wire

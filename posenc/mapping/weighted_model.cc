@@ -1,0 +1,87 @@
+#include "posenc/mapping/weighted_model.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/reflection.h>
+
+#include <string>
+
+namespace posenc::wire {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Of a number, a flag or an enum; of one without presence its zero.
+std::string ValueOf(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64: return fmt::format("{}", reflection.GetInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE: return fmt::format("{}", reflection.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_ENUM: return std::string(reflection.GetEnum(message, &field)->name());
+    default: std::abort();
+  }
+}
+
+void Copy(const Message& from, const FieldDescriptor& field, Message* to) {
+  const auto& reflection = *from.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64: return reflection.SetInt64(to, &field, reflection.GetInt64(from, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.SetDouble(to, &field, reflection.GetDouble(from, &field));
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection.SetBool(to, &field, reflection.GetBool(from, &field));
+    case FieldDescriptor::CPPTYPE_ENUM: return reflection.SetEnum(to, &field, reflection.GetEnum(from, &field));
+    default: std::abort();
+  }
+}
+
+bool IsOfTheCaller(const FieldDescriptor& field) {
+  return field.message_type() == v1::Tensor::descriptor() || field.message_type() == v1::ModelConfig::descriptor() ||
+         field.enum_type() == v1::WeightLayout_descriptor();
+}
+
+absl::Status FillMessage(const Message& said, const FieldDescriptor& field, Message* given) {
+  const auto& reflection = *given->GetReflection();
+  const bool wanted = reflection.HasField(said, &field);
+  if (wanted != reflection.HasField(*given, &field)) {
+    return wanted ? InvalidArgument("MISSING", field.name(), "",
+                                    "config.json says that the model has it: give its weights")
+                  : InvalidArgument("CONFLICT", field.name(), "", "config.json says that the model has none");
+  }
+  if (!wanted) return absl::OkStatus();
+  return Within(field.name(), FillFrom(reflection.GetMessage(said, &field), reflection.MutableMessage(given, &field)));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::ModelConfig& model, Wanted wanted) {
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, "model"));
+  if (source.input_pairing || source.output_pairing) {
+    return InvalidArgument("NOT_READ", source.input_pairing ? "model.input_pairing" : "model.output_pairing", "",
+                           "is for rotary embeddings");
+  }
+  source.wanted = wanted;
+  auto layers = SelectLayer(source, reader.limits);
+  if (!layers.ok()) return Within("model", layers.status());
+  return layers;
+}
+
+absl::Status FillFrom(const Message& said, Message* given) {
+  const auto& reflection = *given->GetReflection();
+  for (int n = 0; n < given->GetDescriptor()->field_count(); ++n) {
+    const FieldDescriptor& field = *given->GetDescriptor()->field(n);
+    if (IsOfTheCaller(field)) continue;
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      POSENC_RETURN_IF_ERROR(FillMessage(said, field, given));
+    } else if (!reflection.HasField(*given, &field)) {
+      if (reflection.HasField(said, &field)) Copy(said, field, given);
+    } else if (!reflection.HasField(said, &field) || ValueOf(said, field) != ValueOf(*given, field)) {
+      const bool none = !reflection.HasField(said, &field) && field.has_presence();
+      return InvalidArgument("CONFLICT", field.name(), ValueOf(*given, field),
+                             "config.json says " + (none ? "none" : ValueOf(said, field)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,102 @@
+#include "posenc/methods/bias/fire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
+#include "posenc/base/status.h"
+#include "posenc/exact/arithmetic.h"
+
+namespace posenc {
+namespace {
+
+// psi(x) = ln(|c x| + 1), + epsilon where asked.
+std::vector<double> Psi(Frequencies arithmetic, const FireSettings& s, const std::vector<double>& at, double epsilon) {
+  const auto formula = [&](auto a) {
+    using A = decltype(a);
+    using E = typename A::Element;
+    Values<A> values;
+    for (const double x : at) {
+      const E product = E(std::abs(*s.c)) * E(std::abs(x));
+      values.list.push_back(Log(product + E(1.0)) + E(epsilon));
+    }
+    return values;
+  };
+  return Evaluate(arithmetic, formula).list;
+}
+
+absl::Status CheckSize(std::string_view field, size_t size, size_t expected) {
+  if (size == expected) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", size),
+                         fmt::format("must be [{}], as the other weights say", expected));
+}
+
+}  // namespace
+
+absl::Status Complete(FireSettings& s, const Limits& limits) {
+  if (!s.c) return InvalidArgument("MISSING", "c", "", "has no default: it is learned, from 0.1 on");
+  POSENC_RETURN_IF_ERROR(CheckFinite("c", *s.c));
+  if (!s.threshold) {
+    return InvalidArgument("MISSING", "threshold", "", "has no default: |L_multiplier * L|, learned, from 512 on");
+  }
+  POSENC_RETURN_IF_ERROR(CheckPositive("threshold", *s.threshold));
+  if (!s.epsilon) s.epsilon = 1e-6;
+  if (!(std::isfinite(*s.epsilon) && *s.epsilon >= 0)) {
+    return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *s.epsilon), "must be finite, at least 0");
+  }
+  if (*s.c == 0 && *s.epsilon == 0) {
+    return InvalidArgument("OUT_OF_RANGE", "c", "0", "with epsilon 0 divides zero by zero");
+  }
+  const int64_t heads = s.output_weight.rows, width = s.output_weight.columns;
+  if (heads < 1 || heads > limits.max_heads) {
+    return InvalidArgument("OUT_OF_RANGE", "output_weight.shape", fmt::format("{} heads", heads),
+                           fmt::format("must be 1 .. {}", limits.max_heads));
+  }
+  constexpr int64_t kMaxWidth = 1024;
+  if (width < 1 || width > kMaxWidth) {
+    return InvalidArgument("OUT_OF_RANGE", "output_weight.shape", fmt::format("{} hidden units", width),
+                           fmt::format("must be 1 .. {}", kMaxWidth));
+  }
+  POSENC_RETURN_IF_ERROR(CheckSize("hidden_weight", s.hidden_weight.size(), width));
+  POSENC_RETURN_IF_ERROR(CheckSize("hidden_bias", s.hidden_bias.size(), width));
+  POSENC_RETURN_IF_ERROR(CheckSize("output_bias", s.output_bias.size(), heads));
+  POSENC_RETURN_IF_ERROR(CheckFinite("hidden_weight", s.hidden_weight));
+  POSENC_RETURN_IF_ERROR(CheckFinite("hidden_bias", s.hidden_bias));
+  POSENC_RETURN_IF_ERROR(CheckFinite("output_weight", s.output_weight.values));
+  return CheckFinite("output_bias", s.output_bias);
+}
+
+FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest)
+    : arithmetic_(arithmetic), settings_(settings) {
+  std::vector<double> distances;
+  for (int64_t n = 0; n <= farthest; ++n) distances.push_back(static_cast<double>(n));
+  psi_ = Psi(arithmetic, settings, distances, 0);
+}
+
+std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) const {
+  std::vector<double> thresholds;
+  for (const double position : positions) thresholds.push_back(std::max(*settings_.threshold, position));
+  return Psi(arithmetic_, settings_, thresholds, *settings_.epsilon);
+}
+
+void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
+                    float* row) const {
+  // The sums grow unit by unit for all keys, so that the compiler sees loops without dependencies.
+  std::vector<double> x(count), sums(count, 0.0);
+  for (size_t j = 0; j < count; ++j) {
+    x[j] = psi_[static_cast<size_t>(std::abs(keys[j] - position))] / normaliser;
+    if (arithmetic_ == Frequencies::kFloat32) x[j] = static_cast<float>(x[j]);
+  }
+  const float* weights = settings_.output_weight.row(head);
+  for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
+    InterruptionPoint();
+    const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
+    for (size_t j = 0; j < count; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
+  }
+  for (size_t j = 0; j < count; ++j) row[j] = static_cast<float>(sums[j] + settings_.output_bias[head]) + 0.0f;
+}
+
+}  // namespace posenc

@@ -1,0 +1,107 @@
+#include "posenc/methods/embedding/fourier.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/kernels/sincos_turns.h"
+#include "posenc/methods/embedding/sincos_slab.h"
+
+namespace posenc {
+namespace {
+
+constexpr double kTwoPi = 6.28318530717958647693;
+
+absl::Status CheckMatrix(std::string_view name, const Matrix<double>& matrix, std::string_view shape) {
+  if (matrix.shared) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.shape", name), "of rank 1", fmt::format("must be {}", shape));
+  }
+  for (size_t n = 0; n < matrix.values.size(); ++n) {
+    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("{}[{}]", name, n), matrix.values[n]));
+  }
+  return absl::OkStatus();
+}
+
+class FourierEncoding final : public Encoding {
+ public:
+  FourierEncoding(FourierSettings settings, Frequencies arithmetic)
+      : s_(std::move(settings)), arithmetic_(arithmetic) {}
+
+  int64_t dim() const override { return 2 * s_.frequencies.rows; }
+
+  std::optional<Positions> OwnPositions() const override { return RowNumbers(s_.points.rows); }
+
+  void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
+    Slab(s_.points.row(static_cast<int64_t>(positions[0])), count, dtype)
+        .Write(SinCosOrder::kSinCos, out, dim() * SizeOf(dtype));
+  }
+
+  void AddTo(Fingerprint& fingerprint) const override {
+    fingerprint.Add(s_.frequencies.columns).Add(s_.frequencies.values);
+  }
+
+ private:
+  // Of `count` points, which stand one after the other.
+  SinCosSlab Slab(const double* points, size_t count, DType dtype) const {
+    const size_t pairs = s_.frequencies.rows;
+    if (arithmetic_ != Frequencies::kExact) {
+      const auto angles =
+          arithmetic_ == Frequencies::kFloat32 ? Angles<float>(points, count) : Angles<double>(points, count);
+      return SinCosSlab::OfAngles(arithmetic_, dtype, angles, pairs);
+    }
+    SinCosSlab slab = SinCosSlab::OfValues(dtype, count, pairs);
+    const size_t terms = s_.frequencies.columns;
+    for (size_t r = 0; r < count; ++r) {
+      posenc::Run(SinCosTurns{.dtype = dtype,
+                              .factors = s_.frequencies.values.data(),
+                              .point = points + r * terms,
+                              .pairs = pairs,
+                              .terms = terms,
+                              .cos = slab.cosines() + r * pairs * SizeOf(dtype),
+                              .sin = slab.sines() + r * pairs * SizeOf(dtype)});
+    }
+    return slab;
+  }
+
+  template <class E>
+  std::vector<double> Angles(const double* points, size_t count) const {
+    const size_t terms = s_.frequencies.columns;
+    std::vector<double> angles;
+    angles.reserve(count * s_.frequencies.rows);
+    for (size_t r = 0; r < count; ++r, points += terms) {
+      for (int64_t i = 0; i < s_.frequencies.rows; ++i) {
+        const double* b = s_.frequencies.row(i);
+        E sum = 0;
+        for (size_t j = 0; j < terms; ++j) {
+          const E turned = static_cast<E>(kTwoPi) * static_cast<E>(points[j]);
+          const E product = turned * static_cast<E>(b[j]);
+          sum = j == 0 ? product : sum + product;
+        }
+        angles.push_back(sum);
+      }
+    }
+    return angles;
+  }
+
+  FourierSettings s_;
+  Frequencies arithmetic_;
+};
+
+}  // namespace
+
+EncodingOr Encode(FourierSettings settings, Frequencies arithmetic, const Limits&) {
+  POSENC_RETURN_IF_ERROR(CheckMatrix("frequencies", settings.frequencies, "[m, n]"));
+  POSENC_RETURN_IF_ERROR(CheckMatrix("points", settings.points, "[S, n]"));
+  if (settings.frequencies.rows < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "frequencies.shape", "0 rows", "must have at least one");
+  }
+  if (settings.points.columns != settings.frequencies.columns) {
+    return InvalidArgument("MISMATCH", "points.shape", fmt::format("points of {} numbers", settings.points.columns),
+                           fmt::format("the frequencies are for {}", settings.frequencies.columns));
+  }
+  return std::make_unique<FourierEncoding>(std::move(settings), arithmetic);
+}
+
+}  // namespace posenc

@@ -1,0 +1,102 @@
+#include "posenc/methods/embedding/learned.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <string_view>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/kernels/convert.h"
+
+namespace posenc {
+namespace {
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFP32 || dtype == DType::kFP16 || dtype == DType::kBF16 || dtype == DType::kFP64;
+}
+
+// x * y as a double from which a rounding to FP32, FP16 or BF16 gives what a rounding of the real product would: where
+// it is inexact its last bit is odd, so that it stands on no boundary of the narrower type (they are far shorter).
+double ProductToOdd(double x, double y) {
+  const double product = x * y;
+  const double rest = std::fma(x, y, -product);
+  if (!std::isfinite(product) || rest == 0 || (std::bit_cast<uint64_t>(product) & 1) != 0) return product;
+  const bool away = (rest > 0) == (product > 0);
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(product) + (away ? 1 : -1));
+}
+
+class LearnedEncoding final : public Encoding {
+ public:
+  LearnedEncoding(LearnedSettings settings, Frequencies arithmetic)
+      : s_(std::move(settings)), arithmetic_(arithmetic) {}
+
+  int64_t dim() const override { return s_.table_shape.shape[1]; }
+
+  std::optional<Positions> OwnPositions() const override {
+    if (!s_.token_valid) return std::nullopt;
+    return CountValid(*s_.token_valid);
+  }
+
+  absl::Status CheckPosition(double position) const override {
+    const int64_t rows = s_.table_shape.shape[0];
+    const bool whole = position == std::floor(position);
+    const double row = position + static_cast<double>(s_.offset);
+    if (whole && row >= 0 && row < static_cast<double>(rows)) return absl::OkStatus();
+    return InvalidArgument(
+        "OUT_OF_RANGE", "", fmt::format("{}", position),
+        whole ? fmt::format("the table's {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
+              : "a table has no rows between whole positions");
+  }
+
+  void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
+    const size_t width = dim(), from_row = width * SizeOf(s_.table_shape.dtype), row = width * SizeOf(dtype);
+    std::vector<double> scaled(s_.scale ? width : 0);
+    for (size_t r = 0; r < count; ++r, out += row) {
+      const std::byte* from = s_.table.data() + (static_cast<int64_t>(positions[r]) + s_.offset) * from_row;
+      if (!s_.scale) {
+        Convert(s_.table_shape.dtype, dtype, from, out, width);
+        continue;
+      }
+      Convert(s_.table_shape.dtype, DType::kFP64, from, scaled.data(), width);
+      for (double& x : scaled) x = Scaled(x, dtype);
+      Convert(DType::kFP64, dtype, scaled.data(), out, width);
+    }
+  }
+
+  void AddTo(Fingerprint& fingerprint) const override {
+    fingerprint.Add(s_.offset).Add(s_.scale.value_or(1.0)).Add(static_cast<int64_t>(s_.table_shape.dtype)).Add(dim());
+    fingerprint.Add(std::string_view(reinterpret_cast<const char*>(s_.table.data()), s_.table.size()));
+  }
+
+ private:
+  double Scaled(double x, DType dtype) const {
+    switch (arithmetic_) {
+      case Frequencies::kExact: return dtype == DType::kFP64 ? x * *s_.scale : ProductToOdd(x, *s_.scale);
+      case Frequencies::kFloat64: return x * *s_.scale;
+      case Frequencies::kFloat32: return static_cast<float>(x) * static_cast<float>(*s_.scale);
+    }
+    __builtin_unreachable();
+  }
+
+  LearnedSettings s_;
+  Frequencies arithmetic_;
+};
+
+}  // namespace
+
+EncodingOr Encode(LearnedSettings settings, Frequencies arithmetic, const Limits&) {
+  const TensorShape& table = settings.table_shape;
+  if (table.rank() != 2 || table.shape[1] < 1) {
+    return InvalidArgument("MISMATCH", "table.shape", ToString(table.shape), "must be [rows, D], D at least 1");
+  }
+  if (!IsFloat(table.dtype)) {
+    return InvalidArgument("UNSUPPORTED", "table.dtype", Name(table.dtype), "must be FP32, FP16, BF16 or FP64");
+  }
+  POSENC_RETURN_IF_ERROR(CheckShift("offset", settings.offset));
+  if (settings.scale) POSENC_RETURN_IF_ERROR(CheckFinite("scale", *settings.scale));
+  return std::make_unique<LearnedEncoding>(std::move(settings), arithmetic);
+}
+
+}  // namespace posenc

@@ -1,0 +1,114 @@
+#include "posenc/methods/relative/head_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/kernels/dot_products.h"
+
+namespace posenc {
+
+absl::Status CheckProjection(const Projection& projection, int64_t width, int64_t heads, int64_t head_dim) {
+  const bool identity = !projection.weight;
+  const int64_t outputs = identity ? width : projection.weight->rows;
+  const std::string needed =
+      fmt::format("must be heads * {} = {}, or more of it for a model of more heads", head_dim, heads * head_dim);
+  if (outputs % head_dim != 0 || outputs / head_dim < heads) {
+    return InvalidArgument("MISMATCH", "weight.shape", fmt::format("{}{} outputs", identity ? "absent: " : "", outputs),
+                           needed);
+  }
+  if (!identity && projection.weight->columns != width) {
+    return InvalidArgument("MISMATCH", "weight.shape", fmt::format("{} inputs", projection.weight->columns),
+                           fmt::format("must be {}, the table's width", width));
+  }
+  if (!projection.bias.empty() && static_cast<int64_t>(projection.bias.size()) != outputs) {
+    return InvalidArgument("MISMATCH", "bias.shape", fmt::format("[{}]", projection.bias.size()),
+                           fmt::format("must be [{}], as weight says", outputs));
+  }
+  if (!identity) POSENC_RETURN_IF_ERROR(CheckFinite("weight", projection.weight->values));
+  return CheckFinite("bias", projection.bias);
+}
+
+absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width) {
+  if (!norm.epsilon)
+    return InvalidArgument("MISSING", "epsilon", "", "has no default: 1e-12, 1e-7 and 1e-5 are in use");
+  if (!(std::isfinite(*norm.epsilon) && *norm.epsilon > 0)) {
+    return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *norm.epsilon), "must be finite and above 0");
+  }
+  for (const auto& [field, values] : {std::pair{"weight", &norm.weight}, {"bias", &norm.bias}}) {
+    if (static_cast<int64_t>(values->size()) != width) {
+      return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", values->size()),
+                             fmt::format("must be [{}], the table's width", width));
+    }
+    POSENC_RETURN_IF_ERROR(CheckFinite(field, *values));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride, const Limits& limits) {
+  const double bytes = rows * static_cast<double>(stride) * sizeof(float);
+  if (bytes <= static_cast<double>(limits.max_output_bytes)) return absl::OkStatus();
+  return TooLarge(field, fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
+                  fmt::format("the method's table may take {} (max_output_bytes)", limits.max_output_bytes));
+}
+
+Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table) {
+  Matrix<float> result = table;
+  const auto width = static_cast<double>(table.columns);
+  for (int64_t n = 0; n < table.rows; ++n) {
+    float* row = result.values.data() + n * table.columns;
+    double sum = 0, squares = 0;
+    for (int64_t c = 0; c < table.columns; ++c) sum += row[c];
+    const double mean = sum / width;
+    for (int64_t c = 0; c < table.columns; ++c) squares += (row[c] - mean) * (row[c] - mean);
+    const double deviation = std::sqrt(squares / width + *norm.epsilon);
+    for (int64_t c = 0; c < table.columns; ++c) {
+      row[c] = static_cast<float>((row[c] - mean) / deviation * norm.weight[c] + norm.bias[c]);
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<float>& x, int64_t head_dim,
+                                  WorkPool& pool, const Cancellation& cancelled) {
+  const int64_t outputs = projection.weight ? projection.weight->rows : x.columns;
+  HeadTable table{.rows = x.rows, .stride = outputs, .dim = head_dim, .shared = false};
+  if (!projection.weight) {
+    table.values = x.values;
+    for (size_t n = 0; !projection.bias.empty() && n < table.values.size(); ++n) {
+      table.values[n] += projection.bias[n % outputs];
+    }
+    return table;
+  }
+  table.values.resize(x.rows * outputs);
+  constexpr size_t kTile = 32;
+  const size_t depth = x.columns;
+  const absl::Status done = pool.ParallelFor(x.rows, kTile, cancelled, [&](size_t begin, size_t end) {
+    const size_t width = end - begin;
+    std::vector<double> columns(depth * width), products(outputs * width);
+    for (size_t i = 0; i < width; ++i) {
+      for (size_t c = 0; c < depth; ++c) columns[c * width + i] = x.values[(begin + i) * depth + c];
+    }
+    Run(DotProducts{.rows = projection.weight->values.data(),
+                    .row_stride = depth,
+                    .row_count = static_cast<size_t>(outputs),
+                    .depth = depth,
+                    .columns = columns.data(),
+                    .width = width,
+                    .out = products.data()});
+    for (size_t i = 0; i < width; ++i) {
+      float* row = table.values.data() + (begin + i) * outputs;
+      for (int64_t o = 0; o < outputs; ++o) {
+        const double bias = projection.bias.empty() ? 0.0 : projection.bias[o];
+        row[o] = static_cast<float>(products[o * width + i] + bias);
+      }
+    }
+  });
+  POSENC_RETURN_IF_ERROR(done);
+  return table;
+}
+
+}  // namespace posenc

@@ -1,0 +1,104 @@
+#include "posenc/methods/relative/transformer_xl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "posenc/base/status.h"
+#include "posenc/methods/embedding/sinusoidal.h"
+
+namespace posenc {
+namespace {
+
+// The encodings that the distances need: of query - key = the clamped distances, one after another.
+struct Encodings {
+  Encodings(const TransformerXlSettings& s, const Distances& distances)
+      : bound(s.clamp_len ? static_cast<double>(*s.clamp_len)
+                          : std::max(std::abs(distances.first), std::abs(distances.last))),
+        first(std::clamp(-distances.last, -bound, bound)),
+        last(std::clamp(-distances.first, -bound, bound)) {}
+  double count() const { return last - first + 1; }
+  double bound, first, last;
+};
+
+SinusoidalConvention ConventionOf(TransformerXlEncoding encoding) {
+  switch (encoding) {
+    case TransformerXlEncoding::kHalves: return SinusoidalConvention::kHalves;
+    case TransformerXlEncoding::kInterleaved: return SinusoidalConvention::kInterleaved;
+    case TransformerXlEncoding::kTensor2Tensor: return SinusoidalConvention::kTensor2Tensor;
+  }
+  __builtin_unreachable();
+}
+
+absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>>& bias, const RelativeShape& shape) {
+  if (!bias) return absl::OkStatus();
+  if (bias->shared || bias->rows < shape.heads || bias->columns != shape.head_dim) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.shape", field),
+                           fmt::format("[{}, {}]", bias->rows, bias->columns),
+                           fmt::format("must be [heads, {}], at least {} heads", shape.head_dim, shape.heads));
+  }
+  return CheckFinite(field, bias->values);
+}
+
+}  // namespace
+
+absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
+  if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "is required: W_kR");
+  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has none");
+  const int64_t d_model = s.position.weight->columns;
+  if (d_model < 2 || d_model > limits.max_rotary_dim || d_model % 2 != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),
+                           fmt::format("must be d_model, even and 2 .. {}", limits.max_rotary_dim));
+  }
+  POSENC_RETURN_IF_ERROR(Within("position", CheckProjection(s.position, d_model, shape.heads, shape.head_dim)));
+  POSENC_RETURN_IF_ERROR(CheckBias("position_bias", s.position_bias, shape));
+  if (s.content_bias && !shape.content) {
+    return InvalidArgument("NOT_READ", "content_bias", "", "is read with content only");
+  }
+  POSENC_RETURN_IF_ERROR(CheckBias("content_bias", s.content_bias, shape));
+  if (s.clamp_len && *s.clamp_len < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "clamp_len", fmt::format("{}", *s.clamp_len), "must be at least 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositions(const TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
+  const Encodings encodings(s, shape.distances);
+  return CheckTableSize("position.weight", encodings.count(), s.position.weight->rows + s.position.weight->columns,
+                        limits);
+}
+
+absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const RelativeShape& shape,
+                                          Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled) {
+  const Encodings encodings(s, shape.distances);
+  const int64_t d_model = s.position.weight->columns;
+  const auto rows = static_cast<int64_t>(encodings.count());
+  const Limits checked{.max_rotary_dim = d_model};
+  POSENC_ASSIGN_OR_RETURN(
+      const std::unique_ptr<const Encoding> sinusoidal,
+      Encode(SinusoidalSettings{.convention = ConventionOf(s.encoding), .dim = d_model}, arithmetic, checked));
+  std::vector<double> at(rows);
+  for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
+  Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};
+  constexpr size_t kSlab = 256;
+  POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows, kSlab, cancelled, [&](size_t begin, size_t end) {
+    sinusoidal->Fill(at.data() + begin, end - begin, DType::kFP32,
+                     reinterpret_cast<std::byte*>(r.values.data() + begin * d_model));
+  }));
+
+  RelativeTables tables;
+  POSENC_ASSIGN_OR_RETURN(tables.of_query, Project(s.position, r, shape.head_dim, pool, cancelled));
+  // As integers: above 2^53 a double does not reach the next one.
+  const auto first = static_cast<int64_t>(shape.distances.first), last = static_cast<int64_t>(shape.distances.last);
+  for (int64_t n = first; n <= last; ++n) {
+    const double clamped = std::clamp(-static_cast<double>(n), -encodings.bound, encodings.bound);
+    tables.row_of_distance.push_back(static_cast<int32_t>(clamped - encodings.first));
+  }
+  tables.query_bias = s.position_bias;
+  tables.content_bias = s.content_bias;
+  return tables;
+}
+
+}  // namespace posenc

@@ -1,0 +1,83 @@
+#include "posenc/methods/rope/axial.h"
+
+#include <fmt/format.h>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/rope/rope.h"
+
+namespace posenc {
+namespace {
+
+// What each axis has for its pairs, in the order of the pairs.
+template <class T>
+std::vector<T> InOrder(const std::vector<std::vector<T>>& by_axis, bool alternating) {
+  std::vector<T> all;
+  if (!alternating) {
+    for (const std::vector<T>& own : by_axis) all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+  for (size_t i = 0; i < by_axis[0].size(); ++i) {
+    for (const std::vector<T>& own : by_axis) all.push_back(own[i]);
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::Status Complete(AxialRope& axial, const Limits& limits) {
+  if (axial.axes.empty()) return InvalidArgument("MISSING", "axes", "", "give at least one");
+  int64_t left = limits.max_rotary_dim;
+  for (size_t n = 0; n < axial.axes.size(); ++n) {
+    AxialAxis& axis = axial.axes[n];
+    if (axis.dim < 2 || axis.dim % 2 != 0 || axis.dim > left) {
+      return InvalidArgument(
+          "OUT_OF_RANGE", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
+          fmt::format("must be even, at least 2, and all at most {} together", limits.max_rotary_dim));
+    }
+    left -= axis.dim;
+    if (!axis.rope_theta) axis.rope_theta = 10000;
+    POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("axes[{}].rope_theta", n), *axis.rope_theta));
+    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("axes[{}].frequency_start", n), axis.frequency_start));
+    if (axial.alternating && axis.dim != axial.axes[0].dim) {
+      return InvalidArgument(
+          "MISMATCH", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
+          fmt::format("with alternating all axes have one dim: axes[0].dim is {}", axial.axes[0].dim));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t AxialWidth(const AxialRope& axial) {
+  int64_t width = 0;
+  for (const AxialAxis& axis : axial.axes) width += axis.dim;
+  return width;
+}
+
+std::vector<double> AxialFrequencies(Frequencies arithmetic, const AxialRope& axial) {
+  return Evaluate(arithmetic,
+                  [&](auto a) {
+                    using A = decltype(a);
+                    using E = typename A::Element;
+                    std::vector<std::vector<E>> by_axis;
+                    for (const AxialAxis& axis : axial.axes) {
+                      by_axis.emplace_back();
+                      for (const E& power : ThetaPowers<A>(E(*axis.rope_theta), static_cast<double>(axis.dim),
+                                                           axis.dim / 2, axis.frequency_start)) {
+                        by_axis.back().push_back(E(1.0) / power);
+                      }
+                    }
+                    return Values<A>{InOrder(by_axis, axial.alternating), {}};
+                  })
+      .list;
+}
+
+std::vector<int64_t> AxialAxes(const AxialRope& axial) {
+  std::vector<std::vector<int64_t>> by_axis;
+  for (size_t n = 0; n < axial.axes.size(); ++n) {
+    by_axis.emplace_back(axial.axes[n].dim / 2, static_cast<int64_t>(n));
+  }
+  return InOrder(by_axis, axial.alternating);
+}
+
+}  // namespace posenc

@@ -1,0 +1,80 @@
+#include "posenc/methods/rope/given_table.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "posenc/base/status.h"
+#include "posenc/kernels/convert.h"
+
+namespace posenc {
+namespace {
+
+using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+
+// Row by row, or, where parts of a row stand twice, part by part.
+absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t parts, Bytes& data) {
+  const size_t size = SizeOf(table.dtype), pairs = table.width / 2 / parts;
+  // Elements from an entry to its copy, and from an entry to the next.
+  const bool duplicated = table.form == TableForm::kDuplicated;
+  const size_t copy = (duplicated ? pairs : 1) * size, next = (duplicated ? 1 : 2) * size;
+  std::vector<std::byte> half(data->size() / 2);
+  std::byte* to = half.data();
+  for (int64_t part = 0; part < table.rows * parts; ++part) {
+    const std::byte* from = data->data() + part * 2 * pairs * size;
+    for (size_t pair = 0; pair < pairs; ++pair, from += next, to += size) {
+      if (std::memcmp(from, from + copy, size) != 0) {
+        return InvalidArgument("MISMATCH", name,
+                               fmt::format("row {}, pair {}", part / parts, part % parts * pairs + pair),
+                               "stands twice in this form, with different bits");
+      }
+      std::memcpy(to, from, size);
+    }
+  }
+  data = std::make_shared<const std::vector<std::byte>>(std::move(half));
+  return absl::OkStatus();
+}
+
+// Rotating wants NaNs as arithmetic makes them.
+template <class Float>
+void ClearNanPayloads(std::byte* floats, size_t count) {
+  for (size_t i = 0; i < count; ++i, floats += sizeof(Float)) {
+    Float value;
+    std::memcpy(&value, floats, sizeof(value));
+    if (std::isnan(value)) value = std::copysign(std::numeric_limits<Float>::quiet_NaN(), value);
+    std::memcpy(floats, &value, sizeof(value));
+  }
+}
+
+}  // namespace
+
+absl::Status Complete(GivenTable& table, int64_t half_split_parts) {
+  if (table.form == TableForm::kHalfWidth) return absl::OkStatus();
+  if (table.width % 2 != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
+                           "must be even in this form");
+  }
+  const int64_t parts = table.form == TableForm::kDuplicated ? half_split_parts : 1;
+  if (table.width / 2 % parts != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
+                           fmt::format("must be halves of half_split_parts {}", parts));
+  }
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, parts, table.cos));
+  POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, parts, table.sin));
+  table.width /= 2;
+  table.form = TableForm::kHalfWidth;
+  return absl::OkStatus();
+}
+
+void CopyRow(const GivenTable& table, int64_t row, DType dtype, std::byte* cos, std::byte* sin) {
+  const size_t begin = row * table.width * SizeOf(table.dtype);
+  for (const auto& [from, to] : {std::pair{table.cos->data() + begin, cos}, {table.sin->data() + begin, sin}}) {
+    Convert(table.dtype, dtype, from, to, table.width);
+    if (dtype == DType::kFP32) ClearNanPayloads<float>(to, table.width);
+    if (dtype == DType::kFP64) ClearNanPayloads<double>(to, table.width);
+  }
+}
+
+}  // namespace posenc

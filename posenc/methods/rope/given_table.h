@@ -1,0 +1,18 @@
+// Tables of cosines and sines that the caller computed.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+// Reduces the table to half width, so that row p is [rotary_dim / 2] pairs. INVALID_ARGUMENT if an entry that stands
+// twice is not the same bits both times, or if the width does not fit the form.
+absl::Status Complete(GivenTable& table, int64_t half_split_parts);
+
+// Rows of a completed table, converted to `dtype` (rounded once, or widened).
+void CopyRow(const GivenTable& table, int64_t row, DType dtype, std::byte* cos, std::byte* sin);
+
+}  // namespace posenc

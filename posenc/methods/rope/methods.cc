@@ -1,0 +1,71 @@
+#include "posenc/methods/rope/methods.h"
+
+#include <fmt/format.h>
+
+#include "posenc/methods/rope/rope_constant.h"
+#include "posenc/methods/rope/rope_deepseek_yarn.h"
+#include "posenc/methods/rope/rope_default.h"
+#include "posenc/methods/rope/rope_dynamic.h"
+#include "posenc/methods/rope/rope_ggml_yarn.h"
+#include "posenc/methods/rope/rope_linear.h"
+#include "posenc/methods/rope/rope_linear_positions.h"
+#include "posenc/methods/rope/rope_llama3.h"
+#include "posenc/methods/rope/rope_longrope.h"
+#include "posenc/methods/rope/rope_ntk.h"
+#include "posenc/methods/rope/rope_ntk_alpha.h"
+#include "posenc/methods/rope/rope_pixel.h"
+#include "posenc/methods/rope/rope_proportional.h"
+#include "posenc/methods/rope/rope_yarn.h"
+
+namespace posenc {
+
+const std::vector<RopeMethod>& RopeMethods() {
+  static const std::vector<RopeMethod>& methods = *new std::vector<RopeMethod>{
+      DefaultRope(), LinearRope(),       LinearPositionsRope(), DynamicRope(),  NtkAlphaRope(),
+      NtkRope(),     YarnRope(),         DeepseekYarnRope(),    GgmlYarnRope(), LongropeRope(),
+      Llama3Rope(),  ProportionalRope(), PixelRope(),           ConstantRope(),
+  };
+  return methods;
+}
+
+const RopeMethod* FindRopeMethod(std::string_view rope_type) {
+  for (const RopeMethod& method : RopeMethods()) {
+    if (method.rope_type == rope_type) return &method;
+  }
+  return nullptr;
+}
+
+std::vector<MethodFamily> MethodFamilies() {
+  MethodFamily rope{"rope", {}};
+  for (const RopeMethod& method : RopeMethods()) rope.methods.push_back(method.rope_type);
+  for (std::string_view other : {"given_frequencies", "axial", "given_table", "mrope", "xpos"}) {
+    rope.methods.push_back(other);
+  }
+  return {
+      std::move(rope),
+      {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
+      {"learned", {"table"}},
+      {"timestep", {"diffusers"}},
+      {"grid", {"mae", "diffusers", "big_vision", "detr"}},
+      {"fourier", {"given_frequencies"}},
+      {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
+      {"t5", {"bidirectional", "causal"}},
+      {"kerple", {"log", "power"}},
+      {"sandwich", {"paper", "snippet"}},
+      {"swin", {"v1", "v2"}},
+      {"beit", {"plain", "transformers"}},
+      {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}},
+      {"fire", {"paper"}},
+      {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
+  };
+}
+
+std::string RopeTypeNames() {
+  std::string names;
+  for (const RopeMethod& method : RopeMethods()) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", method.rope_type);
+  }
+  return names;
+}
+
+}  // namespace posenc

@@ -1,0 +1,44 @@
+#include "posenc/methods/rope/rope.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+
+bool Reads(const RopeMethod& method, std::string_view field) {
+  return std::find(method.reads.begin(), method.reads.end(), field) != method.reads.end();
+}
+
+absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type) {
+  if (field) return absl::OkStatus();
+  return InvalidArgument("MISSING", name, "", fmt::format("required by rope_type \"{}\"", rope_type));
+}
+
+absl::Status RequireAtLeast(std::string_view name, double value, double least) {
+  if (value >= least) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), fmt::format("must be at least {}", least));
+}
+
+absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type) {
+  if (input.dim > 2) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", input.parameters.frequency_dim ? "frequency_dim" : "rotary_dim",
+                         fmt::format("{}", input.dim),
+                         fmt::format("rope_type \"{}\" divides by this less 2: must be above 2", rope_type));
+}
+
+absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs) {
+  if (factors.size() != static_cast<size_t>(pairs)) {
+    return InvalidArgument("MISMATCH", name, fmt::format("{} values", factors.size()),
+                           fmt::format("must have rotary_dim/2 = {}", pairs));
+  }
+  for (size_t i = 0; i < factors.size(); ++i) {
+    POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}[{}]", name, i), factors[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc

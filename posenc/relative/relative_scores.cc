@@ -1,0 +1,202 @@
+#include "posenc/relative/relative_scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/bias/bias_geometry.h"
+#include "posenc/bias/bias_mask.h"
+#include "posenc/kernels/distance_bias.h"
+#include "posenc/methods/relative/cope.h"
+#include "posenc/methods/relative/relative.h"
+#include "posenc/relative/relative_sums.h"
+
+namespace posenc {
+namespace {
+
+// Of a slab: as many columns as the products' kernel takes at a time, and less where rows are long.
+constexpr int64_t kQueries = 32, kFewestQueries = 8;
+constexpr int64_t kSums = int64_t{1} << 19;
+
+}  // namespace
+
+absl::StatusOr<RelativeScores> RelativeScores::Create(RelativeScoresCall call, const Limits& limits) {
+  RelativeScores scores(std::move(call));
+  POSENC_RETURN_IF_ERROR(scores.LayOut(limits));
+  if (!scores.shape_.empty()) POSENC_RETURN_IF_ERROR(scores.LayPositions(limits));
+  return scores;
+}
+
+absl::Status RelativeScores::LayOut(const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(q_, HeadRows::Of("q", call_.q, call_.layout, limits));
+  if (q_.dim < 1 || q_.dim > limits.max_rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", "q.shape", fmt::format("{} channels", q_.dim),
+                           fmt::format("must be 1 .. {}", limits.max_rotary_dim));
+  }
+  BiasGeometry& g = call_.geometry;
+  head_start_ = g.head_start.value_or(0);
+  if (head_start_ < 0 || head_start_ > limits.max_heads) {
+    return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", head_start_),
+                           fmt::format("must be 0 .. {}", limits.max_heads));
+  }
+  if (g.head_count.value_or(q_.heads) != q_.heads) {
+    return InvalidArgument("MISMATCH", "geometry.head_count", fmt::format("{}", *g.head_count),
+                           fmt::format("q has {} heads", q_.heads));
+  }
+  relative_.heads = head_start_ + q_.heads;
+  relative_.head_dim = q_.dim;
+  relative_.content = call_.content;
+  POSENC_RETURN_IF_ERROR(Within("method", Complete(call_.method, relative_, limits)));
+
+  const bool reads_keys = call_.content || ReadsKeys(call_.method);
+  if (reads_keys != call_.k.has_value()) {
+    return call_.k ? InvalidArgument("NOT_READ", "k", "", "takes part with content only, here")
+                   : InvalidArgument("MISSING", "k", "", "takes part in this term");
+  }
+  if (call_.k) {
+    POSENC_ASSIGN_OR_RETURN(k_, HeadRows::Of("k", *call_.k, call_.layout, limits));
+    if (k_->dtype != q_.dtype || k_->batch != q_.batch || k_->dim != q_.dim || k_->heads < 1 ||
+        q_.heads % k_->heads != 0) {
+      return InvalidArgument("MISMATCH", "k.shape", ToString(call_.k->shape),
+                             fmt::format("q is {} of {}: type, batch and channels must agree, and k's heads divide q's",
+                                         ToString(call_.q.shape), Name(q_.dtype)));
+    }
+  }
+  for (const auto& [field, length, given] :
+       {std::tuple{"geometry.query_length", &g.query_length, std::optional(q_.tokens)},
+        {"geometry.key_length", &g.key_length, k_ ? std::optional(k_->tokens) : std::nullopt}}) {
+    if (!*length) *length = given;
+    if (given && **length != *given) {
+      return InvalidArgument("MISMATCH", field, fmt::format("{}", **length), fmt::format("the tensor has {}", *given));
+    }
+  }
+  if (!g.key_length) g.key_length = q_.tokens;
+  POSENC_RETURN_IF_ERROR(CheckLengths(g));
+  BatchSize batch;
+  batch.See("q", q_.batch);
+  POSENC_RETURN_IF_ERROR(CheckBatch(g, call_.mask, batch));
+
+  POSENC_RETURN_IF_ERROR(CheckDataType(call_.add_to ? "add_to.dtype" : "dtype", call_.dtype));
+  keys_ = *g.key_length;
+  shape_ = {call_.dtype, {q_.batch, q_.heads, q_.tokens, keys_}};
+  if (call_.add_to && call_.add_to->shape != shape_.shape) {
+    return InvalidArgument("MISMATCH", "add_to.shape", ToString(call_.add_to->shape),
+                           fmt::format("must be {}", ToString(shape_.shape)));
+  }
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape_, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  scale_ = call_.scale.value_or(ScaleOf(call_.method, q_.dim));
+  if (std::isfinite(scale_)) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", "scale", fmt::format("{}", scale_), "must be finite");
+}
+
+absl::Status RelativeScores::LayPositions(const Limits& limits) {
+  query_positions_ = QueryPositions(call_.geometry, 0, q_.tokens);
+  key_positions_ = KeyPositions(call_.geometry);
+  for (const auto& [field, positions] :
+       {std::pair{"geometry.query_positions", &query_positions_}, {"geometry.key_positions", &key_positions_}}) {
+    POSENC_RETURN_IF_ERROR(posenc::CheckPositions(field, *positions));
+    if (IsOfWholeDistances(call_.method)) POSENC_RETURN_IF_ERROR(CheckWhole(field, *positions));
+  }
+  if (!IsOfWholeDistances(call_.method)) return absl::OkStatus();
+  relative_.distances = Range(query_positions_, key_positions_);
+  POSENC_RETURN_IF_ERROR(CheckDistances(relative_.distances, limits));
+  const auto [least_query, most_query] =
+      std::minmax_element(query_positions_.values.begin(), query_positions_.values.end());
+  const auto [least_key, most_key] = std::minmax_element(key_positions_.values.begin(), key_positions_.values.end());
+  relative_.least_position = std::min(*least_query, *least_key);
+  relative_.largest_position = std::max(*most_query, *most_key);
+  return Within("method", posenc::CheckPositions(call_.method, relative_, limits));
+}
+
+// The mask and the positions that it compares, for one query.
+DistanceBias RelativeScores::RowWork(const Slab& slab, int64_t i) const {
+  DistanceBias work{.dtype = call_.dtype, .queries = 1, .keys = static_cast<size_t>(keys_)};
+  if (!call_.mask) return work;
+  SetMask(*call_.mask, slab.b, &work);
+  work.mask_query_positions = query_positions_.row(slab.b) + slab.begin + i;
+  work.mask_key_positions = key_positions_.row(slab.b);
+  if (work.query_documents != nullptr) work.query_documents += slab.begin + i;
+  return work;
+}
+
+void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double* sums) const {
+  const int64_t positions = std::get<CopeSettings>(call_.method).position_embeddings.rows;
+  const std::vector<double> products = terms.QueryProducts(slab);
+  std::vector<double> content(slab.count * keys_), gates(keys_);
+  terms.AddContent(slab, content.data());
+  std::vector<float> row(keys_);
+  for (int64_t i = 0; i < slab.count; ++i) {
+    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<float>(scale_ * content[i * keys_ + j]);
+    DistanceBias work = RowWork(slab, i);
+    work.dtype = DType::kFP32;
+    work.mask_query_positions = query_positions_.row(slab.b) + slab.begin + i;
+    work.mask_key_positions = key_positions_.row(slab.b);
+    work.causal = true;
+    work.fill = -std::numeric_limits<float>::infinity();
+    work.zero_fully_masked_rows = false;
+    work.bias = row.data();
+    work.out = reinterpret_cast<std::byte*>(row.data());
+    posenc::Run(work, 0, 1);
+    gates.assign(row.begin(), row.end());
+    AddCopeRow(gates, products.data() + i, slab.count, positions, sums + i * keys_);
+  }
+}
+
+absl::Status RelativeScores::Run(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const {
+  if (shape_.empty()) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const RelativeTables tables,
+                          MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled));
+  const RelativeSums terms(q_, buffers.q, k_, buffers.k, tables, relative_, head_start_, query_positions_,
+                           key_positions_);
+  const bool is_cope = std::holds_alternative<CopeSettings>(call_.method);
+  const int64_t queries = std::clamp(kSums / keys_, kFewestQueries, kQueries);
+  const int64_t slabs = (q_.tokens + queries - 1) / queries;
+  return pool.ParallelFor(q_.batch * q_.heads * slabs, 1, cancelled, [&](size_t begin, size_t end) {
+    for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
+      const int64_t matrix = n / slabs, first = n % slabs * queries;
+      const Slab slab{matrix / q_.heads, matrix % q_.heads, first, std::min(queries, q_.tokens - first)};
+      std::vector<double> sums(slab.count * keys_);
+      if (call_.content) terms.AddContent(slab, sums.data());
+      if (is_cope) {
+        AddCope(terms, slab, sums.data());
+      } else if (tables.query_rows) {
+        terms.AddByPosition(slab, sums.data());
+      } else {
+        terms.AddByDistance(slab, sums.data());
+      }
+      Write(terms, tables, slab, buffers, sums.data());
+    }
+  });
+}
+
+void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab,
+                           const Buffers& buffers, const double* sums) const {
+  const size_t row_bytes = keys_ * SizeOf(call_.dtype);
+  const double* query_positions = query_positions_.row(slab.b) + slab.begin;
+  const double* key_positions = key_positions_.row(slab.b);
+  std::vector<float> row(keys_);
+  for (int64_t i = 0; i < slab.count; ++i) {
+    for (int64_t j = 0; j < keys_; ++j) {
+      double value = scale_ * sums[i * keys_ + j];
+      const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
+      if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
+      // A NaN as arithmetic makes it: the bias' kernel rounds others as if they were numbers.
+      row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
+    }
+    const size_t at = ((slab.b * q_.heads + slab.h) * q_.tokens + slab.begin + i) * row_bytes;
+    DistanceBias work = RowWork(slab, i);
+    const bool term_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
+    work.rounding = term_in_dtype ? Rounding::kEachOperation : call_.precision.rounding;
+    work.bias = row.data();
+    work.scores = buffers.add_to == nullptr ? nullptr : buffers.add_to + at;
+    work.out = buffers.out + at;
+    posenc::Run(work, 0, 1);
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,196 @@
+#include "posenc/relative/relative_sums.h"
+
+#include <algorithm>
+
+#include "absl/types/span.h"
+#include "posenc/kernels/dot_products.h"
+
+namespace posenc {
+namespace {
+
+// Keys that meet a slab at a time: what they share stays in the caches.
+constexpr int64_t kKeys = 256;
+
+// rows [count, depth] as columns [depth, count].
+std::vector<double> Columns(const float* rows, int64_t count, int64_t depth) {
+  std::vector<double> columns(count * depth);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t c = 0; c < depth; ++c) columns[c * count + i] = rows[i * depth + c];
+  }
+  return columns;
+}
+
+// A product of rows [n, d] with columns [d, width].
+std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const std::vector<double>& columns,
+                            int64_t width) {
+  const int64_t count = static_cast<int64_t>(rows.size()) / depth;
+  std::vector<double> products(count * width);
+  posenc::Run(DotProducts{.rows = rows.data(),
+                          .row_stride = static_cast<size_t>(depth),
+                          .row_count = static_cast<size_t>(count),
+                          .depth = static_cast<size_t>(depth),
+                          .columns = columns.data(),
+                          .width = static_cast<size_t>(width),
+                          .out = products.data()});
+  return products;
+}
+
+// The rows of a table that a tile's cells take, without those between them where they are few.
+class TileRows {
+ public:
+  explicit TileRows(std::vector<int32_t> of_cells) : slots_(std::move(of_cells)) {
+    const auto [least, most] = std::minmax_element(slots_.begin(), slots_.end());
+    first_ = *least;
+    count_ = *most - *least + 1;
+    if (count_ <= 4 * kKeys) {
+      for (int32_t& slot : slots_) slot -= static_cast<int32_t>(first_);
+      return;
+    }
+    rows_ = slots_;
+    std::sort(rows_.begin(), rows_.end());
+    rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+    count_ = static_cast<int64_t>(rows_.size());
+    for (int32_t& slot : slots_) {
+      slot = static_cast<int32_t>(std::lower_bound(rows_.begin(), rows_.end(), slot) - rows_.begin());
+    }
+  }
+
+  // Their products with columns [d, width]: [rows, width], of which slot(cell) is the cell's row.
+  std::vector<double> Products(const HeadTable& table, int64_t head, const std::vector<double>& columns,
+                               int64_t width) const {
+    std::vector<double> products(count_ * width);
+    DotProducts work{.rows = table.row(head, first_),
+                     .row_stride = static_cast<size_t>(table.stride),
+                     .row_count = static_cast<size_t>(count_),
+                     .depth = static_cast<size_t>(table.dim),
+                     .columns = columns.data(),
+                     .width = static_cast<size_t>(width),
+                     .out = products.data()};
+    std::vector<float> scattered;
+    if (!rows_.empty()) {
+      for (const int32_t row : rows_) {
+        scattered.insert(scattered.end(), table.row(head, row), table.row(head, row) + table.dim);
+      }
+      work.rows = scattered.data();
+      work.row_stride = table.dim;
+    }
+    posenc::Run(work);
+    return products;
+  }
+
+  int32_t slot(int64_t cell) const { return slots_[cell]; }
+
+ private:
+  std::vector<int32_t> slots_, rows_;
+  int64_t first_, count_;
+};
+
+}  // namespace
+
+std::vector<double> RelativeSums::QueryColumns(const Slab& slab, const std::optional<Matrix<float>>& bias) const {
+  std::vector<float> rows(slab.count * q_.dim);
+  q_.Load(q_data_, slab.b, slab.h, slab.begin, slab.count, rows.data());
+  for (size_t n = 0; bias && n < rows.size(); ++n) rows[n] += bias->row(head_start_ + slab.h)[n % q_.dim];
+  return Columns(rows.data(), slab.count, q_.dim);
+}
+
+std::vector<float> RelativeSums::KeyRows(const Slab& slab, int64_t begin, int64_t count) const {
+  std::vector<float> rows(count * k_->dim);
+  k_->Load(k_data_, slab.b, slab.h / (q_.heads / k_->heads), begin, count, rows.data());
+  return rows;
+}
+
+int32_t RelativeSums::RowOf(const Slab& slab, int64_t i, int64_t j) const {
+  const double distance = key_positions_.row(slab.b)[j] - query_positions_.row(slab.b)[slab.begin + i];
+  return tables_.row_of_distance[static_cast<size_t>(distance - first_distance_)];
+}
+
+void RelativeSums::AddContent(const Slab& slab, double* sums) const {
+  const std::vector<double> columns = QueryColumns(slab, tables_.content_bias);
+  for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    const int64_t count = std::min(kKeys, keys_ - begin);
+    const std::vector<double> products = Product(KeyRows(slab, begin, count), q_.dim, columns, slab.count);
+    for (int64_t i = 0; i < slab.count; ++i) {
+      double* row = sums + i * keys_ + begin;
+      for (int64_t j = 0; j < count; ++j) row[j] += products[j * slab.count + i];
+    }
+  }
+}
+
+void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
+  const int64_t head = head_start_ + slab.h;
+  std::vector<double> queries;
+  if (tables_.of_query) queries = QueryColumns(slab, tables_.query_bias);
+  for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    const int64_t count = std::min(kKeys, keys_ - begin);
+    std::vector<int32_t> of_cells;
+    of_cells.reserve(slab.count * count);
+    for (int64_t i = 0; i < slab.count; ++i) {
+      for (int64_t j = 0; j < count; ++j) of_cells.push_back(RowOf(slab, i, begin + j));
+    }
+    const TileRows rows(std::move(of_cells));
+    const auto add = [&](const std::vector<double>& products, int64_t width, auto column) {
+      for (int64_t i = 0; i < slab.count; ++i) {
+        double* row = sums + i * keys_ + begin;
+        for (int64_t j = 0; j < count; ++j) row[j] += products[rows.slot(i * count + j) * width + column(i, j)];
+      }
+    };
+    if (tables_.of_query) {
+      add(rows.Products(*tables_.of_query, head, queries, slab.count), slab.count,
+          [](int64_t i, int64_t) { return i; });
+    }
+    if (tables_.of_key) {
+      const std::vector<double> keys = Columns(KeyRows(slab, begin, count).data(), count, q_.dim);
+      add(rows.Products(*tables_.of_key, head, keys, count), count, [](int64_t, int64_t j) { return j; });
+    }
+  }
+}
+
+std::vector<double> RelativeSums::QueryProducts(const Slab& slab) const {
+  const HeadTable& table = *tables_.of_query;
+  const int64_t rows = std::min(table.rows, keys_ + 1);
+  return Product(absl::MakeConstSpan(table.values.data(), rows * table.dim), table.dim,
+                 QueryColumns(slab, std::nullopt), slab.count);
+}
+
+void RelativeSums::AddByPosition(const Slab& slab, double* sums) const {
+  const int64_t head = head_start_ + slab.h;
+  const double* query_positions = query_positions_.row(slab.b) + slab.begin;
+  const double* key_positions = key_positions_.row(slab.b);
+  const auto gather = [&](const HeadTable& table, const double* positions, int64_t count) {
+    std::vector<float> rows;
+    rows.reserve(count * table.dim);
+    for (int64_t n = 0; n < count; ++n) {
+      const float* row = table.row(head, static_cast<int64_t>(positions[n]) + tables_.first_row);
+      rows.insert(rows.end(), row, row + table.dim);
+    }
+    return rows;
+  };
+  const HeadTable &of_queries = *tables_.query_rows, &of_keys = *tables_.key_rows;
+  const auto theta = [&](int64_t row) {
+    if (!tables_.cls) return 0.0;
+    const float* key = of_keys.row(head, row);
+    return Product(absl::MakeConstSpan(key, q_.dim), q_.dim, Columns(of_queries.row(head, row), 1, q_.dim), 1)[0];
+  };
+  const double of_cls = theta(0), to_cls = theta(1);
+  const std::vector<double> queries =
+      Columns(gather(of_queries, query_positions, slab.count).data(), slab.count, q_.dim);
+  for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    const int64_t count = std::min(kKeys, keys_ - begin);
+    const auto products = Product(gather(of_keys, key_positions + begin, count), q_.dim, queries, slab.count);
+    for (int64_t i = 0; i < slab.count; ++i) {
+      double* row = sums + i * keys_ + begin;
+      for (int64_t j = 0; j < count; ++j) {
+        double product = products[j * slab.count + i];
+        if (tables_.cls && query_positions[i] == 0) {
+          product = of_cls;
+        } else if (tables_.cls && key_positions[begin + j] == 0) {
+          product = to_cls;
+        }
+        row[j] += product;
+      }
+    }
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,51 @@
+// Shaw's term of the attention's output: what each query's probabilities take of a table by distance.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/tensor.h"
+#include "posenc/base/work_pool.h"
+#include "posenc/bias/bias_geometry.h"
+#include "posenc/relative/head_rows.h"
+#include "posenc/settings/relative_settings.h"
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+struct RelativeValuesCall {
+  ShawSettings shaw;
+  Layout layout = Layout::kBHSD;
+  BiasGeometry geometry;
+  DType dtype = DType::kFP32;
+  Precision precision;
+  TensorShape probabilities;          // [B, H, Sq, Sk]
+  std::optional<TensorShape> add_to;  // as the answer
+};
+
+// A checked call. Immutable: it can run on any thread, any number of times.
+class RelativeValues {
+ public:
+  static absl::StatusOr<RelativeValues> Create(RelativeValuesCall call, const Limits& limits);
+
+  const TensorShape& shape() const { return shape_; }
+  const ShawSettings& shaw() const { return call_.shaw; }
+
+  // add_to is null where there is none, and may be `out`. No alignment needed.
+  absl::Status Run(const std::byte* probabilities, const std::byte* add_to, std::byte* out, WorkPool& pool,
+                   const Cancellation& cancelled) const;
+
+ private:
+  explicit RelativeValues(RelativeValuesCall call) : call_(std::move(call)) {}
+
+  RelativeValuesCall call_;
+  HeadRows probabilities_, out_;
+  TensorShape shape_;
+  Distances distances_{0, 0};
+  Matrix<double> query_positions_, key_positions_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,301 @@
+#include "posenc/rotary/apply_rotary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "posenc/base/caches.h"
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/kernels/rotate_pairs.h"
+#include "posenc/rotary/rotate_pieces.h"
+#include "posenc/rotary/slab_table.h"
+
+namespace posenc {
+namespace {
+
+// What is worth a thread's while, and of which a caller's cancellation is asked.
+constexpr int64_t kSlabBytes = int64_t{1} << 20;
+
+// A tensor's axes, whatever their order.
+//
+//   BSHD [sequences, length, heads, head_dim]
+//   BHSD [sequences, heads, length, head_dim]
+//   THD [length, heads, head_dim]
+struct Axes {
+  int64_t sequences = 1, length, heads, head_dim;
+};
+
+absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, Layout layout) {
+  const auto& s = tensor.shape;
+  const int64_t rank = layout == Layout::kTHD ? 3 : 4;
+  if (tensor.rank() != rank) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(s),
+                           rank == 3                 ? "LAYOUT_THD wants [T, H, D]"
+                           : layout == Layout::kBSHD ? "LAYOUT_BSHD wants [B, S, H, D]"
+                                                     : "LAYOUT_BHSD wants [B, H, S, D]");
+  }
+  switch (layout) {
+    case Layout::kBSHD: return Axes{s[0], s[1], s[2], s[3]};
+    case Layout::kBHSD: return Axes{s[0], s[2], s[1], s[3]};
+    case Layout::kTHD: return Axes{1, s[0], s[1], s[2]};
+  }
+  __builtin_unreachable();
+}
+
+// Of the memory that rotating an operand of so many bytes reads and writes: in place it is the same.
+int64_t TouchedBytes(const RotaryApplication::Buffers& buffers, int64_t bytes) {
+  return buffers.x->From(0).data() == buffers.y ? bytes : 2 * bytes;
+}
+
+absl::StatusOr<Axes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
+                                  int64_t rotary_dim, const Limits& limits) {
+  const DType dtype = operand.tensor.dtype;
+  POSENC_RETURN_IF_ERROR(CheckDataType(fmt::format("{}.tensor.dtype", name), dtype));
+  POSENC_ASSIGN_OR_RETURN(const Axes axes, ReadAxes(name, operand.tensor, layout));
+  POSENC_RETURN_IF_ERROR(ByteSize(fmt::format("{}.tensor", name), operand.tensor, limits).status());
+  if (axes.head_dim < rotary_dim) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(operand.tensor.shape),
+                           fmt::format("the last axis must be at least the rotary width {}", rotary_dim));
+  }
+  if (operand.rotary_offset < 0 || operand.rotary_offset > axes.head_dim - rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.rotary_offset", name),
+                           fmt::format("{}", operand.rotary_offset),
+                           fmt::format("must be 0 .. {}, head width less rotary width", axes.head_dim - rotary_dim));
+  }
+  return axes;
+}
+
+DType TypeOfTable(TableDtype table_dtype, DType tensor) {
+  switch (table_dtype) {
+    case TableDtype::kFloat32: return DType::kFP32;
+    case TableDtype::kFloat64: return DType::kFP64;
+    case TableDtype::kTensor: return tensor;
+  }
+  __builtin_unreachable();
+}
+
+// [first, end) as the rest of a unit, whole units, and the beginning of one: partial(unit, begin, end within it) and
+// whole(first unit, end).
+template <typename Partial, typename Whole>
+void Split(int64_t first, int64_t end, int64_t unit, const Partial& partial, const Whole& whole) {
+  if (first == end) return;
+  int64_t n = first / unit;
+  const int64_t last = end / unit, begin = first % unit, stop = end % unit;
+  if (n == last) return partial(n, begin, stop);
+  if (begin != 0) partial(n++, begin, unit);
+  if (n < last) whole(n, last);
+  if (stop != 0) partial(last, 0, stop);
+}
+
+}  // namespace
+
+absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary, ApplyRotary call,
+                                                            const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(const Axes q, CheckOperand("q", call.q, call.layout, rotary.rotary_dim(), limits));
+  if (call.k) {
+    POSENC_ASSIGN_OR_RETURN(const Axes k, CheckOperand("k", *call.k, call.layout, rotary.rotary_dim(), limits));
+    if (k.sequences != q.sequences || k.length != q.length) {
+      return InvalidArgument("MISMATCH", "k.tensor.shape", ToString(call.k->tensor.shape),
+                             fmt::format("q and k must have the same {}: q is {}",
+                                         call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
+    }
+  }
+  auto positions = TokenPositions::Create(std::move(call.positions),
+                                          {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes()}, limits);
+  if (!positions.ok()) return Within("positions", positions.status());
+  POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
+  RotaryApplication application(std::move(call), std::move(rows));
+  application.input_pairing_ = rotary.input_pairing();
+  application.output_pairing_ = rotary.output_pairing();
+  application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
+  return application;
+}
+
+DType RotaryApplication::TableType(Operand which) const {
+  return TypeOfTable(call_.precision.table_dtype, operand(which).tensor.dtype);
+}
+
+int64_t RotaryApplication::heads(Operand which) const {
+  return ReadAxes("", operand(which).tensor, call_.layout)->heads;
+}
+
+const RotaryOperand& RotaryApplication::operand(Operand which) const {
+  return which == Operand::kQuery ? call_.q : *call_.k;
+}
+
+std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Operand which) const {
+  return TableOf(rows_, cells.token, cells.tokens, TableType(which), which);
+}
+
+// All of the cells' work but for its table and where its bytes lie.
+RotatePairs RotaryApplication::Work(const Cells& cells, Operand which) const {
+  const RotaryOperand& rotated = operand(which);
+  const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
+  const size_t row = axes.head_dim * SizeOf(rotated.tensor.dtype);
+  const bool heads_first = call_.layout == Layout::kBHSD;
+  return {
+      .dtype = rotated.tensor.dtype,
+      .head_dim = static_cast<size_t>(axes.head_dim),
+      .rotary_offset = static_cast<size_t>(rotated.rotary_offset),
+      .pairs = rows_.pairs(),
+      .input_pairing = input_pairing_,
+      .output_pairing = output_pairing_,
+      .half_split_parts = half_split_parts_,
+      .rounding = call_.precision.rounding,
+      .table_dtype = DType::kFP32,
+      .cos = nullptr,
+      .sin = nullptr,
+      .x = nullptr,
+      .y = nullptr,
+      .tokens = static_cast<size_t>(cells.tokens),
+      .heads = static_cast<size_t>(cells.heads),
+      .token_stride = heads_first ? row : row * axes.heads,
+      .head_stride = heads_first ? row * axes.length : row,
+  };
+}
+
+// The byte of the tensor at which the cells' first head row begins.
+size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
+  const int64_t first = call_.layout == Layout::kBHSD ? (sequence * axes.heads + cells.head) * axes.length + within
+                                                      : cells.token * axes.heads + cells.head;
+  return first * axes.head_dim * SizeOf(operand(which).tensor.dtype);
+}
+
+void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
+                               size_t origin) const {
+  RotatePairs work = Work(cells, which);
+  work.large = large;
+  work.table_dtype = table.widened();
+  work.cos = table.cos();
+  work.sin = table.sin();
+  posenc::Run(work, *buffers.x, buffers.y, Start(cells, which) - origin);
+}
+
+absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
+                                    Device* device) const {
+  const TokenPositions& positions = rows_.positions();
+  const Axes q_axes = *ReadAxes("q", call_.q.tensor, call_.layout);
+  const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
+  if (!has_q && !has_k) return absl::OkStatus();
+  if (device != nullptr && rows_.has_recipe()) {
+    return RunOn(*device, has_q ? q : Buffers(), has_k ? k : Buffers(), pool, cancelled);
+  }
+
+  // Rows that serve every sequence are computed once, for one sequence's tokens, and used for all.
+  const bool share = rows_.same_for_all();
+  const int64_t items = share ? q_axes.length : positions.tokens();
+  const int64_t repeats = share ? q_axes.sequences : 1;
+  int64_t token_bytes = 0, touched = 0;
+  const auto count = [&](Operand which, const Buffers& buffers) {
+    token_bytes += TokenBytes(which) * repeats;
+    touched += TouchedBytes(buffers, items * TokenBytes(which) * repeats);
+  };
+  if (has_q) count(Operand::kQuery, q);
+  if (has_k) count(Operand::kKey, k);
+  const int64_t slab = Slab(token_bytes);
+  const bool large = ExceedsCaches(touched);
+  // Where one token of all sequences is more than a slab, as in a batch of decode steps, slabs are of some sequences.
+  const int64_t together = std::clamp<int64_t>(kSlabBytes * repeats / token_bytes, 1, repeats);
+  const int64_t parts = (repeats + together - 1) / together;
+
+  const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
+    cells.heads = heads(which);
+    const int64_t end = std::min(repeats, (part + 1) * together);
+    for (int64_t n = part * together; n < end; ++n) {
+      Cells of_sequence = cells;
+      of_sequence.token += n * q_axes.length;
+      Rotate(of_sequence, which, table, large, buffers, 0);
+    }
+  };
+  const bool one_table =
+      has_q && has_k && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
+  const auto rotate_both = [&](const Cells& cells, int64_t part) {
+    const auto table = Table(cells, has_q ? Operand::kQuery : Operand::kKey);
+    if (has_q) rotate(Operand::kQuery, q, cells, *table, part);
+    if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table, part);
+  };
+  return pool.ParallelFor(items * parts, slab, cancelled, [&](int64_t begin, int64_t end) {
+    if (parts > 1) {
+      for (int64_t n = begin; n < end; ++n) rotate_both({n / parts, 1, 0, 0}, n % parts);
+      return;
+    }
+    // A slab may span sequences: each piece has its own.
+    for (int64_t token = begin; token < end;) {
+      const int64_t stop = std::min(end, positions.begin(positions.SequenceOf(token) + 1));
+      rotate_both({token, stop - token, 0, 0}, 0);
+      token = stop;
+    }
+  });
+}
+
+std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  std::vector<Cells> all;
+  if (call_.layout != Layout::kBHSD) {
+    Split(
+        first, end, axes.heads,
+        [&](int64_t token, int64_t head, int64_t stop) {
+          all.push_back({token, 1, head, stop - head});
+        },
+        [&](int64_t token, int64_t stop) {
+          all.push_back({token, stop - token, 0, axes.heads});
+        });
+    return all;
+  }
+  const int64_t length = axes.length;
+  Split(
+      first, end, length,
+      [&](int64_t matrix, int64_t within, int64_t stop) {
+        all.push_back({matrix / axes.heads * length + within, stop - within, matrix % axes.heads, 1});
+      },
+      [&](int64_t begin, int64_t stop) {
+        Split(
+            begin, stop, axes.heads,
+            [&](int64_t sequence, int64_t head, int64_t last) {
+              all.push_back({sequence * length, length, head, last - head});
+            },
+            [&](int64_t sequence, int64_t last) {
+              all.push_back({sequence * length, (last - sequence) * length, 0, axes.heads});
+            });
+      });
+  return all;
+}
+
+absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t count, Buffers buffers, WorkPool& pool,
+                                        const Cancellation& cancelled) const {
+  if (count == 0) return absl::OkStatus();
+  const TokenPositions& positions = rows_.positions();
+  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const int64_t row = axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
+  const bool large = ExceedsCaches(TouchedBytes(buffers, count * row));
+  for (const Cells& block : CellsOf(which, first, first + count)) {
+    const int64_t slab = Slab(row * block.heads);
+    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, [&](size_t begin, size_t end) {
+      const auto last = block.token + static_cast<int64_t>(end);
+      for (int64_t token = block.token + static_cast<int64_t>(begin); token < last;) {
+        const int64_t stop = std::min(last, positions.begin(positions.SequenceOf(token) + 1));
+        const Cells cells{token, stop - token, block.head, block.heads};
+        Rotate(cells, which, *Table(cells, which), large, buffers, first * row);
+        token = stop;
+      }
+    }));
+  }
+  return absl::OkStatus();
+}
+
+int64_t RotaryApplication::TokenBytes(Operand which) const {
+  const TensorShape& tensor = operand(which).tensor;
+  const Axes axes = *ReadAxes("", tensor, call_.layout);
+  return axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(tensor.dtype));
+}
+
+int64_t RotaryApplication::Slab(int64_t token_bytes) const {
+  const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(rows_.pairs()), 1, 1024);
+  return std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
+}
+
+}  // namespace posenc

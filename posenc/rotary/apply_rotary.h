@@ -1,0 +1,102 @@
+// Rotating q and k.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/base/byte_source.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/tensor.h"
+#include "posenc/base/work_pool.h"
+#include "posenc/device/device.h"
+#include "posenc/rotary/table_rows.h"
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+struct RotaryOperand {
+  TensorShape tensor;  // FP32, FP16 or BF16; axes as the layout says
+  int64_t rotary_offset = 0;
+};
+
+struct ApplyRotary {
+  Positions positions;
+  Layout layout = Layout::kBSHD;
+  Direction direction = Direction::kForward;
+  Precision precision;
+  RotaryOperand q;
+  std::optional<RotaryOperand> k;
+};
+
+class SlabTable;  // posenc/rotary/slab_table.h
+
+// A checked call. Immutable: it can run on any thread, any number of times.
+class RotaryApplication {
+ public:
+  static absl::StatusOr<RotaryApplication> Create(const Rotary& rotary, ApplyRotary call, const Limits& limits);
+
+  const TableRows& rows() const { return rows_; }
+  // Into how many calls of the device Run would cut this one.
+  int64_t SlabsOn(const Device& device) const;
+
+  // x may be y's own bytes (in place), else must not overlap them. Null where there is no such operand.
+  struct Buffers {
+    const ByteSource* x = nullptr;
+    std::byte* y = nullptr;
+  };
+  // `device` computes what it does not decline; null: the CPU computes all.
+  absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr) const;
+
+  // The same in a device's memory, whose addresses these are: x may be y.
+  struct DeviceBuffers {
+    const std::byte* x = nullptr;
+    std::byte* y = nullptr;
+  };
+  absl::Status RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
+
+  // Rotates head rows [first, first + count) of one operand, counted in the order in which they are stored; the buffers
+  // begin with the first of them. The same bytes as Run's.
+  absl::Status RunRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
+                       const Cancellation& cancelled) const;
+
+ private:
+  // Heads [head, head + heads) of tokens [token, token + tokens), counted over the whole call.
+  struct Cells {
+    int64_t token, tokens, head, heads;
+  };
+
+  RotaryApplication(ApplyRotary call, TableRows rows) : call_(std::move(call)), rows_(std::move(rows)) {}
+
+  const RotaryOperand& operand(Operand which) const;
+  int64_t heads(Operand which) const;
+  DType TableType(Operand which) const;
+  int64_t TokenBytes(Operand which) const;
+  // Tokens that are together worth a thread's while, and whose table stays in the second-level cache.
+  int64_t Slab(int64_t token_bytes) const;
+  std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
+  // Of cells of one sequence. The buffers begin at byte `origin` of the tensor.
+  std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which) const;
+  RotatePairs Work(const Cells& cells, Operand which) const;
+  size_t Start(const Cells& cells, Operand which) const;
+  // False where the device did not.
+  bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
+  absl::Status RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
+  void RotateDeclined(Cells cells, Operand which, Buffers buffers, const Cancellation& cancelled) const;
+  int64_t DeviceSlab(const Device& device) const;
+  // The end of the tokens from this one on, at most so many, that one work of a device can hold.
+  int64_t SlabEnd(int64_t token, int64_t most) const;
+  void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
+              size_t origin) const;
+
+  ApplyRotary call_;
+  TableRows rows_;
+  Pairing input_pairing_ = Pairing::kInterleaved;
+  Pairing output_pairing_ = Pairing::kInterleaved;
+  size_t half_split_parts_ = 1;
+};
+
+}  // namespace posenc

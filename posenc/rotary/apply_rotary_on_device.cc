@@ -1,0 +1,119 @@
+// The part of a rotation that devices compute.
+#include <algorithm>
+#include <memory>
+
+#include "posenc/base/status.h"
+#include "posenc/rotary/apply_rotary.h"
+#include "posenc/rotary/slab_table.h"
+
+namespace posenc {
+
+bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
+  const RotatePairs work = Work(cells, which);
+  const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
+  const bool heads_first = call_.layout == Layout::kBHSD;
+  const size_t row = work.head_dim * SizeOf(work.dtype);
+  return device.Run(RotateSlab{.work = work,
+                               .recipe = *recipe,
+                               .x = buffers.x,
+                               .y = buffers.y,
+                               .start = Start(cells, which),
+                               .runs = heads_first ? work.heads : 1,
+                               .run_bytes = row * work.tokens * (heads_first ? 1 : work.heads),
+                               .run_stride = heads_first ? work.head_stride : 0});
+}
+
+absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
+                                           const Cancellation& cancelled) const {
+  // Of a table at once: what a device holds, and computes until the caller is asked for again.
+  constexpr int64_t kEntries = int64_t{1} << 20;
+  const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
+  for (int64_t token = 0; token < rows_.positions().tokens();) {
+    POSENC_RETURN_IF_ERROR(cancelled());
+    const int64_t stop = SlabEnd(token, most);
+    for (const Operand which : {Operand::kQuery, Operand::kKey}) {
+      const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
+      if (buffers.y == nullptr || operand(which).tensor.empty()) continue;
+      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
+      RotatePairs work = Work(cells, which);
+      const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
+      std::shared_ptr<const SlabTable> table;
+      if (!recipe) {
+        table = Table(cells, which);
+        work.table_dtype = table->widened();
+        work.cos = table->cos();
+        work.sin = table->sin();
+      }
+      work.x = buffers.x + Start(cells, which);
+      work.y = buffers.y + Start(cells, which);
+      POSENC_RETURN_IF_ERROR(device.RunInPlace(work, recipe ? &*recipe : nullptr));
+    }
+    token = stop;
+  }
+  return absl::OkStatus();
+}
+
+int64_t RotaryApplication::SlabEnd(int64_t token, int64_t most) const {
+  // Sequences lie together where heads are not outermost, and a recipe is of several where there is one plan.
+  const TokenPositions& positions = rows_.positions();
+  const bool spans = call_.layout != Layout::kBHSD && rows_.entries() == 1 && rows_.has_recipe();
+  const int64_t end = spans ? positions.tokens() : positions.begin(positions.SequenceOf(token) + 1);
+  return std::min(token + most, end);
+}
+
+int64_t RotaryApplication::SlabsOn(const Device& device) const {
+  const int64_t tokens = rows_.positions().tokens(), most = DeviceSlab(device);
+  if (tokens == 0) return 0;
+  const bool spans = SlabEnd(0, tokens) == tokens;
+  const int64_t pieces = spans ? 1 : rows_.positions().sequences();
+  return std::max(pieces, (tokens + most - 1) / most) * (call_.k ? 2 : 1);
+}
+
+// Tokens of a slab: what the device takes, but enough slabs for all of its places, if each is worth a call.
+int64_t RotaryApplication::DeviceSlab(const Device& device) const {
+  constexpr int64_t kWorthACall = int64_t{2} << 20;
+  int64_t token_bytes = TokenBytes(Operand::kQuery);
+  if (call_.k) token_bytes = std::max(token_bytes, TokenBytes(Operand::kKey));
+  token_bytes = std::max<int64_t>(token_bytes, 1);
+  const auto places = static_cast<int64_t>(device.calls_at_once());
+  const int64_t each = (rows_.positions().tokens() + places - 1) / places;
+  const int64_t most = static_cast<int64_t>(device.slab_bytes()) / token_bytes;
+  return std::max<int64_t>(std::min(most, std::max(each, kWorthACall / token_bytes)), 1);
+}
+
+absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool,
+                                      const Cancellation& cancelled) const {
+  const int64_t tokens = rows_.positions().tokens(), slab = DeviceSlab(device);
+  const auto places = static_cast<int64_t>(device.calls_at_once());
+  const auto rotate_slabs = [&](size_t begin, size_t end) {
+    for (int64_t token = begin; token < static_cast<int64_t>(end) && cancelled().ok();) {
+      const int64_t stop = std::min<int64_t>(end, SlabEnd(token, slab));
+      for (const Operand which : {Operand::kQuery, Operand::kKey}) {
+        const Buffers buffers = which == Operand::kQuery ? q : k;
+        if (buffers.y == nullptr) continue;
+        const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
+        if (!RotateOn(device, cells, which, buffers)) RotateDeclined(cells, which, buffers, cancelled);
+      }
+      token = stop;
+    }
+  };
+  // As many bodies as the device has places.
+  POSENC_RETURN_IF_ERROR(
+      pool.ParallelFor(tokens, std::max(slab, (tokens + places - 1) / places), cancelled, rotate_slabs));
+  return cancelled();
+}
+
+// In the CPU's own slabs.
+void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers,
+                                       const Cancellation& cancelled) const {
+  const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;
+  const TokenPositions& positions = rows_.positions();
+  while (cells.token < end && cancelled().ok()) {
+    const int64_t stop = std::min({cells.token + slab, end, positions.begin(positions.SequenceOf(cells.token) + 1)});
+    cells.tokens = stop - cells.token;
+    Rotate(cells, which, *Table(cells, which), /*large=*/false, buffers, 0);
+    cells.token = stop;
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,73 @@
+#include "posenc/rotary/distance_curves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+absl::Status CheckDistances(const Positions& distances, int64_t count) {
+  if (std::holds_alternative<PerSequenceOffsets>(distances.source)) {
+    return InvalidArgument("NOT_READ", "distances.offsets", "", "a curve has one run of distances: use offset");
+  }
+  if (distances.cu_seqlens) {
+    return InvalidArgument("NOT_READ", "distances.cu_seqlens", "", "is for LAYOUT_THD only");
+  }
+  if (distances.scaling_length_rule != ScalingLengthRule::kUnspecified || !distances.seq_len.empty()) {
+    return InvalidArgument("NOT_READ", "distances.scaling_length_rule", "",
+                           "distances say nothing about the sequence: use the request's seq_len");
+  }
+  if (count < 0) return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", count), "must be at least 0");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t axes, Positions distances, int64_t count,
+                                                      const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckDistances(distances, count));
+  // The work is that of a table of cosines and sines, and so is its limit.
+  int64_t bytes;
+  if (__builtin_mul_overflow(count, static_cast<int64_t>(plan.inv_freq.size() * 2 * sizeof(double)), &bytes) ||
+      bytes > limits.max_output_bytes) {
+    return TooLarge("count", fmt::format("{} distances", count),
+                    fmt::format("times {} pairs times 16 bytes: at most {} (max_output_bytes)", plan.inv_freq.size(),
+                                limits.max_output_bytes));
+  }
+  auto positions = TokenPositions::Create(std::move(distances), {1, count, false, axes}, limits);
+  if (!positions.ok()) return Within("distances", positions.status());
+  plan.attention_scaling = 1;
+  if (plan.xpos) plan.xpos->centre = 0;
+  return DistanceCurves(TableRows::OfPlan(std::move(plan), *std::move(positions)));
+}
+
+absl::Status DistanceCurves::Run(std::byte* cosine_sum, std::byte* decay_bound, WorkPool& pool,
+                                 const Cancellation& cancelled) const {
+  const size_t pairs = rows_.pairs();
+  const size_t slab = std::clamp<size_t>(8192 / pairs, 1, 1024);
+  return pool.ParallelFor(count(), slab, cancelled, [&](size_t begin, size_t end) {
+    std::vector<double> cos((end - begin) * pairs), sin(cos.size());
+    rows_.Compute(begin, end - begin, DType::kFP64, Operand::kQuery, cos.data(), sin.data());
+    for (size_t n = begin; n < end; ++n) {
+      const double *row_cos = &cos[(n - begin) * pairs], *row_sin = &sin[(n - begin) * pairs];
+      double real = 0, imaginary = 0, magnitudes = 0;
+      for (size_t i = 0; i < pairs; ++i) {
+        real += row_cos[i];
+        imaginary += row_sin[i];
+        magnitudes += std::sqrt(real * real + imaginary * imaginary);
+      }
+      const double mean = magnitudes / static_cast<double>(pairs);
+      std::memcpy(cosine_sum + n * sizeof(double), &real, sizeof(double));
+      std::memcpy(decay_bound + n * sizeof(double), &mean, sizeof(double));
+    }
+  });
+}
+
+}  // namespace posenc

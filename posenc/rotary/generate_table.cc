@@ -1,0 +1,119 @@
+#include "posenc/rotary/generate_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
+
+namespace posenc {
+namespace {
+
+absl::Status CheckCall(const GenerateTable& call) {
+  switch (call.dtype) {
+    case DType::kFP32:
+    case DType::kFP16:
+    case DType::kBF16:
+    case DType::kFP64: break;
+    default: return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
+  }
+  if (std::holds_alternative<PerSequenceOffsets>(call.positions.source)) {
+    return InvalidArgument("NOT_READ", "positions.offsets", "", "a table has one run of positions: use offset");
+  }
+  if (call.positions.cu_seqlens) {
+    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "is for LAYOUT_THD only");
+  }
+  const ScalingLengthRule rule = call.positions.scaling_length_rule;
+  if (rule == ScalingLengthRule::kPerSequence || rule == ScalingLengthRule::kWholeBatch) {
+    return InvalidArgument("OUT_OF_RANGE", "positions.scaling_length_rule", "",
+                           "a table's own length says nothing about the sequence: SCALING_LENGTH_RULE_GIVEN");
+  }
+  return absl::OkStatus();
+}
+
+// Writes `count` half-width rows, or parts of rows, of `pairs` elements in the given form.
+void Expand(TableForm form, size_t size, const std::byte* half, size_t count, size_t pairs, std::byte* out) {
+  const size_t row = pairs * size;
+  switch (form) {
+    case TableForm::kHalfWidth: std::memcpy(out, half, count * row); return;
+    case TableForm::kDuplicated:
+      for (size_t r = 0; r < count; ++r, half += row, out += 2 * row) {
+        std::memcpy(out, half, row);
+        std::memcpy(out + row, half, row);
+      }
+      return;
+    case TableForm::kRepeatInterleaved:
+      for (size_t n = 0; n < count * pairs; ++n, half += size, out += 2 * size) {
+        std::memcpy(out, half, size);
+        std::memcpy(out + size, half, size);
+      }
+      return;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, GenerateTable call,
+                                                        const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(CheckCall(call));
+  if (call.rows < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", call.rows), "must be at least 0");
+  }
+  auto positions = TokenPositions::Create(std::move(call.positions), {1, call.rows, false, rotary.axes()}, limits);
+  if (!positions.ok()) return Within("positions", positions.status());
+  POSENC_ASSIGN_OR_RETURN(TableRows table,
+                          TableRows::Create(rotary, *std::move(positions), Direction::kForward, limits));
+  if (table.differ_by_operand() != call.operand.has_value()) {
+    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "makes a difference with xpos only");
+    return InvalidArgument("MISSING", "operand", "", "xpos has tables of its own for q and k");
+  }
+  TableGeneration generation(std::move(table));
+  generation.rows_ = call.rows;
+  generation.dtype_ = call.dtype;
+  generation.form_ = call.form;
+  generation.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
+  generation.operand_ = call.operand.value_or(Operand::kQuery);
+  return generation;
+}
+
+int64_t TableGeneration::width() const {
+  return static_cast<int64_t>(table_.pairs()) * (form_ == TableForm::kHalfWidth ? 1 : 2);
+}
+
+absl::StatusOr<int64_t> TableGeneration::Bytes(int64_t rows, const Limits& limits) const {
+  return ByteSize("answer", {dtype_, {rows, width()}}, limits);
+}
+
+absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
+                                  const Cancellation& cancelled, Device* device) const {
+  const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
+  // Long enough that the set-up of a run of positions does not show (docs/exact-tables.md).
+  const size_t cpu_slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
+  if (device != nullptr && !table_.has_recipe()) device = nullptr;
+  const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
+  absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
+    const size_t count = end - begin, doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
+    // Not initialised; doubles for their alignment, which the answer's tensors do not have.
+    const auto half = std::make_unique_for_overwrite<double[]>(2 * doubles);
+    auto* half_cos = reinterpret_cast<std::byte*>(half.get());
+    auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);
+    const auto first = static_cast<int64_t>(row_begin + begin);
+    if (device == nullptr ||
+        !device->Run(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
+      for (size_t done = 0; done < count && (device == nullptr || cancelled().ok()); done += cpu_slab) {
+        const size_t offset = done * pairs * size;
+        table_.Compute(first + static_cast<int64_t>(done), static_cast<int64_t>(std::min(cpu_slab, count - done)),
+                       dtype_, operand_, half_cos + offset, half_sin + offset);
+      }
+    }
+    const size_t parts = count * half_split_parts_, in_part = pairs / half_split_parts_;
+    Expand(form_, size, half_cos, parts, in_part, cos + begin * row_bytes);
+    Expand(form_, size, half_sin, parts, in_part, sin + begin * row_bytes);
+  });
+  return status.ok() && device != nullptr ? cancelled() : status;
+}
+
+}  // namespace posenc

@@ -1,0 +1,40 @@
+#include "posenc/rotary/pair_scaling.h"
+
+#include <cmath>
+
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+PairScaling Classify(double ratio, std::optional<double> factor) {
+  if (ratio == 1) return PairScaling::kKept;
+  if (ratio == 0) return PairScaling::kStopped;
+  if (factor && std::fabs(ratio * *factor - 1) <= 0x1p-50) return PairScaling::kInterpolated;
+  return PairScaling::kMixed;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary, const RotaryPlan& plan,
+                                                            const Limits& limits) {
+  const auto* scaled = std::get_if<RopeParameters>(&rotary.settings().frequencies);
+  if (scaled == nullptr || !scaled->rope_theta) return std::vector<ScaledPair>();  // "pixel" and "constant" read none
+  RotarySettings settings;
+  settings.frequencies = RopeParameters{.rope_type = "default",
+                                        .rope_theta = scaled->rope_theta,
+                                        .frequency_dim = scaled->frequency_dim,
+                                        .negate_angle = scaled->negate_angle};
+  settings.rotary_dim = rotary.rotary_dim();
+  settings.input_pairing = rotary.input_pairing();
+  POSENC_ASSIGN_OR_RETURN(const Rotary unscaled, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
+  POSENC_ASSIGN_OR_RETURN(const auto reference, unscaled.Plan(0));
+  std::vector<ScaledPair> pairs;
+  for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
+    const double ratio = plan.inv_freq[i] / reference->inv_freq[i];
+    pairs.push_back({reference->inv_freq[i], ratio, Classify(ratio, scaled->factor)});
+  }
+  return pairs;
+}
+
+}  // namespace posenc

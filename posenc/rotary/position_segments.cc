@@ -1,0 +1,150 @@
+#include "posenc/rotary/position_segments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
+
+namespace posenc {
+namespace {
+
+// Points of a grid; none if a size is negative or the product does not fit 63 bits (sizes of 0 do not hide it).
+std::optional<int64_t> CountOf(const PositionGrid& grid) {
+  int64_t points = 1;
+  bool empty = false;
+  for (const int64_t size : grid.size) {
+    if (size < 0 || __builtin_mul_overflow(points, std::max<int64_t>(size, 1), &points)) return std::nullopt;
+    empty = empty || size == 0;
+  }
+  return empty ? 0 : points;
+}
+std::optional<int64_t> CountOf(const PositionLine& line) {
+  return line.count < 0 ? std::nullopt : std::optional(line.count);
+}
+
+// How many points of a grid have one and the same value on the axis before the next comes.
+int64_t Stride(const PositionGrid& grid, int64_t axis) {
+  int64_t stride = 1;
+  for (size_t k = axis + 1; k < grid.size.size(); ++k) stride *= grid.size[k];
+  return stride;
+}
+
+// The positions of a segment's tokens [begin, begin + count) on that axis.
+void Fill(const PositionLine& line, int64_t begin, int64_t count, int64_t, double* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = line.start + static_cast<double>(begin + i) * line.step;
+}
+void Fill(const PositionGrid& grid, int64_t begin, int64_t count, int64_t axis, double* out) {
+  const int64_t stride = Stride(grid, axis);
+  int64_t within = begin % stride, index = begin / stride % grid.size[axis];
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = grid.start[axis] + static_cast<double>(index) * grid.step[axis];
+    if (++within < stride) continue;
+    within = 0;
+    if (++index == grid.size[axis]) index = 0;
+  }
+}
+
+// The largest of them over all axes; count > 0. Positions are monotone in the index: the ends are enough.
+double Largest(const PositionLine& line, int64_t begin, int64_t count) {
+  return std::max(line.start + static_cast<double>(begin) * line.step,
+                  line.start + static_cast<double>(begin + count - 1) * line.step);
+}
+double Largest(const PositionGrid& grid, int64_t begin, int64_t count) {
+  double largest = 0;
+  for (size_t axis = 0; axis < grid.size.size(); ++axis) {
+    const int64_t stride = Stride(grid, static_cast<int64_t>(axis)), size = grid.size[axis];
+    const int64_t first = begin / stride, last = (begin + count - 1) / stride;
+    // Where the index wraps around, both of its own ends are met.
+    const bool wraps = first / size != last / size;
+    for (const int64_t index : {wraps ? 0 : first % size, wraps ? size - 1 : last % size}) {
+      largest = std::max(largest, grid.start[axis] + static_cast<double>(index) * grid.step[axis]);
+    }
+  }
+  return largest;
+}
+
+absl::Status Check(const PositionLine& line, int64_t) {
+  if (line.count < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", line.count), "must be at least 0");
+  }
+  POSENC_RETURN_IF_ERROR(CheckPosition("start", line.start));
+  return CheckPosition("step", line.start + static_cast<double>(line.count) * line.step);
+}
+absl::Status Check(const PositionGrid& grid, int64_t axes) {
+  const auto sizes = static_cast<int64_t>(grid.size.size());
+  if (sizes != axes) {
+    return InvalidArgument("MISMATCH", "size", fmt::format("{} values", sizes),
+                           fmt::format("must be one an axis: {}", axes));
+  }
+  if (!CountOf(grid)) {
+    return InvalidArgument("OUT_OF_RANGE", "size", ToString(grid.size), "must be at least 0, the product below 2^63");
+  }
+  for (int64_t k = 0; k < axes; ++k) {
+    POSENC_RETURN_IF_ERROR(CheckPosition(fmt::format("start[{}]", k), grid.start[k]));
+    POSENC_RETURN_IF_ERROR(
+        CheckPosition(fmt::format("step[{}]", k), grid.start[k] + static_cast<double>(grid.size[k]) * grid.step[k]));
+  }
+  return absl::OkStatus();
+}
+
+// Evenly spaced positions are rows if their ends and the step are integers and both ends are rows.
+absl::Status CheckRun(const std::string& field, int64_t count, double start, double step, int64_t rows) {
+  if (count == 0) return absl::OkStatus();
+  POSENC_RETURN_IF_ERROR(CheckIndex(field + ".start", start, rows));
+  if (count == 1) return absl::OkStatus();
+  POSENC_RETURN_IF_ERROR(CheckIndex(field + ".step", start + step, rows));
+  return CheckIndex(field + ".step", start + static_cast<double>(count - 1) * step, rows);
+}
+
+}  // namespace
+
+absl::Status CheckIndex(std::string_view field, double position, int64_t rows) {
+  if (position >= 0 && position < static_cast<double>(rows) && position == std::floor(position)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", position),
+                         fmt::format("must be an integer in [0, {}), a row of given_table", rows));
+}
+
+absl::Status CheckIndices(const PositionSegments& segments, int64_t rows) {
+  for (size_t n = 0; n < segments.segments.size(); ++n) {
+    const std::string field = fmt::format("segments.segment[{}]", n);
+    if (const auto* line = std::get_if<PositionLine>(&segments.segments[n])) {
+      POSENC_RETURN_IF_ERROR(CheckRun(field + ".line", line->count, line->start, line->step, rows));
+    } else {
+      const auto& grid = std::get<PositionGrid>(segments.segments[n]);  // of one axis
+      POSENC_RETURN_IF_ERROR(CheckRun(field + ".grid", grid.size[0], grid.start[0], grid.step[0], rows));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> Count(const PositionSegments& segments) {
+  int64_t sum = 0;
+  for (const auto& segment : segments.segments) {
+    const auto count = std::visit([](const auto& kind) { return CountOf(kind); }, segment);
+    if (!count || __builtin_add_overflow(sum, *count, &sum)) return std::nullopt;
+  }
+  return sum;
+}
+
+absl::StatusOr<int64_t> CheckedCount(const PositionSegment& segment, int64_t axes) {
+  const bool grid = std::holds_alternative<PositionGrid>(segment);
+  const absl::Status status = std::visit([axes](const auto& kind) { return Check(kind, axes); }, segment);
+  if (!status.ok()) return Within(grid ? "grid" : "line", status);
+  return *std::visit([](const auto& kind) { return CountOf(kind); }, segment);
+}
+
+void FillFrom(const PositionSegment& segment, int64_t begin, int64_t count, int64_t axis, double* out) {
+  std::visit([&](const auto& kind) { Fill(kind, begin, count, axis, out); }, segment);
+}
+
+double LargestOf(const PositionSegment& segment, int64_t begin, int64_t count) {
+  return std::visit([&](const auto& kind) { return Largest(kind, begin, count); }, segment);
+}
+
+}  // namespace posenc

@@ -1,0 +1,322 @@
+#include "posenc/rotary/positions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+absl::Status CheckBounds(const std::vector<int64_t>& bounds, int64_t tokens) {
+  if (bounds.empty() || bounds.front() != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "cu_seqlens[0]", bounds.empty() ? "absent" : fmt::format("{}", bounds[0]),
+                           "must be 0");
+  }
+  for (size_t n = 1; n < bounds.size(); ++n) {
+    if (bounds[n] < bounds[n - 1]) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("cu_seqlens[{}]", n), fmt::format("{}", bounds[n]),
+                             fmt::format("must not be below its predecessor {}", bounds[n - 1]));
+    }
+  }
+  if (bounds.back() != tokens) {
+    return InvalidArgument("MISMATCH", fmt::format("cu_seqlens[{}]", bounds.size() - 1),
+                           fmt::format("{}", bounds.back()),
+                           fmt::format("must end with the number of tokens {}", tokens));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
+  POSENC_RETURN_IF_ERROR(CheckPosition(field, static_cast<double>(offset)));
+  return CheckPosition(field, static_cast<double>(offset) + static_cast<double>(count));
+}
+
+}  // namespace
+
+absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const TokenGrid& grid,
+                                                      const Limits& limits) {
+  TokenPositions result;
+  result.sequences_ = grid.sequences;
+  result.length_ = grid.length;
+  result.packed_ = grid.packed;
+  if (positions.cu_seqlens) {
+    if (!grid.packed) {
+      return InvalidArgument("NOT_READ", "cu_seqlens", "", "is for LAYOUT_THD only");
+    }
+    POSENC_RETURN_IF_ERROR(CheckBounds(*positions.cu_seqlens, grid.length));
+    result.bounds_ = std::move(*positions.cu_seqlens);
+    result.sequences_ = static_cast<int64_t>(result.bounds_.size()) - 1;
+    if (result.sequences_ > limits.max_sequences) {
+      return TooLarge("cu_seqlens", fmt::format("{} sequences", result.sequences_),
+                      fmt::format("at most {} (max_sequences)", limits.max_sequences));
+    }
+  }
+  result.axes_ = grid.axes;
+  const auto* ids = std::get_if<PositionIds>(&positions.source);
+  if (ids == nullptr && positions.axis_dimension != AxisDimension::kUnspecified) {
+    return InvalidArgument("NOT_READ", "axis_dimension", "", "is read with ids only");
+  }
+  if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
+    POSENC_RETURN_IF_ERROR(result.ReadSegments(*segments));
+  }
+  result.positions_ = std::move(positions);
+  POSENC_RETURN_IF_ERROR(result.CheckSource());
+  ids = std::get_if<PositionIds>(&result.positions_.source);
+  if (ids != nullptr) result.axes_differ_ = ids->axes > 1;
+  result.same_for_all_ = !grid.packed && (std::holds_alternative<OffsetPositions>(result.positions_.source) ||
+                                          std::holds_alternative<PositionSegments>(result.positions_.source) ||
+                                          (ids != nullptr && ids->ids.shared));
+  return result;
+}
+
+absl::Status TokenPositions::ReadSegments(const PositionSegments& segments) {
+  segment_begin_ = {0};
+  for (size_t n = 0; n < segments.segments.size(); ++n) {
+    const PositionSegment& segment = segments.segments[n];
+    const bool grid = std::holds_alternative<PositionGrid>(segment);
+    const std::string field = fmt::format("segments.segment[{}]", n);
+    const absl::StatusOr<int64_t> count = CheckedCount(segment, axes_);
+    if (!count.ok()) return Within(field, count.status());
+    segment_begin_.push_back(segment_begin_.back());
+    if (__builtin_add_overflow(segment_begin_.back(), *count, &segment_begin_.back())) {
+      return InvalidArgument("OUT_OF_RANGE", field + (grid ? ".grid.size" : ".line.count"),
+                             fmt::format("{} more positions", *count), "all together must be below 2^63");
+    }
+    axes_differ_ = axes_differ_ || (axes_ > 1 && grid);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
+  const AxisDimension dimension = positions_.axis_dimension;
+  if (dimension == AxisDimension::kUnspecified && axes_ > 1) {
+    return InvalidArgument(
+        "MISSING", "axis_dimension", "",
+        fmt::format("positions have {} axes: AXIS_DIMENSION_NONE (the same on all), _FIRST or _LAST", axes_));
+  }
+  const bool has_axes = dimension == AxisDimension::kFirst || dimension == AxisDimension::kLast;
+  if (has_axes && source.axes != axes_) {
+    return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} axes", source.axes),
+                           fmt::format("a position has {}", axes_));
+  }
+  const Matrix<double>& ids = source.ids;
+  if (ids.columns != length_ || (!ids.shared && (packed_ || ids.rows != sequences_))) {
+    return InvalidArgument(
+        "MISMATCH", "ids.shape",
+        ids.shared ? fmt::format("[{}]", ids.columns) : fmt::format("[{}, {}]", ids.rows, ids.columns),
+        packed_ ? fmt::format("must be [T] = [{}]", length_)
+                : fmt::format("must be [S] = [{}] or [B, S] = [{}, {}]", length_, sequences_, length_));
+  }
+  for (size_t n = 0; n < ids.values.size(); ++n) {
+    if (!(std::abs(ids.values[n]) <= kLargestPosition)) {
+      return CheckPosition(fmt::format("ids[{}]", n), ids.values[n]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenPositions::CheckSource() const {
+  return std::visit(
+      Overloaded{
+          [](std::monostate) {
+            return InvalidArgument("MISSING", "source", "", "has no default: give offset, offsets, ids or segments");
+          },
+          [this](const OffsetPositions& source) { return CheckRun("offset", source.offset, length_); },
+          [this](const PerSequenceOffsets& source) {
+            if (static_cast<int64_t>(source.offsets.size()) != sequences_) {
+              return InvalidArgument("MISMATCH", "offsets", fmt::format("{} values", source.offsets.size()),
+                                     fmt::format("must be one a sequence: {}", sequences_));
+            }
+            for (size_t n = 0; n < source.offsets.size(); ++n) {
+              POSENC_RETURN_IF_ERROR(CheckRun(fmt::format("offsets.offset[{}]", n), source.offsets[n], length_));
+            }
+            return absl::OkStatus();
+          },
+          [this](const PositionIds& source) { return CheckIds(source); },
+          [this](const PositionSegments&) {
+            if (segment_begin_.back() == length_) return absl::OkStatus();
+            return InvalidArgument("MISMATCH", "segments", fmt::format("{} positions", segment_begin_.back()),
+                                   fmt::format("the counts must sum to {}", length_));
+          },
+      },
+      positions_.source);
+}
+
+size_t TokenPositions::SegmentOf(int64_t index) const {
+  return std::upper_bound(segment_begin_.begin(), segment_begin_.end(), index) - segment_begin_.begin() - 1;
+}
+
+int64_t TokenPositions::SequenceOf(int64_t token) const {
+  if (bounds_.empty()) return token / length_;
+  return std::upper_bound(bounds_.begin(), bounds_.end(), token) - bounds_.begin() - 1;
+}
+
+void TokenPositions::Fill(int64_t token, int64_t count, double* out, int64_t axis) const {
+  const int64_t sequence = SequenceOf(token);
+  const int64_t within = token - begin(sequence);
+  std::visit(Overloaded{
+                 [](std::monostate) {},
+                 [&](const OffsetPositions& source) {
+                   for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(source.offset + within + s);
+                 },
+                 [&](const PerSequenceOffsets& source) {
+                   for (int64_t s = 0; s < count; ++s)
+                     out[s] = static_cast<double>(source.offsets[sequence] + within + s);
+                 },
+                 [&](const PositionIds& source) {
+                   const int64_t skipped = source.axes > 1 ? axis * source.ids.rows * source.ids.columns : 0;
+                   const double* row = packed_ ? source.ids.values.data() + begin(sequence) : source.ids.row(sequence);
+                   std::copy_n(row + skipped + within, count, out);
+                 },
+                 [&](const PositionSegments& source) {
+                   int64_t index = packed_ ? token : within;
+                   for (const int64_t end = index + count; index < end;) {
+                     const size_t n = SegmentOf(index);
+                     const int64_t first = index - segment_begin_[n], stop = std::min(end, segment_begin_[n + 1]);
+                     FillFrom(source.segments[n], first, stop - index, axis, out);
+                     out += stop - index;
+                     index = stop;
+                   }
+                 },
+             },
+             positions_.source);
+}
+
+int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
+  const int64_t first = begin(sequence), count = begin(sequence + 1) - first;
+  double largest = 0;
+  const auto consider = [&largest](double position) { largest = std::max(largest, position); };
+  if (count > 0) {
+    std::visit(Overloaded{
+                   [](std::monostate) {},
+                   [&](const OffsetPositions& source) { consider(static_cast<double>(source.offset + count - 1)); },
+                   [&](const PerSequenceOffsets& source) {
+                     consider(static_cast<double>(source.offsets[sequence] + count - 1));
+                   },
+                   [&](const PositionIds& source) {
+                     const double* row = packed_ ? source.ids.values.data() + first : source.ids.row(sequence);
+                     for (int64_t axis = 0; axis < source.axes; ++axis) {
+                       consider(*std::max_element(row, row + count));
+                       row += source.ids.rows * source.ids.columns;
+                     }
+                   },
+                   [&](const PositionSegments& source) {
+                     int64_t index = packed_ ? first : 0;
+                     for (const int64_t end = index + count; index < end;) {
+                       const size_t n = SegmentOf(index);
+                       const int64_t stop = std::min(end, segment_begin_[n + 1]);
+                       consider(LargestOf(source.segments[n], index - segment_begin_[n], stop - index));
+                       index = stop;
+                     }
+                   },
+               },
+               positions_.source);
+  }
+  return static_cast<int64_t>(largest) + 1;
+}
+
+int64_t TokenPositions::held_bytes() const {
+  size_t bytes = bounds_.size() * sizeof(int64_t);
+  if (const auto* ids = std::get_if<PositionIds>(&positions_.source)) bytes += ids->ids.values.size() * sizeof(double);
+  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&positions_.source)) {
+    bytes += offsets->offsets.size() * sizeof(int64_t);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+absl::Status TokenPositions::CheckIndices(int64_t rows) const {
+  if (tokens() == 0) return absl::OkStatus();
+  const auto check_run = [&](const std::string& field, int64_t offset, int64_t count) {
+    if (count == 0) return absl::OkStatus();
+    POSENC_RETURN_IF_ERROR(CheckIndex(field, static_cast<double>(offset), rows));
+    return CheckIndex(field, static_cast<double>(offset + count - 1), rows);
+  };
+  return std::visit(Overloaded{
+                        [](std::monostate) { return absl::OkStatus(); },
+                        [&](const OffsetPositions& source) {
+                          int64_t longest = bounds_.empty() ? length_ : 0;
+                          for (size_t n = 1; n < bounds_.size(); ++n) {
+                            longest = std::max(longest, bounds_[n] - bounds_[n - 1]);
+                          }
+                          return check_run("offset", source.offset, longest);
+                        },
+                        [&](const PerSequenceOffsets& source) {
+                          for (int64_t n = 0; n < sequences_; ++n) {
+                            POSENC_RETURN_IF_ERROR(check_run(fmt::format("offsets.offset[{}]", n), source.offsets[n],
+                                                             begin(n + 1) - begin(n)));
+                          }
+                          return absl::OkStatus();
+                        },
+                        [&](const PositionIds& source) {
+                          for (size_t n = 0; n < source.ids.values.size(); ++n) {
+                            if (CheckIndex("", source.ids.values[n], rows).ok()) continue;
+                            return CheckIndex(fmt::format("ids[{}]", n), source.ids.values[n], rows);
+                          }
+                          return absl::OkStatus();
+                        },
+                        [&](const PositionSegments& source) { return posenc::CheckIndices(source, rows); },
+                    },
+                    positions_.source);
+}
+
+absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits& limits) const {
+  const auto& given = positions_.seq_len;
+  if (positions_.scaling_length_rule != ScalingLengthRule::kGiven && !given.empty()) {
+    return InvalidArgument("NOT_READ", "seq_len", "", "is read with SCALING_LENGTH_RULE_GIVEN only");
+  }
+  switch (positions_.scaling_length_rule) {
+    case ScalingLengthRule::kUnspecified: break;
+    case ScalingLengthRule::kGiven: {
+      if (given.size() != 1 && static_cast<int64_t>(given.size()) != sequences_) {
+        return InvalidArgument("MISMATCH", "seq_len", fmt::format("{} values", given.size()),
+                               fmt::format("must be one for all, or one a sequence: {}", sequences_));
+      }
+      for (size_t n = 0; n < given.size(); ++n) {
+        if (given[n] < 1 || static_cast<double>(given[n]) > kLargestPosition) {
+          return InvalidArgument("OUT_OF_RANGE", fmt::format("seq_len[{}]", n), fmt::format("{}", given[n]),
+                                 "must be 1 .. 2^53");
+        }
+      }
+      return given;
+    }
+    case ScalingLengthRule::kPerSequence:
+    case ScalingLengthRule::kWholeBatch: {
+      if (sequences_ > limits.max_sequences) {
+        return TooLarge("sequences", fmt::format("{}", sequences_),
+                        fmt::format("at most {} whose frequencies may differ (max_sequences)", limits.max_sequences));
+      }
+      std::vector<int64_t> lengths;
+      const int64_t distinct = same_for_all_ ? std::min<int64_t>(sequences_, 1) : sequences_;
+      for (int64_t n = 0; n < distinct; ++n) lengths.push_back(LargestPlusOne(n));
+      if (positions_.scaling_length_rule == ScalingLengthRule::kWholeBatch && lengths.size() > 1) {
+        lengths = {*std::max_element(lengths.begin(), lengths.end())};
+      }
+      if (lengths.empty()) lengths.push_back(1);  // no tokens
+      return lengths;
+    }
+  }
+  return InvalidArgument("MISSING", "scaling_length_rule", "",
+                         "the frequencies depend on the sequence's length: SCALING_LENGTH_RULE_PER_SEQUENCE, "
+                         "_WHOLE_BATCH (as transformers does) or _GIVEN with seq_len");
+}
+
+absl::Status TokenPositions::RefuseScalingLength() const {
+  if (positions_.scaling_length_rule != ScalingLengthRule::kUnspecified || !positions_.seq_len.empty()) {
+    return InvalidArgument("NOT_READ", "scaling_length_rule", "",
+                           "the frequencies do not depend on the sequence's length");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc

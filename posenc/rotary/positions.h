@@ -1,0 +1,76 @@
+// Where each token of a call stands, evaluated a slab at a time: nothing the size of the tensors is kept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/base/limits.h"
+#include "posenc/rotary/position_segments.h"
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+// The tokens of a call: `sequences` of `length` tokens each, or packed ones.
+struct TokenGrid {
+  int64_t sequences;  // B; 1 when packed
+  int64_t length;     // S; T when packed
+  bool packed;        // layout THD: cu_seqlens may divide the tokens
+  int64_t axes = 1;   // values that a position has
+};
+
+class TokenPositions {
+ public:
+  // Checks that the source fits the grid. Errors name the field within Positions.
+  static absl::StatusOr<TokenPositions> Create(Positions positions, const TokenGrid& grid, const Limits& limits);
+
+  int64_t sequences() const { return sequences_; }
+  int64_t tokens() const { return begin(sequences_); }
+  // Sequence n holds tokens begin(n) .. begin(n+1)-1, counted over the whole call.
+  int64_t begin(int64_t n) const { return bounds_.empty() ? n * length_ : bounds_[n]; }
+  // The sequence that a token belongs to.
+  int64_t SequenceOf(int64_t token) const;
+
+  // Whether token s stands at the same position in every sequence (of equal length).
+  bool same_for_all() const { return same_for_all_; }
+
+  int64_t axes() const { return axes_; }
+  // Whether a token's positions may differ by axis.
+  bool axes_differ() const { return axes_differ_; }
+
+  // Writes the positions on that axis of tokens [token, token + count), all of one sequence.
+  void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
+
+  // What it keeps of the caller's numbers.
+  int64_t held_bytes() const;
+
+  // INVALID_ARGUMENT unless all are integers in [0, rows). One axis.
+  absl::Status CheckIndices(int64_t rows) const;
+
+  // The length that a scaling counts for each sequence, by the rule: one entry for all, or one a sequence.
+  // Only where the frequencies depend on it: INVALID_ARGUMENT if the rule is missing.
+  absl::StatusOr<std::vector<int64_t>> ScalingLengths(const Limits& limits) const;
+  // INVALID_ARGUMENT if a rule is given where nothing reads it.
+  absl::Status RefuseScalingLength() const;
+
+ private:
+  TokenPositions() = default;
+  absl::Status CheckSource() const;
+  absl::Status CheckIds(const PositionIds& source) const;
+  absl::Status ReadSegments(const PositionSegments& segments);
+  size_t SegmentOf(int64_t index) const;
+  int64_t LargestPlusOne(int64_t sequence) const;
+
+  Positions positions_;
+  std::vector<int64_t> bounds_;         // cu_seqlens, or empty: sequences of length_ each
+  std::vector<int64_t> segment_begin_;  // first token of each segment, and the end of the last
+  int64_t sequences_ = 0;
+  int64_t length_ = 0;
+  int64_t axes_ = 1;
+  bool axes_differ_ = false;
+  bool packed_ = false;
+  bool same_for_all_ = false;
+};
+
+}  // namespace posenc

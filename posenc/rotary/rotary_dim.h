@@ -1,0 +1,14 @@
+// How many elements of a head row rotate.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "posenc/base/limits.h"
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+// From rotary_dim, or head_dim and partial_rotary_factor, or what the frequencies themselves say (completed axes and
+// tables). INVALID_ARGUMENT if they contradict each other, or if the width is odd or out of range.
+absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& limits);
+
+}  // namespace posenc

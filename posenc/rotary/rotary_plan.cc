@@ -1,0 +1,276 @@
+#include "posenc/rotary/rotary_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/fingerprint.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/rope/axial.h"
+#include "posenc/methods/rope/given_table.h"
+#include "posenc/methods/rope/methods.h"
+#include "posenc/methods/rope/mrope.h"
+#include "posenc/rotary/rotary_dim.h"
+
+namespace posenc {
+namespace {
+
+// For each field of a RopeParameters: is it set, and is it finite?
+struct FieldCheck {
+  const RopeMethod& method;
+  absl::Status status;
+
+  void operator()(std::string_view name, const std::optional<double>& field) {
+    if (!field) return;
+    Read(name);
+    if (status.ok()) status = CheckFinite(name, *field);
+  }
+  void operator()(std::string_view name, const std::optional<bool>& field) {
+    if (field) Read(name);
+  }
+  void operator()(std::string_view name, const std::vector<double>& field) {
+    if (!field.empty()) Read(name);
+    for (size_t i = 0; i < field.size() && status.ok(); ++i) {
+      status = CheckFinite(fmt::format("{}[{}]", name, i), field[i]);
+    }
+  }
+  void operator()(std::string_view name, const std::vector<int64_t>& field) {
+    if (!field.empty()) Read(name);
+  }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void operator()(std::string_view name, Enum field) {
+    if (field != Enum()) Read(name);
+  }
+
+ private:
+  void Read(std::string_view name) {
+    if (!status.ok() || Reads(method, name)) return;
+    for (std::string_view all : {"partial_rotary_factor", "negate_angle", "mrope_section", "mrope_order"}) {
+      if (name == all) return;
+    }
+    if (method.has_theta && (name == "rope_theta" || name == "frequency_dim")) return;
+    status = InvalidArgument("NOT_READ", name, "", fmt::format("is not read by rope_type \"{}\"", method.rope_type));
+  }
+};
+
+constexpr size_t kPlanCacheBytes = size_t{16} << 20;
+
+// A field of a cache's key, of whatever type: its name where it is set, and its value.
+void AddField(std::string_view name, const std::vector<double>& field, Fingerprint* key) {
+  if (!field.empty()) key->Add(name).Add(field);
+}
+void AddField(std::string_view name, const std::vector<int64_t>& field, Fingerprint* key) {
+  AddField(name, std::vector<double>(field.begin(), field.end()), key);
+}
+template <class T>
+void AddField(std::string_view name, const std::optional<T>& field, Fingerprint* key) {
+  if (field) key->Add(name).Add(static_cast<double>(*field));
+}
+template <class Enum>
+requires std::is_enum_v<Enum>
+void AddField(std::string_view name, Enum field, Fingerprint* key) { key->Add(name).Add(static_cast<int64_t>(field)); }
+
+absl::Status CompleteGiven(GivenFrequencies& given) {
+  const size_t pairs = given.inv_freq.size();
+  for (size_t i = 0; i < pairs; ++i) {
+    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("inv_freq[{}]", i), given.inv_freq[i]));
+  }
+  if (!given.axis.empty() && given.axis.size() != pairs) {
+    return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
+                           fmt::format("must be one a pair: {}", pairs));
+  }
+  for (size_t i = 0; i < given.axis.size(); ++i) {
+    if (given.axis[i] < 0 || given.axis[i] >= static_cast<int64_t>(pairs)) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("axis[{}]", i), fmt::format("{}", given.axis[i]),
+                             fmt::format("must be 0 .. {}", pairs - 1));
+    }
+  }
+  if (!given.attention_scaling) given.attention_scaling = 1.0;
+  POSENC_RETURN_IF_ERROR(CheckFinite("attention_scaling", *given.attention_scaling));
+  return RequireAtLeast("attention_scaling", *given.attention_scaling, 0);
+}
+
+// What the width does not matter for; the formula of rope_parameters needs it, and is completed later.
+absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
+  if (std::holds_alternative<std::monostate>(settings.frequencies)) {
+    return InvalidArgument("MISSING", "frequencies", "",
+                           "give rope_parameters, given_frequencies, axial or given_table");
+  }
+  if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
+    const double partial = parameters->partial_rotary_factor.value_or(1);
+    if (partial > 0 && partial <= 1) return absl::OkStatus();
+    return InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor", fmt::format("{}", partial),
+                           "must be above 0 and at most 1");
+  }
+  if (auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
+    return Within("given_frequencies", CompleteGiven(*given));
+  }
+  if (auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Within("axial", Complete(*axial, limits));
+  if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
+    return Within("given_table", Complete(*table, settings.half_split_parts));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits) {
+  POSENC_RETURN_IF_ERROR(RequireAtLeast("half_split_parts", static_cast<double>(settings.half_split_parts), 1));
+  POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
+  POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
+  if (*settings.rotary_dim / 2 % settings.half_split_parts != 0) {
+    return InvalidArgument("OUT_OF_RANGE", "half_split_parts", fmt::format("{}", settings.half_split_parts),
+                           fmt::format("must divide the {} pairs", *settings.rotary_dim / 2));
+  }
+  settings.head_dim.reset();
+  if (!settings.input_pairing) {
+    return InvalidArgument("MISSING", "input_pairing", "", "has no default: PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT");
+  }
+  if (!settings.output_pairing) settings.output_pairing = settings.input_pairing;
+  if (settings.max_position_embeddings) {
+    POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
+  }
+
+  Rotary rotary(std::move(settings), arithmetic, limits.plans_at_hand);
+  RotarySettings& s = rotary.settings_;
+  if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
+    POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
+  } else if (s.max_position_embeddings) {
+    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is read beside rope_parameters only");
+  }
+  if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) rotary.axis_ = given->axis;
+  if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
+  if (!rotary.axis_.empty()) rotary.axes_ = *std::max_element(rotary.axis_.begin(), rotary.axis_.end()) + 1;
+  if (s.xpos) POSENC_RETURN_IF_ERROR(Within("xpos", rotary.CompleteXpos()));
+  return rotary;
+}
+
+absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
+  method_ = FindRopeMethod(parameters.rope_type);
+  if (method_ == nullptr) {
+    return InvalidArgument(parameters.rope_type.empty() ? "MISSING" : "UNKNOWN_VALUE", "rope_parameters.rope_type",
+                           parameters.rope_type, "must be one of " + RopeTypeNames());
+  }
+  FieldCheck check{*method_, absl::OkStatus()};
+  VisitFields(std::as_const(parameters), check);
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", check.status));
+  if (settings_.max_position_embeddings && !Reads(*method_, "max_position_embeddings")) {
+    return InvalidArgument("NOT_READ", "max_position_embeddings", "",
+                           fmt::format("is not read by rope_type \"{}\"", method_->rope_type));
+  }
+  if (!Reads(*method_, "partial_rotary_factor")) parameters.partial_rotary_factor.reset();
+  if (!parameters.rope_theta && method_->has_theta) parameters.rope_theta = 10000.0;
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", CheckPositive("rope_theta", parameters.rope_theta.value_or(1))));
+  POSENC_RETURN_IF_ERROR(
+      Within("rope_parameters", CheckPositive("frequency_dim", parameters.frequency_dim.value_or(1))));
+  POSENC_RETURN_IF_ERROR(Within("rope_parameters", method_->complete(parameters, Input(0))));
+  auto axis = MropeAxes(parameters, rotary_dim() / 2);
+  if (!axis.ok()) return Within("rope_parameters", axis.status());
+  axis_ = *std::move(axis);
+  return absl::OkStatus();
+}
+
+absl::Status Rotary::CompleteXpos() {
+  const char* rival = axes_ > 1                                                        ? "positions of several axes"
+                      : table() != nullptr                                             ? "given_table"
+                      : method_ != nullptr && method_->rope_type == "linear_positions" ? "\"linear_positions\""
+                                                                                       : nullptr;
+  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("not together with {}", rival));
+  return Complete(*settings_.xpos);
+}
+
+RopeInput Rotary::Input(int64_t seq_len) const {
+  const auto& parameters = std::get<RopeParameters>(settings_.frequencies);
+  return {parameters, rotary_dim() / 2, parameters.frequency_dim.value_or(static_cast<double>(rotary_dim())),
+          settings_.max_position_embeddings, seq_len};
+}
+
+bool Rotary::NeedsSeqLen() const {
+  return method_ != nullptr && method_->needs_seq_len(std::get<RopeParameters>(settings_.frequencies));
+}
+
+SharedCache<RotaryPlan>& PlanCache() {
+  static SharedCache<RotaryPlan> cache(kPlanCacheBytes, [](const RotaryPlan& plan) {
+    size_t values = plan.inv_freq.capacity() + plan.axis.capacity();
+    if (plan.xpos) values += plan.xpos->zeta.capacity() + plan.xpos->log_zeta.capacity();
+    return sizeof(plan) + plan.branch.capacity() + values * sizeof(double);
+  });
+  return cache;
+}
+
+std::string Rotary::CacheKey(int64_t seq_len) const {
+  Fingerprint key;
+  key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim()).Add(NeedsSeqLen() ? seq_len : 0);
+  const auto add = [&key](std::string_view name, const auto& field) { AddField(name, field, &key); };
+  add("max_position_embeddings", settings_.max_position_embeddings);
+  if (const auto* parameters = std::get_if<RopeParameters>(&settings_.frequencies)) {
+    key.Add(parameters->rope_type);
+    VisitFields(*parameters, add);
+  } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
+    key.Add(static_cast<int64_t>(axial->alternating));
+    for (const AxialAxis& axis : axial->axes) {
+      key.Add(axis.dim).Add(axis.frequency_start);
+      add("rope_theta", axis.rope_theta);
+    }
+  }
+  if (settings_.xpos) {
+    add("scale_base", settings_.xpos->scale_base);
+    add("centre", settings_.xpos->centre);
+  }
+  return key.parts();
+}
+
+absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
+  const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
+  if (computes && plans_at_hand_) {
+    std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
+    if (plan == nullptr) return NotAtHand();
+    return plan;
+  }
+  if (computes) return PlanCache().Get(CacheKey(seq_len), [&] { return MakePlan(seq_len); });
+  POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, MakePlan(seq_len));
+  return std::make_shared<const RotaryPlan>(std::move(plan));
+}
+
+absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
+  RotaryPlan plan;
+  plan.axis = axis_;
+  if (const auto* given = std::get_if<GivenFrequencies>(&settings_.frequencies)) {
+    plan.inv_freq = given->inv_freq;
+    if (arithmetic_ == Frequencies::kFloat32) {
+      for (double& f : plan.inv_freq) f = static_cast<float>(f);
+    }
+    plan.attention_scaling = *given->attention_scaling;
+  } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
+    plan.inv_freq = AxialFrequencies(arithmetic_, *axial);
+  } else if (method_ != nullptr) {
+    plan.seq_len = NeedsSeqLen() ? seq_len : 0;
+    const RopeInput input = Input(seq_len);
+    Numbers numbers = method_->evaluate(arithmetic_, input);
+    plan.branch = method_->branch(input);
+    plan.inv_freq = std::move(numbers.list);
+    if (input.parameters.negate_angle.value_or(false)) {
+      for (double& f : plan.inv_freq) f = -f;
+    }
+    plan.attention_scaling = numbers.scalars[kAttentionScaling];
+    plan.softmax_scale_factor = numbers.scalars[kSoftmaxScaleFactor];
+    plan.position_divisor = numbers.scalars[kPositionDivisor];
+  }
+  if (settings_.xpos) plan.xpos = MakeXposPlan(arithmetic_, *settings_.xpos, rotary_dim());
+  for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
+    if (!std::isfinite(plan.inv_freq[i])) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
+                             "these parameters give a frequency that is not finite");
+    }
+  }
+  if (!std::isfinite(plan.attention_scaling)) {
+    return InvalidArgument("OUT_OF_RANGE", "attention_scaling", fmt::format("{}", plan.attention_scaling),
+                           "these parameters give a scaling that is not finite");
+  }
+  return plan;
+}
+
+}  // namespace posenc

@@ -1,0 +1,87 @@
+#include "posenc/rotary/rotate_pieces.h"
+
+#include <algorithm>
+
+#include "posenc/base/line_allocator.h"
+
+namespace posenc {
+namespace {
+
+// Rows that follow one another in memory: all heads of a token, then the next token's; or one head's of all tokens.
+class Rows {
+ public:
+  Rows(RotatePairs work, const ByteSource& x, std::byte* y)
+      : work_(work),
+        x_(x),
+        y_(y),
+        row_(work.head_dim * SizeOf(work.dtype)),
+        of_table_(work.pairs * SizeOf(work.table_dtype)) {}
+
+  // `heads` rows for each of `tokens` tokens, from `start` on.
+  void Rotate(size_t start, size_t tokens, size_t heads) {
+    const size_t rows = tokens * heads;
+    for (size_t done = 0; done < rows;) {
+      const size_t at = start + done * row_;
+      const absl::Span<const std::byte> piece = x_.From(at);
+      const size_t together = std::min(piece.size() / row_, rows - done);
+      if (together == 0) {
+        RotateOne(done / heads, Gather(at), at);
+        ++done;
+        continue;
+      }
+      // What is left of a token, whole tokens, and a beginning of one.
+      const size_t within = done % heads;
+      const bool whole = within == 0 && together >= heads;
+      const size_t n = whole ? together / heads * heads : std::min(together, heads - within);
+      RotateSome(done / heads, whole ? n / heads : 1, whole ? heads : n, piece.data(), at);
+      done += n;
+    }
+  }
+
+ private:
+  // A row that does not lie together.
+  const std::byte* Gather(size_t at) {
+    gathered_.resize(row_);
+    Copy(x_, at, row_, gathered_.data());
+    return gathered_.data();
+  }
+
+  void RotateOne(size_t token, const std::byte* x, size_t at) { RotateSome(token, 1, 1, x, at); }
+
+  void RotateSome(size_t token, size_t tokens, size_t heads, const std::byte* x, size_t at) {
+    RotatePairs some = work_;
+    some.cos = static_cast<const std::byte*>(work_.cos) + token * of_table_;
+    some.sin = static_cast<const std::byte*>(work_.sin) + token * of_table_;
+    some.x = x;
+    some.y = y_ + at;
+    some.tokens = tokens;
+    some.heads = heads;
+    some.head_stride = row_;
+    some.token_stride = heads * row_;
+    Run(some, 0, tokens);
+  }
+
+  const RotatePairs work_;
+  const ByteSource& x_;
+  std::byte* const y_;
+  const size_t row_;       // bytes
+  const size_t of_table_;  // bytes of a token's cosines
+  LineVector<std::byte> gathered_;
+};
+
+}  // namespace
+
+void Run(RotatePairs work, const ByteSource& x, std::byte* y, size_t start) {
+  const size_t row = work.head_dim * SizeOf(work.dtype);
+  const size_t end = start + (work.tokens - 1) * work.token_stride + (work.heads - 1) * work.head_stride + row;
+  if (const absl::Span<const std::byte> piece = x.From(start); piece.size() >= end - start) {
+    work.x = piece.data();
+    work.y = y + start;
+    return Run(work, 0, work.tokens);
+  }
+  Rows rows(work, x, y);
+  if (work.token_stride == work.heads * row) return rows.Rotate(start, work.tokens, work.heads);
+  for (size_t head = 0; head < work.heads; ++head) rows.Rotate(start + head * work.head_stride, work.tokens, 1);
+}
+
+}  // namespace posenc

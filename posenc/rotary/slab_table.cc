@@ -1,0 +1,48 @@
+#include "posenc/rotary/slab_table.h"
+
+#include "posenc/kernels/convert.h"
+
+namespace posenc {
+namespace {
+
+constexpr size_t kTableCacheBytes = size_t{32} << 20;
+// Entries that are computed in the time that looking for them takes; those of xPos take longer.
+constexpr int64_t kFewEntries = 256;
+
+}  // namespace
+
+SlabTable::SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand)
+    : widened_(type == DType::kFP64 ? DType::kFP64 : DType::kFP32) {
+  const size_t values = count * rows.pairs(), size = (values * SizeOf(widened_) + 63) / 64 * 64;
+  bytes_.resize(2 * size);
+  std::byte *cos = bytes_.data(), *sin = cos + size;
+  if (type == widened_) {
+    rows.Compute(token, count, type, operand, cos, sin);
+    return;
+  }
+  const size_t narrow_size = values * SizeOf(type);
+  LineVector<std::byte> narrow(2 * narrow_size);
+  std::byte *narrow_cos = narrow.data(), *narrow_sin = narrow_cos + narrow_size;
+  rows.Compute(token, count, type, operand, narrow_cos, narrow_sin);
+  Convert(type, DType::kFP32, narrow_cos, cos, values);
+  Convert(type, DType::kFP32, narrow_sin, sin, values);
+}
+
+SharedCache<SlabTable>& TableCache() {
+  static SharedCache<SlabTable> cache(kTableCacheBytes, [](const SlabTable& table) { return table.bytes(); });
+  return cache;
+}
+
+std::shared_ptr<const SlabTable> TableOf(const TableRows& rows, int64_t token, int64_t count, DType type,
+                                         Operand operand) {
+  const auto pairs = static_cast<int64_t>(rows.pairs());
+  const auto all = static_cast<size_t>(rows.positions().tokens() * pairs) * 2 * sizeof(float);
+  const bool few = count * pairs < kFewEntries && !rows.differ_by_operand();
+  if (rows.is_given() || few || all > TableCache().max_bytes() / 4) {
+    return std::make_shared<const SlabTable>(rows, token, count, type, operand);
+  }
+  return *TableCache().Get(rows.Key(token, count, type, operand),
+                           [&]() -> absl::StatusOr<SlabTable> { return SlabTable(rows, token, count, type, operand); });
+}
+
+}  // namespace posenc

@@ -1,0 +1,274 @@
+#include "posenc/rotary/table_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "posenc/base/fingerprint.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/rope/given_table.h"
+#include "posenc/rotary/xpos_rows.h"
+
+namespace posenc {
+namespace {
+
+// Flips the sign bit of `count` elements, little-endian as all supported machines are.
+void Negate(DType dtype, void* data, size_t count) {
+  const size_t size = SizeOf(dtype);
+  auto* sign = static_cast<unsigned char*>(data) + size - 1;
+  for (size_t i = 0; i < count; ++i, sign += size) *sign ^= 0x80;
+}
+
+// What the rows of one axis have in common: its columns in wider rows, and which of `from`'s rows each takes.
+struct AxisRows {
+  const std::vector<size_t>& columns;
+  const std::vector<size_t>& row_of;
+  size_t width;
+};
+
+template <size_t kSize>
+void ScatterElements(const std::byte* from, const AxisRows& axis, std::byte* to) {
+  for (const size_t row : axis.row_of) {
+    const std::byte* element = from + row * axis.columns.size() * kSize;
+    for (const size_t column : axis.columns) {
+      std::memcpy(to + column * kSize, element, kSize);
+      element += kSize;
+    }
+    to += axis.width * kSize;
+  }
+}
+void Scatter(size_t size, const std::byte* from, const AxisRows& axis, std::byte* to) {
+  switch (size) {
+    case 2: return ScatterElements<2>(from, axis, to);
+    case 4: return ScatterElements<4>(from, axis, to);
+    default: return ScatterElements<8>(from, axis, to);
+  }
+}
+
+// Leaves each of the values once, in order; the result says where each one then is.
+std::vector<size_t> Distinct(std::vector<double>* values) {
+  const std::vector<double> all = *values;
+  std::sort(values->begin(), values->end());
+  values->erase(std::unique(values->begin(), values->end()), values->end());
+  std::vector<size_t> places;
+  places.reserve(all.size());
+  for (const double value : all) {
+    places.push_back(std::lower_bound(values->begin(), values->end(), value) - values->begin());
+  }
+  return places;
+}
+
+// Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's.
+bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr<const RotaryPlan>>& plans) {
+  constexpr double kLargest = 0x1p40, kSmallest = 0x1p-400;
+  double most = 0, least = kLargest;
+  for (const auto& plan : plans) {
+    for (const double f : plan->inv_freq) {
+      if (f == 0) continue;
+      most = std::max(most, std::abs(f));
+      least = std::min(least, std::abs(f));
+    }
+  }
+  std::vector<double> column;
+  for (int64_t n = 0; n < positions.sequences(); ++n) {
+    const int64_t begin = positions.begin(n), count = positions.begin(n + 1) - begin;
+    column.resize(count);
+    for (int64_t axis = 0; axis < positions.axes(); ++axis) {
+      positions.Fill(begin, count, column.data(), axis);
+      for (const double p : column) {
+        if (p != 0 && (std::abs(p) * most > kLargest || std::abs(p) * least < kSmallest)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions positions, Direction direction,
+                                            const Limits& limits) {
+  // xPos' scales are powers, by MPFR where they are not usual.
+  if (limits.plans_at_hand && rotary.settings().xpos) return NotAtHand();
+  std::vector<int64_t> lengths = {0};
+  if (rotary.NeedsSeqLen()) {
+    auto given = positions.ScalingLengths(limits);
+    if (!given.ok()) return Within("positions", given.status());
+    lengths = *std::move(given);
+  } else {
+    POSENC_RETURN_IF_ERROR(Within("positions", positions.RefuseScalingLength()));
+  }
+
+  TableRows rows(std::move(positions));
+  rows.arithmetic_ = rotary.arithmetic();
+  rows.direction_ = direction;
+  rows.pairs_ = rotary.rotary_dim() / 2;
+  if (const GivenTable* table = rotary.table()) {
+    if (direction == Direction::kInverse) {
+      return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
+                             "a given_table does not say its attention scaling: DIRECTION_TRANSPOSE, if that is 1");
+    }
+    POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
+    rows.table_ = *table;
+  }
+  std::map<int64_t, size_t> planned;
+  for (int64_t length : lengths) {
+    const auto [known, is_new] = planned.try_emplace(length, rows.plans_.size());
+    rows.plan_of_.push_back(known->second);
+    if (!is_new) continue;
+    if (static_cast<int64_t>(planned.size() * rows.pairs_) > limits.max_plan_values) {
+      return TooLarge(
+          "sequences", fmt::format("more than {} different lengths", planned.size() - 1),
+          fmt::format("times {} frequencies: at most {} (max_plan_values)", rows.pairs_, limits.max_plan_values));
+    }
+    POSENC_ASSIGN_OR_RETURN(auto plan, rotary.Plan(length));
+    if (direction == Direction::kInverse && plan->attention_scaling == 0) {
+      return InvalidArgument("OUT_OF_RANGE", "direction", "DIRECTION_INVERSE",
+                             "the attention scaling is 0: such a rotation cannot be undone");
+    }
+    rows.plans_.push_back(std::move(plan));
+  }
+  if (limits.plans_at_hand && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return NotAtHand();
+  rows.SetColumns();
+  return rows;
+}
+
+TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
+  TableRows rows(std::move(positions));
+  rows.pairs_ = plan.inv_freq.size();
+  rows.plans_ = {std::make_shared<const RotaryPlan>(std::move(plan))};
+  rows.plan_of_ = {0};
+  rows.SetColumns();
+  return rows;
+}
+
+void TableRows::SetColumns() {
+  columns_of_.resize(positions_.axes());
+  const std::vector<int64_t>& axis = plans_[0]->axis;
+  for (size_t i = 0; i < axis.size(); ++i) columns_of_[axis[i]].push_back(i);
+}
+
+std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t axis) const {
+  std::vector<double> at(count);
+  positions_.Fill(token, count, at.data(), axis);
+  const double divisor = plan(positions_.SequenceOf(token)).position_divisor;
+  if (divisor == 1) return at;
+  for (double& position : at) {
+    position = arithmetic_ == Frequencies::kFloat32 ? static_cast<float>(position) / static_cast<float>(divisor)
+                                                    : position / divisor;
+  }
+  return at;
+}
+
+void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
+  const size_t row = pairs_ * SizeOf(dtype);
+  for (const double position : PositionsOf(token, count, 0)) {
+    CopyRow(*table_, static_cast<int64_t>(position), dtype, cos, sin);
+    cos += row;
+    sin += row;
+  }
+}
+
+// The columns of one axis; the primitive takes one position a row. In a grid positions come again and again: each is
+// computed once.
+void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos,
+                            std::byte* sin) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const std::vector<size_t>& columns = columns_of_[axis];
+  if (columns.empty()) return;
+  std::vector<double> inv_freq;
+  for (const size_t column : columns) inv_freq.push_back(sequence_plan.inv_freq[column]);
+  std::vector<double> at = PositionsOf(token, count, axis);
+  const std::vector<size_t> row_of = Distinct(&at);
+  std::vector<double> values(2 * at.size() * columns.size());  // doubles for their size and alignment
+  auto* axis_cos = reinterpret_cast<std::byte*>(values.data());
+  auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + at.size() * columns.size());
+  Run(SinCosRows{.frequencies = arithmetic_,
+                 .dtype = dtype,
+                 .positions = at.data(),
+                 .inv_freq = inv_freq.data(),
+                 .rows = at.size(),
+                 .pairs = columns.size(),
+                 .scale = sequence_plan.attention_scaling,
+                 .divide = direction_ == Direction::kInverse,
+                 .cos = axis_cos,
+                 .sin = axis_sin},
+      0, at.size());
+  const AxisRows rows{columns, row_of, pairs_};
+  Scatter(SizeOf(dtype), axis_cos, rows, cos);
+  Scatter(SizeOf(dtype), axis_sin, rows, sin);
+}
+
+std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  Fingerprint key;
+  key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
+  key.Add(sequence_plan.inv_freq).Add(sequence_plan.attention_scaling).Add(sequence_plan.position_divisor);
+  for (const int64_t axis : sequence_plan.axis) key.Add(axis);
+  if (const auto& xpos = sequence_plan.xpos) {
+    key.Add(static_cast<int64_t>(operand)).Add(xpos->centre).Add(xpos->scale_base).Add(xpos->dim);
+    key.Add(xpos->zeta).Add(xpos->log_zeta);
+  }
+  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
+  for (int64_t axis = 0; axis < axes; ++axis) key.Add(PositionsOf(token, count, axis));
+  return key.parts();
+}
+
+std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {
+  if (!has_recipe()) return std::nullopt;
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  TableRecipe recipe{.frequencies = arithmetic_,
+                     .dtype = dtype,
+                     .rows = static_cast<size_t>(count),
+                     .inv_freq = sequence_plan.inv_freq,
+                     .scale = sequence_plan.attention_scaling,
+                     .divide = direction_ == Direction::kInverse,
+                     .negate_sin = direction_ != Direction::kForward};
+  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    for (int64_t first = token; first < token + count;) {
+      const int64_t stop = std::min(token + count, positions_.begin(positions_.SequenceOf(first) + 1));
+      const std::vector<double> at = PositionsOf(first, stop - first, axis);
+      recipe.positions.insert(recipe.positions.end(), at.begin(), at.end());
+      first = stop;
+    }
+  }
+  if (axes > 1) recipe.axis.assign(sequence_plan.axis.begin(), sequence_plan.axis.end());
+  return recipe;
+}
+
+void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);
+  if (table_) {
+    LookUp(token, count, dtype, cos_bytes, sin_bytes);
+  } else if (positions_.axes_differ()) {
+    for (int64_t axis = 0; axis < positions_.axes(); ++axis) {
+      ComputeAxis(axis, token, count, dtype, cos_bytes, sin_bytes);
+    }
+  } else {
+    const std::vector<double> at = PositionsOf(token, count, 0);
+    const SinCosRows work{
+        .frequencies = arithmetic_,
+        .dtype = dtype,
+        .positions = at.data(),
+        .inv_freq = sequence_plan.inv_freq.data(),
+        .rows = at.size(),
+        .pairs = pairs_,
+        .scale = sequence_plan.attention_scaling,
+        .divide = direction_ == Direction::kInverse,
+        .cos = cos,
+        .sin = sin,
+    };
+    if (sequence_plan.xpos) {
+      RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);
+    } else {
+      Run(work, 0, work.rows);
+    }
+  }
+  if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);
+}
+
+}  // namespace posenc

@@ -1,0 +1,67 @@
+// The cosines and sines of a call: for each token the row of its sequence's plan.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/device/device.h"
+#include "posenc/rotary/positions.h"
+#include "posenc/rotary/rotary_plan.h"
+
+namespace posenc {
+
+// Plans for all sequences of a call. Immutable; rows are computed on demand into the caller's scratch.
+class TableRows {
+ public:
+  static absl::StatusOr<TableRows> Create(const Rotary& rotary, TokenPositions positions, Direction direction,
+                                          const Limits& limits);
+  // The exact rows of one plan, for all sequences.
+  static TableRows OfPlan(RotaryPlan plan, TokenPositions positions);
+
+  const TokenPositions& positions() const { return positions_; }
+  size_t pairs() const { return pairs_; }
+  // One entry for all sequences, or one a sequence; entries of equal length are the same plan.
+  size_t entries() const { return plan_of_.size(); }
+  const RotaryPlan& plan(int64_t sequence) const {
+    return *plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
+  }
+
+  // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
+  bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
+
+  // Whether q and k have rows of their own.
+  bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
+
+  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
+  // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
+  void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
+  // All that determines what Compute writes, where that is not a given table.
+  std::string Key(int64_t token, int64_t count, DType dtype, Operand operand) const;
+  // What Compute would compute them from. Tokens of several sequences may be together where there is one entry. None
+  // where that is a given table, or xPos.
+  std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
+  bool is_given() const { return table_.has_value(); }
+  bool has_recipe() const { return !table_ && !differ_by_operand(); }
+
+ private:
+  explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
+  void SetColumns();
+  void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
+  void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
+  std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
+
+  TokenPositions positions_;
+  std::vector<std::shared_ptr<const RotaryPlan>> plans_;  // distinct
+  std::vector<size_t> plan_of_;                           // index into plans_, for all sequences or for each
+  Frequencies arithmetic_ = Frequencies::kExact;
+  Direction direction_ = Direction::kForward;
+  size_t pairs_ = 0;
+  std::vector<std::vector<size_t>> columns_of_;  // the pairs of each axis
+  std::optional<GivenTable> table_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,155 @@
+// Ziv's test as in docs/exact-tables.md, with doubles: a value of proven error is rounded at both ends of its interval,
+// and what does not round to one number is computed by MPFR.
+#include "posenc/rotary/xpos_rows.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "posenc/exact/real.h"
+#include "posenc/kernels/convert.h"
+#include "posenc/kernels/powers.h"
+#include "posenc/kernels/sincos_slow.h"
+
+namespace posenc {
+namespace {
+
+// zeta^exponent for each column, by its logarithm, and a bound of the relative error.
+struct ColumnPowers {
+  explicit ColumnPowers(size_t columns) : values(columns), errors(columns) {}
+  void Compute(const XposPlan& xpos, double exponent) {
+    Powers(xpos.log_zeta.data(), exponent, values.size(), values.data(), errors.data());
+  }
+
+  std::vector<double> values, errors;
+};
+
+// RN(zeta_i^exponent) in the type F.
+template <class F>
+F RoundedPower(const XposPlan& xpos, size_t i, F exponent, const ColumnPowers& powers) {
+  if constexpr (sizeof(F) == sizeof(float)) {
+    const auto low = static_cast<float>(powers.values[i] * (1 - powers.errors[i]));
+    if (low == static_cast<float>(powers.values[i] * (1 + powers.errors[i]))) return low;
+  }
+  return RoundedPow<F>(static_cast<F>(xpos.zeta[i]), exponent);
+}
+
+// The chain of kFloat32 and kFloat64: `values` hold cos * a (or / a) of one row.
+template <class F>
+void ScaleRow(const XposPlan& xpos, double position, bool reciprocal, bool divide, ColumnPowers& powers,
+              std::vector<F>& cos, std::vector<F>& sin) {
+  const F exponent = (static_cast<F>(position) - static_cast<F>(xpos.centre)) / static_cast<F>(xpos.scale_base);
+  if constexpr (sizeof(F) == sizeof(float)) powers.Compute(xpos, exponent);
+  for (size_t i = 0; i < cos.size(); ++i) {
+    F scale = RoundedPower<F>(xpos, i, exponent, powers);
+    if (reciprocal) scale = F{1} / scale;
+    for (F* value : {&cos[i], &sin[i]}) {
+      if (*value != 0) *value = divide ? *value / scale : *value * scale;
+    }
+  }
+}
+
+template <class F>
+void RunChain(const SinCosRows& work, DType type, const XposPlan& xpos, bool reciprocal) {
+  ColumnPowers powers(work.pairs);
+  std::vector<F> cos(work.pairs), sin(work.pairs);
+  const size_t row_bytes = work.pairs * SizeOf(work.dtype);
+  for (size_t row = 0; row < work.rows; ++row) {
+    SinCosRows one = work;
+    one.dtype = type;
+    one.positions = work.positions + row;
+    one.rows = 1;
+    one.cos = cos.data();
+    one.sin = sin.data();
+    Run(one, 0, 1);
+    ScaleRow(xpos, work.positions[row], reciprocal, work.divide, powers, cos, sin);
+    Convert(type, work.dtype, cos.data(), static_cast<std::byte*>(work.cos) + row * row_bytes, work.pairs);
+    Convert(type, work.dtype, sin.data(), static_cast<std::byte*>(work.sin) + row * row_bytes, work.pairs);
+  }
+}
+
+// One entry pair of kExact by MPFR.
+CosSin SlowEntry(const SinCosRows& work, const XposPlan& xpos, bool invert, double position, size_t i) {
+  if (work.scale == 0) return {0.0, 0.0};
+  return ScaledSinCos(position, work.inv_freq[i], work.dtype, [&](mpfr_ptr value) {
+    // The exponent is below 2^63 in size or the result is 0 or infinite anyhow: 96 bits more make up for it.
+    const RealPrecision working(mpfr_get_prec(value) + 96);
+    const Real d(static_cast<double>(xpos.dim));
+    const Real zeta = (Real(static_cast<double>(10 * i)) + Real(2.0) * d) / (Real(7.0) * d);
+    const Real exponent = (Real(position) - Real(xpos.centre)) / Real(xpos.scale_base);
+    const Real power = Pow(zeta, invert ? Real(0.0) - exponent : exponent);
+    const Real scale = work.divide ? power / Real(work.scale) : power * Real(work.scale);
+    const bool exact = exponent == Real(0.0) && !work.divide;
+    return mpfr_mul(value, value, scale.get(), MPFR_RNDN) == 0 && exact ? 0 : 1;
+  });
+}
+
+// Both ends of an entry's interval, rounded to work.dtype; where they differ, or the bound does not hold, by MPFR.
+void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const size_t pairs = work.pairs, size = SizeOf(work.dtype);
+  struct Entries {
+    std::vector<double> value, low, high;
+    std::vector<std::byte> rounded_low, rounded_high;
+  };
+  ColumnPowers powers(pairs);
+  Entries cos, sin;
+  for (Entries* e : {&cos, &sin}) {
+    for (auto* v : {&e->value, &e->low, &e->high}) v->resize(pairs);
+    for (auto* v : {&e->rounded_low, &e->rounded_high}) v->resize(pairs * size);
+  }
+  for (size_t row = 0; row < work.rows; ++row) {
+    const double position = work.positions[row];
+    Run(SinCosRows{.frequencies = Frequencies::kExact,
+                   .dtype = DType::kFP64,
+                   .positions = &position,
+                   .inv_freq = work.inv_freq,
+                   .rows = 1,
+                   .pairs = pairs,
+                   .cos = cos.value.data(),
+                   .sin = sin.value.data()},
+        0, 1);
+    const double exponent = (position - xpos.centre) / xpos.scale_base;
+    powers.Compute(xpos, invert ? -exponent : exponent);
+    for (Entries* e : {&cos, &sin}) {
+      for (size_t i = 0; i < pairs; ++i) {
+        const double product = e->value[i] * powers.values[i];
+        const double scaled = work.divide ? product / work.scale : product * work.scale;
+        // The bound is relative: nothing may have underflowed on the way, but for a sine of angle zero.
+        const auto ordinary = [](double x) { return std::abs(x) > 0x1p-900 && std::abs(x) < 0x1p900; };
+        const bool usable = (ordinary(product) && ordinary(scaled)) || (scaled == 0 && e->value[i] == 0);
+        const double error = scaled * powers.errors[i];
+        e->low[i] = usable ? scaled - error : -kInfinity;
+        e->high[i] = usable ? scaled + error : kInfinity;
+      }
+      Convert(DType::kFP64, work.dtype, e->low.data(), e->rounded_low.data(), pairs);
+      Convert(DType::kFP64, work.dtype, e->high.data(), e->rounded_high.data(), pairs);
+    }
+    const bool all_proven = cos.rounded_low == cos.rounded_high && sin.rounded_low == sin.rounded_high;
+    const auto proven = [size](const Entries& e, size_t i) {
+      return std::memcmp(&e.rounded_low[i * size], &e.rounded_high[i * size], size) == 0;
+    };
+    for (size_t i = 0; i < pairs && !all_proven; ++i) {
+      if (proven(cos, i) && proven(sin, i)) continue;
+      const CosSin slow = SlowEntry(work, xpos, invert, position, i);
+      Convert(DType::kFP64, work.dtype, &slow.cos, &cos.rounded_low[i * size], 1);
+      Convert(DType::kFP64, work.dtype, &slow.sin, &sin.rounded_low[i * size], 1);
+    }
+    std::memcpy(static_cast<std::byte*>(work.cos) + row * pairs * size, cos.rounded_low.data(), pairs * size);
+    std::memcpy(static_cast<std::byte*>(work.sin) + row * pairs * size, sin.rounded_low.data(), pairs * size);
+  }
+}
+
+}  // namespace
+
+void RunWithXpos(const SinCosRows& work, const XposPlan& xpos, bool reciprocal) {
+  switch (work.frequencies) {
+    // An inverse rotation divides by what a forward one multiplies by.
+    case Frequencies::kExact: return RunExact(work, xpos, reciprocal != work.divide);
+    case Frequencies::kFloat32: return RunChain<float>(work, DType::kFP32, xpos, reciprocal);
+    case Frequencies::kFloat64: return RunChain<double>(work, DType::kFP64, xpos, reciprocal);
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,101 @@
+#include "posenc/rotary/apply_rotary.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/mapping/read.h"
+#include "posenc/service/device_choice.h"
+#include "posenc/service/operations.h"
+#include "posenc/service/rotary_call.h"
+
+namespace posenc::wire {
+namespace {
+
+absl::StatusOr<Output> PlaceOf(const Reader& reader, std::string_view name, const v1::RotaryOperand& message,
+                               v1::Tensor* answer) {
+  return reader.Place(std::string(name) + ".output", OutputOf(message), reader.payloads.Size(message.tensor()), answer);
+}
+
+// Where the tensors lie: in the memory of one device, as RequestRegions made sure, or, if null, this host's.
+Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) {
+  const v1::Tensor& q = request.q().tensor();
+  return q.has_region() ? payloads.DeviceOf(q.region()) : nullptr;
+}
+
+// Rotates where the tensors lie.
+absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const RotaryApplication> application,
+                            Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
+  if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
+    return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
+                           fmt::format("the tensors lie on {}, and nobody else can reach them", home->name()));
+  }
+  if (limits.plans_at_hand) return NotAtHand();
+  if (application == nullptr) {
+    return InvalidArgument("UNSUPPORTED", "q.tensor", "",
+                           fmt::format("this layer does not rotate: its tensors stay as they are on {}", home->name()));
+  }
+  response->mutable_info()->set_device(home->name());
+  job->run = [application = std::move(application), operands = job->operands, home](
+                 const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation& cancelled) {
+    const auto of = [&](size_t n) -> RotaryApplication::DeviceBuffers {
+      return {from.At(operands[n]->region()), buffers[n]};
+    };
+    return application->RunInPlace(of(0), operands.size() > 1 ? of(1) : RotaryApplication::DeviceBuffers(), *home,
+                                   cancelled);
+  };
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::ApplyRotaryResponse* response) {
+  const Reader reader{payloads, limits};
+  int64_t bytes = 0;  // of the answer itself
+  Job job;
+  job.operands = {&request.q().tensor()};
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
+  if (request.has_k()) {
+    job.operands.push_back(&request.k().tensor());
+    POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "k", request.k(), response->mutable_k()));
+  }
+  for (const Output& output : job.outputs) bytes += output.region() == nullptr ? static_cast<int64_t>(output.bytes) : 0;
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  POSENC_ASSIGN_OR_RETURN(PreparedRotary prepared, PrepareRotary(reader, request, Bytes::kInRequest));
+  WriteShape(prepared.q, response->mutable_q());
+  if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
+  *response->mutable_info() = std::move(prepared.info);
+
+  if (Device* home = HomeOf(request, payloads); home != nullptr) {
+    POSENC_RETURN_IF_ERROR(
+        PrepareInPlace(request.hints(), std::move(prepared.application), home, limits, response, &job));
+    return job;
+  }
+  int64_t operand_bytes = 0;
+  for (const Output& output : job.outputs) operand_bytes += static_cast<int64_t>(output.bytes);
+  Devices::Slabs slabs;
+  if (prepared.application != nullptr && prepared.application->rows().has_recipe()) {
+    slabs = [&](const Device& one) { return prepared.application->SlabsOn(one); };
+  }
+  POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,
+                                                                 slabs, limits, response->mutable_info()));
+
+  // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
+  job.run = [application = prepared.application, operands = job.operands, device](
+                const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                const Cancellation& cancelled) -> absl::Status {
+    if (application == nullptr) {  // a layer that does not rotate
+      for (size_t n = 0; n < operands.size(); ++n) from.CopyTo(*operands[n], buffers[n]);
+      return absl::OkStatus();
+    }
+    const TensorBytes q(from, *operands[0]), k(from, *operands.back());
+    return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get());
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

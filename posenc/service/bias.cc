@@ -1,0 +1,157 @@
+#include <memory>
+#include <optional>
+
+#include "posenc/bias/generate_bias.h"
+#include "posenc/mapping/bias_geometry.h"
+#include "posenc/mapping/bias_source.h"
+#include "posenc/mapping/read.h"
+#include "posenc/service/device_choice.h"
+#include "posenc/service/operations.h"
+#include "posenc/service/tiles.h"
+
+namespace posenc::wire {
+namespace {
+
+// What both requests share, but for form, type and scores.
+template <class Request>
+absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, const ResolvedBias& resolved) {
+  GenerateBias call;
+  call.method = resolved.method;
+  call.precision = resolved.precision;
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  if (request.has_mask()) {
+    POSENC_ASSIGN_OR_RETURN(call.mask, ReadMask(reader, request.mask()));
+  }
+  return call;
+}
+
+struct PreparedBias {
+  std::shared_ptr<const BiasGeneration> generation;
+  v1::AnswerInfo info;
+};
+
+absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request, const Payloads& payloads,
+                                         const Limits& limits, BiasGeneration::Extent extent) {
+  const Reader reader{payloads, limits};
+  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
+  POSENC_ASSIGN_OR_RETURN(call.form,
+                          (Choose<v1::BiasForm, BiasForm>("form", request.form(),
+                                                          {{v1::BIAS_FORM_DENSE, BiasForm::kDense},
+                                                           {v1::BIAS_FORM_COMPACT, BiasForm::kCompact},
+                                                           {v1::BIAS_FORM_INDEX, BiasForm::kIndex},
+                                                           {v1::BIAS_FORM_COMPACT_INDEX, BiasForm::kCompactIndex}})));
+  POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+  auto created = BiasGeneration::Create(std::move(call), limits, extent);
+  POSENC_RETURN_IF_ERROR(created.status());
+  PreparedBias prepared;
+  prepared.generation = std::make_shared<const BiasGeneration>(*std::move(created));
+  const BiasGeneration& bias = *prepared.generation;
+  WriteBiasInfo(resolved, bias.method(), BiasUse::kAlone, &prepared.info);
+  if (request.hints().return_plan()) WriteBiasPlan(bias.method(), bias.slopes(), &prepared.info);
+  return prepared;
+}
+
+// A job for `count` queries' rows from `first` on, whose size has been checked.
+Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, int64_t count, Output output,
+            DeviceLease device = nullptr) {
+  Job job;
+  job.outputs = {output};
+  job.run = [bias, first, count, device = std::move(device)](const Payloads&, absl::Span<std::byte* const> buffers,
+                                                             WorkPool& pool, const Cancellation& cancelled) {
+    return bias->Run(first, count, nullptr, buffers[0], pool, cancelled, device.get());
+  };
+  return job;
+}
+
+// For ChooseDevice: biases go to a device only if it is asked for, however many slabs they make.
+Devices::Slabs SlabsOf(const BiasGeneration& bias) {
+  if (!bias.IsForDevices()) return nullptr;
+  return [](const Device&) { return 1; };
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::GenerateBiasResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(PreparedBias bias, PrepareBias(request, payloads, limits, BiasGeneration::Extent::kWhole));
+  *response->mutable_info() = std::move(bias.info);
+  const BiasGeneration& generation = *bias.generation;
+  WriteShape(generation.shape(), response->mutable_bias());
+  POSENC_ASSIGN_OR_RETURN(
+      const Output output,
+      (Reader{payloads, limits}.Place("output", OutputOf(request), *ByteSize("bias", generation.shape(), limits),
+                                      response->mutable_bias())));
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device,
+                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes),
+                                       SlabsOf(generation), limits, response->mutable_info()));
+  return RowsJob(bias.generation, 0, generation.queries(), output, std::move(device));
+}
+
+absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const Payloads& payloads,
+                                   const Limits& limits) {
+  if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "is required");
+  if (request.bias().form() != v1::BIAS_FORM_DENSE) {
+    return InvalidArgument("UNSUPPORTED", "bias.form", v1::BiasForm_Name(request.bias().form()),
+                           "a stream of query rows can only be BIAS_FORM_DENSE");
+  }
+  if (request.bias().has_output()) {
+    return InvalidArgument("NOT_READ", "bias.output", "", "a stream has no region for its answers");
+  }
+  auto prepared = PrepareBias(request.bias(), payloads, limits, BiasGeneration::Extent::kTiles);
+  if (!prepared.ok()) return Within("bias", prepared.status());
+  const auto bias = std::make_shared<const PreparedBias>(*std::move(prepared));
+
+  TileStream stream;
+  stream.held_bytes = bias->generation->held_bytes();
+  TensorShape shape = bias->generation->shape();
+  const size_t query_axis = shape.rank() - 2;
+  stream.rows = shape.shape[query_axis];
+  shape.shape[query_axis] = 1;
+  POSENC_ASSIGN_OR_RETURN(const int64_t row_bytes, ByteSize("answer", shape, limits));
+  const auto asked = request.has_rows_per_tile() ? std::optional(request.rows_per_tile()) : std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
+  stream.tile = [bias, stream, shape, query_axis](int64_t row_begin, google::protobuf::Message* message) {
+    auto* response = static_cast<v1::StreamBiasResponse*>(message);
+    if (row_begin == 0) *response->mutable_info() = bias->info;
+    response->set_row_begin(row_begin);
+    TensorShape tile = shape;
+    tile.shape[query_axis] = stream.RowsAt(row_begin);
+    WriteShape(tile, response->mutable_bias());
+    const auto bytes = static_cast<size_t>(*ByteSize("bias", tile, Limits()));
+    return RowsJob(bias->generation, row_begin, tile.shape[query_axis], {response->mutable_bias(), bytes});
+  };
+  return stream;
+}
+
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::AddBiasResponse* response) {
+  const Reader reader{payloads, limits};
+  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
+  POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
+  call.dtype = call.scores->dtype;
+  auto created = BiasGeneration::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
+
+  WriteBiasInfo(resolved, bias->method(), BiasUse::kAdded, response->mutable_info());
+  if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
+  WriteShape(bias->shape(), response->mutable_scores());
+  Job job;
+  POSENC_ASSIGN_OR_RETURN(
+      job.outputs.emplace_back(),
+      reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
+  POSENC_ASSIGN_OR_RETURN(const DeviceLease device,
+                          ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(job.outputs[0].bytes),
+                                       SlabsOf(*bias), limits, response->mutable_info()));
+  job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
+                                                       WorkPool& pool, const Cancellation& cancelled) {
+    from.CopyTo(*scores, buffers[0]);
+    return bias->Run(buffers[0], buffers[0], pool, cancelled, device.get());
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

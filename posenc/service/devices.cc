@@ -1,0 +1,124 @@
+#include "posenc/service/devices.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "posenc/base/status.h"
+#include "posenc/rotary/apply_rotary.h"
+#include "posenc/rotary/generate_table.h"
+
+namespace posenc {
+namespace {
+
+// A word of lower case, maybe with a number behind a colon.
+bool IsName(std::string_view text) {
+  const std::string_view family = text.substr(0, text.find(':'));
+  const auto all = [](std::string_view part, char first, char last) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [=](char c) { return c >= first && c <= last; });
+  };
+  return all(family, 'a', 'z') && (family.size() == text.size() || all(text.substr(family.size() + 1), '0', '9'));
+}
+
+// By the times of one item and of `many`, of so many bytes each; make(items) is what is timed.
+template <class Make>
+Speed Fit(int64_t item_bytes, int64_t many, const Make& make) {
+  constexpr int kTimes = 5;
+  const auto seconds = [&](int64_t items) {
+    auto run = make(items);
+    std::array<double, kTimes> times;
+    for (double& time : times) {
+      const auto start = std::chrono::steady_clock::now();
+      run();
+      time = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    std::sort(times.begin(), times.end());
+    return times[kTimes / 2];
+  };
+  const double one = seconds(1), all = seconds(many);
+  const double a_byte = std::max(0.0, (all - one) / static_cast<double>((many - 1) * item_bytes));
+  return {std::max(0.0, one - a_byte * static_cast<double>(item_bytes)), a_byte};
+}
+
+DeviceLease Lease(Devices::Kept& kept) {
+  kept.busy.fetch_add(1);
+  return {kept.device.get(), [&kept](Device*) { kept.busy.fetch_sub(1); }};
+}
+
+}  // namespace
+
+bool IsNamedBy(std::string_view asked, std::string_view name) {
+  return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
+}
+
+void Devices::Add(std::unique_ptr<Device> device, Speeds speeds) {
+  auto kept = std::make_unique<Kept>();
+  kept->device = std::move(device);
+  kept->speeds = speeds;
+  kept_.push_back(std::move(kept));
+}
+
+absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes,
+                                            const Slabs& slabs) const {
+  if (!asked.empty() && !IsName(asked)) {
+    return InvalidArgument("UNKNOWN_VALUE", "hints.device", Quote(asked), "is \"cpu\", \"cuda\", \"cuda:0\", ...");
+  }
+  if (asked.empty() && work == DeviceWork::kBias) return DeviceLease();
+  const auto seconds_of = [&](const Speeds& speeds, int64_t calls) {
+    return (work == DeviceWork::kTable ? speeds.table : speeds.rotation).Seconds(bytes, calls);
+  };
+  Kept* best = nullptr;
+  double least = seconds_of(cpu_, 1);
+  for (const auto& kept : kept_) {
+    if (!kept->device->usable()) continue;
+    if (!asked.empty()) {
+      if (IsNamedBy(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
+      continue;
+    }
+    // Calls that it has already go before this one.
+    const int64_t calls = slabs == nullptr ? 1 : slabs(*kept->device);
+    const double seconds = seconds_of(kept->speeds, calls) * static_cast<double>(kept->busy + 1);
+    if (seconds < least) {
+      least = seconds;
+      best = kept.get();
+    }
+  }
+  return best == nullptr ? DeviceLease() : Lease(*best);
+}
+
+Device* Devices::Find(std::string_view name) const {
+  for (const auto& kept : kept_) {
+    if (kept->device->name() == name) return kept->device.get();
+  }
+  return nullptr;
+}
+
+Speeds MeasureSpeeds(Device* device, WorkPool& pool) {
+  constexpr int64_t kHeads = 32, kWidth = 128;
+  const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                                      .rotary_dim = kWidth,
+                                      .input_pairing = Pairing::kHalfSplit},
+                                     Frequencies::kExact, {});
+  Speeds speeds;
+  speeds.rotation = Fit(kHeads * kWidth * 2, 4096, [&](int64_t tokens) {
+    const auto call = RotaryApplication::Create(
+        *rotary,
+        {.positions = {OffsetPositions{}}, .layout = Layout::kTHD, .q = {{DType::kBF16, {tokens, kHeads, kWidth}}}},
+        {});
+    const auto x = std::make_shared<std::vector<std::byte>>(tokens * kHeads * kWidth * 2);
+    return [&pool, device, call = *call, x, y = *x]() mutable {
+      const ContiguousBytes source(x->data(), x->size());
+      (void)call.Run({&source, y.data()}, {}, pool, NeverCancelled, device);
+    };
+  });
+  speeds.table = Fit(2 * kWidth / 2 * 4, 32768, [&](int64_t rows) {
+    const auto call = TableGeneration::Create(*rotary, {.positions = {OffsetPositions{}}, .rows = rows}, {});
+    return [&pool, device, call = *call, rows, cos = std::vector<std::byte>(rows * kWidth / 2 * 4),
+            sin = std::vector<std::byte>(rows * kWidth / 2 * 4)]() mutable {
+      (void)call.Run(0, rows, cos.data(), sin.data(), pool, NeverCancelled, device);
+    };
+  });
+  return speeds;
+}
+
+}  // namespace posenc

@@ -1,0 +1,152 @@
+#include <algorithm>
+
+#include "posenc/mapping/bias_source.h"
+#include "posenc/mapping/embedding_method.h"
+#include "posenc/mapping/read.h"
+#include "posenc/mapping/relative_method.h"
+#include "posenc/mapping/rotary_source.h"
+#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias.h"
+#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/service/operations.h"
+
+namespace posenc::wire {
+namespace {
+
+// Sequence lengths to explain, checked where the settings depend on them. What they take is taken off `values_left`,
+// which all of a model's layers share.
+absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, const Rotary& rotary,
+                                             const Limits& limits, int64_t* values_left) {
+  if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
+  std::vector<int64_t> lengths(request.seq_len().begin(), request.seq_len().end());
+  if (lengths.empty()) {
+    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
+  }
+  const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
+  *values_left -= values;
+  if (*values_left < 0) {
+    return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
+                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) +
+                        " (max_plan_values)");
+  }
+  for (size_t n = 0; n < lengths.size(); ++n) {
+    if (lengths[n] < 1) {
+      return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),
+                             "must be at least 1");
+    }
+  }
+  return lengths;
+}
+
+absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
+                           int64_t* values_left, v1::AnswerInfo* info) {
+  std::vector<std::shared_ptr<const RotaryPlan>> plans;
+  if (resolved.rotary) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                            Lengths(request, *resolved.rotary, limits, values_left));
+    for (int64_t length : lengths) {
+      POSENC_ASSIGN_OR_RETURN(auto plan, resolved.rotary->Plan(length));
+      plans.push_back(std::move(plan));
+    }
+  }
+  std::vector<const RotaryPlan*> pointers;
+  for (const auto& plan : plans) pointers.push_back(plan.get());
+  WriteRotaryInfo(resolved, pointers, true, info);
+  return absl::OkStatus();
+}
+
+absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
+  const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
+  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // as a config.json does
+  if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
+  WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
+  Matrix<double> slopes;
+  if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
+    slopes = AlibiSlopes(resolved.precision.frequencies, *alibi);
+  }
+  WriteBiasPlan(resolved.method, slopes, info);
+  return absl::OkStatus();
+}
+
+// What only the file says: the weights are not here.
+void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
+  WriteCommonInfo(precision, layers.notes, info);
+  WriteRelativeMethod(layers.terms->settings, info->mutable_plan()->mutable_relative());
+  info->mutable_plan()->set_softmax_scale_factor(1);
+}
+
+// What is added to the input: without a learned table's own numbers.
+absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precision, const Limits& limits,
+                              v1::AnswerInfo* info) {
+  if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(Complete(*settings, limits));
+  WriteCommonInfo(precision, layers.notes, info);
+  EmbeddingMethod method = LearnedSettings{.offset = layers.table ? layers.table->offset : 0};
+  if (layers.sinusoidal) method = *layers.sinusoidal;
+  if (layers.grid) method = *layers.grid;
+  WriteEmbeddingPlan(method, info->mutable_plan());
+  return absl::OkStatus();
+}
+
+absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), ""));
+  source.wanted = Wanted::kAny;
+  std::vector<ModelLayers> all;
+  if (std::holds_alternative<std::monostate>(source.layer)) {
+    POSENC_ASSIGN_OR_RETURN(all, ReadModel(source, limits));
+  } else {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
+    all.push_back(std::move(one));
+  }
+  int64_t values_left = limits.max_plan_values;
+  for (const ModelLayers& layers : all) {
+    v1::LayerExplanation* explanation = response->add_layers();
+    explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
+    explanation->set_layer_type(layers.layer_type);
+    v1::AnswerInfo* info = explanation->mutable_info();
+    if (layers.terms) {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+      ExplainTerms(layers, precision, info);
+    } else if (layers.table || layers.sinusoidal || layers.grid) {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+      POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, precision, limits, info));
+    } else if (layers.bias) {
+      POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
+      POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
+    } else {
+      POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
+      POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
+                     v1::ExplainResponse* response) {
+  switch (request.subject_case()) {
+    case v1::ExplainRequest::SUBJECT_NOT_SET: break;
+    case v1::ExplainRequest::kModel: return Within("model", ExplainModel(request, limits, response));
+    case v1::ExplainRequest::kRotary: {
+      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
+      const auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
+      if (!resolved.ok()) return Within("rotary", resolved.status());
+      int64_t values_left = limits.max_plan_values;
+      return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers()->mutable_info());
+    }
+    case v1::ExplainRequest::kBias: {
+      auto resolved = ResolveBias({payloads, limits}, request.bias(), request.precision());
+      if (!resolved.ok()) return Within("bias", resolved.status());
+      return Within("bias", ExplainBias(*std::move(resolved), limits, response->add_layers()->mutable_info()));
+    }
+  }
+  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::ExplainResponse* response) {
+  POSENC_RETURN_IF_ERROR(Explain(request, payloads, limits, response));
+  return Job();
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,143 @@
+#include <memory>
+#include <vector>
+
+#include "posenc/base/fingerprint.h"
+#include "posenc/mapping/bias_geometry.h"
+#include "posenc/mapping/read.h"
+#include "posenc/mapping/relative_method.h"
+#include "posenc/mapping/relative_source.h"
+#include "posenc/mapping/rotary_source.h"
+#include "posenc/relative/relative_scores.h"
+#include "posenc/relative/relative_values.h"
+#include "posenc/service/operations.h"
+
+namespace posenc::wire {
+namespace {
+
+absl::StatusOr<Layout> ReadLayout(v1::Layout layout) {
+  if (layout == v1::LAYOUT_THD) {
+    return InvalidArgument("UNSUPPORTED", "layout", v1::Layout_Name(layout), "must be LAYOUT_BSHD or LAYOUT_BHSD");
+  }
+  return Choose<v1::Layout, Layout>("layout", layout,
+                                    {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}});
+}
+
+// The answer's type: add_to's, where there is one.
+template <class Request>
+absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<TensorShape>& add_to) {
+  if (!add_to) return Choose("dtype", request.dtype(), kDataTypes);
+  if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) return add_to->dtype;
+  POSENC_ASSIGN_OR_RETURN(const DType dtype, Choose("dtype", request.dtype(), kDataTypes));
+  if (dtype == add_to->dtype) return dtype;
+  return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "with add_to absent or that tensor's");
+}
+
+// All bytes of a tensor.
+std::vector<std::byte> Read(const Payloads& payloads, const v1::Tensor& tensor) {
+  std::vector<std::byte> bytes(payloads.Size(tensor));
+  payloads.CopyTo(tensor, bytes.data());
+  return bytes;
+}
+
+void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const ResolvedTerms& resolved,
+               bool return_plan, v1::AnswerInfo* info) {
+  WriteCommonInfo(resolved.precision, resolved.notes, info);
+  Fingerprint fingerprint;
+  fingerprint.Add(name).Add(canonical.SerializeAsString()).Add(info->precision().SerializeAsString());
+  info->set_plan_fingerprint(fingerprint.Digest());
+  if (!return_plan) return;
+  *info->mutable_plan()->mutable_relative() = canonical;
+  info->mutable_plan()->set_softmax_scale_factor(1);
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::RelativeScoresResponse* response) {
+  const Reader reader{payloads, limits};
+  RelativeScoresCall call;
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, ResolveTerms(reader, request.method(), request.precision()));
+  call.method = std::move(resolved.method);
+  call.precision = resolved.precision;
+  POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  if (request.has_mask()) {
+    POSENC_ASSIGN_OR_RETURN(call.mask, ReadMask(reader, request.mask()));
+  }
+  if (!request.has_content()) {
+    return InvalidArgument("MISSING", "content", "", "has no default: whether q . k^T is part of the answer");
+  }
+  call.content = request.content();
+  if (request.has_scale()) call.scale = request.scale();
+  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(call.q, reader.Shape("q", request.q()));
+  if (request.has_k()) {
+    POSENC_ASSIGN_OR_RETURN(call.k, reader.Shape("k", request.k()));
+  }
+  if (request.has_add_to()) {
+    POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
+  }
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
+  if (resolved.model) POSENC_RETURN_IF_ERROR(CheckCall(*resolved.model, call));
+  auto created = RelativeScores::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto scores = std::make_shared<const RelativeScores>(*std::move(created));
+
+  v1::RelativeMethod canonical;
+  WriteRelativeMethod(scores->method(), &canonical);
+  WriteInfo("relative scores", canonical, resolved, request.hints().return_plan(), response->mutable_info());
+  response->set_scale(scores->scale());
+  WriteShape(scores->shape(), response->mutable_scores());
+  Job job;
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
+                          reader.Place("output", OutputOf(request), *ByteSize("scores", scores->shape(), limits),
+                                       response->mutable_scores()));
+  job.run = [scores, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                               const Cancellation& cancelled) {
+    const std::vector<std::byte> q = Read(from, request.q()), k = Read(from, request.k());
+    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
+    return scores->Run(
+        {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
+        cancelled);
+  };
+  return job;
+}
+
+absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::RelativeValuesResponse* response) {
+  const Reader reader{payloads, limits};
+  RelativeValuesCall call;
+  if (!request.has_shaw()) return InvalidArgument("MISSING", "shaw", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, ResolveValues(reader, request.shaw(), request.precision()));
+  call.shaw = std::get<ShawSettings>(std::move(resolved.method));
+  call.precision = resolved.precision;
+  POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
+  POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
+  if (!request.has_probabilities()) return InvalidArgument("MISSING", "probabilities", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(call.probabilities, reader.Shape("probabilities", request.probabilities()));
+  if (request.has_add_to()) {
+    POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));
+  }
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ReadDType(request, call.add_to));
+  auto created = RelativeValues::Create(std::move(call), limits);
+  if (!created.ok()) return created.status();
+  const auto values = std::make_shared<const RelativeValues>(*std::move(created));
+
+  v1::RelativeMethod canonical;
+  WriteRelativeMethod(values->shaw(), &canonical);
+  WriteInfo("relative values", canonical, resolved, request.hints().return_plan(), response->mutable_info());
+  WriteShape(values->shape(), response->mutable_values());
+  Job job;
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
+                          reader.Place("output", OutputOf(request), *ByteSize("values", values->shape(), limits),
+                                       response->mutable_values()));
+  job.run = [values, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                               const Cancellation& cancelled) {
+    const std::vector<std::byte> probabilities = Read(from, request.probabilities());
+    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
+    return values->Run(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool, cancelled);
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

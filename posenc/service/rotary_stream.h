@@ -1,0 +1,44 @@
+// StreamApplyRotary without its transport: what the header says, prepared once, and then ranges of q and k.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "posenc/base/byte_source.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/work_pool.h"
+#include "posenc/service/rotary_call.h"
+#include "posenc/v1/service.pb.h"
+#include "posenc/wire/payloads.h"
+
+namespace posenc::wire {
+
+// Immutable once it is made; needs neither the header nor its payloads any more.
+class RotaryStream {
+ public:
+  // Errors name the field from "header" on.
+  static absl::StatusOr<RotaryStream> Create(const v1::ApplyRotaryRequest& header, const Payloads& payloads,
+                                             const Limits& limits);
+
+  const v1::AnswerInfo& info() const { return prepared_.info; }
+
+  // Bytes of the operand; 0 where there is none.
+  int64_t Size(v1::Operand operand) const { return operand == v1::OPERAND_QUERY ? q_size_ : k_size_; }
+  int64_t RowSize(v1::Operand operand) const;
+  // Kept of the header's positions.
+  int64_t held_bytes() const;
+
+  // INVALID_ARGUMENT, from "chunk" on, unless it is whole head rows of an operand, at least one.
+  absl::Status Check(const v1::RotaryChunk& chunk, size_t size) const;
+
+  // Rotates `size` bytes of the operand from byte `begin` on, which have been checked: x and y begin with the first.
+  absl::Status Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y, WorkPool& pool,
+                   const Cancellation& cancelled) const;
+
+ private:
+  PreparedRotary prepared_;
+  int64_t q_size_ = 0, k_size_ = 0;
+};
+
+}  // namespace posenc::wire

@@ -1,0 +1,85 @@
+// What a caller asks for of terms in which q, k or absolute positions take part: proto/posenc/v1/relative.proto in
+// plain C++, as spec.h for the other messages.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "posenc/settings/settings.h"
+
+namespace posenc {
+
+struct Projection {
+  std::optional<Matrix<float>> weight;  // [H*d, width]
+  std::vector<float> bias;              // [H*d] or empty
+};
+
+struct LayerNorm {
+  std::vector<float> weight, bias;  // [width]
+  std::optional<double> epsilon;
+};
+
+enum class ShawOrder { kKeyMinusQuery, kQueryMinusKey };
+
+struct ShawSettings {
+  Matrix<float> table;  // [rows, d]
+  ShawOrder order = ShawOrder::kKeyMinusQuery;
+  std::optional<bool> clip;
+  bool key_term = false;
+  std::optional<int64_t> before;
+};
+
+enum class TransformerXlEncoding { kHalves, kInterleaved, kTensor2Tensor };
+
+struct TransformerXlSettings {
+  Projection position;
+  std::optional<Matrix<float>> position_bias, content_bias;  // [H, d]
+  std::optional<int64_t> clamp_len;
+  TransformerXlEncoding encoding = TransformerXlEncoding::kHalves;
+};
+
+enum class TupeCls { kTied, kUntied, kUntiedWithoutBias };
+
+struct TupeSettings {
+  Matrix<float> position_embeddings;  // [positions, width]
+  std::optional<LayerNorm> layer_norm;
+  Projection query, key;
+  std::optional<T5Settings> relative_bias;
+  std::optional<BiasTable> relative_bias_table;
+  TupeCls cls = TupeCls::kTied;
+};
+
+enum class DebertaDistance { kUnbounded, kClamped };
+
+struct DebertaSettings {
+  Matrix<float> relative_embeddings;  // [2 span, width]
+  std::optional<LayerNorm> layer_norm;
+  std::optional<Projection> key, query;
+  std::optional<int64_t> position_buckets;
+  int64_t max_relative_positions = 0;
+  DebertaDistance distance = DebertaDistance::kUnbounded;
+};
+
+enum class Wavelet { kRicker, kGaussian, kMorlet, kHaar };
+enum class WprChannels { kShiftFastest, kScaleFastest };
+enum class WprDistance { kQueryMinusKey, kKeyMinusQuery };
+
+struct WprSettings {
+  Wavelet wavelet = Wavelet::kRicker;
+  std::optional<int64_t> scales;
+  std::optional<int64_t> first_exponent;
+  WprChannels channels = WprChannels::kShiftFastest;
+  WprDistance distance = WprDistance::kQueryMinusKey;
+  std::optional<double> morlet_frequency;
+};
+
+struct CopeSettings {
+  Matrix<float> position_embeddings;  // [P, d]
+};
+
+using RelativeMethod =
+    std::variant<ShawSettings, TransformerXlSettings, TupeSettings, DebertaSettings, WprSettings, CopeSettings>;
+
+}  // namespace posenc

@@ -1,0 +1,388 @@
+// What a caller asks for, in plain C++: the messages of proto/posenc/v1 without protobuf. Their comments say what each
+// field means; here is only what they do not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "posenc/base/dtype.h"
+#include "posenc/base/modes.h"
+#include "posenc/base/tensor.h"
+
+namespace posenc {
+
+enum class LongropeBranch { kBySeqLen, kShort, kLong };
+enum class MropeOrder { kNone, kContiguous, kInterleaved, kErnie };
+
+// A `rope_parameters` block.
+struct RopeParameters {
+  std::string rope_type;
+  std::optional<double> rope_theta;
+  std::optional<double> partial_rotary_factor;
+  std::optional<double> factor;
+  std::optional<double> original_max_position_embeddings;
+  std::optional<double> attention_factor;
+  std::optional<double> beta_fast;
+  std::optional<double> beta_slow;
+  std::optional<double> mscale;
+  std::optional<double> mscale_all_dim;
+  std::optional<bool> truncate;
+  std::optional<double> low_freq_factor;
+  std::optional<double> high_freq_factor;
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+  std::optional<double> alpha;
+  LongropeBranch longrope_branch = LongropeBranch::kBySeqLen;
+  std::optional<double> frequency_dim;
+  std::optional<bool> negate_angle;
+  std::optional<double> mixed_b;
+  std::optional<double> ext_factor;
+  std::optional<double> attn_factor;
+  std::vector<double> freq_factors;
+  std::optional<double> max_freq;
+  std::vector<int64_t> mrope_section;
+  MropeOrder mrope_order = MropeOrder::kNone;
+};
+
+// Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or
+// not.
+template <class P, class Visitor>
+void VisitFields(P& p, Visitor&& visit) {
+  visit("rope_theta", p.rope_theta);
+  visit("partial_rotary_factor", p.partial_rotary_factor);
+  visit("factor", p.factor);
+  visit("original_max_position_embeddings", p.original_max_position_embeddings);
+  visit("attention_factor", p.attention_factor);
+  visit("beta_fast", p.beta_fast);
+  visit("beta_slow", p.beta_slow);
+  visit("mscale", p.mscale);
+  visit("mscale_all_dim", p.mscale_all_dim);
+  visit("truncate", p.truncate);
+  visit("low_freq_factor", p.low_freq_factor);
+  visit("high_freq_factor", p.high_freq_factor);
+  visit("short_factor", p.short_factor);
+  visit("long_factor", p.long_factor);
+  visit("alpha", p.alpha);
+  visit("longrope_branch", p.longrope_branch);
+  visit("frequency_dim", p.frequency_dim);
+  visit("negate_angle", p.negate_angle);
+  visit("mixed_b", p.mixed_b);
+  visit("ext_factor", p.ext_factor);
+  visit("attn_factor", p.attn_factor);
+  visit("freq_factors", p.freq_factors);
+  visit("max_freq", p.max_freq);
+  visit("mrope_section", p.mrope_section);
+  visit("mrope_order", p.mrope_order);
+}
+
+struct GivenFrequencies {
+  std::vector<double> inv_freq;
+  std::optional<double> attention_scaling;
+  std::vector<int64_t> axis;
+};
+
+struct AxialAxis {
+  int64_t dim = 0;
+  std::optional<double> rope_theta;
+  double frequency_start = 0;
+};
+struct AxialRope {
+  std::vector<AxialAxis> axes;
+  bool alternating = false;
+};
+
+enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
+
+// Tables as they came; shared, because settings are copied.
+struct GivenTable {
+  DType dtype = DType::kFP32;
+  int64_t rows = 0;
+  int64_t width = 0;
+  TableForm form = TableForm::kHalfWidth;
+  std::shared_ptr<const std::vector<std::byte>> cos, sin;  // [rows, width]
+};
+
+struct Xpos {
+  std::optional<double> scale_base;
+  std::optional<double> centre;
+};
+
+struct RotarySettings {
+  std::variant<std::monostate, RopeParameters, GivenFrequencies, AxialRope, GivenTable> frequencies;
+  std::optional<Xpos> xpos;
+  std::optional<int64_t> rotary_dim;
+  std::optional<int64_t> head_dim;
+  std::optional<double> max_position_embeddings;
+  std::optional<Pairing> input_pairing;
+  std::optional<Pairing> output_pairing;
+  int64_t half_split_parts = 1;
+};
+
+enum class TableDtype { kFloat32, kTensor, kFloat64 };
+
+struct Precision {
+  Frequencies frequencies = Frequencies::kExact;
+  TableDtype table_dtype = TableDtype::kFloat32;
+  Rounding rounding = Rounding::kOnce;
+};
+
+inline constexpr Precision kExactPrecision = {Frequencies::kExact, TableDtype::kFloat32, Rounding::kOnce};
+inline constexpr Precision kF32Precision = {Frequencies::kFloat32, TableDtype::kFloat32, Rounding::kOnce};
+inline constexpr Precision kHfEagerPrecision = {Frequencies::kFloat32, TableDtype::kTensor, Rounding::kEachOperation};
+inline constexpr Precision kVllmPrecision = {Frequencies::kFloat32, TableDtype::kTensor, Rounding::kOnce};
+inline constexpr Precision kFluxPrecision = {Frequencies::kFloat64, TableDtype::kFloat32, Rounding::kOnce};
+
+enum class Direction { kForward, kTranspose, kInverse };
+enum class Layout { kBSHD, kBHSD, kTHD };
+enum class Operand { kQuery, kKey };
+
+// Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for
+// "the same for every batch row" where `shared` says so.
+template <class T>
+struct Matrix {
+  std::vector<T> values;  // row-major
+  int64_t rows = 1;
+  int64_t columns = 0;
+  bool shared = true;  // given without a batch axis
+
+  const T* row(int64_t b) const { return values.data() + (shared ? 0 : b * columns); }
+};
+
+// The least and the largest distance, key - query: whole numbers.
+struct Distances {
+  double first;
+  double last;
+};
+
+struct OffsetPositions {
+  int64_t offset;
+};
+struct PerSequenceOffsets {
+  std::vector<int64_t> offsets;
+};
+struct PositionIds {
+  Matrix<double> ids;  // of several axes: one after the other, each [rows, columns]
+  int64_t axes = 1;    // without a dimension for them 1, which stands for all
+};
+struct PositionLine {
+  int64_t count;
+  double start;
+  double step;
+};
+struct PositionGrid {
+  std::vector<int64_t> size;
+  std::vector<double> start, step;  // as many as sizes
+};
+using PositionSegment = std::variant<PositionLine, PositionGrid>;
+struct PositionSegments {
+  std::vector<PositionSegment> segments;
+};
+
+enum class AxisDimension { kUnspecified, kNone, kFirst, kLast };
+enum class ScalingLengthRule { kUnspecified, kPerSequence, kWholeBatch, kGiven };
+
+struct Positions {
+  std::variant<std::monostate, OffsetPositions, PerSequenceOffsets, PositionIds, PositionSegments> source;
+  std::optional<std::vector<int64_t>> cu_seqlens;
+  ScalingLengthRule scaling_length_rule = ScalingLengthRule::kUnspecified;
+  std::vector<int64_t> seq_len;
+  AxisDimension axis_dimension = AxisDimension::kUnspecified;
+};
+
+enum class SinusoidalConvention { kInterleaved, kHalves, kTensor2Tensor, kFairseq };
+
+struct SinusoidalSettings {
+  SinusoidalConvention convention = SinusoidalConvention::kInterleaved;
+  int64_t dim = 0;
+  std::optional<double> max_timescale;
+  std::optional<double> min_timescale;
+  int64_t start_index = 0;
+  std::optional<int64_t> padding_idx;
+  std::optional<Matrix<uint8_t>> token_valid;
+  std::optional<double> scale;
+  bool cosines_first = false;
+
+  static constexpr std::string_view kName = "sinusoidal";
+};
+
+struct LearnedSettings {
+  TensorShape table_shape;
+  std::vector<std::byte> table;
+  int64_t offset = 0;
+  std::optional<Matrix<uint8_t>> token_valid;
+  std::optional<double> scale;
+
+  static constexpr std::string_view kName = "learned";
+};
+
+struct TimestepSettings {
+  int64_t dim = 0;
+  std::optional<double> max_period;
+  std::optional<double> downscale_freq_shift;
+  std::optional<double> scale;
+  bool flip_sin_to_cos = false;
+
+  static constexpr std::string_view kName = "timestep";
+};
+
+enum class GridConvention { kMae, kDiffusers, kBigVision, kDetr };
+
+struct GridSettings {
+  GridConvention convention = GridConvention::kMae;
+  int64_t dim = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  std::optional<int64_t> frames;
+  std::optional<double> temperature;
+  std::optional<int64_t> base_size;
+  std::optional<int64_t> pos_embed_max_size;
+  std::optional<double> interpolation_scale;
+  std::optional<double> temporal_interpolation_scale;
+  int64_t extra_tokens = 0;
+  bool rows_first = false;
+  std::optional<bool> normalize;
+  std::optional<double> scale;
+  std::optional<double> offset;
+
+  static constexpr std::string_view kName = "grid";
+};
+
+struct FourierSettings {
+  Matrix<double> frequencies;  // B
+  Matrix<double> points;       // x
+
+  static constexpr std::string_view kName = "fourier";
+};
+
+// An absolute encoding. posenc/methods/embedding/encoding.h says what each becomes.
+using EmbeddingMethod =
+    std::variant<SinusoidalSettings, LearnedSettings, TimestepSettings, GridSettings, FourierSettings>;
+
+enum class AlibiSlopeRule { kPowerOfTwo, kGeometric, kMpt };
+enum class AlibiForm { kBloom, kMpt, kSymmetric, kCausal, kAsymmetric };
+
+struct GivenSlopes {
+  Matrix<double> slopes;
+};
+struct LogSlopes {
+  Matrix<double> log_slopes;
+};
+
+struct AlibiSettings {
+  int64_t num_heads = 0;
+  std::variant<std::monostate, AlibiSlopeRule, GivenSlopes, LogSlopes> slopes;
+  AlibiForm form = AlibiForm::kBloom;
+  std::optional<double> alibi_bias_max;
+  std::optional<Matrix<double>> future_slopes;
+  std::optional<Matrix<uint8_t>> position_mask;
+  std::optional<DType> bias_dtype;
+};
+
+struct T5Settings {
+  std::optional<int64_t> num_buckets;
+  std::optional<int64_t> max_distance;
+  std::optional<bool> bidirectional;
+};
+
+enum class KerpleKernel { kLog, kPower };
+
+struct KerpleSettings {
+  KerpleKernel kernel = KerpleKernel::kLog;
+  std::vector<double> a;  // [H]
+  std::vector<double> p;
+};
+
+enum class SandwichConvention { kPaper, kSnippet };
+
+struct SandwichSettings {
+  SandwichConvention convention = SandwichConvention::kPaper;
+  int64_t num_heads = 0;
+  std::optional<int64_t> dim;
+  std::optional<double> base;
+};
+
+// Of tokens, row by row.
+struct Window {
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+struct SwinSettings {
+  Window window;
+};
+
+enum class BeitTable { kPlain, kTransformers };
+
+struct BeitSettings {
+  Window window;
+  BeitTable table = BeitTable::kPlain;
+};
+
+struct SwinV2Settings {
+  Window window;
+  std::optional<Window> pretrained_window;
+  Matrix<float> hidden_weight;  // [hidden, 2]
+  std::vector<float> hidden_bias;
+  Matrix<float> output_weight;  // [H, hidden]
+};
+
+struct FireSettings {
+  std::optional<double> c, threshold, epsilon;
+  std::vector<float> hidden_weight, hidden_bias;  // [width]
+  Matrix<float> output_weight;                    // [H, width]
+  std::vector<float> output_bias;                 // [H]
+};
+
+struct NopeSettings {
+  std::optional<int64_t> num_heads;
+};
+
+// A caller's table of values by bucket, turned so that a head's values are a row: [H, buckets].
+using BiasTable = Matrix<float>;
+
+struct BiasMethod {
+  std::variant<std::monostate, AlibiSettings, T5Settings, KerpleSettings, SandwichSettings, SwinSettings, BeitSettings,
+               SwinV2Settings, NopeSettings, FireSettings>
+      settings;
+  std::optional<BiasTable> table;
+};
+
+struct BiasGeometry {
+  std::optional<int64_t> query_length;
+  std::optional<int64_t> key_length;
+  std::variant<std::monostate, OffsetPositions, PerSequenceOffsets, PositionIds> query;
+  std::optional<Matrix<double>> key_positions;
+  std::optional<int64_t> head_start;
+  std::optional<int64_t> head_count;
+};
+
+struct LowestFinite {};
+
+struct Mask {
+  bool causal = false;
+  std::optional<int64_t> window_left;
+  std::optional<int64_t> window_right;
+  std::optional<Matrix<uint8_t>> key_valid;
+  std::optional<Matrix<double>> query_documents;
+  std::optional<Matrix<double>> key_documents;
+  std::vector<int64_t> prefix_length;  // none, one, or one a batch row
+  std::variant<double, LowestFinite> fill = 0.0;
+  bool zero_fully_masked_rows = false;
+};
+
+enum class BiasForm { kDense, kCompact, kIndex, kCompactIndex };
+
+// Something a careful reader of the answer should know.
+struct Note {
+  std::string code;
+  std::string field;
+  std::string message;
+};
+
+}  // namespace posenc

@@ -1,0 +1,70 @@
+#include "posenc/transport/slices.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace posenc::transport {
+
+bool SliceStream::Next(const void** data, int* size) {
+  if (slice_ == slices_.size()) return false;
+  const grpc::Slice& slice = slices_[slice_];
+  *data = slice.begin() + within_;
+  *size = static_cast<int>(slice.size() - within_);
+  consumed_ += *size;
+  ++slice_;
+  within_ = 0;
+  return true;
+}
+
+void SliceStream::BackUp(int count) {
+  --slice_;
+  within_ = slices_[slice_].size() - count;
+  consumed_ -= count;
+}
+
+bool SliceStream::Skip(int count) {
+  const void* data;
+  for (int size; Next(&data, &size); count -= size) {
+    if (size >= count) {
+      if (size > count) BackUp(size - count);
+      return true;
+    }
+  }
+  return count == 0;
+}
+
+SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
+    : slices_(std::move(slices)), ranges_(std::move(ranges)) {
+  size_t begin = 0;
+  for (const grpc::Slice& slice : slices_) {
+    begins_.push_back(begin);
+    begin += slice.size();
+  }
+}
+
+size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {
+  if (regions_ != nullptr && tensor.has_region()) return static_cast<size_t>(tensor.region().byte_size());
+  return wire::RangeOf(tensor.data(), ranges_).length;
+}
+
+size_t SlicedPayloads::Size(const v1::TensorChunk& chunk) const { return wire::RangeOf(chunk.data(), ranges_).length; }
+
+absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
+  if (regions_ != nullptr && tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
+  return From(wire::RangeOf(tensor.data(), ranges_), offset);
+}
+
+absl::Span<const std::byte> SlicedPayloads::From(const v1::TensorChunk& chunk, size_t offset) const {
+  return From(wire::RangeOf(chunk.data(), ranges_), offset);
+}
+
+absl::Span<const std::byte> SlicedPayloads::From(wire::ByteRange range, size_t offset) const {
+  const size_t at = range.offset + offset;
+  // The last slice that begins at or before it; empty ones that begin there too come before that one.
+  const size_t n = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
+  const size_t skip = at - begins_[n];
+  return {reinterpret_cast<const std::byte*>(slices_[n].begin()) + skip,
+          std::min(range.length - offset, slices_[n].size() - skip)};
+}
+
+}  // namespace posenc::transport

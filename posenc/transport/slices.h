@@ -1,0 +1,65 @@
+// gRPC's messages, read without a copy: what server and client share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "google/protobuf/io/zero_copy_stream.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "posenc/wire/payloads.h"
+#include "posenc/wire/shared_memory.h"
+#include "posenc/wire/walker.h"
+
+namespace posenc::transport {
+
+// The bytes of the slices, in order. The slices must outlive it.
+class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
+ public:
+  explicit SliceStream(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
+  bool Next(const void** data, int* size) override;
+  void BackUp(int count) override;
+  bool Skip(int count) override;
+  int64_t ByteCount() const override { return consumed_; }
+
+ private:
+  const std::vector<grpc::Slice>& slices_;
+  size_t slice_ = 0;   // the one that the next byte is in
+  size_t within_ = 0;  // where in it
+  int64_t consumed_ = 0;
+};
+
+// The tensors of a stripped message, whose bytes stay in the slices that they came in, or in shared memory.
+class SlicedPayloads final : public wire::Payloads {
+ public:
+  SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
+
+  // The request's, which must outlive this. Until they are known, a tensor in one has no bytes here.
+  void SetRegions(const wire::RequestRegions* regions) { regions_ = regions; }
+
+  size_t Size(const v1::Tensor& tensor) const override;
+  absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const override;
+  std::byte* At(const v1::Region& region) const override {
+    return regions_ == nullptr ? nullptr : regions_->At(region);
+  }
+  Device* DeviceOf(const v1::Region& region) const override {
+    return regions_ == nullptr ? nullptr : regions_->DeviceOf(region);
+  }
+  size_t Size(const v1::TensorChunk& chunk) const override;
+  absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
+
+  // The same of whatever the ticket n, less than count(), stands for.
+  size_t count() const { return ranges_.size(); }
+  size_t SizeOf(size_t n) const { return ranges_[n].length; }
+  absl::Span<const std::byte> PieceOf(size_t n, size_t offset) const { return From(ranges_[n], offset); }
+
+ private:
+  absl::Span<const std::byte> From(wire::ByteRange range, size_t offset) const;
+
+  std::vector<grpc::Slice> slices_;
+  std::vector<size_t> begins_;  // of each slice in the message
+  std::vector<wire::ByteRange> ranges_;
+  const wire::RequestRegions* regions_ = nullptr;
+};
+
+}  // namespace posenc::transport

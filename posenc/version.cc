@@ -1,8 +1,0 @@
-#include "posenc/version.h"
-
-namespace posenc {
-
-const char kVersion[] = POSENC_VERSION;
-const char kBuild[] = POSENC_BUILD;
-
-}  // namespace posenc

@@ -1,0 +1,122 @@
+#include "posenc/wire/answer.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "posenc/base/status.h"
+
+namespace posenc::wire {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// gRPC's and protobuf's sizes are ints; the slack is for what they put around a message.
+constexpr size_t kMaxAnswerBytes = std::numeric_limits<int32_t>::max() - (size_t{64} << 10);
+
+absl::Status AnswerTooLarge(size_t bytes) {
+  return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("an answer has at most ", kMaxAnswerBytes));
+}
+
+void PutVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+void PutLengthTag(int number, std::string* out) { PutVarint(static_cast<uint64_t>(number) << 3 | 2, out); }
+
+const FieldDescriptor* FieldOf(const Message& response, const v1::Tensor* tensor) {
+  std::vector<const FieldDescriptor*> fields;
+  response.GetReflection()->ListFields(response, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const bool singular = field->message_type() == v1::Tensor::descriptor() && !field->is_repeated();
+    if (singular && &response.GetReflection()->GetMessage(response, field) == tensor) return field;
+  }
+  return nullptr;
+}
+
+// The response without its outputs, which are lent out for the while.
+std::string SerializeOthers(Message* response, absl::Span<const FieldDescriptor* const> outputs) {
+  const Reflection& reflection = *response->GetReflection();
+  std::vector<Message*> lent;
+  for (const FieldDescriptor* field : outputs) {
+    lent.push_back(reflection.UnsafeArenaReleaseMessage(response, field));
+  }
+  std::string others = response->SerializeAsString();
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    reflection.UnsafeArenaSetAllocatedMessage(response, lent[n], outputs[n]);
+  }
+  return others;
+}
+
+}  // namespace
+
+absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output> outputs) {
+  std::vector<const FieldDescriptor*> fields;
+  for (const Output& output : outputs) {
+    const FieldDescriptor* field = FieldOf(*response, output.tensor);
+    if (field == nullptr) return absl::InternalError("an output that is not a field of the response");
+    fields.push_back(field);
+  }
+  Answer answer;
+  std::string header = SerializeOthers(response, fields);
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    std::string tensor = outputs[n].tensor->SerializeAsString();
+    const size_t bytes = outputs[n].region() == nullptr ? outputs[n].bytes : 0;
+    if (bytes > kMaxAnswerBytes) return AnswerTooLarge(bytes);
+    if (bytes != 0) {
+      PutLengthTag(v1::Tensor::kDataFieldNumber, &tensor);
+      PutVarint(bytes, &tensor);
+    }
+    PutLengthTag(fields[n]->number(), &header);
+    PutVarint(tensor.size() + bytes, &header);
+    header += tensor;
+    answer.size_ += header.size();
+    answer.data_offsets_.push_back(answer.size_);
+    answer.headers_.push_back(std::exchange(header, {}));
+    answer.size_ += bytes;
+  }
+  if (outputs.empty()) {
+    answer.size_ = header.size();
+    answer.headers_.push_back(std::move(header));
+  }
+  if (answer.size_ > kMaxAnswerBytes) return AnswerTooLarge(answer.size_);
+  return answer;
+}
+
+Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
+  v1::TensorChunk place;  // without the data of the chunk, which is a ticket where it came in slices
+  place.set_byte_offset(chunk.rows().byte_offset());
+  std::string rows = place.SerializeAsString();
+  PutLengthTag(v1::TensorChunk::kDataFieldNumber, &rows);
+  PutVarint(bytes, &rows);
+  v1::RotaryChunk others;
+  others.set_operand(chunk.operand());
+  std::string message = others.SerializeAsString();
+  PutLengthTag(v1::RotaryChunk::kRowsFieldNumber, &message);
+  PutVarint(rows.size() + bytes, &message);
+  message += rows;
+  std::string header;
+  PutLengthTag(v1::StreamApplyRotaryResponse::kChunkFieldNumber, &header);
+  PutVarint(message.size() + bytes, &header);
+  header += message;
+  Answer answer;
+  answer.data_offsets_ = {header.size()};
+  answer.size_ = header.size() + bytes;
+  answer.headers_.push_back(std::move(header));
+  return answer;
+}
+
+void Answer::WriteHeaders(std::byte* buffer) const {
+  for (size_t n = 0; n < headers_.size(); ++n) {
+    const size_t begin = data_offsets_.empty() ? 0 : data_offsets_[n] - headers_[n].size();
+    std::memcpy(buffer + begin, headers_[n].data(), headers_[n].size());
+  }
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,233 @@
+#include "posenc/wire/shared_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "posenc/base/status.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::wire {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kTokenBytes = 16;
+
+// What an output may be the place of, by the field's name beside it.
+constexpr std::array<std::string_view, 3> kOperands = {"tensor", "scores", "add_to"};
+
+std::string Join(std::string_view path, std::string_view name) {
+  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
+
+// Calls see(path of the field that holds it, region, is_output) for each region of the message, until a status is not
+// OK: for an output that is the field itself, else the tensor. Refuses data beside a region.
+absl::Status ForEachRegion(
+    const Message& message, const std::string& path,
+    absl::FunctionRef<absl::Status(const std::string& path, const v1::Region& region, bool is_output)> see) {
+  if (message.GetDescriptor() == v1::Region::descriptor()) {
+    return see(path, static_cast<const v1::Region&>(message), true);
+  }
+  if (message.GetDescriptor() == v1::Tensor::descriptor()) {
+    const auto& tensor = static_cast<const v1::Tensor&>(message);
+    if (!tensor.has_region()) return absl::OkStatus();
+    if (!tensor.data().empty()) return InvalidArgument("CONFLICT", Join(path, "data"), "", "is not for a region");
+    return see(path, tensor.region(), false);
+  }
+  const auto& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const std::string name = Join(path, field->name());
+    if (!field->is_repeated()) {
+      POSENC_RETURN_IF_ERROR(ForEachRegion(reflection.GetMessage(message, field), name, see));
+      continue;
+    }
+    for (int n = 0; n < reflection.FieldSize(message, field); ++n) {
+      const Message& inner = reflection.GetRepeatedMessage(message, field, n);
+      POSENC_RETURN_IF_ERROR(ForEachRegion(inner, absl::StrCat(name, "[", n, "]"), see));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWithin(const std::string& path, const v1::Region& region, const SharedMemory& memory,
+                         bool is_output) {
+  const std::string field = is_output ? path : Join(path, "region");
+  const auto size = static_cast<int64_t>(memory.bytes().size());
+  for (const auto& [name, value] : {std::pair{"offset", region.offset()}, std::pair{"byte_size", region.byte_size()}}) {
+    if (value < 0) {
+      return InvalidArgument("OUT_OF_RANGE", Join(field, name), absl::StrCat(value), "must not be negative");
+    }
+  }
+  if (region.byte_size() > size || region.offset() > size - region.byte_size()) {
+    return InvalidArgument("OUT_OF_RANGE", field,
+                           absl::StrCat(region.byte_size(), " bytes from ", region.offset(), " on"),
+                           absl::StrCat("must lie within the ", size, " bytes registered"));
+  }
+  if (is_output && !memory.writable()) {
+    return InvalidArgument("CONFLICT", field, "", "this memory is registered as read-only");
+  }
+  return absl::OkStatus();
+}
+
+bool Same(const v1::Region& a, const v1::Region& b) {
+  return a.token() == b.token() && a.offset() == b.offset() && a.byte_size() == b.byte_size();
+}
+
+// Whether the output field at this path may be the tensor at that one: "q.output" and "q.tensor".
+bool IsOperandOf(std::string_view output, std::string_view tensor) {
+  constexpr std::string_view kOutput = "output";
+  if (output != kOutput && !output.ends_with(".output")) return false;
+  output.remove_suffix(kOutput.size());
+  for (const std::string_view operand : kOperands) {
+    if (tensor == fmt::format("{}{}", output, operand)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, const SharedMemorySource& source) {
+  RequestRegions regions;
+  const auto find = [&](const std::string& path, const v1::Region& region, bool is_output) -> absl::Status {
+    const std::string token = Join(is_output ? path : Join(path, "region"), "token");
+    if (region.token().size() != kTokenBytes) {
+      return InvalidArgument("MISMATCH", token, absl::StrCat(region.token().size(), " bytes"), "must be 16 bytes");
+    }
+    auto memory = source.Find(region.token());
+    if (memory == nullptr) {
+      // Never its value: who knows it may use the memory.
+      const std::string limit = "this memory is not registered, or no longer";
+      return Restore(absl::StatusCode::kNotFound, absl::StrCat(token, ": ", limit), {"NOT_FOUND", token, "", limit});
+    }
+    POSENC_RETURN_IF_ERROR(CheckWithin(path, region, *memory, is_output));
+    regions.uses_.push_back({path, region, is_output, std::move(memory)});
+    return absl::OkStatus();
+  };
+  POSENC_RETURN_IF_ERROR(ForEachRegion(request, "", find));
+  POSENC_RETURN_IF_ERROR(regions.CheckUndamaged());
+  POSENC_RETURN_IF_ERROR(regions.CheckDevices(request));
+  POSENC_RETURN_IF_ERROR(regions.CheckOverlaps());
+  regions.Count();
+  return regions;
+}
+
+// Of a rotation in a device's memory all operands and outputs lie there, and nothing else does.
+absl::Status RequestRegions::CheckDevices(const Message& request) const {
+  const auto first =
+      std::find_if(uses_.begin(), uses_.end(), [](const Use& use) { return use.memory->device() != nullptr; });
+  if (first == uses_.end()) return absl::OkStatus();
+  const std::string& name = first->memory->device()->name();
+  if (request.GetDescriptor() != v1::ApplyRotaryRequest::descriptor()) {
+    return InvalidArgument("UNSUPPORTED", first->path, "",
+                           fmt::format("is memory of {}, in which only ApplyRotary computes", name));
+  }
+  std::vector<std::string> wanted = {"q.tensor", "q.output"};
+  if (static_cast<const v1::ApplyRotaryRequest&>(request).has_k()) {
+    wanted.insert(wanted.end(), {"k.tensor", "k.output"});
+  }
+  for (const std::string& path : wanted) {
+    const auto there = [&](const Use& use) {
+      return use.path == path && use.memory->device() == first->memory->device();
+    };
+    if (std::none_of(uses_.begin(), uses_.end(), there)) {
+      return InvalidArgument("CONFLICT", path, "",
+                             fmt::format("must be memory of {} too, as {} is", name, first->path));
+    }
+  }
+  for (const Use& use : uses_) {
+    if (use.memory->device() == nullptr || std::find(wanted.begin(), wanted.end(), use.path) != wanted.end()) continue;
+    return InvalidArgument("UNSUPPORTED", use.path, "",
+                           fmt::format("is memory of {}, where only operands and outputs may lie", name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestRegions::CheckOverlaps() const {
+  for (const Use& output : uses_) {
+    if (!output.is_output) continue;
+    for (const Use& other : uses_) {
+      if (&other == &output || other.memory->file() != output.memory->file()) continue;
+      const v1::Region &a = output.region, &b = other.region;
+      if (a.byte_size() == 0 || b.byte_size() == 0) continue;
+      // Neither sum overflows: both parts lie within their memory.
+      if (a.offset() + a.byte_size() <= b.offset() || b.offset() + b.byte_size() <= a.offset()) continue;
+      if (Same(a, b) && IsOperandOf(output.path, other.path)) continue;
+      return InvalidArgument(
+          "CONFLICT", output.path, "",
+          absl::StrCat("overlaps ", other.path, ", which the call ", other.is_output ? "writes" : "reads", " too"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RequestRegions::Count() {
+  // Read where they lie, or copied to where the answer goes and nowhere else.
+  constexpr std::array<std::string_view, 4> kInPlace = {"q.tensor", "k.tensor", "scores", "add_to"};
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const Use& use : uses_) {
+    if (use.is_output) continue;
+    const int64_t size = use.region.byte_size();
+    if (__builtin_add_overflow(read_bytes_, size, &read_bytes_)) read_bytes_ = kMost;
+    bool copied = true;
+    for (const std::string_view path : kInPlace) copied = copied && use.path != path;
+    if (copied && __builtin_add_overflow(copied_bytes_, size, &copied_bytes_)) copied_bytes_ = kMost;
+  }
+}
+
+Device* RequestRegions::DeviceOf(const v1::Region& region) const {
+  for (const Use& use : uses_) {
+    if (use.region.token() == region.token()) return use.memory->device();
+  }
+  return nullptr;
+}
+
+std::byte* RequestRegions::At(const v1::Region& region) const {
+  for (const Use& use : uses_) {
+    if (use.region.token() == region.token()) return use.memory->bytes().data() + region.offset();
+  }
+  std::abort();  // not of this request
+}
+
+absl::Status RequestRegions::CheckUndamaged() const {
+  for (const Use& use : uses_) {
+    if (!use.memory->damaged()) continue;
+    const std::string field = use.is_output ? use.path : Join(use.path, "region");
+    const std::string limit = "this memory was truncated while it was in use: register it anew";
+    return Restore(absl::StatusCode::kDataLoss, absl::StrCat(field, ": ", limit), {"DAMAGED", field, "", limit});
+  }
+  return absl::OkStatus();
+}
+
+bool HasRegions(const Message& request) {
+  const auto found = [](const std::string&, const v1::Region&, bool) { return absl::CancelledError(); };
+  return !ForEachRegion(request, "", found).ok();
+}
+
+bool IsInPlace(const Message& request) {
+  std::vector<std::pair<std::string, v1::Region>> outputs, tensors;
+  const absl::Status status =
+      ForEachRegion(request, "", [&](const std::string& path, const v1::Region& region, bool is_output) {
+        (is_output ? outputs : tensors).emplace_back(path, region);
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return false;  // which the server refuses
+  for (const auto& [output, to] : outputs) {
+    for (const auto& [tensor, from] : tensors) {
+      if (IsOperandOf(output, tensor) && Same(to, from)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,59 @@
+// Single values of messages: enums, and a tensor's type and shape.
+//
+// Errors name the field by its path, `field`.
+#pragma once
+
+#include <google/protobuf/generated_enum_reflection.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "posenc/base/dtype.h"
+#include "posenc/base/limits.h"
+#include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
+#include "posenc/v1/tensor.pb.h"
+
+namespace posenc::wire {
+
+// The pairs of equal values of a proto enum and one of ours; a proto value without a pair (_UNSPECIFIED) is not
+// allowed.
+template <class Proto, class Ours>
+using EnumPairs = std::initializer_list<std::pair<Proto, Ours>>;
+
+// The value that stands beside `value`, or INVALID_ARGUMENT listing the choices.
+template <class Proto, class Ours>
+absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs<Proto, Ours>& pairs) {
+  std::string names;
+  const auto* descriptor = google::protobuf::GetEnumDescriptor<Proto>();
+  for (const auto& [proto, ours] : pairs) {
+    if (proto == value) return ours;
+    names += (names.empty() ? "" : ", ") + std::string(descriptor->FindValueByNumber(proto)->name());
+  }
+  const int number = static_cast<int>(value);
+  if (number != 0) return InvalidArgument("UNKNOWN_VALUE", field, std::to_string(number), "must be one of " + names);
+  return InvalidArgument("MISSING", field, "", "has no default: one of " + names);
+}
+
+// The same the other way round; `value` must be among the pairs.
+template <class Proto, class Ours>
+Proto Name(Ours value, const EnumPairs<Proto, Ours>& pairs) {
+  for (const auto& [proto, ours] : pairs) {
+    if (ours == value) return proto;
+  }
+  std::abort();
+}
+
+inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
+    {v1::DATA_TYPE_FP32, DType::kFP32}, {v1::DATA_TYPE_FP16, DType::kFP16},   {v1::DATA_TYPE_BF16, DType::kBF16},
+    {v1::DATA_TYPE_FP64, DType::kFP64}, {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
+    {v1::DATA_TYPE_BOOL, DType::kBOOL},
+};
+// The type and shape of a tensor, whose data are not looked at.
+absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits);
+
+}  // namespace posenc::wire

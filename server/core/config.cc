@@ -1,0 +1,280 @@
+#include "server/core/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <type_traits>
+
+#include "CLI/CLI.hpp"
+#include "posenc/base/cgroup.h"
+#include "posenc/base/version.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kMiB = 1024 * kKiB;
+constexpr int64_t kGiB = 1024 * kMiB;
+// What one message can have: gRPC's sizes are ints.
+constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
+constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
+constexpr int64_t kDay = 24 * 60 * 60;
+
+enum class Unit { kCount, kBytes, kSeconds, kMilliseconds };
+
+struct Integer {
+  Unit unit;
+  int64_t least;
+  int64_t most;
+};
+struct Text {};
+struct Texts {};  // each occurrence of the flag adds one; with a comma between them, several
+struct Choice {
+  std::vector<std::string> of;
+};
+
+// The one list of settings: visit(group, flag, member, kind, help).
+template <typename AConfig, typename Visitor>
+void VisitSettings(AConfig& c, Visitor&& visit) {
+  using enum Unit;
+  const char* group = "Serving";
+  visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
+  visit(group, "--port-file", c.port_file, Text{}, "file to write the first bound port to, once the server listens");
+  visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
+        "threads that compute; 0: as many as cgroup quota and affinity allow");
+  visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
+        "threads that receive and send, and serve small calls; 0: half as many, 1 of less than 4");
+  visit(group, "--device-plugin", c.device_plugin, Text{},
+        "path of a library that computes on other devices, as /usr/lib/posenc/libposenc_cuda.so; none: the CPU alone");
+  visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
+        "frequencies kept for later calls, the least recently used going first");
+  visit(group, "--table-cache-bytes", c.table_cache_bytes, Integer{kBytes, 0, 64 * kGiB},
+        "cosines and sines kept for later rotations; 0: none");
+  visit(group, "--answer-pool-bytes", c.answer_pool_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "memory of answers kept for later ones; 0: a quarter of --max-in-flight-bytes");
+
+  group = "Limits of one request";
+  visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes},
+        "size of a request");
+  visit(group, "--max-output-bytes", c.limits.max_output_bytes, Integer{kBytes, 1, kMaxMessageBytes},
+        "tensor bytes of an answer");
+  visit(group, "--max-tensor-rank", c.limits.max_tensor_rank, Integer{kCount, 1, 32}, "dimensions of a tensor");
+  visit(group, "--max-rotary-dim", c.limits.max_rotary_dim, Integer{kCount, 2, kMiB}, "rotated elements of a head");
+  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB}, "heads of a bias");
+  visit(group, "--max-config-json-bytes", c.limits.max_config_json_bytes, Integer{kBytes, kKiB, 4 * kMiB},
+        "a model's config.json");
+  visit(group, "--max-sequences", c.limits.max_sequences, Integer{kCount, 1, 16 * kMiB},
+        "sequences of a request, where they are counted one by one");
+  visit(group, "--max-plan-values", c.limits.max_plan_values, Integer{kCount, 1, 64 * kMiB},
+        "frequencies of a request, over all its sequence lengths");
+  visit(group, "--max-bias-values", c.limits.max_bias_values, Integer{kCount, 1, 64 * kMiB},
+        "values of a request's bias: heads times distances, or what takes as long");
+
+  group = "Admission";
+  visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "requests and answers of all calls together; 0: a quarter of the memory, at most 1 GiB");
+  visit(group, "--max-in-flight-requests", c.max_in_flight_requests, Integer{kCount, 1, kMiB}, "calls at a time");
+  visit(group, "--retry-pushback", c.retry_pushback_ms, Integer{kMilliseconds, 0, kDay * 1000},
+        "when a refused caller may try again");
+
+  group = "Shared memory";
+  visit(group, "--shared-memory-socket", c.shared_memory_socket, Text{},
+        "path of the socket at which callers of this host register memory; none: shared memory is off");
+  visit(group, "--shared-memory-prefix", c.shared_memory_prefix, Text{},
+        "of POSIX shared memory that may be registered by name, as /posenc-; none: none may");
+  visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "registered at a time");
+  visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes}, "of all of them together");
+
+  group = "Transport";
+  visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB}, "calls a connection");
+  visit(group, "--max-connection-age", c.max_connection_age_s, Integer{kSeconds, 1, 365 * kDay},
+        "after which a client must connect, and resolve, anew");
+  visit(group, "--max-connection-age-grace", c.max_connection_age_grace_s, Integer{kSeconds, 1, 365 * kDay},
+        "for calls in flight at that age");
+  visit(group, "--keepalive-time", c.keepalive_time_s, Integer{kSeconds, 1, 365 * kDay}, "between the server's pings");
+  visit(group, "--keepalive-timeout", c.keepalive_timeout_s, Integer{kSeconds, 1, kDay},
+        "for the answer to one; then the connection and its calls end");
+  visit(group, "--min-ping-interval", c.min_ping_interval_s, Integer{kSeconds, 0, kDay}, "between a client's pings");
+  visit(group, "--max-metadata-bytes", c.max_metadata_bytes, Integer{kBytes, kKiB, kMiB}, "a call's headers");
+  visit(group, "--send-timeout", c.send_timeout_s, Integer{kSeconds, 1, kDay},
+        "for a client to take an answer, or a message of a stream; then the call is cancelled");
+  visit(group, "--max-call-seconds", c.max_call_s, Integer{kSeconds, 1, 365 * kDay},
+        "for a call without a deadline, or with a later one");
+  visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
+        "gRPC's own buffers; 0: three times --max-in-flight-bytes, and not less");
+
+  group = "Shutdown";
+  visit(group, "--drain-notice", c.drain_notice_s, Integer{kSeconds, 0, kDay},
+        "from NOT_SERVING to the first refusal: time for load balancers to notice");
+  visit(group, "--drain-timeout", c.drain_timeout_s, Integer{kSeconds, 0, kDay},
+        "for calls in flight; then they are cancelled");
+
+  group = "Logging";
+  visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "of the lines on standard output");
+  visit(group, "--log-level", c.log_level, Choice{{"debug", "info", "warning", "error", "off"}},
+        "debug: every call; info: calls that failed");
+}
+
+std::string EnvironmentName(std::string flag) {
+  flag = flag.substr(2);
+  for (char& c : flag) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return "POSENC_SERVER_" + flag;
+}
+
+bool IsOfKubernetes(std::string_view name) {
+  return name.starts_with("POSENC_SERVER_SERVICE_") || name == "POSENC_SERVER_PORT" ||
+         (name.starts_with("POSENC_SERVER_PORT_") && std::isdigit(static_cast<unsigned char>(name[19])));
+}
+
+std::vector<std::string> UnknownVariables() {
+  std::set<std::string> known;
+  const Config config;
+  VisitSettings(config, [&known](const char*, const char* flag, const auto&, const auto&, const char*) {
+    known.insert(EnvironmentName(flag));
+  });
+  std::vector<std::string> unknown;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string name(text.substr(0, text.find('=')));
+    if (name.starts_with("POSENC_SERVER_") && !known.contains(name) && !IsOfKubernetes(name)) unknown.push_back(name);
+  }
+  return unknown;
+}
+
+std::string NameOf(Unit unit) {
+  switch (unit) {
+    case Unit::kCount: return "COUNT";
+    case Unit::kBytes: return "BYTES";
+    case Unit::kSeconds: return "SECONDS";
+    case Unit::kMilliseconds: return "MILLISECONDS";
+  }
+  __builtin_unreachable();
+}
+
+class AddOption {
+ public:
+  explicit AddOption(CLI::App* app) : app_(app) {}
+
+  void operator()(const char* group, const char* flag, std::string& member, const Text&, const char* help) {
+    Add(group, flag, member, help)->option_text("TEXT [" + member + "]");
+  }
+  void operator()(const char* group, const char* flag, std::vector<std::string>& member, const Texts&,
+                  const char* help) {
+    const std::string all = CLI::detail::join(member, ",");
+    Add(group, flag, member, help)->delimiter(',')->allow_extra_args(false)->option_text("TEXT [" + all + "]");
+  }
+  void operator()(const char* group, const char* flag, std::string& member, const Choice& choice, const char* help) {
+    const std::string choices = CLI::detail::join(choice.of, "|");
+    Add(group, flag, member, help)->check(CLI::IsMember(choice.of))->option_text(choices + " [" + member + "]");
+  }
+  template <typename Number>
+  void operator()(const char* group, const char* flag, Number& member, const Integer& kind, const char* help) {
+    CLI::Option* option = Add(group, flag, member, help);
+    option->option_text(NameOf(kind.unit) + " [" + std::to_string(member) + "]");
+    if (kind.unit == Unit::kBytes) option->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+    option->check(CLI::Range(kind.least, kind.most));
+  }
+
+ private:
+  template <typename Member>
+  CLI::Option* Add(const char* group, const char* flag, Member& member, const char* help) {
+    return app_->add_option(flag, member, help)->envname(EnvironmentName(flag))->group(group);
+  }
+  CLI::App* app_;
+};
+
+}  // namespace
+
+Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
+
+ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
+  Config config;
+  CLI::App app(
+      "Computes positional encodings for attention, over gRPC.\n"
+      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
+      "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
+      "posenc-server");
+  app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
+  VisitSettings(config, AddOption(&app));
+  ParsedArguments parsed;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = std::string(version.what()) + '\n';
+    return parsed;
+  } catch (const CLI::Success&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.text = error.what();
+  }
+  if (parsed.text.empty()) parsed.text = Complete(machine, &config);
+  if (parsed.text.empty()) {
+    parsed.config = config;
+    parsed.unknown_variables = UnknownVariables();
+  } else {
+    parsed.exit_status = 2;
+    parsed.text = "posenc-server: " + parsed.text + "\nSee `posenc-server --help`.\n";
+  }
+  return parsed;
+}
+
+std::string Complete(const Machine& machine, Config* config) {
+  if (config->threads == 0) config->threads = std::max(machine.cpus, 1);
+  if (config->io_threads == 0) config->io_threads = machine.cpus < 4 ? 1 : std::min(machine.cpus / 2, 16);
+  Limits& limits = config->limits;
+  if (config->max_in_flight_bytes == 0) {
+    // A quarter: the same bytes may stand in gRPC's buffers once more, and libraries and plans need their part.
+    config->max_in_flight_bytes = machine.memory_bytes == 0 ? kGiB : std::clamp(machine.memory_bytes / 4, kMiB, kGiB);
+    // On a small machine the limits of one request follow, unless they were set.
+    const Limits defaults;
+    if (limits.max_request_bytes == defaults.max_request_bytes) {
+      limits.max_request_bytes = std::min(limits.max_request_bytes, config->max_in_flight_bytes / 2);
+    }
+    if (limits.max_output_bytes == defaults.max_output_bytes) {
+      limits.max_output_bytes = std::min(limits.max_output_bytes, config->max_in_flight_bytes / 2);
+    }
+  }
+  if (limits.max_request_bytes > config->max_in_flight_bytes || limits.max_output_bytes > config->max_in_flight_bytes) {
+    return "--max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) +
+           ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
+           ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
+  }
+  if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
+  const std::string& prefix = config->shared_memory_prefix;
+  if (!prefix.empty() && (prefix.size() < 2 || prefix[0] != '/' || prefix.find('/', 1) != std::string::npos)) {
+    return "--shared-memory-prefix (" + prefix + ") must be a slash and at least one other character, as /posenc-";
+  }
+  if (!prefix.empty() && config->shared_memory_socket.empty()) {
+    return "--shared-memory-prefix does nothing without --shared-memory-socket";
+  }
+  const int64_t least_quota = 3 * config->max_in_flight_bytes;
+  if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
+  if (config->memory_quota_bytes < least_quota) {
+    // With less, gRPC kills calls that admission has let in. It also buffers what is not charged yet: of a stream one
+    // chunk, beside the one before, which is charged.
+    return "--memory-quota-bytes (" + std::to_string(config->memory_quota_bytes) +
+           ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")";
+  }
+  return "";
+}
+
+std::vector<std::pair<std::string, std::string>> Describe(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  VisitSettings(config, [&settings](const char*, const char* flag, const auto& member, const auto&, const char*) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>) {
+      settings.emplace_back(flag + 2, std::to_string(member));
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::vector<std::string>>) {
+      settings.emplace_back(flag + 2, CLI::detail::join(member, ","));
+    } else {
+      settings.emplace_back(flag + 2, member);
+    }
+  });
+  return settings;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,77 @@
+// The server's settings: each is a flag, and an environment variable of the same name (--max-heads is
+// POSENC_SERVER_MAX_HEADS). A flag wins over the environment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/base/limits.h"
+
+namespace posenc::server {
+
+struct Config {
+  std::vector<std::string> listen = {"127.0.0.1:50051"};
+  std::string port_file;
+  int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
+  int64_t io_threads = 0;     // 0: from the same
+  std::string device_plugin;  // empty: the CPU alone
+  int64_t plan_cache_bytes = int64_t{16} << 20;
+  int64_t table_cache_bytes = int64_t{32} << 20;
+  int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
+
+  Limits limits;
+  int64_t max_in_flight_bytes = 0;  // 0: a share of the memory
+  int64_t max_in_flight_requests = 1024;
+  int64_t retry_pushback_ms = 100;
+
+  std::string shared_memory_socket;  // empty: shared memory is off
+  std::string shared_memory_prefix;  // empty: none by name
+  int64_t max_regions = 256;
+  int64_t max_region_bytes = int64_t{4} << 30;
+
+  int64_t max_concurrent_streams = 100;
+  int64_t max_connection_age_s = 300;
+  int64_t max_connection_age_grace_s = 30;
+  int64_t keepalive_time_s = 60;
+  int64_t keepalive_timeout_s = 20;
+  int64_t min_ping_interval_s = 10;
+  int64_t max_metadata_bytes = 16384;
+  int64_t send_timeout_s = 60;
+  int64_t max_call_s = 600;
+  int64_t memory_quota_bytes = 0;  // 0: three times max_in_flight_bytes
+
+  int64_t drain_notice_s = 0;
+  int64_t drain_timeout_s = 30;
+
+  std::string log_format = "text";
+  std::string log_level = "info";
+};
+
+// What the defaults that depend on the machine are computed from.
+struct Machine {
+  int cpus;
+  int64_t memory_bytes;  // 0: not known
+};
+Machine ThisMachine();
+
+// Either a config, complete and consistent, or a text to print (help, or what is wrong) and the exit status.
+struct ParsedArguments {
+  std::optional<Config> config;
+  // Variables called POSENC_SERVER_... that are no setting: misspelt, most likely. Those that Kubernetes sets for a
+  // service of this name (POSENC_SERVER_PORT, POSENC_SERVER_SERVICE_HOST, ...) are not among them.
+  std::vector<std::string> unknown_variables;
+  std::string text;
+  int exit_status = 0;
+};
+ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine);
+
+// Fills in what was left to the machine. The text says what contradicts what; empty if nothing does.
+std::string Complete(const Machine& machine, Config* config);
+
+// Every setting with its value, for the log.
+std::vector<std::pair<std::string, std::string>> Describe(const Config& config);
+
+}  // namespace posenc::server

@@ -1,0 +1,68 @@
+#include "server/core/rich_status.h"
+
+#include <string>
+#include <string_view>
+
+#include "google/rpc/error_details.pb.h"
+#include "posenc/base/status.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kMaxTextBytes = 1024;
+constexpr char kDomain[] = "posenc";
+constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
+
+// Valid in a proto3 string whatever came from a caller: other bytes than ASCII are escaped.
+std::string Printable(std::string_view text) {
+  std::string printable;
+  for (const char c : text) {
+    if (printable.size() + 4 > kMaxTextBytes) break;
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      printable += c;
+    } else {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      printable += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return printable;
+}
+
+// The message begins with the field, which the violation names apart.
+google::rpc::BadRequest ViolationOf(const std::string& field, std::string_view message) {
+  google::rpc::BadRequest bad_request;
+  auto& violation = *bad_request.add_field_violations();
+  violation.set_field(field);
+  const std::string prefix = field + ": ";
+  if (message.starts_with(prefix)) message.remove_prefix(prefix.size());
+  violation.set_description(std::string(message));
+  return bad_request;
+}
+
+}  // namespace
+
+v1::RichStatus ToRich(const absl::Status& status, bool started) {
+  const ErrorDetails details = DetailsOf(status);
+  v1::ErrorInfo info;
+  info.set_reason(details.reason);
+  info.set_domain(kDomain);
+  auto& metadata = *info.mutable_metadata();
+  if (!details.field.empty()) metadata["field"] = Printable(details.field);
+  if (!details.value.empty()) metadata["value"] = Printable(details.value);
+  if (!details.limit.empty()) metadata["limit"] = Printable(details.limit);
+  if (!details.operand.empty()) metadata["operand"] = Printable(details.operand);
+  if (!details.byte_offset.empty()) metadata["byte_offset"] = Printable(details.byte_offset);
+  metadata["started"] = started ? "true" : "false";
+
+  v1::RichStatus rich;
+  rich.set_code(static_cast<int>(status.code()));  // the numbers are gRPC's
+  rich.set_message(Printable({status.message().data(), status.message().size()}));
+  google::protobuf::Any* detail = rich.add_details();
+  detail->set_type_url(kErrorInfoType);
+  info.SerializeToString(detail->mutable_value());
+  if (!details.field.empty()) rich.add_details()->PackFrom(ViolationOf(metadata["field"], rich.message()));
+  return rich;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,277 @@
+#include "server/grpc/call.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/descriptor.h"
+#include "posenc/base/status.h"
+#include "posenc/wire/parse.h"
+#include "server/core/log.h"
+#include "server/grpc/answer_buffer.h"
+#include "server/grpc/status_map.h"
+
+namespace posenc::server {
+namespace {
+
+using google::protobuf::Message;
+
+constexpr char kPushback[] = "grpc-retry-pushback-ms";
+constexpr char kServerTiming[] = "server-timing";
+
+// The caller's slices instead of a reference to them: the buffer is there until the RPC's end, which a client that does
+// not read its answer can put off.
+grpc::ByteBuffer Take(grpc::ByteBuffer* request) {
+  grpc::ByteBuffer taken;
+  if (request != nullptr) taken.Swap(request);
+  return taken;
+}
+
+double Milliseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+using Path = std::vector<const google::protobuf::FieldDescriptor*>;
+
+void AddPathsToHints(const google::protobuf::Descriptor& type, const Path& way, std::vector<Path>* paths) {
+  for (int n = 0; n < type.field_count(); ++n) {
+    const auto* field = type.field(n);
+    if (field->is_repeated() || field->message_type() == nullptr) continue;
+    Path further = way;
+    further.push_back(field);
+    if (field->message_type() == v1::CallHints::descriptor()) {
+      paths->push_back(further);
+    } else if (way.empty()) {
+      AddPathsToHints(*field->message_type(), further, paths);
+    }
+  }
+}
+
+// CallHints.request_id, where the message has hints, itself or one message down (StreamTableRequest.table).
+std::string RequestId(const Message& request) {
+  // Found once: reflection takes long to ask.
+  static const auto* const paths = [] {
+    auto* all = new absl::flat_hash_map<const google::protobuf::Descriptor*, std::vector<Path>>;
+    const auto& file = *v1::ApplyRotaryRequest::descriptor()->file();
+    for (int n = 0; n < file.message_type_count(); ++n) {
+      AddPathsToHints(*file.message_type(n), {}, &(*all)[file.message_type(n)]);
+    }
+    return all;
+  }();
+  for (const Path& path : paths->at(request.GetDescriptor())) {
+    const Message* message = &request;
+    for (const auto* field : path) {
+      const auto& reflection = *message->GetReflection();
+      message = reflection.HasField(*message, field) ? &reflection.GetMessage(*message, field) : nullptr;
+      if (message == nullptr) break;
+    }
+    if (message != nullptr) return static_cast<const v1::CallHints*>(message)->request_id();
+  }
+  return "";
+}
+
+}  // namespace
+
+Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request)
+    : core_(core),
+      method_(method),
+      rpc_(rpc),
+      handler_(core->admission->EnterHandler()),
+      request_(Take(request)),
+      valid_(request_.Valid()),
+      bytes_in_(valid_ ? request_.Length() : 0),
+      entered_(Clock::now()),
+      waits_since_(entered_) {}
+
+absl::Status Call::Admit() {
+  // A client that half-closes without a message, or a call that the memory quota has killed.
+  if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
+  POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
+  const auto size = static_cast<int64_t>(bytes_in_);
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), bytes_in_);
+}
+
+absl::Status Call::AdmitStream() {
+  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_), 0);
+}
+
+absl::Status Call::CheckSize(size_t bytes) const {
+  const int64_t limit = core_->config.limits.max_request_bytes;
+  if (static_cast<int64_t>(bytes) <= limit) return absl::OkStatus();
+  return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("a request has at most ", limit));
+}
+
+absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
+  switch (verdict) {
+    case Admission::Verdict::kAdmitted: return absl::OkStatus();
+    case Admission::Verdict::kTooLarge:
+      return TooLarge("", absl::StrCat(bytes, " bytes"),
+                      absl::StrCat("request and answer have at most ", core_->config.max_in_flight_bytes));
+    case Admission::Verdict::kOverloaded:
+      refused_ = true;
+      return Unavailable("OVERLOADED", "too many requests or bytes in flight");
+    case Admission::Verdict::kDraining: refused_ = true; return Unavailable("DRAINING", "the server is shutting down");
+  }
+  __builtin_unreachable();
+}
+
+void Call::BeginWork() {
+  work_began_ = Clock::now();
+  if (waits_since_ == Clock::time_point()) return;
+  queued_ += work_began_ - waits_since_;
+  waits_since_ = Clock::time_point();
+}
+
+void Call::WaitForWork() {
+  if (work_began_ == Clock::time_point()) return;  // it waits since it was entered
+  EndWork();
+  waits_since_ = Clock::now();
+}
+
+void Call::EndWork() {
+  if (work_began_ == Clock::time_point()) return;
+  computed_ += Clock::now() - work_began_;
+  work_began_ = Clock::time_point();
+}
+
+void Call::BeginSend() {
+  const auto until = Clock::now() + std::chrono::seconds(core_->config.send_timeout_s);
+  send_timer_ = core_->timers.At(until, [this] {
+    Log(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
+    given_up_ = true;
+    rpc_->TryCancel();
+  });
+}
+
+Call::Clock::time_point Call::LatestEnd() const { return entered_ + std::chrono::seconds(core_->config.max_call_s); }
+
+absl::Status Call::StillWanted() const {
+  if (rpc_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
+  if (LatestEnd() <= Clock::now()) return absl::DeadlineExceededError("took longer than --max-call-seconds");
+  if (given_up_ || rpc_->cancelled()) return absl::CancelledError("the call was cancelled");
+  return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper) {
+  std::vector<grpc::Slice> slices;
+  if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
+  transport::SliceStream stream(slices);
+  POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, wire::kMaxStrippedBytes));
+  payloads_.emplace(std::move(slices), std::move(stripped.ranges));
+  return std::move(stripped.message);
+}
+
+absl::Status Call::Parse(const std::string& stripped, Message* request) {
+  bool has_regions = false;
+  POSENC_RETURN_IF_ERROR(wire::ParseStripped(stripped, request, core_->memory != nullptr ? &has_regions : nullptr));
+  return Accept(*request, RequestId(*request), has_regions);
+}
+
+absl::Status Call::Accept(const Message& request, std::string request_id, bool has_regions) {
+  request_id_ = std::move(request_id);
+  return has_regions ? FindRegions(request) : absl::OkStatus();
+}
+
+absl::Status Call::FindRegions(const Message& request) {
+  POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
+  payloads_->SetRegions(&*regions_);
+  // What is copied takes memory as if it had come with the message, and is bounded like that.
+  const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
+  const auto held = static_cast<int64_t>(bytes_in_);
+  if (copied > limit - held) {
+    return TooLarge("", absl::StrCat(held, " bytes and ", copied, " in regions"),
+                    absl::StrCat("a request has at most ", limit, " beside the operands"));
+  }
+  copied_charge_.Return();
+  return Refuse(core_->admission->AdmitBytes(copied, held, &copied_charge_), static_cast<size_t>(held + copied));
+}
+
+absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
+  auto charge = std::make_shared<Charge>();
+  const auto held = static_cast<int64_t>(bytes_in_);
+  const auto verdict = core_->admission->AdmitBytes(static_cast<int64_t>(bytes), held, charge.get());
+  POSENC_RETURN_IF_ERROR(Refuse(verdict, bytes + bytes_in_));
+  return charge;
+}
+
+absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
+                           std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
+  const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
+  AnswerBuffer buffer(layout.size(), first_data, core_->answer_pool, std::move(charge));
+  layout.WriteHeaders(buffer.data());
+  if (job.run) {
+    std::vector<std::byte*> outputs;
+    for (size_t n = 0; n < job.outputs.size(); ++n) {
+      const v1::Region* region = job.outputs[n].region();
+      outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
+    }
+    started_ = true;
+    POSENC_RETURN_IF_ERROR(job.run(payloads, outputs, core_->pool, [this] { return StillWanted(); }));
+    if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
+  }
+  bytes_out_ += layout.size();
+  *answer = std::move(buffer).Release();
+  return absl::OkStatus();
+}
+
+void Call::ReleaseRequest() {
+  payloads_.reset();
+  regions_.reset();
+  copied_charge_.Return();
+  request_.Clear();
+  request_bytes_charge_.Return();
+}
+
+grpc::Status Call::End(const absl::Status& result) {
+  EndWork();
+  // An error may come from the zeros that were read in place of what was lost.
+  const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
+  const absl::Status status = lost ? regions_->CheckUndamaged() : result;
+  ReleaseRequest();
+  rpc_->AddTrailer(kServerTiming,
+                   absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f", Milliseconds(queued_), Milliseconds(computed_)));
+  if (refused_) {
+    core_->admission->CountRefusal();
+    // Not negative in a drain either: that would forbid the retry, and another server of the name can answer it.
+    rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+  } else if (!status.ok()) {
+    core_->admission->CountFailure();
+  }
+  LogEnd(status);
+  BeginSend();
+  return ToGrpc(status, started_);
+}
+
+void Call::LogEnd(const absl::Status& status) const {
+  const LogLevel level = status.ok() ? LogLevel::debug : LogLevel::info;
+  if (!Logs(level)) return;
+  LogFields fields = {{"method", method_}, {"status", absl::StatusCodeToString(status.code())}};
+  if (!status.ok()) {
+    fields.emplace_back("reason", DetailsOf(status).reason);
+    fields.emplace_back("error", Quote({status.message().data(), status.message().size()}, 256));
+  }
+  if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, 128));
+  fields.emplace_back("bytes_in", bytes_in_);
+  fields.emplace_back("bytes_out", bytes_out_);
+  fields.emplace_back("queue_ms", Milliseconds(queued_));
+  fields.emplace_back("compute_ms", Milliseconds(computed_));
+  Log(level, "call", fields);
+}
+
+absl::Status StatusOfCurrentException() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return TooLarge("", "", "out of memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("unknown exception");
+  }
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,137 @@
+#include "server/grpc/health.h"
+
+#include <memory>
+#include <optional>
+
+#include "grpc/health/v1/health.pb.h"
+#include "server/grpc/messages.h"
+
+namespace posenc::server {
+namespace {
+
+using ::grpc::health::v1::HealthCheckRequest;
+using ::grpc::health::v1::HealthCheckResponse;
+
+constexpr size_t kMaxName = 256;  // of a service, which a watch keeps
+
+// The service that was asked after.
+std::string ServiceIn(grpc::ByteBuffer* request, grpc::Status* status) {
+  HealthCheckRequest message;
+  if (!ParseMessage(request, &message)) {
+    *status = {grpc::INVALID_ARGUMENT, "not a HealthCheckRequest"};
+  } else if (message.service().size() > kMaxName) {
+    *status = {grpc::INVALID_ARGUMENT, "service: a name has at most " + std::to_string(kMaxName) + " bytes"};
+  }
+  return message.service();
+}
+
+grpc::ByteBuffer Response(int status) {
+  HealthCheckResponse message;
+  message.set_status(static_cast<HealthCheckResponse::ServingStatus>(status));
+  return SerializeMessage(message);
+}
+
+}  // namespace
+
+class Health::Check final : public Reactor {
+ public:
+  Check(Health* health, Rpc* rpc, grpc::ByteBuffer* request) : health_(health), rpc_(rpc), request_(request) {}
+
+  void Start() override {
+    grpc::Status status;
+    const std::string service = ServiceIn(request_, &status);
+    if (!status.ok()) return rpc_->Finish(status);
+    std::unique_lock lock(health_->mutex_);
+    const Status found = health_->StatusOf(service);
+    lock.unlock();
+    if (found == Status::kUnknownService) return rpc_->Finish({grpc::NOT_FOUND, "no such service"});
+    rpc_->WriteAndFinish(Response(static_cast<int>(found)));
+  }
+
+ private:
+  Health* const health_;
+  Rpc* const rpc_;
+  grpc::ByteBuffer* const request_;
+};
+
+// Its state has the lock of Health, and writing under it does no harm: what comes of it comes from elsewhere.
+class Health::Watch final : public Reactor {
+ public:
+  Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request) : health_(health), rpc_(rpc), request_(request) {}
+
+  void Start() override {
+    grpc::Status status;
+    service_ = ServiceIn(request_, &status);
+    if (!status.ok()) return rpc_->Finish(status);
+    const std::lock_guard lock(health_->mutex_);
+    health_->watches_.insert(this);
+    Tell();
+  }
+
+  const std::string& service() const { return service_; }
+
+  // With the lock held.
+  void Tell() {
+    const Status now = health_->StatusOf(service_);
+    if (writing_ || told_ == now) return;
+    told_ = now;
+    writing_ = true;
+    rpc_->Write(Response(static_cast<int>(now)));
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(health_->mutex_);
+    writing_ = false;
+    if (cancelled_) return End();
+    if (ok) Tell();
+  }
+
+  void OnCancel() override {
+    const std::lock_guard lock(health_->mutex_);
+    cancelled_ = true;
+    if (!writing_) End();
+  }
+
+ private:
+  void End() {
+    if (health_->watches_.erase(this) == 1) rpc_->Finish({grpc::CANCELLED, "the watch is over"});
+  }
+
+  Health* const health_;
+  Rpc* const rpc_;
+  grpc::ByteBuffer* const request_;
+  std::string service_;
+  std::optional<Status> told_;
+  bool writing_ = false, cancelled_ = false;
+};
+
+Health::Status Health::StatusOf(const std::string& service) const {
+  const auto found = services_.find(service);
+  if (found == services_.end()) return Status::kUnknownService;
+  return ended_ ? Status::kNotServing : found->second;
+}
+
+void Health::Set(const std::string& service, bool serving) {
+  const std::lock_guard lock(mutex_);
+  services_[service] = serving ? Status::kServing : Status::kNotServing;
+  for (Watch* watch : watches_) {
+    if (watch->service() == service) watch->Tell();
+  }
+}
+
+void Health::EndServing() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  for (Watch* watch : watches_) watch->Tell();
+}
+
+void Health::AddTo(Methods* methods) {
+  (*methods)["/grpc.health.v1.Health/Check"].make = [this](Rpc* rpc, grpc::ByteBuffer* request) {
+    return std::make_unique<Check>(this, rpc, request);
+  };
+  (*methods)["/grpc.health.v1.Health/Watch"].make = [this](Rpc* rpc, grpc::ByteBuffer* request) {
+    return std::make_unique<Watch>(this, rpc, request);
+  };
+}
+
+}  // namespace posenc::server

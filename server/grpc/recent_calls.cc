@@ -1,0 +1,91 @@
+#include "server/grpc/recent_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kEntries = 16;             // a service has few models in a step at a time
+constexpr size_t kMostBytes = 16 << 10;     // of a message and what was read beside it
+constexpr size_t kMostOfArena = 128 << 10;  // of the two messages
+
+}  // namespace
+
+// Of a message that is as long as the entry's, and has the same bytes but for the request_id's, protobuf makes the same
+// but for the request_id, as long as that is UTF-8.
+bool RecentCalls::IsSame(const Entry& entry, const std::string& message) {
+  if (message.size() != entry.message.size()) return false;
+  const std::string_view kept = entry.message, now = message;
+  const std::string_view id = now.substr(entry.id_begin, entry.id_end - entry.id_begin);
+  return kept.substr(0, entry.id_begin) == now.substr(0, entry.id_begin) &&
+         kept.substr(entry.id_end) == now.substr(entry.id_end) &&
+         std::all_of(id.begin(), id.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
+}
+
+bool RecentCalls::Serves(const Entry& entry, const google::protobuf::Message& type, const std::string& message,
+                         const transport::SlicedPayloads& payloads) {
+  if (!IsSame(entry, message) || entry.prepared->request->GetDescriptor() != type.GetDescriptor()) return false;
+  for (size_t n = 0; n < entry.sizes.size(); ++n) {  // as many as the message has tickets
+    if (payloads.SizeOf(n) != entry.sizes[n]) return false;
+    for (size_t done = 0; done < entry.read[n].size();) {
+      const absl::Span<const std::byte> piece = payloads.PieceOf(n, done);
+      if (std::memcmp(piece.data(), entry.read[n].data() + done, piece.size()) != 0) return false;
+      done += piece.size();
+    }
+  }
+  return true;
+}
+
+RecentCalls::Found RecentCalls::Find(const google::protobuf::Message& type, const std::string& message,
+                                     const transport::SlicedPayloads& payloads) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return Serves(entry, type, message, payloads); });
+  if (found == entries_.end()) return {};
+  std::rotate(entries_.begin(), found, found + 1);
+  const Entry& entry = entries_.front();
+  if (entry.id_end == 0) return {entry.prepared, entry.request_id};
+  return {entry.prepared, message.substr(entry.id_begin, entry.id_end - entry.id_begin)};
+}
+
+void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
+                       const transport::SlicedPayloads& payloads) {
+  if (prepared->job.operands.empty() || prepared->arena.SpaceUsed() > kMostOfArena) return;
+  Entry entry{.message = std::move(message), .request_id = std::move(request_id)};
+  // Bytes that are there once are the field's, and no others'.
+  const size_t at = entry.message.find(entry.request_id);
+  if (!entry.request_id.empty() && entry.message.find(entry.request_id, at + 1) == std::string::npos) {
+    entry.id_begin = at;
+    entry.id_end = at + entry.request_id.size();
+  }
+  std::vector<bool> is_operand(payloads.count());
+  for (const v1::Tensor* operand : prepared->job.operands) {
+    if (!operand->data().empty()) is_operand[wire::TicketOf(operand->data())] = true;
+  }
+  size_t bytes = entry.message.size() + entry.request_id.size();
+  for (size_t n = 0; n < payloads.count(); ++n) {
+    entry.sizes.push_back(payloads.SizeOf(n));
+    std::string& read = entry.read.emplace_back();
+    if (is_operand[n]) continue;
+    bytes += payloads.SizeOf(n);
+    if (bytes > kMostBytes) return;
+    while (read.size() < payloads.SizeOf(n)) {
+      const absl::Span<const std::byte> piece = payloads.PieceOf(n, read.size());
+      read.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+  }
+  if (bytes > kMostBytes) return;
+  entry.prepared = std::move(prepared);
+  const std::lock_guard lock(mutex_);
+  // Calls that came at once have each prepared it.
+  const bool kept = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
+    return Serves(other, *entry.prepared->request, entry.message, payloads);
+  });
+  if (kept) return;
+  entries_.insert(entries_.begin(), std::move(entry));
+  if (entries_.size() > kEntries) entries_.pop_back();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,132 @@
+#include "server/grpc/reflection.h"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "posenc/v1/service.pb.h"
+#include "server/grpc/messages.h"
+
+namespace posenc::server {
+namespace {
+
+using google::protobuf::DescriptorPool;
+using google::protobuf::FileDescriptor;
+using ::grpc::reflection::v1::ServerReflectionRequest;
+using ::grpc::reflection::v1::ServerReflectionResponse;
+
+// The file before those that it imports: some clients take the first one for what they asked for.
+void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added, ServerReflectionResponse* response) {
+  if (!added->insert(&file).second) return;
+  google::protobuf::FileDescriptorProto message;
+  file.CopyTo(&message);
+  *response->mutable_file_descriptor_response()->add_file_descriptor_proto() = message.SerializeAsString();
+  for (int n = 0; n < file.dependency_count(); ++n) AddFile(*file.dependency(n), added, response);
+}
+
+void SetNotFound(const std::string& what, ServerReflectionResponse* response) {
+  response->mutable_error_response()->set_error_code(grpc::NOT_FOUND);
+  response->mutable_error_response()->set_error_message("there is no " + what);
+}
+
+void Answer(const FileDescriptor* file, const std::string& what, ServerReflectionResponse* response) {
+  if (file == nullptr) return SetNotFound(what, response);
+  std::set<const FileDescriptor*> added;
+  AddFile(*file, &added, response);
+}
+
+const FileDescriptor* FileOf(const DescriptorPool& pool, const ::grpc::reflection::v1::ExtensionRequest& request) {
+  const auto* type = pool.FindMessageTypeByName(request.containing_type());
+  const auto* found = type == nullptr ? nullptr : pool.FindExtensionByNumber(type, request.extension_number());
+  return found == nullptr ? nullptr : found->file();
+}
+
+void AnswerNumbers(const DescriptorPool& pool, const std::string& name, ServerReflectionResponse* response) {
+  const auto* type = pool.FindMessageTypeByName(name);
+  if (type == nullptr) return SetNotFound("message " + name, response);
+  auto& answer = *response->mutable_all_extension_numbers_response();
+  answer.set_base_type_name(name);
+  std::vector<const google::protobuf::FieldDescriptor*> found;
+  pool.FindAllExtensions(type, &found);
+  for (const auto* field : found) answer.add_extension_number(field->number());
+}
+
+// Files and descriptors are those that the server itself was compiled with.
+ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
+  const DescriptorPool& pool = *DescriptorPool::generated_pool();
+  ServerReflectionResponse response;
+  response.set_valid_host(request.host());
+  *response.mutable_original_request() = request;
+  switch (request.message_request_case()) {
+    case ServerReflectionRequest::kFileByFilename:
+      Answer(pool.FindFileByName(request.file_by_filename()), "file " + request.file_by_filename(), &response);
+      break;
+    case ServerReflectionRequest::kFileContainingSymbol:
+      Answer(pool.FindFileContainingSymbol(request.file_containing_symbol()),
+             "symbol " + request.file_containing_symbol(), &response);
+      break;
+    case ServerReflectionRequest::kFileContainingExtension:
+      Answer(FileOf(pool, request.file_containing_extension()), "such extension", &response);
+      break;
+    case ServerReflectionRequest::kAllExtensionNumbersOfType:
+      AnswerNumbers(pool, request.all_extension_numbers_of_type(), &response);
+      break;
+    case ServerReflectionRequest::kListServices:
+      for (const FileDescriptor* file :
+           {v1::ApplyRotaryRequest::descriptor()->file(), ::grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+            ServerReflectionRequest::descriptor()->file()}) {
+        for (int n = 0; n < file->service_count(); ++n) {
+          response.mutable_list_services_response()->add_service()->set_name(file->service(n)->full_name());
+        }
+      }
+      break;
+    case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
+      response.mutable_error_response()->set_error_code(grpc::INVALID_ARGUMENT);
+      response.mutable_error_response()->set_error_message("message_request is not set");
+      break;
+  }
+  return response;
+}
+
+// One question, one answer.
+class ReflectionCall final : public Reactor {
+ public:
+  explicit ReflectionCall(Rpc* rpc) : rpc_(rpc) {}
+
+  void Start() override { rpc_->Read(&question_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return rpc_->Finish(grpc::Status::OK);
+    ServerReflectionRequest request;
+    if (!ParseMessage(&question_, &request)) {
+      return rpc_->Finish({grpc::INVALID_ARGUMENT, "not a ServerReflectionRequest"});
+    }
+    rpc_->Write(SerializeMessage(Answer(request)));
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return rpc_->Finish({grpc::CANCELLED, "the caller is gone"});
+    rpc_->Read(&question_);
+  }
+
+ private:
+  Rpc* const rpc_;
+  grpc::ByteBuffer question_;
+};
+
+}  // namespace
+
+void AddReflectionTo(Methods* methods) {
+  for (const char* version : {"v1", "v1alpha"}) {
+    Method& method = (*methods)["/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo"];
+    method.reads_first = false;
+    method.make = [](Rpc* rpc, grpc::ByteBuffer*) { return std::make_unique<ReflectionCall>(rpc); };
+  }
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,256 @@
+#include "server/grpc/rotary_stream.h"
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "posenc/base/status.h"
+#include "posenc/service/rotary_stream.h"
+#include "posenc/wire/answer.h"
+#include "posenc/wire/parse.h"
+#include "server/core/answered.h"
+
+namespace posenc::server {
+namespace {
+
+// Read, and not yet written.
+constexpr size_t kMostInWork = 2;
+// By which an answer may exceed its chunk: lengths and tags that the request may do without.
+constexpr size_t kOverhead = 64;
+
+class RotaryCall final : public Reactor {
+ public:
+  RotaryCall(Core* core, const wire::Stripper& stripper, Rpc* rpc)
+      : core_(core), stripper_(stripper), rpc_(rpc), call_(core, "StreamApplyRotary", rpc, nullptr) {}
+
+  void Start() override {
+    std::unique_lock lock(mutex_);
+    stopped_ = call_.AdmitStream();
+    // A client that sends nothing must not stay for ever.
+    time_limit_ = core_->timers.At(call_.LatestEnd(), [this] {
+      std::unique_lock held(mutex_);
+      Stop(call_.StillWanted());
+      Advance(std::move(held));
+    });
+    Advance(std::move(lock));
+  }
+
+ private:
+  struct Reply {
+    grpc::ByteBuffer bytes;  // gRPC's while it is written
+    v1::Operand operand = v1::OPERAND_UNSPECIFIED;
+    int64_t begin = 0, end = 0;
+  };
+
+  void OnReadDone(bool ok) override {
+    std::unique_lock lock(mutex_);
+    reading_ = false;
+    if (ok) {
+      received_.emplace_back().Swap(&incoming_);
+    } else {
+      half_closed_ = true;
+    }
+    Advance(std::move(lock));
+  }
+
+  void OnWriteDone(bool ok) override {
+    call_.EndSend();
+    std::unique_lock lock(mutex_);
+    writing_ = held_up_ = false;
+    const Reply& reply = replies_.front();
+    if (!ok) {
+      Stop(absl::CancelledError("the caller is gone"));
+    } else if (reply.operand != v1::OPERAND_UNSPECIFIED) {
+      (reply.operand == v1::OPERAND_QUERY ? q_ : k_).Add(reply.begin, reply.end);
+    }
+    replies_.pop_front();
+    if (!ok) replies_.clear();
+    Advance(std::move(lock));
+  }
+
+  // With the lock held: the first status counts.
+  void Stop(const absl::Status& status) {
+    if (stopped_.ok()) stopped_ = status;
+  }
+
+  // Starts whatever can be started. The call may then be gone.
+  void Advance(std::unique_lock<std::mutex> lock) {
+    if (ended_) return;
+    if (!writing_ && !replies_.empty()) {
+      writing_ = true;
+      call_.BeginSend();
+      rpc_->Write(replies_.front().bytes);
+    }
+    if (stopped_.ok() && !computing_ && !held_up_ && !received_.empty()) {
+      computing_ = true;
+      const absl::Status submitted = WithoutExceptions([this] {
+        core_->pool.Submit([this, first = &received_.front()] { Work(first); });
+        return absl::OkStatus();
+      });
+      if (!submitted.ok()) computing_ = false;
+      Stop(submitted);
+    }
+    if (stopped_.ok() && !reading_ && !half_closed_ && received_.size() + replies_.size() < kMostInWork) {
+      reading_ = true;
+      rpc_->Read(&incoming_);
+    }
+    const bool over = !stopped_.ok() || (half_closed_ && received_.empty());
+    if (!over || computing_ || writing_) return;
+    ended_ = true;
+    if (!stream_) Stop(call_.StillWanted());
+    if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "is required, first"));
+    const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
+    lock.unlock();
+    rpc_->Finish(call_.End(status));
+  }
+
+  absl::Status Resumable(const absl::Status& status) const {
+    const bool has_q_left = !stream_ || q_.FirstMissing() < stream_->Size(v1::OPERAND_QUERY);
+    const bool known = at_fault_ == v1::OPERAND_QUERY || at_fault_ == v1::OPERAND_KEY;
+    const v1::Operand operand = known ? at_fault_ : has_q_left ? v1::OPERAND_QUERY : v1::OPERAND_KEY;
+    const Answered& answered = operand == v1::OPERAND_QUERY ? q_ : k_;
+    return ResumableAt(v1::Operand_Name(operand), answered.FirstMissing(), status);
+  }
+
+  // Serves the first of the messages received, on a thread of the pool. Others may come meanwhile.
+  void Work(grpc::ByteBuffer* first) {
+    Reply reply;
+    bool no_room = false;
+    call_.BeginWork();
+    const absl::Status status = call_.RunStep([&] { return Serve(*first, &reply, &no_room); });
+    // Only now: the last to let go of a message's slices must be a ByteBuffer. gRPC 1.51 crashes where a grpc::Slice is
+    // on a thread that is not its own, if memory is short.
+    if (status.ok() && !no_room) first->Clear();
+    call_.EndWork();
+    std::unique_lock lock(mutex_);
+    computing_ = false;
+    if (no_room) {
+      held_up_ = !replies_.empty();
+    } else if (status.ok()) {
+      received_.pop_front();
+      replies_.push_back(std::move(reply));
+    }
+    Stop(status);
+    Advance(std::move(lock));
+  }
+
+  absl::Status Serve(grpc::ByteBuffer& message, Reply* reply, bool* no_room) {
+    POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    std::vector<grpc::Slice> slices;
+    if (!message.Valid() || !message.Dump(&slices).ok()) {
+      return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
+    }
+    const size_t size = message.Length();
+    POSENC_RETURN_IF_ERROR(call_.CheckSize(size));
+    Charge charge;
+    POSENC_RETURN_IF_ERROR(Admit(size, 0, &charge, no_room));
+    if (*no_room) return absl::OkStatus();
+
+    transport::SliceStream stream(slices);
+    v1::StreamApplyRotaryRequest request;
+    POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(stripper_, &stream, &request));
+    const transport::SlicedPayloads payloads(std::move(slices), std::move(ranges));
+    switch (request.part_case()) {
+      case v1::StreamApplyRotaryRequest::PART_NOT_SET:
+        return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
+      case v1::StreamApplyRotaryRequest::kHeader:
+        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, size, reply));
+        header_charge_ = std::move(charge);  // tables stay
+        break;
+      case v1::StreamApplyRotaryRequest::kChunk:
+        at_fault_ = request.chunk().operand();
+        POSENC_RETURN_IF_ERROR(Rotate(request.chunk(), payloads, size, reply, no_room));
+        if (*no_room) return absl::OkStatus();
+        at_fault_ = v1::OPERAND_UNSPECIFIED;
+        break;
+    }
+    call_.CountIn(size);
+    return absl::OkStatus();
+  }
+
+  absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, size_t size, Reply* reply) {
+    if (stream_) return InvalidArgument("CONFLICT", "header", "", "a stream has one, and this is the second");
+    POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
+                            wire::RotaryStream::Create(header, payloads, core_->config.limits));
+    const auto held = static_cast<size_t>(stream.held_bytes());
+    POSENC_RETURN_IF_ERROR(
+        call_.Refuse(core_->admission->AdmitBytes(stream.held_bytes(), static_cast<int64_t>(size), &positions_charge_),
+                     size + held));
+    v1::StreamApplyRotaryResponse response;
+    *response.mutable_info() = stream.info();
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
+    POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(layout.size()));
+    POSENC_RETURN_IF_ERROR(call_.Compute({}, payloads, layout, std::move(charge), &reply->bytes));
+    const std::lock_guard lock(mutex_);
+    stream_.emplace(std::move(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status Rotate(const v1::RotaryChunk& chunk, const wire::Payloads& payloads, size_t held, Reply* reply,
+                      bool* no_room) {
+    if (!stream_) return InvalidArgument("MISSING", "header", "", "is required, before chunks");
+    const size_t size = payloads.Size(chunk.rows());
+    POSENC_RETURN_IF_ERROR(stream_->Check(chunk, size));
+    POSENC_RETURN_IF_ERROR(CheckOutput(static_cast<int64_t>(size), core_->config.limits));
+    auto charge = std::make_shared<Charge>();
+    POSENC_RETURN_IF_ERROR(Admit(size + kOverhead, held, charge.get(), no_room));
+    if (*no_room) return absl::OkStatus();
+
+    reply->operand = chunk.operand();
+    reply->begin = chunk.rows().byte_offset();
+    reply->end = reply->begin + static_cast<int64_t>(size);
+    wire::Job job;
+    job.outputs = {{nullptr, size}};
+    job.run = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                  const Cancellation& cancelled) {
+      const wire::ChunkBytes x(from, chunk.rows());
+      return stream_->Run(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
+    };
+    return call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
+  }
+
+  // *no_room: not now, but answers of this stream are still to leave.
+  absl::Status Admit(size_t size, size_t held, Charge* charge, bool* no_room) {
+    const auto bytes = static_cast<int64_t>(size);
+    const auto verdict = core_->admission->AdmitBytes(bytes, static_cast<int64_t>(held), charge);
+    if (verdict == Admission::Verdict::kOverloaded) {
+      const std::lock_guard lock(mutex_);
+      *no_room = !replies_.empty();
+    }
+    return *no_room ? absl::OkStatus() : call_.Refuse(verdict, size + held);
+  }
+
+  Core* const core_;
+  const wire::Stripper& stripper_;
+  Rpc* const rpc_;
+  Call call_;
+
+  // Of the thread that computes; for others while none does.
+  Charge header_charge_, positions_charge_;
+  std::optional<wire::RotaryStream> stream_;
+  v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // whose chunk is, or was last, in work
+
+  std::mutex mutex_;  // of what follows
+  absl::Status stopped_;
+  grpc::ByteBuffer incoming_;              // gRPC's while reading
+  std::deque<grpc::ByteBuffer> received_;  // the first is the computing thread's while it computes
+  std::deque<Reply> replies_;
+  Answered q_, k_;
+  bool reading_ = false, computing_ = false, writing_ = false;
+  bool held_up_ = false;  // until an answer has left
+  bool half_closed_ = false;
+  bool ended_ = false;
+
+  Timers::Timer time_limit_;  // last: revoked first
+};
+
+}  // namespace
+
+std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc) {
+  return std::make_unique<RotaryCall>(core, stripper, rpc);
+}
+
+}  // namespace posenc::server

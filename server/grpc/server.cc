@@ -1,0 +1,201 @@
+#include "server/grpc/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <future>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "grpc/grpc.h"
+#include "grpcpp/ext/health_check_service_server_builder_option.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "posenc/base/status.h"
+#include "server/core/log.h"
+#include "server/grpc/reflection.h"
+#include "server/grpc/service.h"
+#include "server/shared_memory/unix_socket.h"
+
+namespace posenc::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr int kSlack = 1 << 20;
+// How often a caller that was refused comes back before it gives up: gRPC's own retries, and our client's.
+constexpr int kTries = 5;
+// After the last call's end, for gRPC to end by itself: callers have that long to read the end of their answers.
+constexpr milliseconds kQuiet{1000};
+constexpr seconds kWatchdogGrace{5};
+
+// A flag's value in gRPC's unit, which is an int.
+int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
+int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
+
+void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
+  // Somewhat more than admission lets in, whose refusal says more. Policy only: gRPC buffers a message of any size
+  // before it refuses it, and the quota is what bounds that.
+  builder->SetMaxReceiveMessageSize(ToInt(config.limits.max_request_bytes + kSlack));
+  builder->SetMaxSendMessageSize(-1);  // answers are laid out, and bounded, before they are computed
+  grpc::ResourceQuota quota("posenc");
+  quota.Resize(static_cast<size_t>(config.memory_quota_bytes));
+  builder->SetResourceQuota(quota);
+  // A compressed message is inflated before anyone can count it.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  // Not gRPC's own, whatever else in the process has asked for it.
+  builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(config.max_connection_age_s));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(config.max_connection_age_grace_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(config.keepalive_time_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(config.keepalive_timeout_s));
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              ToMilliseconds(config.min_ping_interval_s));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
+constexpr std::string_view kUnix = "unix:";
+
+// What gRPC would not refuse.
+absl::Status CheckAddress(const std::string& address) {
+  if (address.starts_with(kUnix)) {
+    // gRPC takes a socket from one who listens there.
+    std::string_view path = std::string_view(address).substr(kUnix.size());
+    if (path.starts_with("//")) path.remove_prefix(2);
+    return RemoveDeadSocket("--listen", std::string(path));
+  }
+  // A port above 65535 would be one modulo 65536.
+  int port = 0;
+  const size_t colon = address.rfind(':');
+  if (colon != std::string::npos && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 65535) {
+    return InvalidArgument("OUT_OF_RANGE", "--listen", address, "a port is at most 65535");
+  }
+  return absl::OkStatus();
+}
+
+// Ends the process if it is not dismissed in time.
+class Watchdog {
+ public:
+  explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
+  ~Watchdog() {
+    {
+      std::lock_guard lock(mutex_);
+      dismissed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Watch(steady_clock::duration after) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
+    Log(LogLevel::critical, "stuck in shutdown; giving up");
+    std::_Exit(EXIT_FAILURE);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool dismissed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Server::Server(Config config)
+    : core_((config.limits.devices = &devices_.devices(), config)),
+      memory_(config.shared_memory_socket.empty()
+                  ? nullptr
+                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)) {
+  core_.memory = memory_;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
+  // sits in a poll, seen with 1.51).
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
+  std::unique_ptr<Server> server(new Server(config));
+  server->devices_.Load(config.device_plugin, server->core_.pool);
+  if (server->memory_ != nullptr) {
+    POSENC_ASSIGN_OR_RETURN(server->side_socket_,
+                            SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix,
+                                              server->memory_.get(), &server->devices_.devices()));
+  }
+  grpc::ServerBuilder builder;
+  SetTransport(config, &builder);
+  std::vector<int> ports(config.listen.size());
+  for (size_t n = 0; n < ports.size(); ++n) {
+    POSENC_RETURN_IF_ERROR(CheckAddress(config.listen[n]));
+    builder.AddListeningPort(config.listen[n], grpc::InsecureServerCredentials(), &ports[n]);
+  }
+  server->polling_ = std::make_unique<Polling>(&builder);
+  server->grpc_server_ = builder.BuildAndStart();
+  for (size_t n = 0; n < ports.size(); ++n) {
+    if (server->grpc_server_ == nullptr ? ports[n] == 0 || n + 1 == ports.size() : ports[n] == 0) {
+      return InvalidArgument("UNSUPPORTED", "--listen", config.listen[n],
+                             "cannot listen there: not an address, or taken");
+    }
+    if (server->port_ == 0 && !config.listen[n].starts_with(kUnix)) server->port_ = ports[n];
+  }
+  server->health_.Set("", true);
+  server->health_.Set(kServiceName, true);
+  server->devices_.ReportTo(&server->health_);
+  Methods methods;
+  AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_);
+  server->health_.AddTo(&methods);
+  AddReflectionTo(&methods);
+  server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads));
+  return server;
+}
+
+Server::~Server() {
+  devices_.ReportTo(nullptr);
+  if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
+}
+
+bool Server::Drain() {
+  devices_.ReportTo(nullptr);
+  health_.EndServing();
+  std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
+  core_.admission->Drain();
+
+  const seconds timeout(core_.config.drain_timeout_s);
+  const auto deadline = steady_clock::now() + timeout;
+  const Watchdog watchdog(timeout + kWatchdogGrace);
+  // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
+  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller
+  // has answered the ping that goes with it, which he reads last.
+  core_.admission->WaitForRequests(deadline);
+  // A call that reaches gRPC 1.51 after Shutdown() enters no handler; its client sees CANCELLED, not a refusal. So the
+  // refusals come first. Callers come back after --retry-pushback, so a pause somewhat longer than that is the end of
+  // them; one who never gives up is not waited for.
+  const milliseconds pause(core_.config.retry_pushback_ms + 50);
+  core_.admission->WaitForQuiet(pause, std::min(deadline, steady_clock::now() + kTries * pause));
+  std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
+    grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
+  });
+  const bool answered = core_.admission->WaitForHandlers(deadline);
+  // What is then left are health watches and reflection, which end only when they are told to. By now the shutdown has
+  // begun, so that no handler is entered any more; one that was in between is waited for.
+  if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
+    core_.admission->WaitForHandlers(deadline);
+    grpc_server_cancel_all_calls(grpc_server_->c_server());
+  }
+  shutdown.wait();
+  polling_.reset();
+  grpc_server_.reset();
+  return answered;
+}
+
+}  // namespace posenc::server

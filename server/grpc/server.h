@@ -1,0 +1,50 @@
+// The running server: gRPC's listeners around the service, with health and reflection, and its orderly end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/server.h"
+#include "server/core/config.h"
+#include "server/grpc/call.h"
+#include "server/grpc/health.h"
+#include "server/grpc/polling.h"
+#include "server/grpc/server_devices.h"
+#include "server/shared_memory/registry.h"
+#include "server/shared_memory/side_socket.h"
+
+namespace posenc::server {
+
+class Server {
+ public:
+  // Listens and serves. INVALID_ARGUMENT naming --listen or --shared-memory-socket when an address is bad or taken.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
+  // Ends the server at once where Drain() was not called.
+  ~Server();
+
+  // The first TCP port; 0 if there is none.
+  int port() const { return port_; }
+  Admission::Counters counters() const { return core_.admission->counters(); }
+
+  // Ends the server in order: tells health checks, waits --drain-notice, refuses what comes (UNAVAILABLE, DRAINING),
+  // answers every call whose handler was entered, and after --drain-timeout cancels those that are left. True if none
+  // was. If gRPC itself is stuck after that, a watchdog ends the process with status 1.
+  bool Drain();
+
+ private:
+  explicit Server(Config config);
+
+  ServerDevices devices_;
+  Core core_;
+  std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
+  Health health_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<Polling> polling_;  // ends before what its calls use
+  std::unique_ptr<SideSocket> side_socket_;
+  int port_ = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,93 @@
+#include "server/grpc/tile_stream.h"
+
+#include <memory>
+#include <utility>
+
+#include "posenc/base/status.h"
+#include "posenc/wire/answer.h"
+
+namespace posenc::server {
+namespace {
+
+// By which later tiles may exceed the first: row_begin, a varint with its tag, is absent from that.
+constexpr size_t kRowBeginBytes = 11;
+
+class TileCall final : public Reactor {
+ public:
+  TileCall(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
+
+  void Start() override {
+    absl::Status status = call_.Admit();
+    if (status.ok()) status = SubmitTile();
+    if (!status.ok()) End(status);
+  }
+
+ private:
+  absl::Status SubmitTile() {
+    return WithoutExceptions([this] {
+      core_->pool.Submit([this] { WriteTile(); });
+      return absl::OkStatus();
+    });
+  }
+
+  void WriteTile() {
+    call_.BeginWork();
+    const absl::Status status = call_.RunStep([this] { return ComputeTile(); });
+    call_.EndWork();
+    if (!status.ok()) return End(status);
+    call_.BeginSend();
+    rpc_->Write(tile_);
+    // Another thread may be in OnWriteDone.
+  }
+
+  absl::Status ComputeTile() {
+    POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    const bool first = charge_ == nullptr;
+    if (first) {
+      const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
+      POSENC_ASSIGN_OR_RETURN(const std::string stripped, call_.Strip(method_.stripper));
+      POSENC_RETURN_IF_ERROR(call_.Parse(stripped, request.get()));
+      POSENC_ASSIGN_OR_RETURN(tiles_, method_.prepare(*request, call_.payloads(), core_->config.limits));
+    }
+    const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
+    const wire::Job job = tiles_.tile(next_row_, response.get());
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
+    if (first) {
+      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes + tiles_.held_bytes));
+    }
+    POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
+    next_row_ += tiles_.RowsAt(next_row_);
+    return absl::OkStatus();
+  }
+
+  void OnWriteDone(bool ok) override {
+    call_.EndSend();
+    tile_.Clear();
+    if (!ok) return End(absl::CancelledError("the caller is gone"));
+    if (next_row_ >= tiles_.rows) return End(absl::OkStatus());
+    if (const absl::Status status = SubmitTile(); !status.ok()) End(status);
+  }
+
+  void End(const absl::Status& status) {
+    rpc_->Finish(call_.End(status));
+    // The stream may be gone.
+  }
+
+  Core* const core_;
+  const TileMethod& method_;
+  Rpc* const rpc_;
+  Call call_;
+  wire::TileStream tiles_ = {};
+  int64_t next_row_ = 0;
+  std::shared_ptr<Charge> charge_;
+  grpc::ByteBuffer tile_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
+  return std::make_unique<TileCall>(core, method, rpc, request);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,157 @@
+#include "server/grpc/unary_call.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "google/protobuf/arena.h"
+#include "posenc/base/alone.h"
+#include "posenc/base/status.h"
+#include "posenc/wire/answer.h"
+
+namespace posenc::server {
+namespace {
+
+// Of a request that is served where it arrives, or of what it has in shared memory: 8 MiB and a header. That takes less
+// time than handing it to another thread and back, at most half a millisecond of the thread that receives, which takes
+// longer to receive as much.
+constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
+// Of those that idle threads need not help with: waking one takes longer.
+constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
+// Of what no large call should hold up, where it must go to the pool.
+constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
+constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+// Of most answers that only the work gives.
+constexpr size_t kDecidedBytes = size_t{16} << 10;
+
+class UnaryCall final : public Reactor {
+ public:
+  UnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
+
+  void Start() override {
+    if (method_.immediate) return Run(kAnySize);
+    absl::Status status = call_.Admit();
+    if (status.ok() && method_.as_small_as_its_request && IsWithin(kAtOnceBytes)) {
+      Limits limits = core_->config.limits;
+      limits.plans_at_hand = true;
+      const Alone alone;  // the thread has others to receive: the pool's tasks may take long
+      status = call_.RunStep([&] { return Serve(limits, kAtOnceBytes); });
+      if (!IsNotAtHand(status)) return End(status);
+      status = absl::OkStatus();
+    }
+    if (status.ok())
+      status = method_.prepares_quickly && IsWithin(kSmallBytes) ? Submit(kSmallBytes) : Submit(kAnySize);
+    if (!status.ok()) End(status);
+  }
+
+ private:
+  // As far as that is known, which it is when the call is prepared.
+  bool IsWithin(size_t bytes) const {
+    if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
+    if (prepared_ == nullptr) return true;
+    size_t outputs = 0;
+    for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
+    return outputs <= bytes;
+  }
+
+  absl::Status Submit(size_t most) {
+    call_.WaitForWork();
+    return WithoutExceptions([this, most] {
+      core_->pool.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
+      return absl::OkStatus();
+    });
+  }
+
+  void Run(size_t most) {
+    absl::Status status = call_.RunStep([&] { return Serve(core_->config.limits, most); });
+    if (IsNotAtHand(status)) {
+      prepared_ = nullptr;  // it can be large, and nothing of it is charged: what waits is not to hold it
+      status = Submit(kAnySize);
+      if (status.ok()) return;
+    }
+    End(status);
+    // The call may be gone.
+  }
+
+  void End(const absl::Status& status) {
+    const grpc::Status sent = call_.End(status);
+    if (!sent.ok()) return rpc_->Finish(sent);
+    grpc::ByteBuffer answer;  // not the call's any more, which a client can keep from its end
+    answer.Swap(&answer_);
+    rpc_->WriteAndFinish(answer);
+  }
+
+  // NotAtHand where it turns out to be larger than `most`, or not to be at hand.
+  absl::Status Serve(const Limits& limits, size_t most) {
+    call_.BeginWork();
+    POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    if (prepared_ == nullptr) {
+      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits, most));
+    }
+    if (!IsWithin(most)) return NotAtHand();
+    std::optional<Alone> helped;
+    if (limits.plans_at_hand && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+    const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
+    if (prepared->job.decide) return Decide(*prepared);
+    std::shared_ptr<Charge> charge;
+    if (!method_.immediate) {
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
+    }
+    return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
+  }
+
+  // Only the work says how long the answer is; but of very long ones, an overload is told before it.
+  absl::Status Decide(const Prepared& prepared) {
+    POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
+    POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
+    if (layout.size() > kDecidedBytes) {
+      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
+    }
+    return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
+  }
+
+  // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
+  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits, size_t most) {
+    POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
+    if (limits.plans_at_hand) {
+      auto [recent, request_id] = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
+      if (recent != nullptr) {
+        POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
+        return std::move(recent);
+      }
+    }
+    const auto prepared = std::make_shared<Prepared>();
+    prepared->request = method_.request.New(&prepared->arena);
+    POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
+    // What lies in regions can be large though the request is small, and some of it is read now.
+    if (!limits.plans_at_hand && !IsWithin(most)) return NotAtHand();
+    prepared->has_regions = call_.has_regions();
+    prepared->response = method_.response.New(&prepared->arena);
+    POSENC_ASSIGN_OR_RETURN(prepared->job,
+                            method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
+    if (prepared->job.decide) return prepared;
+    POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
+    // What was copied from shared memory may be other bytes by now.
+    if (limits.plans_at_hand && call_.copied_bytes() == 0) {
+      core_->recent_calls.Keep(prepared, std::move(stripped), call_.request_id(), call_.payloads());
+    }
+    return prepared;
+  }
+
+  Core* const core_;
+  const UnaryMethod& method_;
+  Rpc* const rpc_;
+  Call call_;
+  std::shared_ptr<const Prepared> prepared_;
+  grpc::ByteBuffer answer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
+  return std::make_unique<UnaryCall>(core, method, rpc, request);
+}
+
+}  // namespace posenc::server

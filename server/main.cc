@@ -1,0 +1,76 @@
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+#include "posenc/kernels/target.h"
+#include "server/core/config.h"
+#include "server/core/kept_memory.h"
+#include "server/core/log.h"
+#include "server/core/signals.h"
+#include "server/grpc/server.h"
+
+namespace {
+
+using namespace posenc;          // NOLINT
+using namespace posenc::server;  // NOLINT
+
+int Fail(const std::string& why) {
+  std::cerr << "posenc-server: " << why << '\n';
+  return EXIT_FAILURE;
+}
+
+// Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once
+// the server has been idle for a while: it is kept for the next call, not for ever.
+int Wait(const Server& server, StopSignals* stop) {
+  constexpr std::chrono::seconds kIdle{5};
+  int64_t started = 0;
+  bool used = false;
+  for (;;) {
+    if (const auto signal = stop->Wait(kIdle)) return *signal;
+    const Admission::Counters now = server.counters();
+    const bool idle = now.in_flight_requests == 0 && now.started == started;
+    if (idle && used) ReturnFreedMemory();
+    used = !idle;
+    started = now.started;
+  }
+}
+
+int Run(const Config& config, StopSignals* stop) {
+  auto server = Server::Start(config);
+  if (!server.ok()) return Fail(std::string(server.status().message()));
+  LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}};
+  for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
+  Log(LogLevel::info, "serving", fields);
+  if (!config.port_file.empty()) {
+    std::ofstream file(config.port_file);
+    if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
+  }
+
+  const int signal = Wait(**server, stop);
+  Log(LogLevel::info, "draining", {{"signal", signal}});
+  const bool answered = (*server)->Drain();
+  Log(LogLevel::info, "stopped", {{"all_answered", answered}});
+  return answered ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  StopSignals stop;
+  if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
+    return Fail(std::string(status.message()));
+  }
+  const ParsedArguments arguments = ParseArguments(argc, argv, ThisMachine());
+  if (!arguments.config) {
+    (arguments.exit_status == 0 ? std::cout : std::cerr) << arguments.text;
+    return arguments.exit_status;
+  }
+  StartLog(arguments.config->log_format == "json" ? LogFormat::kJson : LogFormat::kText, arguments.config->log_level);
+  for (const std::string& name : arguments.unknown_variables) {
+    Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
+  }
+  KeepFreedMemory(arguments.config->answer_pool_bytes);
+  return Run(*arguments.config, &stop);
+}

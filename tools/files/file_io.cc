@@ -1,0 +1,135 @@
+#include "tools/files/file_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+constexpr int kClosed = -1;
+
+absl::Status SystemError(const std::string& path, const char* what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return SystemError(path, "open");
+  InputFile file(path, descriptor, 0);
+  struct stat information;
+  if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
+  if (!S_ISREG(information.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  file.size_ = static_cast<uint64_t>(information.st_size);
+  return file;
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, kClosed)), size_(other.size_) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ != kClosed) close(descriptor_);
+}
+
+absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) const {
+  if (count > size_ || offset > size_ - count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count, " from byte ", offset));
+  }
+  std::string bytes(count, '\0');
+  size_t done = 0;
+  while (done < count) {
+    const ssize_t got = pread(descriptor_, bytes.data() + done, count - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError(path_, "read");
+    if (got == 0) return absl::InvalidArgumentError(absl::StrCat(path_, ": became shorter while it was read"));
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  struct stat information;
+  if (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file; results are only put into those"));
+  }
+  std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  // A file without a name goes with the process, however that ends; not every file system has them. Not mkstemp: the
+  // file is to have the permissions that the user's umask says.
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  int descriptor = open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor >= 0) return OutputFile(path, std::move(temporary), descriptor, /*named=*/false);
+  descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) return SystemError(temporary, "create");
+  return OutputFile(path, std::move(temporary), descriptor, /*named=*/true);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, kClosed)),
+      named_(other.named_) {}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ == kClosed) return;
+  close(descriptor_);
+  if (named_) unlink(temporary_.c_str());
+}
+
+absl::Status OutputFile::Write(uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return SystemError(temporary_, "write");
+    bytes.remove_prefix(static_cast<size_t>(put));
+    offset += static_cast<uint64_t>(put);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Commit() {
+  if (!named_) {
+    // Only a name that is not taken can be given; rename() then puts it over the old file.
+    const std::string self = absl::StrCat("/proc/self/fd/", descriptor_);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return SystemError(temporary_, "create");
+    }
+    named_ = true;
+  }
+  const int descriptor = std::exchange(descriptor_, kClosed);
+  absl::Status status;
+  if (close(descriptor) != 0) {
+    status = SystemError(temporary_, "write");
+  } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    status = SystemError(path_, "replace");
+  }
+  if (!status.ok()) unlink(temporary_.c_str());
+  return status;
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  if (file.size() > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has ", file.size(), " bytes, at most ", limit, " are read"));
+  }
+  return file.Read(0, file.size());
+}
+
+absl::Status WriteWholeFile(const std::string& path, std::string_view bytes) {
+  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  POSENC_RETURN_IF_ERROR(file.Write(0, bytes));
+  return file.Commit();
+}
+
+}  // namespace posenc

@@ -1,0 +1,22 @@
+// NumPy's .npy files, format versions 1.0 and 2.0
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a magic string, the version, the header's
+// length, and a Python dict literal {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}, padded to 64 bytes.
+//
+// Types f2 f4 f8 i4 i8 b1, little-endian, C order, one array a file. There is no BF16.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tools/files/file_io.h"
+#include "tools/files/tensor_header.h"
+
+namespace posenc {
+
+// Reads the header; the data are the rest of the file. INVALID_ARGUMENT says what is wrong, without the file's name.
+absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file);
+
+// What comes before the data. INVALID_ARGUMENT for BF16.
+absl::StatusOr<std::string> MakeNpyHeader(const TensorHeader& header);
+
+}  // namespace posenc

@@ -1,0 +1,120 @@
+#include "tools/files/tensor_file.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "posenc/base/status.h"
+#include "tools/files/npy.h"
+#include "tools/files/safetensors.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kNpy = ".npy";
+constexpr std::string_view kSafetensors = ".safetensors";
+
+absl::Status WrongSuffix(const std::string& path) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": its name must end in .npy or .safetensors"));
+}
+
+// The status, with the file's name before its message.
+absl::Status In(const std::string& path, const absl::Status& status) {
+  if (status.ok() || absl::StartsWith(status.message(), path)) return status;
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+struct Source {
+  std::string path;
+  std::string name;  // empty: the only one
+};
+
+// A path may hold colons, so that the one after the suffix is what counts.
+Source Split(std::string_view source) {
+  const size_t at = source.rfind(".safetensors:");
+  if (at == std::string_view::npos) return {std::string(source), ""};
+  const size_t colon = at + kSafetensors.size();
+  return {std::string(source.substr(0, colon)), std::string(source.substr(colon + 1))};
+}
+
+absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& name) {
+  if (file.path().ends_with(kNpy)) return ReadNpyHeader(file);
+  POSENC_ASSIGN_OR_RETURN(const std::vector<StoredTensor> tensors, ReadSafetensorsHeader(file));
+  for (const StoredTensor& tensor : tensors) {
+    if (name.empty() ? tensors.size() == 1 : tensor.header.name == name) return tensor;
+  }
+  const std::string choices = Quote(
+      absl::StrJoin(tensors, ", ",
+                    [](std::string* out, const StoredTensor& tensor) { absl::StrAppend(out, tensor.header.name); }),
+      512);
+  if (!name.empty()) return absl::NotFoundError(absl::StrCat("has no tensor \"", Quote(name), "\", but: ", choices));
+  return absl::InvalidArgumentError(
+      absl::StrCat("has ", tensors.size(), " tensors; append \":NAME\" to choose one of: ", choices));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
+  const auto [path, name] = Split(source);
+  if (!path.ends_with(kNpy) && !path.ends_with(kSafetensors)) return WrongSuffix(path);
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  const absl::StatusOr<StoredTensor> stored = Locate(file, name);
+  if (!stored.ok()) return In(path, stored.status());
+  if (stored->header.dtype == v1::DATA_TYPE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", Quote(stored->header.name),
+                                                   "\" has elements of type ", Quote(stored->type_name),
+                                                   ", not one of F64, F32, F16, BF16, I64, I32, BOOL"));
+  }
+  v1::Tensor tensor;
+  tensor.set_dtype(stored->header.dtype);
+  tensor.mutable_shape()->Add(stored->header.shape.begin(), stored->header.shape.end());
+  POSENC_ASSIGN_OR_RETURN(*tensor.mutable_data(), file.Read(stored->begin, stored->size));
+  return tensor;
+}
+
+absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t count) {
+  if (path.ends_with(kSafetensors)) return absl::OkStatus();
+  if (!path.ends_with(kNpy)) return WrongSuffix(path);
+  if (count != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a .npy file holds one tensor, not ", count, "; use .safetensors"));
+  }
+  if (dtype == v1::DATA_TYPE_UNSPECIFIED) return absl::OkStatus();
+  return In(path, MakeNpyHeader({.name = "", .dtype = dtype, .shape = {}}).status());
+}
+
+absl::StatusOr<TensorWriter> TensorWriter::Create(const std::string& path, const std::vector<TensorHeader>& tensors,
+                                                  const std::map<std::string, std::string>& metadata) {
+  for (const TensorHeader& tensor : tensors) POSENC_RETURN_IF_ERROR(CheckWritable(path, tensor.dtype, tensors.size()));
+  const absl::StatusOr<std::string> header =
+      path.ends_with(kNpy) ? MakeNpyHeader(tensors.front()) : MakeSafetensorsHeader(tensors, metadata);
+  if (!header.ok()) return In(path, header.status());
+  std::vector<uint64_t> begins;
+  uint64_t end = header->size();
+  for (const TensorHeader& tensor : tensors) {
+    begins.push_back(end);
+    POSENC_ASSIGN_OR_RETURN(const uint64_t size, ByteSize(tensor));
+    end += size;
+  }
+  POSENC_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  POSENC_RETURN_IF_ERROR(file.Write(0, *header));
+  return TensorWriter(std::move(file), std::move(begins));
+}
+
+absl::Status TensorWriter::Write(size_t index, uint64_t offset, std::string_view bytes) {
+  return file_.Write(begins_[index] + offset, bytes);
+}
+
+absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorHeader> headers;
+  for (const auto& [name, tensor] : tensors) {
+    headers.push_back({name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}});
+  }
+  POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path, headers, metadata));
+  for (size_t i = 0; i < tensors.size(); ++i) POSENC_RETURN_IF_ERROR(writer.Write(i, 0, tensors[i].tensor->data()));
+  return writer.Commit();
+}
+
+}  // namespace posenc

@@ -1,0 +1,53 @@
+// Where the calls of one step are counted, from whichever thread.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "tools/load/exchange.h"
+#include "tools/load/progress.h"
+#include "tools/load/results.h"
+#include "tools/load/schedule.h"
+
+namespace posenc::load {
+
+// One call that ended.
+struct Ended {
+  double intended = 0;  // seconds since the step's beginning
+  double at = 0;        // when it ended, likewise
+  int64_t latency_us = 0, service_us = 0;
+  ServerTimes server;
+  int64_t request_bytes = 0, answer_bytes = 0;
+  std::string error;  // empty: it succeeded
+};
+
+class Collector {
+ public:
+  Collector(const StepPlan& plan, Progress* progress) : plan_(plan), progress_(progress) {}
+
+  void Skip(double intended);
+  void Start(double late_us);
+  void End(const Ended& call);
+  void Verified(const std::optional<Mismatch>& mismatch);
+  void NotVerified();
+
+  // Seconds from the step's beginning to the end of its last call; 0: there was none.
+  double last_end();
+
+  // What has been measured when the step has ended: one step, its seconds, and nothing of the whole run.
+  Results Take(double seconds);
+
+ private:
+  Second& At(double intended);
+
+  const StepPlan plan_;
+  Progress* const progress_;
+  std::mutex mutex_;
+  Results results_;
+  Histogram late_;
+  Measurement measured_;
+  double last_end_ = 0, last_success_ = 0;  // seconds since the step's beginning
+};
+
+}  // namespace posenc::load

@@ -1,0 +1,46 @@
+// Several client processes that do together what one alone would.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <new>
+
+#include "absl/status/statusor.h"
+#include "tools/load/mix.h"
+#include "tools/load/progress.h"
+#include "tools/load/results.h"
+#include "tools/load/runner.h"
+#include "tools/load/schedule.h"
+
+namespace posenc::load {
+
+// What the processes share while they run.
+struct Shared {
+  static constexpr size_t kMostProcesses = 64;
+
+  std::atomic<bool> stop = false;
+  Progress progress[kMostProcesses];
+};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+class Fleet {
+ public:
+  // One process: this one. More: as many are forked, so this process must not have used gRPC nor have other threads
+  // yet.
+  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const Mix& mix, const RunnerOptions& options, size_t processes);
+  virtual ~Fleet() = default;
+
+  // One step by all of them. The first error of any.
+  virtual absl::StatusOr<Results> Run(const StepPlan& plan) = 0;
+
+  Shared& shared() { return *shared_; }
+
+ protected:
+  explicit Fleet(Shared* shared) : shared_(shared) {}
+
+ private:
+  Shared* const shared_;  // for as long as the process
+};
+
+}  // namespace posenc::load

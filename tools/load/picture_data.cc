@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tools/load/figures.h"
+#include "tools/load/report_html.h"
+#include "tools/load/search.h"
+
+namespace posenc::load {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostPoints = 600;  // of a line over time: a screen shows no more
+
+Json Point(double x, double y) { return {{"x", x}, {"y", y}}; }
+
+double InMilliseconds(int64_t microseconds) { return static_cast<double>(microseconds) / 1000; }
+
+// On an axis that grows with 1 / (1 - p), evenly, up to the value of which there is one.
+Json DistributionPoints(const Histogram& histogram) {
+  Json points = Json::array();
+  // Logarithms know no 0.
+  const auto add = [&](double x, int64_t value) {
+    points.push_back(Point(x, InMilliseconds(std::max<int64_t>(1, value))));
+  };
+  const auto count = static_cast<double>(histogram.Count());
+  for (int i = 0;; ++i) {
+    const double x = std::pow(10, i / 12.0);
+    if (x >= count) break;
+    add(x, histogram.Percentile(100 * (1 - 1 / x)));
+  }
+  if (count > 0) add(count, histogram.Max());
+  return points;
+}
+
+Json Distribution(const Measurement& measured) {
+  const std::pair<const char*, const Histogram*> lines[] = {{"latency", &measured.latency},
+                                                            {"service time", &measured.service},
+                                                            {"server: queue", &measured.server_queue},
+                                                            {"server: compute", &measured.server_compute}};
+  Json distribution = Json::array();
+  for (const auto& [name, histogram] : lines) {
+    if (histogram->Count() > 0) distribution.push_back({{"name", name}, {"points", DistributionPoints(*histogram)}});
+  }
+  return distribution;
+}
+
+// Lines over time, several seconds to a point where there are many.
+Json Timeline(const std::vector<Second>& timeline) {
+  Json lines;
+  for (const char* name : {"p50", "p99", "max", "intended", "achieved", "errors"}) lines[name] = Json::array();
+  const size_t group = (timeline.size() + kMostPoints - 1) / kMostPoints;
+  for (size_t begin = 0; begin < timeline.size(); begin += group) {
+    const size_t end = std::min(begin + group, timeline.size());
+    Measurement measured;
+    double offered = 0;
+    for (size_t i = begin; i < end; ++i) {
+      measured.Merge(timeline[i].measured);
+      offered += timeline[i].offered;
+    }
+    const auto seconds = static_cast<double>(end - begin), middle = static_cast<double>(begin) + seconds / 2;
+    const auto per_second = [&](double calls) { return Point(middle, calls / seconds); };
+    // A gap where no call succeeded.
+    const auto latency = [&](double percentile) {
+      return measured.latency.Count() == 0
+                 ? Json{{"x", middle}, {"y", nullptr}}
+                 : Point(middle, InMilliseconds(std::max<int64_t>(1, measured.latency.Percentile(percentile))));
+    };
+    lines["p50"].push_back(latency(50));
+    lines["p99"].push_back(latency(99));
+    lines["max"].push_back(latency(100));
+    lines["intended"].push_back(per_second(offered));
+    lines["achieved"].push_back(per_second(static_cast<double>(measured.counts.succeeded)));
+    lines["errors"].push_back(per_second(static_cast<double>(measured.counts.failed + measured.counts.skipped)));
+  }
+  return lines;
+}
+
+// Spans of seconds.
+Json WarmUp(const std::vector<Second>& timeline) {
+  Json spans = Json::array();
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    if (!timeline[i].warm_up) continue;
+    if (i > 0 && timeline[i - 1].warm_up) {
+      spans.back()[1] = i + 1;
+    } else {
+      spans.push_back({i, i + 1});
+    }
+  }
+  return spans;
+}
+
+struct Limit {
+  std::string name;  // "p99"
+  double percentile = 0;
+  double milliseconds = 0;
+};
+
+// What the run was asked to hold, by its settings.
+std::vector<Limit> LimitsOf(const Results& results) {
+  std::vector<Limit> limits;
+  const auto setting = results.settings.find("--slo");
+  if (setting == results.settings.end()) return limits;
+  const absl::StatusOr<Objective> objective = ParseObjective(setting->second);
+  if (!objective.ok()) return limits;
+  for (const auto& [percentile, microseconds] : objective->limits) {
+    limits.push_back(
+        {percentile == 100 ? "max" : fmt::format("p{:.10g}", percentile), percentile, InMilliseconds(microseconds)});
+  }
+  return limits;
+}
+
+// For each percentile of the objective, or p99 if there is none, a line over the rates.
+Json Search(const Results& results) {
+  std::vector<const Step*> steps;
+  for (const Step& step : results.steps) {
+    if (step.measured.latency.Count() > 0) steps.push_back(&step);
+  }
+  const auto rate = [](const Step* step) {
+    return step->rate > 0 ? step->rate : FiguresOf(*step, 0).achieved_per_second;
+  };
+  std::stable_sort(steps.begin(), steps.end(), [&](const Step* a, const Step* b) { return rate(a) < rate(b); });
+  std::vector<Limit> limits = LimitsOf(results);
+  if (limits.empty()) limits.push_back({"p99", 99});
+  Json lines = Json::array();
+  for (const Limit& limit : limits) {
+    Json points = Json::array();
+    for (const Step* step : steps) {
+      points.push_back(Point(rate(step), InMilliseconds(step->measured.latency.Percentile(limit.percentile))));
+      if (step->held) points.back()["held"] = *step->held;
+    }
+    lines.push_back({{"percentile", limit.name}, {"points", std::move(points)}});
+    if (limit.milliseconds > 0) lines.back()["objective"] = limit.milliseconds;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string PictureData(const Results& results) {
+  const Json data = {{"open_loop", IsOpenLoop(results)},       {"seconds", results.timeline.size()},
+                     {"warm_up", WarmUp(results.timeline)},    {"distribution", Distribution(results.total)},
+                     {"timeline", Timeline(results.timeline)}, {"search", Search(results)}};
+  std::string text;
+  // Else a text that holds "</script>" would end the element that this stands in.
+  for (const char c : data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace)) {
+    c == '<' ? text.append("\\u003c") : text.append(1, c);
+  }
+  return text;
+}
+
+}  // namespace posenc::load

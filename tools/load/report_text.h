@@ -1,0 +1,21 @@
+// Results as a summary for a terminal.
+#pragma once
+
+#include <string>
+
+#include "tools/load/results.h"
+
+namespace posenc::load {
+
+// Plain text of lines to 100 columns where names are not long, without colours: warnings first.
+std::string ToText(const Results& results);
+
+// How reports write numbers: microseconds as milliseconds with four digits, "12.34"; 12345.6 as "12,346"; bytes a
+// second as "1.23 GB/s"; a share as "1.2 %".
+std::string Milliseconds(double microseconds);
+std::string Latency(const Measurement& measured, double percentile);  // "-" where no call succeeded
+std::string Grouped(double number);
+std::string BytesPerSecond(double bytes);
+std::string Percent(double share);
+
+}  // namespace posenc::load

@@ -1,0 +1,98 @@
+#include "tools/load/results.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace posenc::load {
+namespace {
+
+std::string RateName(double rate) { return fmt::format("{:.10g}/s", rate); }
+std::string ConcurrencyName(double concurrency) { return fmt::format("concurrency {:.10g}", concurrency); }
+
+void MergeStep(const Step& other, Step* step) {
+  const bool named_by_rate = step->name == RateName(step->rate);
+  const bool named_by_concurrency = step->name == ConcurrencyName(step->concurrency);
+  step->rate += other.rate;
+  step->concurrency += other.concurrency;
+  if (named_by_rate) step->name = RateName(step->rate);
+  if (named_by_concurrency) step->name = ConcurrencyName(step->concurrency);
+  step->seconds = std::max(step->seconds, other.seconds);
+  step->drain_seconds = std::max(step->drain_seconds, other.drain_seconds);
+  step->measured.Merge(other.measured);
+  // The objective is for every caller.
+  if (other.held) step->held = step->held.value_or(true) && *other.held;
+}
+
+// Element by element; those that only one has are kept.
+template <typename T, typename MergeOne>
+void MergeByIndex(const std::vector<T>& from, std::vector<T>* into, MergeOne merge_one) {
+  const size_t common = std::min(from.size(), into->size());
+  for (size_t i = 0; i < common; ++i) merge_one(from[i], &(*into)[i]);
+  into->insert(into->end(), from.begin() + static_cast<ptrdiff_t>(common), from.end());
+}
+
+}  // namespace
+
+void Measurement::Merge(const Measurement& other) {
+  counts.intended += other.counts.intended;
+  counts.skipped += other.counts.skipped;
+  counts.succeeded += other.counts.succeeded;
+  counts.failed += other.counts.failed;
+  for (const auto& [status, count] : other.errors) errors[status] += count;
+  request_bytes += other.request_bytes;
+  answer_bytes += other.answer_bytes;
+  latency.Merge(other.latency);
+  service.Merge(other.service);
+  server_queue.Merge(other.server_queue);
+  server_compute.Merge(other.server_compute);
+}
+
+void Results::Merge(const Results& other) {
+  // Settings and the mix stay the first's: processes of one test differ in nothing that the report should say.
+  const auto warn = [&](const std::string& warning) {
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  };
+  for (const std::string& warning : other.warnings) warn(warning);
+  if (mix_json != other.mix_json) warn("the merged clients had different mixes; the first client's is shown");
+  if (server_version != other.server_version || server_cpu_target != other.server_cpu_target) {
+    warn("the merged clients saw servers of different versions or processors; the first client's is shown");
+  }
+  begin_time = std::min(begin_time, other.begin_time);
+  seconds = std::max(seconds, other.seconds);
+  drain_seconds = std::max(drain_seconds, other.drain_seconds);
+  interrupted |= other.interrupted;
+  clients += other.clients;
+  total.Merge(other.total);
+  MergeByIndex(other.timeline, &timeline, [](const Second& from, Second* into) {
+    into->offered += from.offered;
+    // A second that is warm-up for one does not show what the server does under the whole load.
+    into->warm_up |= from.warm_up;
+    into->measured.Merge(from.measured);
+  });
+  const auto same_kind = [](const Step& a, const Step& b) {
+    return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value();
+  };
+  if (!std::equal(steps.begin(), steps.end(), other.steps.begin(), other.steps.end(), same_kind)) {
+    warn("the merged clients had different kinds of steps: what is added up here did not happen at the same time");
+  }
+  MergeByIndex(other.steps, &steps, MergeStep);
+  // Each found the highest while the others tried too; where one found none, the sum would say nothing.
+  if (highest_rate && other.highest_rate) {
+    *highest_rate += *other.highest_rate;
+  } else {
+    highest_rate.reset();
+  }
+  verify = std::max(verify, other.verify);
+  verified += other.verified;
+  not_verified += other.not_verified;
+  mismatches += other.mismatches;
+  if (!first_mismatch) first_mismatch = other.first_mismatch;
+  // The greatest each: on one machine both measured the same; of several, the client in the worst state is what limits
+  // how far the figures can be trusted, and shares of the fastest memory are no overstatement.
+  memory_bytes_per_second = std::max(memory_bytes_per_second, other.memory_bytes_per_second);
+  client_cpu_share = std::max(client_cpu_share, other.client_cpu_share);
+  late_starts_p99_us = std::max(late_starts_p99_us, other.late_starts_p99_us);
+}
+
+}  // namespace posenc::load

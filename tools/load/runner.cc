@@ -1,0 +1,154 @@
+#include "tools/load/runner.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "posenc/base/status.h"
+#include "posenc/client/client.h"
+#include "tools/load/calls.h"
+#include "tools/load/doubts.h"
+
+namespace posenc::load {
+namespace {
+
+constexpr auto kStopCheck = std::chrono::milliseconds(50);
+constexpr double kLeastSpan = 0.01;  // seconds; a process that has no caller of a closed loop takes none
+
+void SleepUntil(Clock::time_point time) {
+  const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  const timespec until = {since / 1'000'000'000, since % 1'000'000'000};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+}
+
+class RealRunner final : public Runner {
+ public:
+  RealRunner(std::unique_ptr<Calls> calls, const RunnerOptions& options) : options_(options), calls_(std::move(calls)) {
+    // Not every server that can be measured has this method.
+    ClientOptions client;
+    client.address = options_.servers[0];
+    const auto info = Client(client).GetServerInfo({}, {.timeout = FromSeconds(options_.connect_seconds)});
+    if (info.ok()) server_ = *info;
+  }
+  absl::StatusOr<Results> Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) override;
+
+ private:
+  // How long the calls took to start, and how long they were to take; the two are one in a closed loop.
+  struct Span {
+    double seconds, planned;
+  };
+  StepPlan OwnPart(const StepPlan& plan) const;
+  Span RunOpen(StepRun& run, const std::atomic<bool>& stop);
+  Span RunClosed(StepRun& run, const std::atomic<bool>& stop);
+  std::vector<double> CpuTimes() const;
+
+  const RunnerOptions options_;
+  const std::unique_ptr<Calls> calls_;
+  v1::GetServerInfoResponse server_;
+};
+
+// What this process does of a step.
+StepPlan RealRunner::OwnPart(const StepPlan& plan) const {
+  const auto [index, of] = options_.share;
+  StepPlan own = plan;
+  own.rate /= static_cast<double>(of);
+  own.end_rate /= static_cast<double>(of);
+  own.concurrency = (plan.concurrency + of - 1 - index) / of;
+  own.count = (plan.count + of - 1 - index) / of;
+  return own;
+}
+
+RealRunner::Span RealRunner::RunClosed(StepRun& run, const std::atomic<bool>& stop) {
+  // Where there are fewer callers than processes, the others have none and make none of the calls.
+  const int64_t of = std::min(options_.share.of, run.plan.concurrency);
+  std::atomic<int64_t> next = 0;  // of this process' calls
+  const auto begin_next = [&] {
+    if (stop || (run.plan.seconds > 0 && Seconds(Clock::now() - run.begin) >= run.plan.seconds)) return;
+    const int64_t number = options_.share.index + of * next++;
+    if (run.plan.count > 0 && number >= run.plan.count) return;
+    calls_->Begin(run, number, std::nullopt);
+  };
+  run.one_ended = begin_next;  // another in its place
+  run.begin = Clock::now();
+  for (int64_t i = OwnPart(run.plan).concurrency; i > 0; --i) begin_next();
+  run.Wait();
+  const double seconds = run.collector.last_end();  // what is verified may take longer
+  return {seconds, seconds};
+}
+
+RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop) {
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds that the system may wake us late by
+  const int64_t room = options_.max_in_flight / options_.share.of;
+  run.begin = Clock::now();
+  const auto wait = [&](double second) {
+    const Clock::time_point time = run.begin + FromSeconds(second);
+    for (Clock::time_point now; !stop && (now = Clock::now()) < time;) SleepUntil(std::min(time, now + kStopCheck));
+    return !stop;
+  };
+  Arrivals arrivals(run.plan, options_.share);
+  double planned = run.plan.seconds;
+  bool any = false;
+  while (const std::optional<Arrival> arrival = arrivals.Next()) {
+    any = true;
+    if (!wait(arrival->seconds)) break;
+    // A step that its count ends is over when the next call would have been due.
+    if (run.plan.count > 0 && arrival->number + options_.share.of >= run.plan.count) {
+      const double due = arrival->seconds + 1 / run.plan.RateAt(arrival->seconds);
+      planned = planned > 0 ? std::min(planned, due) : due;
+    }
+    if (run.in_flight >= room) {
+      run.collector.Skip(arrival->seconds);
+    } else {
+      calls_->Begin(run, arrival->number, arrival->seconds);
+    }
+  }
+  // Not when this thread wakes up, which is a little later.
+  const double issued = Seconds(Clock::now() - run.begin);
+  const bool all_are_others = !any && run.plan.count > 0;
+  if (all_are_others || !wait(planned)) return {issued, issued};
+  return {std::max(issued, planned), planned};
+}
+
+// Of each thread that may limit the rate, then of the process.
+std::vector<double> RealRunner::CpuTimes() const {
+  std::vector<double> times = calls_->CpuSeconds();
+  times.push_back(CpuSeconds(CLOCK_THREAD_CPUTIME_ID));
+  times.push_back(CpuSeconds(CLOCK_PROCESS_CPUTIME_ID));
+  return times;
+}
+
+absl::StatusOr<Results> RealRunner::Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) {
+  const StepPlan own = OwnPart(plan);
+  StepRun run(plan, own, progress);
+  const std::vector<double> before = CpuTimes();
+  const Span span = plan.open_loop() ? RunOpen(run, stop) : RunClosed(run, stop);
+  std::vector<double> busy = CpuTimes();
+  run.Wait();
+
+  Results results = run.collector.Take(span.seconds);
+  const double over = std::max(span.seconds, kLeastSpan);
+  for (size_t i = 0; i < busy.size(); ++i) busy[i] = (busy[i] - before[i]) / over;
+  results.client_cpu_share = busy.back() / std::thread::hardware_concurrency();
+  busy.pop_back();
+  results.server_version = server_.version();
+  results.server_cpu_target = server_.cpu_target();
+  const ClientState client{.busiest_thread = *std::max_element(busy.begin(), busy.end()),
+                           .offered = span.seconds > 0 ? span.planned / span.seconds : 1,
+                           .most_in_flight = run.most_in_flight,
+                           .connections = options_.connections * static_cast<int64_t>(options_.servers.size())};
+  if (!plan.warm_up) AddDoubts(client, &results);
+  return results;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Runner>> Runner::Create(const Mix& mix, const RunnerOptions& options) {
+  POSENC_ASSIGN_OR_RETURN(auto calls, Calls::Create(mix, options));
+  return std::make_unique<RealRunner>(std::move(calls), options);
+}
+
+}  // namespace posenc::load

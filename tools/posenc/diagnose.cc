@@ -1,0 +1,146 @@
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/diagnosis_report.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct DiagnoseFlags {
+  RotaryFlags rotary;
+  PrecisionFlags precision;
+  v1::DiagnoseRequest request;
+  v1::TableEvidence table;
+  std::string before, after, k_before, k_after, inv_freq;
+  int64_t rotary_offset = 0, k_rotary_offset = 0;
+  std::optional<int32_t> max_explanations;
+};
+
+// [S, D] is one head.
+absl::Status ReadRows(const std::string& path, v1::Tensor* tensor) {
+  POSENC_ASSIGN_OR_RETURN(*tensor, ReadTensor(path));
+  if (tensor->shape_size() == 2) {
+    const int64_t width = tensor->shape(1);
+    tensor->set_shape(1, 1);
+    tensor->add_shape(width);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOperand(const std::string& before, const std::string& after, int64_t rotary_offset,
+                         v1::BeforeAndAfter* operand) {
+  operand->set_rotary_offset(rotary_offset);
+  POSENC_RETURN_IF_ERROR(ReadRows(before, operand->mutable_before()));
+  return ReadRows(after, operand->mutable_after());
+}
+
+absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* request) {
+  const bool rotation = !flags.before.empty() || !flags.after.empty(), table = IsSet(flags.table);
+  if (rotation + table + !flags.inv_freq.empty() != 1) {
+    return UsageError("give --before and --after, or --table-cos, --table-sin and --table-form, or --applied-inv-freq");
+  }
+  if (table) *request->mutable_table() = flags.table;
+  if (!flags.inv_freq.empty()) {
+    POSENC_ASSIGN_OR_RETURN(*request->mutable_inv_freq(), ReadTensor(flags.inv_freq));
+  }
+  if (!rotation) return absl::OkStatus();
+  if (flags.before.empty() || flags.after.empty()) return UsageError("give both --before and --after");
+  if (flags.k_before.empty() != flags.k_after.empty()) return UsageError("give both --k-before and --k-after");
+  v1::RotationEvidence& evidence = *request->mutable_rotation();
+  POSENC_RETURN_IF_ERROR(ReadOperand(flags.before, flags.after, flags.rotary_offset, evidence.mutable_q()));
+  if (flags.k_before.empty()) return absl::OkStatus();
+  return ReadOperand(flags.k_before, flags.k_after, flags.k_rotary_offset, evidence.mutable_k());
+}
+
+// The layouts that the tensors may have: the one that was given, or what their axes allow.
+std::vector<v1::Layout> Layouts(const v1::DiagnoseRequest& request) {
+  if (!request.has_rotation() || request.layout() != v1::LAYOUT_UNSPECIFIED) return {request.layout()};
+  if (request.rotation().q().before().shape_size() == 3) return {v1::LAYOUT_THD};
+  return {v1::LAYOUT_BSHD, v1::LAYOUT_BHSD};
+}
+
+double ShareOf(const v1::DiagnoseResponse& response) {
+  if (!response.explanations().empty() && response.explanations(0).equal_share() == 1) return 2;  // proven
+  const double unexplained = response.measured().norm_residual() + response.measured().head_residual();
+  return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
+}
+
+absl::Status Run(const DiagnoseFlags& flags, Session& session) {
+  v1::DiagnoseRequest request = flags.request;
+  if (flags.rotary.given()) {
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.rotary.Get());
+  }
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
+  POSENC_RETURN_IF_ERROR(ReadEvidence(flags, &request));
+  DiagnosisContext context;
+  if (request.has_inv_freq()) {
+    if (!IsSet(request.positions())) request.clear_positions();
+  } else {
+    context.assumed_positions = request.positions().source_case() == v1::Positions::SOURCE_NOT_SET;
+    if (context.assumed_positions) request.mutable_positions()->set_offset(0);
+    CompletePositions(request.mutable_positions());
+  }
+  // Where the axes could mean either, the better explained reading is the right one.
+  absl::StatusOr<v1::DiagnoseResponse> best = absl::UnknownError("no layout");
+  const std::vector<v1::Layout> layouts = Layouts(request);
+  for (const v1::Layout layout : layouts) {
+    request.set_layout(layout);
+    auto response = session.backend().Diagnose(request);
+    if (response.ok() && best.ok() && ShareOf(*response) <= ShareOf(*best)) continue;
+    if (!response.ok() && (best.ok() || layout != layouts[0])) continue;
+    best = std::move(response);
+    context.layout = layout;
+  }
+  POSENC_RETURN_IF_ERROR(best.status());
+  context.inferred_layout = layouts.size() > 1;
+  if (session.json()) return PrintJson(*best);
+  std::fputs(DiagnosisReport(*best, context).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddDiagnose(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "diagnose", "Which rotary encoding another system applied, and where it departs from a model's");
+  const auto flags = std::make_shared<DiagnoseFlags>();
+  constexpr char kTensors[] = "Tensors";
+  const auto file = [&](const char* name, std::string* path, const char* help) {
+    app->add_option(name, *path, help)->type_name("FILE")->group(kTensors);
+  };
+  file("--before", &flags->before,
+       "q (or k alone) as it was: FP64, FP32, FP16 or BF16; .npy, .safetensors or "
+       ".safetensors:NAME");
+  file("--after", &flags->after, "And as the other system left it; its type may be another");
+  file("--k-before", &flags->k_before, "k of the same call");
+  file("--k-after", &flags->k_after, "And as it was left");
+  file("--applied-inv-freq", &flags->inv_freq, "In place of tensors: frequencies alone, [rotary_dim/2]");
+  AddFieldFlags(*app, kTensors, &flags->table,
+                {{"cos", "In place of tensors: a table, [rows, width]", "--table-cos"},
+                 {"sin", "Its sines", "--table-sin"},
+                 {"form", "Whether it has a value a pair, or one an element", "--table-form"}});
+  AddFieldFlags(
+      *app, kTensors, &flags->request,
+      {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens; absent: inferred"},
+       {"direction", "What was asked for; default forward"}});
+  app->add_option("--max-explanations", flags->max_explanations, "Of the answer; default 5")->group(kTensors);
+  app->add_option("--q-rotary-offset", flags->rotary_offset, "First element of a head row that should rotate")
+      ->group(kTensors);
+  app->add_option("--k-rotary-offset", flags->k_rotary_offset, "The same of k")->group(kTensors);
+  AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
+  flags->rotary.Add(*app);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

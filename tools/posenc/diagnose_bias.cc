@@ -1,0 +1,74 @@
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/bias_flags.h"
+#include "tools/posenc/bias_report.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct DiagnoseBiasFlags {
+  BiasFlags expected;
+  PrecisionFlags precision;
+  v1::DiagnoseBiasRequest request;
+  std::string bias;
+  std::optional<int32_t> max_explanations;
+};
+
+absl::Status Run(const DiagnoseBiasFlags& flags, Session& session) {
+  v1::DiagnoseBiasRequest request = flags.request;
+  if (flags.expected.given()) {
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get());
+  } else {
+    POSENC_RETURN_IF_ERROR(flags.expected.CheckUnused());
+  }
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
+  POSENC_ASSIGN_OR_RETURN(v1::Tensor bias, ReadTensor(flags.bias));
+  if (bias.shape_size() == 2) {  // one head
+    const int64_t keys = bias.shape(1);
+    bias.set_shape(1, bias.shape(0));
+    bias.set_shape(0, 1);
+    bias.add_shape(keys);
+  }
+  const int64_t queries = bias.shape_size() < 2 ? 0 : bias.shape(bias.shape_size() - 2);
+  *request.mutable_bias() = std::move(bias);
+  if (!session.json()) request.set_return_values(true);
+  POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseBiasResponse response, session.backend().DiagnoseBias(request));
+  if (session.json()) return PrintJson(response);
+  std::fputs(BiasReport(response, queries).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddDiagnoseBias(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "diagnose-bias", "Which method gave an attention bias, how it is masked, and whether it is a model's");
+  const auto flags = std::make_shared<DiagnoseBiasFlags>();
+  app->add_option("bias,--bias", flags->bias,
+                  "FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, .safetensors or "
+                  ".safetensors:NAME")
+      ->type_name("FILE")
+      ->required();
+  AddFieldFlags(*app, "Bias", &flags->request,
+                {{"query_offset", "Where the first query stands, the first key being at 0; absent: found"},
+                 {"head_start", "Which of the expected method's heads is the first one here"},
+                 {"return_values", "With --json: the values by distance, or by key, too"}});
+  app->add_option("--max-explanations", flags->max_explanations, "Of the answer; default 5")->group("Bias");
+  flags->expected.Add(*app);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

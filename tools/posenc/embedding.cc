@@ -1,0 +1,85 @@
+#include <memory>
+#include <string>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/embedding_flags.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct EmbeddingFlags {
+  PrecisionFlags precision;
+  v1::GenerateEmbeddingRequest request;
+  EmbeddingMethodFlags method;
+  ModelFlags model;
+  v1::Positions positions;
+  std::string add_to, out;
+};
+
+absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlags& flags, Session& session,
+                                                             v1::GenerateEmbeddingRequest request) {
+  const auto* reflection = request.GetReflection();
+  const auto* methods = request.GetDescriptor()->FindOneofByName("method");
+  const auto call = [&]() -> absl::StatusOr<v1::GenerateEmbeddingResponse> {
+    const auto* method = reflection->GetOneofFieldDescriptor(request, methods);
+    POSENC_RETURN_IF_ERROR(flags.model.PutBeside(reflection->MutableMessage(&request, method)));
+    return session.backend().GenerateEmbedding(request);
+  };
+  if (flags.method.given() || !flags.model.given()) {
+    POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
+    return call();
+  }
+  // What the config.json says alone.
+  request.mutable_sinusoidal();
+  auto response = call();
+  if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;
+  request.mutable_grid();
+  response = call();
+  if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;
+  return UsageError("--model: no sines are added to the model's input; if a learned table is, give --learned-table");
+}
+
+absl::Status Run(const EmbeddingFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  v1::GenerateEmbeddingRequest request = flags.request;
+  if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (!flags.add_to.empty()) {
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_add_to(), ReadTensor(flags.add_to));
+  }
+  const v1::DataType dtype = request.has_add_to() ? request.add_to().dtype() : request.dtype();
+  if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, dtype, 1));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateEmbeddingResponse response,
+                          CallWithMethod(flags, session, std::move(request)));
+  std::vector<Destination> files;
+  if (!flags.out.empty()) files.push_back({flags.out, {{"embedding", &response.embedding()}}});
+  return Deliver(session, response, response.info(), files);
+}
+
+}  // namespace
+
+Subcommand AddEmbedding(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("embedding", "A position embedding, alone or added to a tensor");
+  const auto flags = std::make_shared<EmbeddingFlags>();
+  app->add_option("-o,--out", flags->out, "Where the answer goes, as \"embedding\"")->type_name("FILE");
+  app->add_option("--add-to", flags->add_to, "Adds the embedding to this, FP32, FP16 or BF16, [.., S, D]")
+      ->type_name("FILE");
+  AddFieldFlags(*app, "Embedding", &flags->request,
+                {{"count", "Rows, with --offset"},
+                 {"dtype", "The elements' type; with --add-to it says it", nullptr, "fp32|fp16|bf16|fp64"}});
+  flags->method.Add(*app);
+  flags->model.Add(*app);
+  AddFieldFlags(*app, "Positions", &flags->positions,
+                {{"offset", "Tokens stand at N, N+1, ..."},
+                 {"ids", "One position a token", "--positions"},
+                 {"segments", "Runs of evenly spaced positions"}});
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,58 @@
+#include <cstdio>
+#include <memory>
+
+#include "posenc/base/status.h"
+#include "tools/posenc/bias_flags.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/report.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct ExplainFlags {
+  RotaryFlags rotary;
+  BiasMethodFlags bias;
+  PrecisionFlags precision;
+  v1::ExplainRequest request;
+};
+
+absl::Status Run(const ExplainFlags& flags, Session& session) {
+  v1::ExplainRequest request = flags.request;
+  if (!flags.bias.First().empty()) {
+    if (flags.rotary.given()) return UsageError("explain: either a rotary embedding (or --model) or a bias, not both");
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_bias(), flags.bias.Get());
+  } else {
+    POSENC_ASSIGN_OR_RETURN(v1::RotarySource source, flags.rotary.Get());
+    if (source.has_model()) {
+      request.mutable_model()->Swap(source.mutable_model());
+    } else {
+      request.mutable_rotary()->Swap(source.mutable_settings());
+    }
+  }
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  POSENC_ASSIGN_OR_RETURN(const v1::ExplainResponse response, session.backend().Explain(request));
+  if (session.json()) return PrintJson(response);
+  for (int i = 0; i < response.layers_size(); ++i) {
+    std::printf("%s%s", i ? "\n" : "", LayerReport(response.layers(i)).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddExplain(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "explain", "What a config.json or settings mean: formula, frequencies, scaling, slopes, notes");
+  const auto flags = std::make_shared<ExplainFlags>();
+  flags->rotary.Add(*app);
+  flags->bias.Add(*app);
+  flags->precision.Add(*app);
+  AddFieldFlags(*app, "Lengths", &flags->request,
+                {{"seq_len", "dynamic, longrope: sequence lengths to explain; required there"}});
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,36 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "posenc/base/status.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+const char* Name(ServingStatus status) {
+  switch (status) {
+    case ServingStatus::kUnknown: return "UNKNOWN";
+    case ServingStatus::kServing: return "SERVING";
+    case ServingStatus::kNotServing: return "NOT_SERVING";
+    case ServingStatus::kServiceUnknown: return "SERVICE_UNKNOWN";
+  }
+  return "UNKNOWN";
+}
+
+}  // namespace
+
+Subcommand AddHealth(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("health", "Exits with 0 if the server is serving, else with 1");
+  const auto service = std::make_shared<std::string>();
+  app->add_option("--service", *service, "Of the server's services, one; absent: the server")->type_name("NAME");
+  return {app, [service](Session& session) -> absl::Status {
+            if (!session.remote()) return UsageError("health: give --server ADDRESS, or set POSENC_SERVER");
+            POSENC_ASSIGN_OR_RETURN(const ServingStatus status, session.backend().CheckHealth(*service));
+            std::puts(Name(status));
+            return status == ServingStatus::kServing ? absl::OkStatus()
+                                                     : absl::UnavailableError("the server answers, but is not serving");
+          }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,20 @@
+#include <cstdio>
+
+#include "posenc/base/status.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/report.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+
+Subcommand AddInfo(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("info", "Version, methods and limits, of the server or of this program");
+  return {app, [](Session& session) -> absl::Status {
+            POSENC_ASSIGN_OR_RETURN(const auto response, session.backend().GetServerInfo());
+            if (session.json()) return PrintJson(response);
+            std::fputs(ServerReport(response).c_str(), stdout);
+            return absl::OkStatus();
+          }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,206 @@
+#include "tools/posenc/load_flags.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "posenc/base/status.h"
+#include "tools/files/file_io.h"
+#include "tools/load/duration.h"
+#include "tools/load/fleet.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr uint64_t kMostConfigBytes = uint64_t{64} << 20;
+constexpr char kDefaultDuration[] = "10s";
+
+// A flag's value is wrong.
+absl::Status Usage(const absl::Status& status) {
+  return status.ok() ? status : UsageError(std::string(status.message()));
+}
+template <typename T>
+absl::StatusOr<T> Usage(absl::StatusOr<T> value) {
+  return value.ok() ? std::move(value) : absl::StatusOr<T>(Usage(value.status()));
+}
+
+// Addresses separated by commas; gRPC's lists of IP addresses have commas of their own.
+std::vector<std::string> SplitServers(const std::vector<std::string>& flags) {
+  std::vector<std::string> servers;
+  for (const std::string& flag : flags) {
+    if (flag.starts_with("ipv4:") || flag.starts_with("ipv6:")) {
+      servers.push_back(flag);
+    } else {
+      const std::vector<std::string> parts = absl::StrSplit(flag, ',', absl::SkipEmpty());
+      servers.insert(servers.end(), parts.begin(), parts.end());
+    }
+  }
+  return servers;
+}
+
+}  // namespace
+
+void WorkFlags::Add(CLI::App& app) {
+  const char* group = "Work";
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
+    return app.add_option(name, variable, help)->type_name(type)->group(group);
+  };
+  CLI::Option* mix = add("--mix", mix_path_, "Calls with weights, as --record writes them", "FILE.json");
+  seed_option_ = add("--seed", seed_,
+                     "Of the calls' order, their arrivals and the tensors' numbers; default 1 or "
+                     "the mix's",
+                     "NUMBER");
+  const std::vector<CLI::Option*> one = {
+      add("--method", entry_.method,
+          "ApplyRotary (default), GenerateTable, GenerateEmbedding, GenerateBias, AddBias, RelativeScores or "
+          "RelativeValues",
+          "NAME"),
+      add("--transport", transport_, "unary (default), stream or shared-memory", "KIND"),
+      add("--dtype", entry_.dtype, "Of the tensors; default bf16", "TYPE"),
+      add("--batch", entry_.batch, "Sequences; default 1", "NUMBER"),
+      add("--tokens", entry_.tokens, "Of a sequence, or rows; default 1", "NUMBER"),
+      add("--heads", entry_.heads, "Of q, or of a bias; default 32", "NUMBER"),
+      add("--key-heads", entry_.key_heads, "Of k; 0: q alone; default 8", "NUMBER"),
+      add("--head-dim", entry_.head_dim, "Elements of a head; default 128", "NUMBER"),
+      add("--offsets", entry_.offsets, "Where the first token stands: each call takes one of them; default 0",
+          "NUMBER,...")
+          ->delimiter(','),
+      add("--model", model_, "A config.json; absent: a plain RoPE as wide as the heads, ALiBi, a sinusoidal encoding",
+          "FILE"),
+      add("--request", entry_.request_json, "More fields of the request, as proto3's JSON", "JSON")};
+  for (CLI::Option* option : one) option->excludes(mix);
+}
+
+absl::StatusOr<load::Mix> WorkFlags::Get() const {
+  load::Mix mix;
+  if (!mix_path_.empty()) {
+    POSENC_ASSIGN_OR_RETURN(mix, load::ReadMix(mix_path_));
+    if (seed_option_->count() > 0) mix.seed = seed_;
+    return mix;
+  }
+  mix.seed = seed_;
+  load::Entry entry = entry_;
+  entry.name = entry.method;
+  POSENC_ASSIGN_OR_RETURN(entry.transport, Usage(load::ParseTransport(transport_)));
+  if (!model_.empty()) {
+    POSENC_ASSIGN_OR_RETURN(entry.config_json, ReadWholeFile(model_, kMostConfigBytes));
+  }
+  mix.entries.push_back(std::move(entry));
+  POSENC_RETURN_IF_ERROR(Usage(load::CheckMix(mix)));
+  return mix;
+}
+
+void ScheduleFlagGroup::Add(CLI::App& app) {
+  const char* group = "Schedule";
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
+    return app.add_option(name, variable, help)->type_name(type)->group(group);
+  };
+  CLI::Option* rate =
+      add("--rate", rate_,
+          "Open loop: calls a second, whatever becomes of them; steps \"100,200\", ramps \"100..1000\". "
+          "With --slo where the search begins, default 100",
+          "RATE");
+  CLI::Option* concurrency =
+      add("--concurrency", concurrency_, "Closed loop: calls in flight, each followed by the next; steps \"1,2,4\"",
+          "NUMBER,...");
+  CLI::Option* arrivals = add("--arrivals", arrivals_, "Of an open loop: constant (default) or poisson", "KIND")
+                              ->check(CLI::IsMember({"constant", "poisson"}).description(""));
+  add("--duration", duration_, "Of each step, or try of a search; default 10s", "TIME");
+  CLI::Option* count =
+      add("--count", count_, "Calls of each step, in place of --duration or, with both, at most", "NUMBER")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 50).description(""));
+  add("--warm-up", warm_up_, "Before the first step, at its rate or concurrency; is in no figure", "TIME");
+  CLI::Option* slo =
+      add("--slo", objective_, "Search the highest rate that holds this: p99=5ms, p50=1ms,p99.9=20ms", "OBJECTIVE");
+  add("--max-failures", max_failures_, "Share of calls that may fail where --slo holds; default 0.1%", "SHARE")
+      ->needs(slo);
+  concurrency->excludes(rate)->excludes(slo)->excludes(arrivals);
+  count->excludes(slo);
+}
+
+absl::StatusOr<load::ScheduleFlags> ScheduleFlagGroup::Parsed(uint64_t seed) const {
+  load::ScheduleFlags flags{.rate = rate_, .concurrency = concurrency_, .count = count_, .seed = seed};
+  if (!duration_.empty() || count_ == 0) {
+    POSENC_ASSIGN_OR_RETURN(flags.seconds,
+                            Usage(load::ParseSeconds("--duration", duration_.empty() ? kDefaultDuration : duration_)));
+  }
+  if (!warm_up_.empty()) {
+    POSENC_ASSIGN_OR_RETURN(flags.warm_up_seconds, Usage(load::ParseSeconds("--warm-up", warm_up_)));
+  }
+  flags.arrivals = arrivals_ == "poisson" ? load::ArrivalKind::kPoisson : load::ArrivalKind::kConstant;
+  return flags;
+}
+
+absl::StatusOr<std::vector<load::StepPlan>> ScheduleFlagGroup::Plans(uint64_t seed) const {
+  if (rate_.empty() && concurrency_.empty()) {
+    return UsageError("give --rate, --concurrency or --slo");
+  }
+  POSENC_ASSIGN_OR_RETURN(const load::ScheduleFlags flags, Parsed(seed));
+  POSENC_ASSIGN_OR_RETURN(auto plans, Usage(load::PlanSteps(flags)));
+  return plans;
+}
+
+absl::StatusOr<ScheduleFlagGroup::Search> ScheduleFlagGroup::GetSearch() const {
+  POSENC_ASSIGN_OR_RETURN(load::ScheduleFlags flags, Parsed(0));
+  Search search{.seconds = flags.seconds, .warm_up_seconds = flags.warm_up_seconds, .arrivals = flags.arrivals};
+  POSENC_ASSIGN_OR_RETURN(search.objective, Usage(load::ParseObjective(objective_)));
+  search.objective.seconds = flags.seconds;
+  POSENC_ASSIGN_OR_RETURN(search.objective.max_failures, Usage(load::ParseShare("--max-failures", max_failures_)));
+  if (!rate_.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto plans, Usage(load::PlanSteps(flags)));
+    if (plans.size() != (flags.warm_up_seconds > 0 ? 2 : 1) || plans.back().rate != plans.back().end_rate) {
+      return UsageError("--rate: with --slo one rate, where the search begins");
+    }
+    const double rate = plans.back().rate;
+    if (rate < load::SearchOptions::kLeastRate || rate > load::SearchOptions::kMostRate) {
+      return UsageError(absl::StrCat("--rate: a search tries rates of ", load::SearchOptions::kLeastRate, " to ",
+                                     load::SearchOptions::kMostRate, " calls a second"));
+    }
+    search.options.first_rate = rate;
+  }
+  return search;
+}
+
+void ClientFlags::Add(CLI::App& app) {
+  const char* group = "Clients";
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
+    return app.add_option(name, variable, help)->type_name(type)->group(group);
+  };
+  const auto number = [](int64_t most) { return CLI::Range(int64_t{1}, most).description(""); };
+  add("--server", servers_, "As before the subcommand; several, separated by commas or repeated, take turns",
+      "ADDRESS");
+  add("--connections", options_.connections, "To each server; default 1", "NUMBER")->check(number(1000));
+  const int64_t processors = std::thread::hardware_concurrency();
+  options_.threads = static_cast<int>(std::clamp<int64_t>(processors / 8, 1, 4));
+  add("--threads", options_.threads,
+      "That read answers, at most as many as connections; default an eighth of the "
+      "processors, 1 to 4",
+      "NUMBER")
+      ->check(number(256));
+  add("--processes", processes_, "Clients that share the load; one report; default 1", "NUMBER")
+      ->check(number(load::Shared::kMostProcesses));
+  add("--max-in-flight", options_.max_in_flight,
+      "Of an open loop, over all processes: a call beyond is skipped, a "
+      "failure; default 1000",
+      "NUMBER")
+      ->check(number(1'000'000));
+  add("--deadline", deadline_, "Of each call; default 10s", "TIME");
+  add("--verify", verify_, "Compare this share of the answers with the in-process engine's; default 0", "SHARE");
+  add("--shared-memory-socket", options_.shared_memory_socket, "The server's, for calls in shared memory", "PATH");
+}
+
+absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server) const {
+  load::RunnerOptions options = options_;
+  options.servers = SplitServers(servers_.empty() ? std::vector<std::string>{server} : servers_);
+  if (options.servers.empty()) return UsageError("load: give --server ADDRESS, or set POSENC_SERVER");
+  if (options.max_in_flight < processes_) return UsageError("--max-in-flight: each of --processes needs one at least");
+  options.threads = std::min(options.threads, options.connections * static_cast<int>(options.servers.size()));
+  POSENC_ASSIGN_OR_RETURN(options.deadline_seconds, Usage(load::ParseSeconds("--deadline", deadline_)));
+  POSENC_ASSIGN_OR_RETURN(options.verify, Usage(load::ParseShare("--verify", verify_)));
+  return options;
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,67 @@
+// The flags of `posenc load`: what is called, when, from how many clients, and where the results go.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/load/mix.h"
+#include "tools/load/runner.h"
+#include "tools/load/schedule.h"
+#include "tools/load/search.h"
+
+namespace posenc::command {
+
+class WorkFlags {
+ public:
+  void Add(CLI::App& app);
+  absl::StatusOr<load::Mix> Get() const;
+
+ private:
+  std::string mix_path_, transport_ = "unary", model_;
+  load::Entry entry_;
+  uint64_t seed_ = 1;
+  CLI::Option* seed_option_ = nullptr;
+};
+
+class ScheduleFlagGroup {
+ public:
+  void Add(CLI::App& app);
+  bool searches() const { return !objective_.empty(); }
+  // Without a search.
+  absl::StatusOr<std::vector<load::StepPlan>> Plans(uint64_t seed) const;
+
+  struct Search {
+    load::Objective objective;
+    load::SearchOptions options;
+    double seconds, warm_up_seconds;
+    load::ArrivalKind arrivals;
+  };
+  absl::StatusOr<Search> GetSearch() const;
+
+ private:
+  absl::StatusOr<load::ScheduleFlags> Parsed(uint64_t seed) const;
+
+  std::string rate_, concurrency_, duration_, warm_up_, arrivals_ = "constant", objective_, max_failures_ = "0.1%";
+  int64_t count_ = 0;
+};
+
+class ClientFlags {
+ public:
+  void Add(CLI::App& app);
+  // `server`: of --server before the subcommand.
+  absl::StatusOr<load::RunnerOptions> Get(const std::string& server) const;
+  int processes() const { return processes_; }
+
+ private:
+  std::vector<std::string> servers_;
+  load::RunnerOptions options_;
+  std::string deadline_ = "10s", verify_ = "0";
+  int processes_ = 1;
+};
+
+}  // namespace posenc::command

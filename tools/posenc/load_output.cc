@@ -1,0 +1,98 @@
+#include "tools/posenc/load_output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+#include "tools/files/file_io.h"
+#include "tools/load/compare.h"
+#include "tools/load/duration.h"
+#include "tools/load/histogram_text.h"
+#include "tools/load/report_csv.h"
+#include "tools/load/report_html.h"
+#include "tools/load/report_json.h"
+#include "tools/load/report_text.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr uint64_t kMostResultBytes = uint64_t{1} << 30;
+constexpr double kMicrosecondsPerMillisecond = 1e3;
+
+}  // namespace
+
+absl::StatusOr<load::Results> ReadResults(const std::string& path) {
+  POSENC_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostResultBytes));
+  absl::StatusOr<load::Results> results = load::FromJson(text);
+  if (results.ok()) return results;
+  return absl::Status(results.status().code(), absl::StrCat(path, ": ", results.status().message()));
+}
+
+void LoadOutput::Add(CLI::App& app) {
+  const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
+    return app.add_option(name, variable, help)->type_name(type)->group(kGroup);
+  };
+  add("-o,--output", json_, "All that was measured, as --json prints it: for --baseline and `load merge`", "FILE.json");
+  add("--csv", csv_, "A line a second", "FILE");
+  add("--steps-csv", steps_csv_, "A line a step, or try of a search", "FILE");
+  add("--hgrm", hgrm_, "The latencies' distribution, as HdrHistogram's tools write it", "FILE");
+  add("--html", html_, "One page with pictures, readable without a network", "FILE");
+  CLI::Option* baseline =
+      add("--baseline", baseline_, "Results of another run: exits with 1 where a figure is worse", "FILE.json");
+  add("--max-regression", max_regression_, "How much worse is good enough; default 5%", "SHARE")->needs(baseline);
+}
+
+absl::StatusOr<load::Baseline> LoadOutput::Check() const {
+  load::Baseline baseline;
+  const absl::StatusOr<double> share = load::ParseShare("--max-regression", max_regression_);
+  if (!share.ok()) return UsageError(std::string(share.status().message()));
+  baseline.max_regression = *share;
+  if (baseline_.empty()) return baseline;
+  for (const std::string& file : {json_, csv_, steps_csv_, hgrm_, html_}) {
+    std::error_code none;
+    if (!file.empty() && std::filesystem::equivalent(file, baseline_, none)) {
+      return UsageError("--baseline: " + baseline_ + " would be written over");
+    }
+  }
+  POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
+  return baseline;
+}
+
+absl::Status LoadOutput::Deliver(const Session& session, const load::Results& results,
+                                 const load::Baseline& baseline) const {
+  const std::string json = load::ToJson(results);
+  std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
+  const std::pair<const std::string&, std::function<std::string()>> files[] = {
+      {json_, [&] { return json; }},
+      {csv_, [&] { return load::TimelineCsv(results); }},
+      {steps_csv_, [&] { return load::StepsCsv(results); }},
+      {hgrm_, [&] { return load::ToHgrm(results.total.latency, kMicrosecondsPerMillisecond); }},
+      {html_, [&] { return load::ToHtml(results); }},
+  };
+  for (const auto& [path, report] : files) {
+    if (!path.empty()) POSENC_RETURN_IF_ERROR(WriteWholeFile(path, report()));
+  }
+  if (results.mismatches > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));
+  }
+  if (results.total.counts.succeeded == 0) return absl::FailedPreconditionError("no call succeeded");
+  if (results.verify > 0 && results.verified == 0) {
+    return absl::FailedPreconditionError(
+        results.not_verified > 0
+            ? absl::StrCat("no answer was verified: the client could look at none of ", results.not_verified)
+            : absl::StrCat("no answer was verified: --verify drew none of ", results.total.counts.succeeded));
+  }
+  const bool search =
+      std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });
+  if (search && !results.highest_rate)
+    return absl::FailedPreconditionError("no rate that was tried held the objective");
+  return load::CompareWith(baseline, results);
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,110 @@
+// The `posenc` command: every call of the service, computed here or by a server.
+// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "posenc/base/version.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr int kDone = 0, kFailed = 1, kUsage = 2;
+
+constexpr char kExamples[] = R"(Examples:
+  posenc explain --model config.json
+      What a model's positional encoding is: formula, frequencies, wavelengths, attention scaling.
+  posenc table --model config.json --offset 0 --count 8192 --dtype bf16 --form half-width -o table.safetensors
+      Its cosines and sines, exact to the last bit.
+  posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
+      Rotates tensors. Add --server localhost:50051 to let a posenc-server do it.
+  posenc diagnose --model config.json --before q.npy --after q_rotated.npy
+      What another system did to them, and where it departs from the model.
+  posenc diagnose-bias bias.npy --model config.json
+      Which method gave an attention bias, and how it is masked.)";
+
+// With a pointer to the help of `app`, where there is one.
+void Complain(const std::string& message, const CLI::App* app) {
+  std::fprintf(stderr, "posenc: %s\n", message.c_str());
+  if (app == nullptr) return;
+  std::string words = app->get_name();
+  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
+  std::fprintf(stderr, "See `%s --help`.\n", words.c_str());
+}
+
+// What all subcommands, and theirs, have in common.
+void Finish(CLI::App& app) {
+  app.fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
+  for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
+}
+
+// The innermost subcommand that was named.
+const CLI::App* Named(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands()[0];
+  return app;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Positional encodings for attention: exact, reproducible.", "posenc");
+  app.set_version_flag("--version", std::string("posenc ") + kVersion);
+  app.footer(kExamples);
+  app.require_subcommand(0, 1);
+
+  GlobalFlags flags;
+  app.add_option("--server", flags.server,
+                 "Where a posenc-server listens, as localhost:50051 or unix:PATH; "
+                 "absent: compute in this process. The connection is not encrypted")
+      ->type_name("ADDRESS")
+      ->envname("POSENC_SERVER");
+  app.add_option("--timeout", flags.timeout_seconds, "For a call with all its retries; default 60 with a server")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e8).description(""));
+  app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
+
+  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),        AddRope(app),      AddBias(app),
+                                               AddScores(app),   AddValues(app),       AddEmbedding(app), AddPlot(app),
+                                               AddDiagnose(app), AddDiagnoseBias(app), AddVectors(app),   AddLoad(app),
+                                               AddInfo(app),     AddHealth(app)};
+  for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
+
+  const auto chosen = [&]() -> const Subcommand* {
+    for (const Subcommand& subcommand : subcommands) {
+      if (subcommand.app->parsed()) return &subcommand;
+    }
+    return nullptr;
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    // A word that nothing takes may be why something else is missing.
+    std::vector<std::string> unknown = app.remaining(true);
+    std::reverse(unknown.begin(), unknown.end());  // as ExtrasError does once more
+    const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
+    Complain(message, Named(&app));
+    return kUsage;
+  }
+  const Subcommand* subcommand = chosen();
+  if (subcommand == nullptr) {
+    std::fputs(app.help().c_str(), stdout);
+    return kDone;
+  }
+  Session session(flags);
+  const absl::Status status = subcommand->run(session);
+  if (status.ok()) return kDone;
+  const std::string message(status.message());
+  const bool usage = IsUsageError(status);
+  // The service names its fields; the flags are called like them, and the help says what they mean.
+  Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
+  return usage ? kUsage : kFailed;
+}
+
+}  // namespace
+}  // namespace posenc::command
+
+int main(int argc, char** argv) { return posenc::command::Main(argc, argv); }

@@ -1,0 +1,104 @@
+// `posenc plot bias`: what is added to scores, queries by keys, a panel a head.
+#include <memory>
+
+#include "absl/strings/str_format.h"
+#include "posenc/base/status.h"
+#include "tools/posenc/attention_flags.h"
+#include "tools/posenc/bias_flags.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/plot/plot.h"
+#include "tools/posenc/report.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr int64_t kMaxPanels = 16;
+
+struct BiasPlotFlags {
+  PictureFlags picture;
+  BiasFlags bias;
+  PrecisionFlags precision;
+  v1::BiasGeometry geometry;
+  v1::Mask mask;
+  bool index = false;
+};
+
+absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags) {
+  v1::GenerateBiasRequest request;
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_method(), flags.bias.Get());
+  *request.mutable_geometry() = flags.geometry;
+  request.set_form(flags.index ? v1::BIAS_FORM_INDEX : v1::BIAS_FORM_DENSE);
+  request.set_dtype(flags.index ? v1::DATA_TYPE_INT32 : v1::DATA_TYPE_FP32);
+  request.mutable_hints()->set_return_plan(true);
+  if (IsSet(flags.mask)) {  // hidden cells have no colour
+    *request.mutable_mask() = flags.mask;
+    if (request.mask().fill_case() == v1::Mask::FILL_NOT_SET) {
+      request.mutable_mask()->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+    }
+    if (request.mask().fully_masked_row() == v1::FULLY_MASKED_ROW_UNSPECIFIED) {
+      request.mutable_mask()->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
+    }
+  }
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  return request;
+}
+
+absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBiasResponse& response) {
+  const v1::Tensor& bias = response.bias();
+  const int rank = bias.shape_size();
+  int64_t panels = 1;
+  for (int axis = 0; axis + 2 < rank; ++axis) panels *= bias.shape(axis);
+  HeatMaps maps;
+  maps.rows = bias.shape(rank - 2);
+  maps.columns = bias.shape(rank - 1);
+  if (panels < 1 || panels > kMaxPanels) {
+    return UsageError(absl::StrFormat("%d heads: a picture shows 1 to %d: --head-start, --head-count choose them",
+                                      panels, kMaxPanels));
+  }
+  if (maps.rows * maps.columns < 1 || panels * maps.rows * maps.columns > kMaxCells) {
+    return UsageError(
+        absl::StrFormat("%d x %d x %d cells: a picture shows 1 to %d", panels, maps.rows, maps.columns, kMaxCells));
+  }
+  const v1::BiasMethod& method = response.info().plan().bias();
+  const auto* name = method.GetDescriptor()->FindFieldByNumber(method.method_case());
+  maps.title = flags.index ? "Row of the bias table" : "Attention bias";
+  maps.settings = (name == nullptr ? "" : name->name() + ": ") + SettingsLine(method);
+  maps.x_label = "key";
+  maps.y_label = "query";
+  maps.first_y = static_cast<double>(flags.geometry.query_offset());
+  maps.colour_label = flags.index ? "row of the table" : "added to the score";
+  maps.diverging = !flags.index;
+  maps.square = true;
+  const std::vector<double> values = Numbers(bias);
+  const int64_t cells = static_cast<int64_t>(maps.rows * maps.columns);
+  for (int64_t n = 0; n < panels; ++n) {
+    std::string title = flags.index ? "" : absl::StrFormat("head %d", flags.geometry.head_start() + n);
+    maps.panels.push_back({std::move(title), {values.begin() + n * cells, values.begin() + (n + 1) * cells}});
+  }
+  return maps;
+}
+
+absl::Status Run(const BiasPlotFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
+  POSENC_ASSIGN_OR_RETURN(const HeatMaps maps, Maps(flags, response));
+  return flags.picture.Deliver(session, response, maps);
+}
+
+}  // namespace
+
+Subcommand AddBiasPlot(CLI::App& plot) {
+  CLI::App* app = plot.add_subcommand("bias", "Heat maps of an attention bias, a panel a head, or of its table's rows");
+  const auto flags = std::make_shared<BiasPlotFlags>();
+  flags->picture.Add(*app);
+  app->add_flag("--index", flags->index, "T5, Swin, BEiT: which row of the table each cell takes");
+  flags->bias.Add(*app);
+  AddGeometryFlags(*app, &flags->geometry);
+  AddHeadFlags(*app, &flags->geometry);
+  AddMaskFlags(*app, &flags->mask);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

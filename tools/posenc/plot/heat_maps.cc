@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/posenc/plot/charts.h"
+#include "tools/posenc/plot/heading.h"
+
+namespace posenc::command {
+namespace {
+
+// ColorBrewer's RdBu, and viridis: both grow evenly to the eye, in grey as well (each side of white does).
+constexpr const char* kBelow[] = {"#053061", "#2166AC", "#4393C3", "#92C5DE", "#D1E5F0"};
+constexpr const char* kAbove[] = {"#FDDBC7", "#F4A582", "#D6604D", "#B2182B", "#67001F"};
+constexpr const char* kViridis[] = {"#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C",
+                                    "#28AE80", "#5EC962", "#ADDC30", "#FDE725"};
+
+std::string PaletteCommand(const std::vector<std::string>& colours) {
+  std::vector<std::string> steps;
+  for (size_t n = 0; n < colours.size(); ++n) steps.push_back(absl::StrFormat("%d '%s'", n, colours[n]));
+  return absl::StrCat("set palette maxcolors 64 defined (", absl::StrJoin(steps, ", "), ")\n");
+}
+
+struct Range {
+  double low = INFINITY, high = -INFINITY;
+};
+
+Range FiniteRange(const HeatMaps& maps) {
+  Range range;
+  for (const Panel& panel : maps.panels) {
+    for (const double value : panel.values) {
+      if (!std::isfinite(value)) continue;
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+    }
+  }
+  return range.low <= range.high ? range : Range{0, 0};
+}
+
+// The palette (in steps too small to see, which make files much smaller) and the range that it stands for.
+std::string ColourCommands(const HeatMaps& maps) {
+  Range range = FiniteRange(maps);
+  std::vector<std::string> colours;
+  if (maps.diverging) {
+    range = {std::min(range.low, 0.0), std::max(range.high, 0.0)};
+    if (range.low < 0 && range.high > 0) range.low = -(range.high = std::max(range.high, -range.low));
+    if (range.low < 0) colours.insert(colours.end(), std::begin(kBelow), std::end(kBelow));
+    colours.push_back("#FFFFFF");
+    if (range.high > 0 || range.low == 0) colours.insert(colours.end(), std::begin(kAbove), std::end(kAbove));
+  } else {
+    colours.assign(std::begin(kViridis), std::end(kViridis));
+  }
+  if (range.low == range.high) range.high = range.low + 1;
+  return absl::StrFormat("%sset cbrange [%.17g:%.17g]\nset cblabel %s\n", PaletteCommand(colours), range.low,
+                         range.high, Quoted(maps.colour_label));
+}
+
+// Where everything stands, in pixels.
+struct Frame {
+  size_t across, down;  // panels
+  double panel_width, panel_height;
+  double left = 80, top, between_columns = 75, between_rows = 80;
+  double right, bottom;  // of the last panels
+  double width, height;
+  std::vector<std::string> heading;
+};
+
+// Whole pixels a cell: else some would be wider than others.
+double CellSide(double wanted, size_t cells) { return std::max(1.0, std::floor(wanted / static_cast<double>(cells))); }
+
+Frame FrameOf(const HeatMaps& maps) {
+  const size_t panels = maps.panels.size();
+  const double wanted = panels == 1 ? 540 : 270, largest = 2000;
+  Frame frame;
+  frame.across = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(panels))));
+  frame.down = (panels + frame.across - 1) / frame.across;
+  const double square_side = CellSide(wanted, std::max(maps.rows, maps.columns));
+  const double cell_width = maps.square ? square_side : CellSide(wanted, maps.columns);
+  const double cell_height = maps.square ? square_side : CellSide(wanted, maps.rows);
+  frame.panel_width = std::min(largest, cell_width * static_cast<double>(maps.columns));
+  frame.panel_height = std::min(largest, cell_height * static_cast<double>(maps.rows));
+  const auto across = static_cast<double>(frame.across), down = static_cast<double>(frame.down);
+  frame.right = frame.left + across * frame.panel_width + (across - 1) * frame.between_columns;
+  frame.width = std::max(640.0, frame.right + 125);
+  frame.heading = Heading(maps.title, maps.settings, frame.width);
+  frame.top = 14 + kHeadingLine * static_cast<double>(frame.heading.size()) + (maps.panels[0].title.empty() ? 0 : 20);
+  frame.bottom = frame.top + down * frame.panel_height + (down - 1) * frame.between_rows;
+  frame.height = frame.bottom + 55;
+  return frame;
+}
+
+std::string Data(const HeatMaps& maps) {
+  std::string data;
+  for (size_t n = 0; n < maps.panels.size(); ++n) {
+    absl::StrAppendFormat(&data, "$p%d << EOD\n", n);
+    for (size_t row = 0; row < maps.rows; ++row) {
+      for (size_t column = 0; column < maps.columns; ++column) {
+        const double value = maps.panels[n].values[row * maps.columns + column];
+        if (std::isfinite(value)) {
+          absl::StrAppendFormat(&data, "%.5g ", value);
+        } else {
+          data += "NaN ";
+        }
+      }
+      data += "\n";
+    }
+    data += "EOD\n";
+  }
+  if (maps.marked.empty()) return data;
+  data += "$marked << EOD\n";
+  for (const auto& [x, y] : maps.marked) absl::StrAppendFormat(&data, "%g %g\n", x, y);
+  return data + "EOD\n";
+}
+
+}  // namespace
+
+std::string Commands(const HeatMaps& maps) {
+  const Frame frame = FrameOf(maps);
+  const double width = frame.width, height = frame.height;
+  std::string commands = Data(maps) + ColourCommands(maps);
+  absl::StrAppendFormat(
+      &commands, "set multiplot layout %d,%d title %s margins %.9g,%.9g,%.9g,%.9g spacing %.9g,%.9g\n", frame.down,
+      frame.across, Quoted(absl::StrJoin(frame.heading, "\n")), frame.left / width, frame.right / width,
+      1 - frame.bottom / height, 1 - frame.top / height, frame.between_columns / width, frame.between_rows / height);
+  absl::StrAppendFormat(&commands, "set colorbox user origin screen %g, screen %g size screen %g, screen %g\n",
+                        (frame.right + 18) / width, 1 - frame.bottom / height, 16 / width,
+                        (frame.bottom - frame.top) / height);
+  absl::StrAppend(&commands, "set xlabel ", Quoted(maps.x_label), " offset 0,0.4\nset ylabel ", Quoted(maps.y_label),
+                  " offset 0.6,0\nset tics out nomirror\nset tics scale 0.5\nunset key\n",
+                  "set object 1 rectangle from graph 0,0 to graph 1,1 behind fc rgb '#BBBBBB' fs solid noborder\n");
+  absl::StrAppendFormat(&commands, "set xrange [%.17g:%.17g]\nset yrange [%.17g:%.17g]\n", maps.first_x - 0.5,
+                        maps.first_x + static_cast<double>(maps.columns) - 0.5,
+                        maps.first_y + static_cast<double>(maps.rows) - 0.5, maps.first_y - 0.5);
+  for (size_t n = 0; n < maps.panels.size(); ++n) {
+    absl::StrAppendFormat(&commands,
+                          "set title %s offset 0,-0.6\n"
+                          "plot $p%d matrix using ($1 + %.17g):($2 + %.17g):3 with image%s\nunset colorbox\n",
+                          Quoted(maps.panels[n].title), n, maps.first_x, maps.first_y,
+                          maps.marked.empty() ? "" : ", $marked with points pt 6 ps 1.8 lw 2 lc rgb 'white'");
+  }
+  return commands + "unset multiplot\n";
+}
+
+Canvas CanvasOf(const HeatMaps& maps) {
+  const Frame frame = FrameOf(maps);
+  // A PNG of so many cells is large. Cells without a colour have one of their own only where there is smoothing.
+  bool few_colours = maps.rows * maps.columns > 100'000;
+  for (const Panel& panel : maps.panels) {
+    for (const double value : panel.values) few_colours = few_colours && std::isfinite(value);
+  }
+  return {static_cast<int>(std::lround(frame.width)), static_cast<int>(std::lround(frame.height)), few_colours};
+}
+
+}  // namespace posenc::command

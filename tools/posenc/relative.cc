@@ -1,0 +1,142 @@
+// `posenc scores` and `posenc values`: terms in which q, k and probabilities take part.
+#include <memory>
+#include <string>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/attention_flags.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/relative_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr char kTensors[] = "Tensors";
+constexpr char kFloats[] = "fp32|fp16|bf16";
+
+struct ScoresFlags {
+  v1::RelativeMethod method;
+  ModelFlags model;
+  PrecisionFlags precision;
+  v1::BiasGeometry geometry;
+  v1::Mask mask;
+  v1::RelativeScoresRequest request;
+  std::string q, k, add_to, out;
+};
+
+struct ValuesFlags {
+  v1::Shaw shaw;
+  ModelFlags model;
+  PrecisionFlags precision;
+  v1::BiasGeometry geometry;
+  v1::RelativeValuesRequest request;
+  std::string probabilities, add_to, out;
+};
+
+// What scores and values have in common: geometry, precision, and what the answer is added to.
+template <typename Flags, typename Request>
+absl::Status Fill(const Flags& flags, Request* request) {
+  if (IsSet(flags.geometry)) *request->mutable_geometry() = flags.geometry;
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(request));
+  if (!flags.add_to.empty()) {
+    POSENC_ASSIGN_OR_RETURN(*request->mutable_add_to(), ReadTensor(flags.add_to));
+  }
+  const v1::DataType dtype = request->has_add_to() ? request->add_to().dtype() : request->dtype();
+  return flags.out.empty() ? absl::OkStatus() : CheckWritable(flags.out, dtype, 1);
+}
+
+template <typename Response>
+absl::Status Finish(const Session& session, const std::string& out, const Response& response, const char* name,
+                    const v1::Tensor& tensor) {
+  std::vector<Destination> files;
+  if (!out.empty()) files.push_back({out, {{name, &tensor}}});
+  return Deliver(session, response, response.info(), files);
+}
+
+// The message of the one method that is there.
+google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
+  const auto* field = method->GetDescriptor()->FindFieldByNumber(method->method_case());
+  return method->GetReflection()->MutableMessage(method, field);
+}
+
+absl::Status RunScores(const ScoresFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  if (!IsSet(flags.method)) {
+    return UsageError("give a method's flags, as --shaw-table, --shaw-order and --shaw-clip; with --model its weights");
+  }
+  v1::RelativeScoresRequest request = flags.request;
+  *request.mutable_method() = flags.method;
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(MethodOf(request.mutable_method())));
+  if (IsSet(flags.mask)) *request.mutable_mask() = flags.mask;
+  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_q(), ReadTensor(flags.q));
+  if (!flags.k.empty()) {
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_k(), ReadTensor(flags.k));
+  }
+  POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
+  return Finish(session, flags.out, response, "scores", response.scores());
+}
+
+absl::Status RunValues(const ValuesFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  v1::RelativeValuesRequest request = flags.request;
+  if (IsSet(flags.shaw)) *request.mutable_shaw() = flags.shaw;
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.has_shaw() ? request.mutable_shaw() : nullptr));
+  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_probabilities(), ReadTensor(flags.probabilities));
+  POSENC_ASSIGN_OR_RETURN(const v1::RelativeValuesResponse response, session.backend().RelativeValues(request));
+  return Finish(session, flags.out, response, "values", response.values());
+}
+
+void AddTensorFlag(CLI::App& app, const std::string& flag, std::string* path, const std::string& help) {
+  app.add_option(flag, *path, help)->type_name("FILE")->group(kTensors);
+}
+
+}  // namespace
+
+Subcommand AddScores(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "scores",
+      "Attention's positional term of q and k, by one method: Shaw, Transformer-XL, TUPE, DeBERTa, WPR or CoPE");
+  const auto flags = std::make_shared<ScoresFlags>();
+  AddTensorFlag(*app, "-o,--out", &flags->out, "Where the answer goes, as \"scores\", [B, H, Sq, Sk]");
+  AddTensorFlag(*app, "--q", &flags->q, "FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");
+  app->get_option("--q")->required();
+  AddTensorFlag(*app, "--k", &flags->k, "The same; where the term or --content reads it");
+  AddTensorFlag(*app, "--add-to", &flags->add_to, "Adds the answer to these scores");
+  AddFieldFlags(*app, kTensors, &flags->request,
+                {{"layout", "Axes of q and k: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
+                 {"content", "Whether the answer has q . k, too"},
+                 {"scale", "Of all products; default the method's own"},
+                 {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+  flags->model.Add(*app);
+  AddRelativeMethodFlags(*app, &flags->method);
+  AddGeometryFlags(*app, &flags->geometry);
+  AddHeadFlags(*app, &flags->geometry);
+  AddMaskFlags(*app, &flags->mask);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return RunScores(*flags, session); }};
+}
+
+Subcommand AddValues(CLI::App& parent) {
+  CLI::App* app =
+      parent.add_subcommand("values", "Attention's positional term of the values (Shaw), from probabilities");
+  const auto flags = std::make_shared<ValuesFlags>();
+  AddTensorFlag(*app, "-o,--out", &flags->out, "Where the answer goes, as \"values\"");
+  AddTensorFlag(*app, "--probabilities", &flags->probabilities, "After softmax, FP32, FP16 or BF16, [B, H, Sq, Sk]");
+  app->get_option("--probabilities")->required();
+  AddTensorFlag(*app, "--add-to", &flags->add_to, "Adds the answer to this: probabilities times v");
+  AddFieldFlags(*app, kTensors, &flags->request,
+                {{"layout", "The answer's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
+                 {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+  flags->model.Add(*app);
+  AddShawValueFlags(*app, &flags->shaw);
+  AddGeometryFlags(*app, &flags->geometry);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return RunValues(*flags, session); }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,285 @@
+#include "tools/posenc/report.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <numbers>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/reflection.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/files/decimal.h"
+#include "tools/posenc/field_flags.h"
+
+namespace posenc::command {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Reads back to the same bits; without an exponent where people would write none.
+std::string Decimal(double value) {
+  std::string text;
+  if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
+    char buffer[40];
+    text.assign(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::fixed).ptr);
+  } else {
+    AppendDecimal(value, &text);
+  }
+  return text;
+}
+
+std::string Decimal(int64_t value) { return absl::StrCat(value); }
+
+template <class Number>
+std::string ListOf(const std::vector<Number>& values) {
+  constexpr size_t kShown = 4;
+  std::string text = "[";
+  for (size_t i = 0; i < std::min(values.size(), kShown); ++i) {
+    absl::StrAppend(&text, i ? ", " : "", Decimal(values[i]));
+  }
+  if (values.size() > kShown) absl::StrAppend(&text, ", ... ", values.size() - kShown, " more");
+  return text + "]";
+}
+
+std::string ValueText(const Message& message, const FieldDescriptor& field) {
+  const auto* reflection = message.GetReflection();
+  if (field.is_repeated()) {
+    const int size = reflection->FieldSize(message, &field);
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      const auto values = reflection->GetRepeatedFieldRef<int64_t>(message, &field);
+      return ListOf(std::vector<int64_t>(values.begin(), values.end()));
+    }
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) return absl::StrCat(size, " values");
+    std::vector<double> values;
+    for (int i = 0; i < size; ++i) values.push_back(reflection->GetRepeatedDouble(message, &field, i));
+    return ListOf(values);
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE: return Decimal(reflection->GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_INT32: return absl::StrCat(reflection->GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_INT64: return absl::StrCat(reflection->GetInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection->GetBool(message, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_ENUM: return EnumName(*reflection->GetEnum(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING: return absl::CEscape(reflection->GetString(message, &field));
+    default: return "";
+  }
+}
+
+// The fields that are set, those of messages inside in their place.
+void AppendFields(const Message& message, Rows* rows) {
+  std::vector<const FieldDescriptor*> set;
+  message.GetReflection()->ListFields(message, &set);
+  for (const FieldDescriptor* field : set) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && field->is_repeated()) {
+      for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+        Rows inner;
+        AppendFields(message.GetReflection()->GetRepeatedMessage(message, field, i), &inner);
+        rows->emplace_back(absl::StrCat(field->name(), "[", i, "]"),
+                           absl::StrJoin(inner, ", ", absl::PairFormatter(" ")));
+      }
+    } else if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      rows->emplace_back(field->name(), ValueText(message, *field));
+    } else if (field->message_type() == v1::Tensor::descriptor()) {
+      const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
+      rows->emplace_back(field->name(),
+                         TensorReport({"", tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}}));
+    } else if (const Message& inner = message.GetReflection()->GetMessage(message, field); inner.ByteSizeLong() > 0) {
+      AppendFields(inner, rows);
+    } else {
+      rows->emplace_back(field->name(), "there, with weights of the request");
+    }
+  }
+}
+
+// The one that a `oneof method` has, and its settings.
+void AppendMethod(const Message& message, Rows* rows, const char* cases = "method") {
+  const auto* oneof = message.GetDescriptor()->FindOneofByName(cases);
+  const FieldDescriptor* method = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+  rows->emplace_back("method", method->name());
+  AppendFields(message.GetReflection()->GetMessage(message, method), rows);
+}
+
+std::string PairingText(const v1::AnswerInfo& info) {
+  const std::string in = EnumName(info.input_pairing()), out = EnumName(info.output_pairing());
+  return in == out ? in : absl::StrCat(in, " in, ", out, " out");
+}
+
+void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
+  const v1::PrecisionAxes& axes = info.precision();
+  if (!info.layer_type().empty()) rows->emplace_back("layer type", info.layer_type());
+  if (info.rotary_dim() > 0 && !info.rotated()) rows->emplace_back("rotated", "no: this layer has no rotary embedding");
+  if (info.rotary_dim() > 0) rows->emplace_back("rotary_dim", absl::StrCat(info.rotary_dim()));
+  if (info.input_pairing() != v1::PAIRING_UNSPECIFIED) rows->emplace_back("pairing", PairingText(info));
+  rows->emplace_back("precision", absl::StrCat("frequencies ", EnumName(axes.frequencies()), ", tables ",
+                                               EnumName(axes.table_dtype()), ", rounding ", EnumName(axes.rounding())));
+  constexpr int kShown = 4;
+  for (int i = 0; i < std::min(info.sequences_size(), kShown); ++i) {
+    const v1::SequenceInfo& sequence = info.sequences(i);
+    std::string text = Decimal(sequence.attention_scaling());
+    if (sequence.seq_len() > 0) absl::StrAppend(&text, ", seq_len ", sequence.seq_len());
+    if (!sequence.branch().empty()) absl::StrAppend(&text, ", branch ", sequence.branch());
+    rows->emplace_back("attention scaling", text);
+  }
+  if (info.sequences_size() > kShown) {
+    rows->emplace_back("", absl::StrCat("... ", info.sequences_size() - kShown, " more"));
+  }
+  if (!info.plan_fingerprint().empty()) {
+    rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
+  }
+  rows->emplace_back("computed by",
+                     absl::StrCat(info.device(), ", numerics ", info.numerics_version(), ", ", info.config_rules()));
+}
+
+std::string Notes(const v1::AnswerInfo& info) {
+  std::string text;
+  for (const v1::Note& note : info.notes()) {
+    absl::StrAppend(&text, "note: ", note.field().empty() ? "" : note.field() + ": ", note.message(), "\n");
+  }
+  return text;
+}
+
+// 0, 1, 2, 4 as "0-2, 4".
+std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices) {
+  std::string text;
+  for (int begin = 0, end = 0; begin < indices.size(); begin = end) {
+    for (end = begin + 1; end < indices.size() && indices[end] == indices[end - 1] + 1;) ++end;
+    absl::StrAppend(&text, begin ? ", " : "", indices[begin]);
+    if (end - begin > 1) absl::StrAppend(&text, "-", indices[end - 1]);
+  }
+  return text;
+}
+
+std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
+  constexpr int kEnds = 4;
+  const int count = frequencies.inv_freq_size();
+  if (count == 0) return "";
+  std::string text = absl::StrFormat("\n  %6s  %-24s  %s\n", "pair", "inv_freq (rad/token)", "wavelength (tokens)");
+  for (int i = 0; i < count; ++i) {
+    if (i == kEnds && count > 2 * kEnds + 1) {
+      absl::StrAppend(&text, "     ...\n");
+      i = count - kEnds;
+    }
+    const double frequency = frequencies.inv_freq(i);
+    text += absl::StrFormat("  %6d  %-24s  %.6g", i, Decimal(frequency), 2 * std::numbers::pi / frequency);
+    absl::StrAppend(&text, frequencies.axis_size() > 0 ? absl::StrCat("  axis ", frequencies.axis(i)) : "", "\n");
+  }
+  return text;
+}
+
+// In GB/s, to two decimals.
+std::string Rate(const v1::Speed& speed) {
+  return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
+}
+
+}  // namespace
+
+std::string Aligned(const Rows& rows, const std::string& indent) {
+  size_t width = 0;
+  for (const auto& [name, value] : rows) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : rows) {
+    absl::StrAppend(&text, indent, name, std::string(width + 2 - name.size(), ' '), value, "\n");
+  }
+  return text;
+}
+
+std::string TensorReport(const TensorHeader& header) {
+  return absl::StrCat(absl::AsciiStrToUpper(EnumName(header.dtype)), " [", absl::StrJoin(header.shape, ", "), "]");
+}
+
+std::string InfoReport(const v1::AnswerInfo& info) {
+  Rows rows;
+  AppendInfo(info, &rows);
+  return Aligned(rows) + Notes(info);
+}
+
+std::string LayerReport(const v1::LayerExplanation& layer) {
+  const v1::Plan& plan = layer.info().plan();
+  std::string text;
+  if (layer.layer_index_size() > 0) absl::StrAppend(&text, "layers ", Ranges(layer.layer_index()), "\n");
+  Rows rows;
+  if (plan.has_rotary()) AppendFields(plan.rotary(), &rows);
+  if (plan.has_bias()) {
+    AppendMethod(plan.bias(), &rows);
+    v1::BiasMethod table = plan.bias();
+    table.clear_method();
+    AppendFields(table, &rows);
+  }
+  if (plan.has_relative()) AppendMethod(plan.relative(), &rows);
+  if (plan.has_learned()) {
+    rows.emplace_back("method", "learned");
+    rows.emplace_back("offset", Decimal(plan.learned().offset()));
+  }
+  if (plan.has_sinusoidal() || plan.has_grid()) AppendMethod(plan, &rows, "settings");
+  // The answer's own rotary_dim and pairing are among the settings.
+  Rows info;
+  AppendInfo(layer.info(), &info);
+  for (auto& row : info) {
+    if (plan.has_rotary() && (row.first == "rotary_dim" || row.first == "pairing")) continue;
+    rows.push_back(std::move(row));
+  }
+  if (plan.has_rotary()) rows.emplace_back("softmax factor", Decimal(plan.softmax_scale_factor()));
+  if (plan.slopes_size() > 0) {
+    rows.emplace_back("slopes", ListOf<double>({plan.slopes().begin(), plan.slopes().end()}));
+  }
+  text += Aligned(rows, "  ");
+  for (int i = 0; i < plan.frequencies_size(); ++i) {
+    if (plan.frequencies_size() > 1) absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());
+    text += FrequencyTable(plan.frequencies(i));
+  }
+  return text + Notes(layer.info());
+}
+
+std::string SettingsLine(const Message& settings) {
+  Rows rows;
+  AppendFields(settings, &rows);
+  std::erase_if(rows, [](const auto& row) { return row.first.ends_with("_pairing"); });
+  return absl::StrJoin(rows, ", ", absl::PairFormatter(" "));
+}
+
+std::string ServerReport(const v1::GetServerInfoResponse& response) {
+  Rows rows{
+      {"version", absl::StrCat(response.version(), " (", response.build(), ")")},
+      {"numerics", absl::StrCat(response.numerics_version())},
+      {"config.json", absl::StrCat("as ", response.config_rules())},
+      {"instructions", absl::StrCat(response.cpu_target(), " (of ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
+  for (const v1::Device& device : response.devices()) {
+    std::string text = device.name();
+    if (device.threads() > 0) absl::StrAppend(&text, ", ", device.threads(), " threads");
+    if (!device.description().empty()) absl::StrAppend(&text, ", ", device.description());
+    if (device.rotation().seconds_a_byte() > 0 && device.table().seconds_a_byte() > 0) {
+      absl::StrAppend(&text, ", rotates ", Rate(device.rotation()), ", tables ", Rate(device.table()));
+    }
+    if (!device.withdrawn().empty()) absl::StrAppend(&text, ", withdrawn: ", device.withdrawn());
+    rows.emplace_back("device", std::move(text));
+  }
+  if (!response.device_problem().empty()) rows.emplace_back("device_problem", response.device_problem());
+  for (const v1::MethodFamily& family : response.methods()) {
+    rows.emplace_back(family.family(), absl::StrJoin(family.methods(), ", "));
+  }
+  AppendFields(response.limits(), &rows);
+  v1::ServerCounters counters = response.counters();
+  const std::pair<std::string, v1::CacheCounters> caches[] = {{"plan_cache", counters.plan_cache()},
+                                                              {"table_cache", counters.table_cache()}};
+  counters.clear_plan_cache();
+  counters.clear_table_cache();
+  const v1::PoolCounters pool = counters.answer_pool();
+  counters.clear_answer_pool();
+  AppendFields(counters, &rows);
+  rows.emplace_back("answer_pool",
+                    absl::StrCat(pool.reused(), " reused, ", pool.allocated(), " allocated, ", pool.bytes(), " bytes"));
+  for (const auto& [name, cache] : caches) {
+    rows.emplace_back(name,
+                      absl::StrCat(cache.hits(), " hits, ", cache.misses(), " misses, ", cache.bytes(), " bytes"));
+  }
+  return Aligned(rows);
+}
+
+}  // namespace posenc::command

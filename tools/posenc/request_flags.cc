@@ -1,0 +1,218 @@
+#include "tools/posenc/request_flags.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/json_util.h>
+
+#include "posenc/base/status.h"
+#include "tools/files/file_io.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+constexpr uint64_t kMaxConfigJson = 16 << 20;  // the service's own limit is lower, and says so
+
+}  // namespace
+
+void ModelFlags::Add(CLI::App& app) {
+  app.add_option("--model", path_, "A model's config.json, as Hugging Face has it")->type_name("FILE")->group("Model");
+  AddFieldFlags(app, "Model", &config_,
+                {{"component", "Which part of the model, as \"text\", where the file has several"},
+                 {"layer_type", "Which layers, as \"sliding_attention\", where they differ"},
+                 {"layer_index", "Which layer, from 0, where they differ"}});
+}
+
+absl::Status ModelFlags::CheckUnused() const {
+  return IsSet(config_) ? UsageError(FirstFlagOf(config_) + ": only with --model") : absl::OkStatus();
+}
+
+absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
+  v1::ModelConfig config = config_;
+  POSENC_ASSIGN_OR_RETURN(*config.mutable_config_json(), ReadWholeFile(path_, kMaxConfigJson));
+  return config;
+}
+
+absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
+  if (!given()) return CheckUnused();
+  if (weights == nullptr) return UsageError("--model: beside it give the model's weights, in the flags of its method");
+  const auto* field = weights->GetDescriptor()->FindFieldByName("model");
+  if (field == nullptr)
+    return UsageError("--model: no config.json says anything of " + weights->GetDescriptor()->name());
+  auto& model = static_cast<v1::ModelConfig&>(*weights->GetReflection()->MutableMessage(weights, field));
+  POSENC_ASSIGN_OR_RETURN(model, Get());
+  return absl::OkStatus();
+}
+
+void RotaryFlags::Add(CLI::App& app) {
+  model_.Add(app);
+  AddFieldFlags(app, "Pairing", &pairings_,
+                {{"input_pairing", "How q and k are laid out; with --model, in place of the model's own"},
+                 {"output_pairing", "How they leave; absent: as they came"}});
+  AddFieldFlags(app, "Settings, in place of --model", &settings_,
+                {{"rotary_dim", "Elements of a head row that rotate"},
+                 {"head_dim", "Of which --partial-rotary-factor rotate"},
+                 {"max_position_embeddings", "Tokens; read by dynamic, longrope, yarn"},
+                 {"half_split_parts", "Equal parts of them, each half-split on its own; default 1"}});
+  AddFieldFlags(app, "Settings, in place of --model", &parameters_,
+                {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
+                 {"rope_theta", "Default 10000"},
+                 {"partial_rotary_factor", "rotary_dim = int(head_dim * this)"},
+                 {"factor", "All but default, ntk_alpha, pixel, constant"},
+                 {"original_max_position_embeddings", "yarn, longrope, llama3"},
+                 {"attention_factor", "yarn, longrope: multiplies cos and sin"},
+                 {"beta_fast", "yarn; default 32"},
+                 {"beta_slow", "yarn; default 1"},
+                 {"mscale", "yarn"},
+                 {"mscale_all_dim", "yarn"},
+                 {"truncate", "yarn; default true"},
+                 {"low_freq_factor", "llama3"},
+                 {"high_freq_factor", "llama3"},
+                 {"short_factor", "longrope"},
+                 {"long_factor", "longrope"},
+                 {"longrope_branch", "longrope: where not by the sequence's length"},
+                 {"alpha", "ntk_alpha"},
+                 {"frequency_dim", "The formula's width, where it is not the rotary width"},
+                 {"negate_angle", "Whether to turn the other way; default false"},
+                 {"mixed_b", "ntk"},
+                 {"ext_factor", "ggml_yarn; default 1"},
+                 {"attn_factor", "ggml_yarn; default 1"},
+                 {"freq_factors", "ggml_yarn"},
+                 {"max_freq", "pixel; default 10"},
+                 {"mrope_section", "Pairs of each axis, where positions have several"},
+                 {"mrope_order", "Which pairs those are"}});
+  AddOtherFieldFlags(app, "Settings, in place of --model", &parameters_);
+  app.add_option("--rope-parameters", parameters_json_, "All of these at once, as a rope_parameters block")
+      ->type_name("JSON")
+      ->group("Settings, in place of --model");
+  AddFieldFlags(app, "Settings, in place of --model", &frequencies_,
+                {{"inv_freq", "Frequencies in radians a position, in place of a formula"},
+                 {"attention_scaling", "Beside --inv-freq: multiplies cos and sin"},
+                 {"axis", "Beside --inv-freq: by which axis of a position each pair turns"}});
+  AddFieldFlags(app, "Settings, in place of --model", &axial_,
+                {{"axial", "One rotary embedding an axis, side by side, in place of a formula"}});
+  AddFieldFlags(app, "Settings, in place of --model", &table_,
+                {{"cos", "Cosines by position, [rows, width], in place of a formula", "--given-cos"},
+                 {"sin", "The sines", "--given-sin"},
+                 {"form", "Whether they have a value a pair, or one an element", "--given-form"}});
+  AddFieldFlags(app, "Settings, in place of --model", &xpos_,
+                {{"scale_base", "xPos; default 512"}, {"centre", "xPos: the position whose scale is 1"}});
+}
+
+bool RotaryFlags::given() const {
+  if (model_.given() || !parameters_json_.empty() || IsSet(pairings_)) return true;
+  const auto messages = SettingsMessages();
+  return std::any_of(messages.begin(), messages.end(), [](const auto* message) { return IsSet(*message); });
+}
+
+std::vector<const google::protobuf::Message*> RotaryFlags::SettingsMessages() const {
+  return {&settings_, &parameters_, &frequencies_, &axial_, &table_, &xpos_};
+}
+
+absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
+  v1::RotarySettings settings = settings_;
+  settings.MergeFrom(pairings_);
+  if (IsSet(xpos_)) *settings.mutable_xpos() = xpos_;
+  const bool formula = IsSet(parameters_) || !parameters_json_.empty();
+  if (formula + IsSet(frequencies_) + IsSet(axial_) + IsSet(table_) > 1) {
+    return UsageError("give a formula's parameters, --inv-freq, --axial, or --given-cos and --given-sin: one of them");
+  }
+  if (IsSet(frequencies_)) {
+    *settings.mutable_given_frequencies() = frequencies_;
+    return settings;
+  }
+  if (IsSet(axial_)) {
+    *settings.mutable_axial() = axial_.axial();
+    return settings;
+  }
+  if (IsSet(table_)) {
+    *settings.mutable_given_table() = table_;
+    return settings;
+  }
+  v1::RopeParameters parameters;
+  if (!parameters_json_.empty()) {
+    const auto status = google::protobuf::util::JsonStringToMessage(parameters_json_, &parameters);
+    if (!status.ok()) {
+      return UsageError("--rope-parameters: " + Quote(std::string(status.message()), 512) +
+                        " Its fields are the flags' names with underscores; what older files call type is rope_type");
+    }
+    std::vector<const google::protobuf::FieldDescriptor*> by_flags;
+    parameters_.GetReflection()->ListFields(parameters_, &by_flags);
+    for (const auto* field : by_flags) {
+      const bool present = field->is_repeated() ? parameters.GetReflection()->FieldSize(parameters, field) > 0
+                                                : parameters.GetReflection()->HasField(parameters, field);
+      if (present) return UsageError(FlagName(field->name()) + ": --rope-parameters says it already");
+    }
+  }
+  parameters.MergeFrom(parameters_);
+  *settings.mutable_rope_parameters() = parameters;
+  return settings;
+}
+
+absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
+  v1::RotarySource source;
+  if (!model_.given()) {
+    POSENC_RETURN_IF_ERROR(model_.CheckUnused());
+    if (!given()) {
+      return UsageError("give --model config.json, or settings: --rope-type, --rotary-dim, --input-pairing");
+    }
+    POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), Settings());
+    return source;
+  }
+  for (const google::protobuf::Message* message : SettingsMessages()) {
+    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not together with --model, which says it");
+  }
+  if (!parameters_json_.empty()) return UsageError("--rope-parameters: not together with --model, which says it");
+  POSENC_ASSIGN_OR_RETURN(*source.mutable_model(), model_.Get());
+  source.mutable_model()->set_input_pairing(pairings_.input_pairing());
+  source.mutable_model()->set_output_pairing(pairings_.output_pairing());
+  return source;
+}
+
+void PrecisionFlags::Add(CLI::App& app) {
+  AddFieldFlags(app, "Precision", &precision_,
+                {{"preset", "Where the arithmetic rounds; default exact", "--precision"}});
+  AddFieldFlags(app, "Precision", &axes_,
+                {{"frequencies", "All three in place of --precision"},
+                 {"table_dtype", "The type of cos and sin when they meet the data"},
+                 {"rounding", "Once at the end, or each operation"}});
+}
+
+absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
+  if (IsSet(precision_) && IsSet(axes_)) return UsageError(FirstFlagOf(axes_) + ": not together with --precision");
+  if (IsSet(precision_)) return precision_;
+  if (!IsSet(axes_)) return std::nullopt;
+  v1::Precision precision;
+  *precision.mutable_axes() = axes_;
+  return precision;
+}
+
+void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions) {
+  constexpr char kGroup[] = "Positions";
+  AddFieldFlags(app, kGroup, positions, {{"offset", "Tokens stand at N, N+1, ..."}});
+  if (kind == PositionKind::kSequences) {
+    AddFieldFlags(app, kGroup, positions, {{"offsets", "The same with an offset a sequence"}});
+  }
+  AddFieldFlags(app, kGroup, positions,
+                {{"ids", "One position a token", "--positions"},
+                 {"segments", "Runs of evenly spaced positions, and grids as 1x64x64"},
+                 {"axis_dimension", "Where the axes of a position are in --positions"}});
+  if (kind == PositionKind::kSequences) {
+    AddFieldFlags(app, kGroup, positions,
+                  {{"cu_seqlens", "Where packed sequences begin and the last ends, with --layout thd"},
+                   {"scaling_length_rule", "dynamic, longrope: whose length counts; with --seq-len: given"}});
+  }
+  AddFieldFlags(app, kGroup, positions,
+                {{"seq_len", "dynamic, longrope: the length that counts, one or one a sequence"}});
+}
+
+void CompletePositions(v1::Positions* positions) {
+  if (positions->seq_len_size() > 0 && positions->scaling_length_rule() == v1::SCALING_LENGTH_RULE_UNSPECIFIED) {
+    positions->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN);
+  }
+}
+
+}  // namespace posenc::command

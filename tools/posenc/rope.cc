@@ -1,0 +1,92 @@
+#include <memory>
+#include <string>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct RopeFlags {
+  RotaryFlags rotary;
+  PrecisionFlags precision;
+  v1::ApplyRotaryRequest request;
+  std::string q, k, q_out, k_out;
+};
+
+absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
+  POSENC_ASSIGN_OR_RETURN(*operand->mutable_tensor(), ReadTensor(path));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const RopeFlags& flags, Session& session) {
+  const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
+  const bool together = flags.q_out == flags.k_out;
+  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.q_out, "--q-out"));
+  if (flags.k.empty() && (!flags.k_out.empty() || IsSet(flags.request.k()))) {
+    return UsageError("--k-out, --k-rotary-offset: only with --k");
+  }
+  if (to_files && (flags.q_out.empty() || (!flags.k.empty() && flags.k_out.empty()))) {
+    return UsageError("give both --q-out and --k-out; they may name the same .safetensors file");
+  }
+
+  v1::ApplyRotaryRequest request = flags.request;
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
+  if (IsSet(request.positions())) CompletePositions(request.mutable_positions());
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  POSENC_RETURN_IF_ERROR(ReadOperand(flags.q, request.mutable_q()));
+  if (!flags.k.empty()) {
+    POSENC_RETURN_IF_ERROR(ReadOperand(flags.k, request.mutable_k()));
+  } else {
+    request.clear_k();
+  }
+  if (to_files) {
+    const size_t count = together ? 2 : 1;
+    POSENC_RETURN_IF_ERROR(CheckWritable(flags.q_out, request.q().tensor().dtype(), count));
+    if (request.has_k()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.k_out, request.k().tensor().dtype(), count));
+  }
+
+  POSENC_ASSIGN_OR_RETURN(const v1::ApplyRotaryResponse response, session.backend().ApplyRotary(request));
+  std::vector<Destination> files;
+  if (to_files) files.push_back({flags.q_out, {{"q", &response.q()}}});
+  if (to_files && request.has_k()) {
+    if (together) {
+      files[0].tensors.push_back({"k", &response.k()});
+    } else {
+      files.push_back({flags.k_out, {{"k", &response.k()}}});
+    }
+  }
+  return Deliver(session, response, response.info(), files);
+}
+
+}  // namespace
+
+Subcommand AddRope(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("rope", "Rotates q and, optionally, k (RoPE)");
+  const auto flags = std::make_shared<RopeFlags>();
+  app->add_option("--q", flags->q, "FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--k", flags->k, "The same")->type_name("FILE");
+  app->add_option("--q-out", flags->q_out, "Where rotated q goes, as \"q\"")->type_name("FILE");
+  app->add_option("--k-out", flags->k_out, "Where rotated k goes, as \"k\"; may be the same .safetensors file")
+      ->type_name("FILE");
+  AddFieldFlags(*app, "Tensors", &flags->request,
+                {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
+                 {"direction", "inverse undoes forward, transpose is for gradients; default forward"}});
+  AddFieldFlags(*app, "Tensors", flags->request.mutable_q(),
+                {{"rotary_offset", "First element of a head row that rotates", "--q-rotary-offset"}});
+  AddFieldFlags(*app, "Tensors", flags->request.mutable_k(),
+                {{"rotary_offset", "First element of a head row that rotates", "--k-rotary-offset"}});
+  AddFieldFlags(*app, "Tensors", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
+  AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
+  flags->rotary.Add(*app);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,64 @@
+// What all subcommands share: where to compute, and how to answer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/status.h"
+#include "posenc/client/backend.h"
+
+namespace posenc::command {
+
+struct GlobalFlags {
+  std::string server;          // empty: in this process
+  double timeout_seconds = 0;  // 0: the backend's default
+  bool json = false;
+};
+
+class Session {
+ public:
+  explicit Session(const GlobalFlags& flags) : flags_(flags) {}
+
+  // Made when first asked for: until then there are no threads, and the program may fork.
+  Backend& backend();
+  bool json() const { return flags_.json; }
+  bool remote() const { return !flags_.server.empty(); }
+  const std::string& server() const { return flags_.server; }
+
+ private:
+  const GlobalFlags flags_;
+  std::unique_ptr<Backend> backend_;
+};
+
+inline constexpr char kDeviceHelp[] =
+    "Who computes: cpu, cuda, cuda:1, ...; default: the server chooses, by bytes and its devices' speeds";
+
+struct Subcommand {
+  CLI::App* app;
+  std::function<absl::Status(Session&)> run;
+};
+
+Subcommand AddInfo(CLI::App& parent);
+Subcommand AddExplain(CLI::App& parent);
+Subcommand AddTable(CLI::App& parent);
+Subcommand AddRope(CLI::App& parent);
+Subcommand AddBias(CLI::App& parent);
+Subcommand AddEmbedding(CLI::App& parent);
+Subcommand AddPlot(CLI::App& parent);
+Subcommand AddScores(CLI::App& parent);
+Subcommand AddValues(CLI::App& parent);
+Subcommand AddDiagnose(CLI::App& parent);
+Subcommand AddDiagnoseBias(CLI::App& parent);
+Subcommand AddVectors(CLI::App& parent);
+Subcommand AddHealth(CLI::App& parent);
+Subcommand AddLoad(CLI::App& parent);
+
+// The command line is wrong, rather than what it asked for failed: another exit code, and a pointer to the help.
+absl::Status UsageError(const std::string& message);
+bool IsUsageError(const absl::Status& status);
+
+}  // namespace posenc::command

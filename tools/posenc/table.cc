@@ -1,0 +1,151 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+struct TableFlags {
+  RotaryFlags rotary;
+  PrecisionFlags precision;
+  v1::GenerateTableRequest request;
+  std::string out;
+};
+
+// Rows of the whole table, which the service says only by the last tile.
+int64_t CountRows(const v1::GenerateTableRequest& request) {
+  const v1::Positions& positions = request.positions();
+  if (positions.has_ids()) {
+    const int axis = positions.axis_dimension() == v1::AXIS_DIMENSION_FIRST ? 1 : 0;
+    return positions.ids().shape_size() > axis ? positions.ids().shape(axis) : 0;
+  }
+  if (!positions.has_segments()) return request.count();
+  int64_t rows = 0;
+  for (const v1::PositionSegment& segment : positions.segments().segment()) {
+    int64_t count = segment.line().count();
+    if (segment.has_grid()) {
+      count = 1;
+      for (const int64_t size : segment.grid().size()) count *= size;
+    }
+    rows += count;
+  }
+  return rows;
+}
+
+// Puts tiles where they belong: both tensors into one .safetensors file, or each into a .npy file of its own.
+class TableFiles {
+ public:
+  TableFiles(std::string path, int64_t rows) : path_(std::move(path)), rows_(rows) {}
+
+  absl::Status Write(const v1::StreamTableResponse& tile) {
+    if (writers_.empty()) POSENC_RETURN_IF_ERROR(Create(tile));
+    if (tile.row_begin() != written_) return absl::InternalError("the tiles of the table are out of order");
+    const v1::Tensor* tensors[] = {&tile.cos(), &tile.sin()};
+    for (size_t i = 0; i < 2; ++i) {
+      const bool shared = writers_.size() == 1;
+      POSENC_RETURN_IF_ERROR(writers_[shared ? 0 : i].Write(
+          shared ? i : 0, static_cast<uint64_t>(written_) * row_bytes_, tensors[i]->data()));
+    }
+    written_ += tile.cos().shape(0);
+    return absl::OkStatus();
+  }
+
+  absl::Status Commit(const Session& session) {
+    if (writers_.empty() || written_ != rows_) {
+      return absl::InternalError(absl::StrCat("the table has ", written_, " rows, ", rows_, " were asked for"));
+    }
+    for (TensorWriter& writer : writers_) POSENC_RETURN_IF_ERROR(writer.Commit());
+    for (const auto& [path, header] : written_to_) POSENC_RETURN_IF_ERROR(PrintTensor(session, path, header));
+    return absl::OkStatus();
+  }
+
+  int64_t written() const { return written_; }
+
+ private:
+  absl::Status Create(const v1::StreamTableResponse& tile) {
+    if (tile.cos().shape_size() != 2) return absl::InternalError("the table's first tile is not [rows, width]");
+    const TensorHeader cos{"cos", tile.cos().dtype(), {rows_, tile.cos().shape(1)}};
+    const TensorHeader sin{"sin", tile.sin().dtype(), cos.shape};
+    row_bytes_ = ElementSize(cos.dtype) * static_cast<uint64_t>(cos.shape[1]);
+    if (!path_.ends_with(".npy")) return Add(path_, {cos, sin});
+    const std::string stem = path_.substr(0, path_.size() - 4);
+    POSENC_RETURN_IF_ERROR(Add(stem + ".cos.npy", {cos}));
+    return Add(stem + ".sin.npy", {sin});
+  }
+
+  absl::Status Add(const std::string& path, const std::vector<TensorHeader>& headers) {
+    POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path, headers));
+    writers_.push_back(std::move(writer));
+    for (const TensorHeader& header : headers) written_to_.emplace_back(path, header);
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  const int64_t rows_;
+  std::vector<TensorWriter> writers_;
+  std::vector<std::pair<std::string, TensorHeader>> written_to_;
+  uint64_t row_bytes_ = 0;
+  int64_t written_ = 0;
+};
+
+absl::Status Run(const TableFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  v1::GenerateTableRequest request = flags.request;
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
+  CompletePositions(request.mutable_positions());
+  POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (flags.out.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
+    return PrintJson(response);
+  }
+
+  // By tiles whatever the size, so that neither a message's limit nor memory bounds the table.
+  POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
+  const int64_t rows = CountRows(request);
+  TableFiles files(flags.out, rows);
+  v1::AnswerInfo info;
+  v1::StreamTableRequest stream;
+  stream.mutable_table()->Swap(&request);
+  {
+    Progress progress(rows);
+    POSENC_RETURN_IF_ERROR(session.backend().StreamTable(stream, [&](const v1::StreamTableResponse& tile) {
+      if (tile.has_info()) info = tile.info();
+      const absl::Status status = files.Write(tile);
+      progress.Update(files.written());
+      return status;
+    }));
+  }
+  POSENC_RETURN_IF_ERROR(files.Commit(session));
+  return PrintInfo(session, info);
+}
+
+}  // namespace
+
+Subcommand AddTable(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("table", "The cosines and sines of a rotary embedding");
+  const auto flags = std::make_shared<TableFlags>();
+  app->add_option("-o,--out", flags->out, "\"cos\" and \"sin\" in FILE.safetensors, or FILE.cos.npy and FILE.sin.npy")
+      ->type_name("FILE");
+  AddFieldFlags(*app, "Table", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
+  AddFieldFlags(*app, "Table", &flags->request,
+                {{"count", "Rows, with --offset"},
+                 {"dtype", "The elements' type", nullptr, "fp32|fp16|bf16|fp64"},
+                 {"form", "A value a pair, or one an element"},
+                 {"operand", "With --scale-base or --centre: whose table"}});
+  AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
+  flags->rotary.Add(*app);
+  flags->precision.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command

@@ -1,0 +1,49 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "posenc/base/status.h"
+#include "tools/files/tensor_file.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
+#include "tools/posenc/test_vectors.h"
+
+namespace posenc::command {
+namespace {
+
+struct VectorsFlags {
+  RotaryFlags rotary;
+  uint32_t seed = 1;
+  std::string out;
+};
+
+absl::Status Run(const VectorsFlags& flags, Session& session) {
+  if (!flags.out.ends_with(".safetensors")) return UsageError("--out: " + flags.out + " must end in .safetensors");
+  POSENC_ASSIGN_OR_RETURN(const v1::RotarySource source, flags.rotary.Get());
+  POSENC_ASSIGN_OR_RETURN(const TestVectors vectors, MakeTestVectors(session.backend(), source, flags.seed));
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : vectors.tensors) tensors.push_back({name, &tensor});
+  POSENC_RETURN_IF_ERROR(WriteTensors(flags.out, tensors, vectors.metadata));
+  for (const auto& [name, tensor] : vectors.tensors) {
+    const TensorHeader header{name, tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
+    POSENC_RETURN_IF_ERROR(PrintTensor(session, flags.out, header));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddVectors(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("vectors", "Test vectors of a rotary embedding, for other test suites");
+  const auto flags = std::make_shared<VectorsFlags>();
+  app->add_option("-o,--out", flags->out, "Inputs, positions, tables and rotated tensors (docs/test-vectors.md)")
+      ->type_name("FILE.safetensors")
+      ->required();
+  app->add_option("--seed", flags->seed, "Of the inputs; default 1");
+  flags->rotary.Add(*app);
+  return {app, [flags](Session& session) { return Run(*flags, session); }};
+}
+
+}  // namespace posenc::command
