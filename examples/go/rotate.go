@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -37,8 +38,12 @@ func main() {
 		q[i] = 1
 	}
 	var data bytes.Buffer
-	binary.Write(&data, binary.LittleEndian, q)
-	answer, err := posencv1.NewPositionalEncodingServiceClient(channel).ApplyRotary(context.Background(),
+	if err := binary.Write(&data, binary.LittleEndian, q); err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	answer, err := posencv1.NewPositionalEncodingServiceClient(channel).ApplyRotary(ctx,
 		&posencv1.ApplyRotaryRequest{
 			Rotary:    &posencv1.RotarySource{Source: &posencv1.RotarySource_Model{Model: &posencv1.ModelConfig{ConfigJson: config}}},
 			Positions: &posencv1.Positions{Source: &posencv1.Positions_Offset{Offset: 100_000}},
@@ -55,6 +60,8 @@ func main() {
 		log.Fatal(err)
 	}
 	rotated := make([]float32, len(q))
-	binary.Read(bytes.NewReader(answer.Q.Data), binary.LittleEndian, rotated)
+	if err := binary.Read(bytes.NewReader(answer.Q.Data), binary.LittleEndian, rotated); err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println(rotated[:4])
 }

@@ -1,6 +1,7 @@
 // Checks of numbers that many settings share. `name` is the field's.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,9 @@ absl::Status CheckPositive(std::string_view name, double value);
 // Positions beyond this are not exact in float64 and are refused.
 inline constexpr double kLargestPosition = 9007199254740992.0;  // 2^53
 absl::Status CheckPosition(std::string_view name, double position);
+
+// Axes of a token's position; models have at most four.
+inline constexpr int64_t kMaxAxes = 64;
 
 // FP32, FP16 or BF16: what tensors of attention are.
 absl::Status CheckDataType(std::string_view name, DType dtype);

@@ -31,8 +31,8 @@ class ComputationStopped : public std::exception {
   absl::Status status_;
 };
 
-// The caller of the current thread's computation, until the scope ends; the innermost scope counts. `cancelled` must
-// outlive it; null: nobody can give up.
+// Sets the cancellation that interrupts the current thread, until the scope ends; the innermost scope counts.
+// `cancelled` must outlive it. Null: nothing interrupts.
 class InterruptionScope {
  public:
   explicit InterruptionScope(const Cancellation* cancelled);
@@ -44,7 +44,8 @@ class InterruptionScope {
   const Cancellation* const outer_;
 };
 
-// Throws ComputationStopped where the current scope's caller has given up. Loops call it at least every millisecond.
+// Throws ComputationStopped if the current scope's caller has given up. Loops that depend on a request's sizes or
+// values should call it every millisecond.
 void InterruptionPoint();
 
 // Calls work() with a scope for `cancelled`. Returns its result, or the status with which it was stopped.

@@ -85,7 +85,8 @@ class SharedCache {
     size_t bytes;  // 0 while it is being computed
   };
 
-  // The result of the caller that computes it or has done so; not valid where that is to be this one, with `promise`.
+  // The result that another caller computes or has computed. Invalid if this caller must compute it and fulfil
+  // `promise`.
   std::shared_future<Result> Join(const std::string& key, std::promise<Result>& promise) {
     const std::lock_guard lock(mutex_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
@@ -114,7 +115,7 @@ class SharedCache {
       Settle(key, bytes);
       return result;
     } catch (...) {
-      Settle(key, 0);  // first, so that who begins anew does not find this entry again
+      Settle(key, 0);  // before waiting callers wake, which must not find this entry again
       promise.set_exception(std::current_exception());
       throw;
     }

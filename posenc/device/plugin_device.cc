@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <mutex>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "posenc/base/status.h"
@@ -35,27 +38,42 @@ uint32_t Code(Frequencies frequencies) {
   __builtin_unreachable();
 }
 
-// What the device's fast path cannot prove, by MPFR.
+// What Finish() needs and leaves behind.
+struct SlowPath {
+  SinCosRows rows;
+  std::mutex mutex;
+  std::exception_ptr stopped;  // guarded by mutex
+};
+
+// Computes by MPFR what the device's fast path cannot prove. An exception must not pass through the plugin's frames,
+// which may be another language's: it is kept, and the entry is NaN.
 void Finish(const posenc_table* table, double position, double inv_freq, double* cos, double* sin) {
-  const CosSin value = SinCosSlow(*static_cast<const SinCosRows*>(table->context), position, inv_freq);
-  *cos = value.cos;
-  *sin = value.sin;
+  auto& slow = *static_cast<SlowPath*>(const_cast<void*>(table->context));
+  try {
+    const CosSin value = SinCosSlow(slow.rows, position, inv_freq);
+    *cos = value.cos;
+    *sin = value.sin;
+  } catch (...) {
+    *cos = *sin = std::numeric_limits<double>::quiet_NaN();
+    const std::lock_guard lock(slow.mutex);
+    slow.stopped = std::current_exception();
+  }
 }
 
 // A table for the plugin, and what it refers to.
 class TableOf {
  public:
   explicit TableOf(const TableRecipe& recipe)
-      : slow_{.frequencies = recipe.frequencies,
-              .dtype = recipe.dtype,
-              .positions = nullptr,
-              .inv_freq = nullptr,
-              .rows = 0,
-              .pairs = 0,
-              .scale = recipe.scale,
-              .divide = recipe.divide,
-              .cos = nullptr,
-              .sin = nullptr} {
+      : slow_{.rows = {.frequencies = recipe.frequencies,
+                       .dtype = recipe.dtype,
+                       .positions = nullptr,
+                       .inv_freq = nullptr,
+                       .rows = 0,
+                       .pairs = 0,
+                       .scale = recipe.scale,
+                       .divide = recipe.divide,
+                       .cos = nullptr,
+                       .sin = nullptr}} {
     table_.rows = recipe.rows;
     table_.pairs = recipe.inv_freq.size();
     table_.dtype = Code(recipe.dtype);
@@ -80,8 +98,13 @@ class TableOf {
   TableOf(const TableOf&) = delete;
   const posenc_table& get() const { return table_; }
 
+  // Once the plugin has returned: throws what stopped the slow path.
+  void Rethrow() {
+    if (slow_.stopped) std::rethrow_exception(slow_.stopped);
+  }
+
  private:
-  SinCosRows slow_;
+  SlowPath slow_;
   posenc_table table_{};
 };
 
@@ -171,7 +194,7 @@ bool PluginDevice::Try(const Call& call) {
 }
 
 bool PluginDevice::Run(const RotateSlab& slab) {
-  const TableOf table(slab.recipe);
+  TableOf table(slab.recipe);
   std::vector<posenc_piece> from = PiecesOf(slab), to;
   for (size_t run = 0; run < slab.runs; ++run) {
     to.push_back({slab.y + slab.start + run * slab.run_stride, slab.run_bytes});
@@ -180,7 +203,9 @@ bool PluginDevice::Run(const RotateSlab& slab) {
   rotate.heads_first = slab.runs > 1 ? 1 : 0;
   rotate.x = {from.data(), from.size(), nullptr};
   rotate.y = {to.data(), to.size(), nullptr};
-  return Try([&](posenc_error* error) { return plugin_->rotate(index_, &rotate, error); });
+  const bool done = Try([&](posenc_error* error) { return plugin_->rotate(index_, &rotate, error); });
+  table.Rethrow();
+  return done;
 }
 
 bool PluginDevice::Run(const DistanceBias& work) {
@@ -220,8 +245,10 @@ bool PluginDevice::Run(const DistanceBias& work) {
 }
 
 bool PluginDevice::Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) {
-  const TableOf table(recipe);
-  return Try([&](posenc_error* error) { return plugin_->table(index_, &table.get(), cos, sin, error); });
+  TableOf table(recipe);
+  const bool done = Try([&](posenc_error* error) { return plugin_->table(index_, &table.get(), cos, sin, error); });
+  table.Rethrow();
+  return done;
 }
 
 absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) const {
@@ -260,14 +287,20 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
 absl::Status PluginDevice::RunInPlace(const RotatePairs& work, const TableRecipe* recipe) {
   posenc_error error{};
   if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
-  const TableOf table = recipe != nullptr ? TableOf(*recipe) : TableOf(work);
-  posenc_rotate rotate = RotationOf(work, table.get());
+  std::optional<TableOf> table;
+  if (recipe != nullptr) {
+    table.emplace(*recipe);
+  } else {
+    table.emplace(work);
+  }
+  posenc_rotate rotate = RotationOf(work, table->get());
   rotate.x = {nullptr, 0, const_cast<std::byte*>(work.x)};
   rotate.y = {nullptr, 0, work.y};
   rotate.token_stride = work.token_stride;
   rotate.head_stride = work.head_stride;
   const int32_t status = plugin_->rotate(index_, &rotate, &error);
   Note(status, error);
+  table->Rethrow();
   return StatusOf(status, error);
 }
 

@@ -1,4 +1,5 @@
 #include "posenc/diagnose/angles.h"
+#include "posenc/base/interruption.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,6 +52,7 @@ double BestShift(const std::vector<Complex>& sums, const Frequency& frequency, d
     step[k] = Turn(-direction * frequency.inv_freq[k]);
   }
   for (int64_t shift = -kFarthestShift; shift <= kFarthestShift; ++shift) {
+    if (shift % 64 == 0) InterruptionPoint();
     double sum = 0;
     for (size_t k = 0; k < sums.size(); ++k) {
       sum += turning[k].real();

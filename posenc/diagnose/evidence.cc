@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/rotary/positions.h"
@@ -207,6 +209,10 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
       positions.axis_dimension == AxisDimension::kFirst || positions.axis_dimension == AxisDimension::kLast;
   if (const auto* ids = std::get_if<PositionIds>(&positions.source); ids != nullptr && by_axis) axes = ids->axes;
   if (asked) axes = asked->axes();
+  if (axes > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", "ids.shape", fmt::format("{} axes", axes),
+                           fmt::format("a position has at most {}", kMaxAxes));
+  }
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
                           TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
   // A position an axis and token is kept, which a request need not be that long for.
@@ -221,6 +227,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   for (int64_t axis = 0; axis < axes; ++axis) {
     tokens.positions[axis].resize(resolved.tokens());
     for (int64_t n = 0; n < resolved.sequences(); ++n) {
+      if (n % 256 == 0) InterruptionPoint();
       const int64_t begin = resolved.begin(n);
       resolved.Fill(begin, resolved.begin(n + 1) - begin, tokens.positions[axis].data() + begin, axis);
     }

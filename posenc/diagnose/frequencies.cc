@@ -1,4 +1,5 @@
 #include "posenc/diagnose/frequencies.h"
+#include "posenc/base/interruption.h"
 
 #include <algorithm>
 #include <cmath>
@@ -119,6 +120,7 @@ MeasuredFrequencies MeasureFrequencies(const Angles& angles, const Tokens& token
     for (int64_t n = 0; n < angles.tokens; ++n) order[n] = n;
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return positions[a] < positions[b]; });
     for (int64_t k = 0; k < angles.pairs; ++k) {
+      InterruptionPoint();
       const std::vector<Point> points = PointsOf(angles, positions, k, order);
       if (points.size() < 2) {
         if (axis == 0) measured.pairs[k].uncertainty = std::numeric_limits<double>::infinity();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/interruption.h"
 #include "posenc/kernels/convert.h"
 
 namespace posenc::diagnose {
@@ -129,6 +130,7 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
     for (const PairHypothesis& other : found) {
       if (other.layout == layout) return;
     }
+    InterruptionPoint();
     found.push_back({layout, Residual(numbers, rows, layout)});
   };
   // In the order of preference, where the norms do not decide.

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -130,7 +131,7 @@ class ExactLists {
   float Value(int64_t n, size_t i) {
     for (mpfr_prec_t bits = kFirstBits;; bits *= 2) {
       const RealPrecision working(bits);
-      const Real value = bits == kFirstBits ? Kept(n)[i] : Formula<ExactArithmetic>(settings_)(n)[i];
+      const Real value = Kept(n, bits)[i];
       if (const auto decided = ToFloat(value)) return *decided;
       if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
     }
@@ -139,18 +140,25 @@ class ExactLists {
  private:
   static constexpr mpfr_prec_t kFirstBits = 256;
 
-  // A list may take long, and several of its values be undecided.
-  const std::vector<Real>& Kept(int64_t n) {
-    if (!formula_) formula_.emplace(settings_);
-    if (kept_ != n) list_ = (*formula_)(n);
+  // List n at the working precision of `bits`. A list may take long, and several of its values be undecided.
+  const std::vector<Real>& Kept(int64_t n, mpfr_prec_t bits) {
+    if (kept_ != n) lists_.clear();
     kept_ = n;
-    return list_;
+    auto [list, is_new] = lists_.try_emplace(bits);
+    if (!is_new) return list->second;
+    if (bits != kFirstBits) {
+      list->second = Formula<ExactArithmetic>(settings_)(n);
+    } else {
+      if (!formula_) formula_.emplace(settings_);
+      list->second = (*formula_)(n);
+    }
+    return list->second;
   }
 
   const Settings& settings_;
-  std::optional<Formula<ExactArithmetic>> formula_;
+  std::optional<Formula<ExactArithmetic>> formula_;  // prepared at kFirstBits
   std::optional<int64_t> kept_;
-  std::vector<Real> list_;
+  std::map<mpfr_prec_t, std::vector<Real>> lists_;  // of list kept_, by precision
 };
 
 // Lists of float32 values, for n = first, first + 1, ..., one after another. Interruptible. `Formula<A>(settings)`

@@ -56,8 +56,8 @@ double Round(mpfr_srcptr value, const Format& format) {
   return std::copysign(std::numeric_limits<double>::infinity(), rounded);
 }
 
-// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number. `value` stands for a number
-// that is not 0.
+// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number. `value` approximates a number
+// other than 0.
 bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
   if (mpfr_inf_p(value) || mpfr_zero_p(value)) {  // over- or underflow of MPFR's range, and so of the format's
     const double magnitude = mpfr_inf_p(value) ? std::numeric_limits<double>::infinity() : 0.0;
@@ -96,8 +96,8 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
   // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse): a scale that is not
   // exact but undecided above 4096 bits is a tie. The cosine and sine of any other double product, times an algebraic
   // scale, are transcendental, so that some precision settles them. Which one is only known for angles near 0: there
-  // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297. Elsewhere each further bit halves the chance to be
-  // undecided.
+  // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297, and so can sin(x) = x (1 - x^2/6). Elsewhere each
+  // further bit halves the chance to be undecided.
   constexpr mpfr_prec_t kMostBits = 8192;
   CosSin result{0.0, 0.0};
   const bool zero = mpfr_zero_p(angle);

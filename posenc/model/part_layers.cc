@@ -76,7 +76,7 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
     return std::any_of(blocks.begin(), blocks.end(), [&type](const auto& block) { return block.first == type; });
   };
   if ((nested || !part.type.by_layer.empty()) && !too_many_listed &&
-      std::none_of(types.begin(), types.end(), is_label)) {
+      std::none_of(distinct.begin(), distinct.end(), is_label)) {
     types.clear();
   }
   const bool some_lack_attention = std::any_of(types.begin(), types.end(), std::not_fn(HasAttention));

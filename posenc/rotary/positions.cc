@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -298,7 +299,10 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
       }
       std::vector<int64_t> lengths;
       const int64_t distinct = same_for_all_ ? std::min<int64_t>(sequences_, 1) : sequences_;
-      for (int64_t n = 0; n < distinct; ++n) lengths.push_back(LargestPlusOne(n));
+      for (int64_t n = 0; n < distinct; ++n) {
+        if (n % 256 == 0) InterruptionPoint();
+        lengths.push_back(LargestPlusOne(n));
+      }
       if (positions_.scaling_length_rule == ScalingLengthRule::kWholeBatch && lengths.size() > 1) {
         lengths = {*std::max_element(lengths.begin(), lengths.end())};
       }

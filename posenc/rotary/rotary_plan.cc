@@ -82,10 +82,11 @@ absl::Status CompleteGiven(GivenFrequencies& given) {
     return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
                            fmt::format("must be one a pair: {}", pairs));
   }
+  const int64_t most = std::min(static_cast<int64_t>(pairs), kMaxAxes) - 1;
   for (size_t i = 0; i < given.axis.size(); ++i) {
-    if (given.axis[i] < 0 || given.axis[i] >= static_cast<int64_t>(pairs)) {
+    if (given.axis[i] < 0 || given.axis[i] > most) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("axis[{}]", i), fmt::format("{}", given.axis[i]),
-                             fmt::format("must be 0 .. {}", pairs - 1));
+                             fmt::format("must be 0 .. {}", most));
     }
   }
   if (!given.attention_scaling) given.attention_scaling = 1.0;

@@ -61,9 +61,15 @@ std::vector<size_t> Distinct(std::vector<double>* values) {
   return places;
 }
 
-// Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's.
+// Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's. False as well
+// where finding that out would take long.
 bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr<const RotaryPlan>>& plans) {
   constexpr double kLargest = 0x1p40, kSmallest = 0x1p-400;
+  constexpr int64_t kMostRuns = 4096, kMostPositions = int64_t{1} << 20;
+  const int64_t axes = positions.axes_differ() ? positions.axes() : 1;
+  const int64_t sequences =
+      positions.same_for_all() ? std::min<int64_t>(positions.sequences(), 1) : positions.sequences();
+  if (sequences > kMostRuns / axes || positions.tokens() > kMostPositions / axes) return false;
   double most = 0, least = kLargest;
   for (const auto& plan : plans) {
     for (const double f : plan->inv_freq) {
@@ -73,10 +79,10 @@ bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr
     }
   }
   std::vector<double> column;
-  for (int64_t n = 0; n < positions.sequences(); ++n) {
+  for (int64_t n = 0; n < sequences; ++n) {
     const int64_t begin = positions.begin(n), count = positions.begin(n + 1) - begin;
     column.resize(count);
-    for (int64_t axis = 0; axis < positions.axes(); ++axis) {
+    for (int64_t axis = 0; axis < axes; ++axis) {
       positions.Fill(begin, count, column.data(), axis);
       for (const double p : column) {
         if (p != 0 && (std::abs(p) * most > kLargest || std::abs(p) * least < kSmallest)) return false;

@@ -29,7 +29,7 @@ std::string Printable(std::string_view text) {
   return printable;
 }
 
-// The message begins with the field, which the violation names apart.
+// The violation's description is the message without the field that it begins with.
 google::rpc::BadRequest ViolationOf(const std::string& field, std::string_view message) {
   google::rpc::BadRequest bad_request;
   auto& violation = *bad_request.add_field_violations();

@@ -122,7 +122,9 @@ class Mutator:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             return
         what = self._chance.random()
-        if values and what < 0.3:
+        if values and what < 0.05 and self._chance.random() < 0.1:
+            values.extend(list(values) * self._chance.choice((100, 10_000)))
+        elif values and what < 0.3:
             del values[self._chance.randrange(len(values))]
         elif values and what < 0.7 and field.message_type is None:
             values[self._chance.randrange(len(values))] = make(field)

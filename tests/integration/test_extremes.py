@@ -1,12 +1,15 @@
 """Legal requests at the ends of their ranges are answered, and long ones end with their caller."""
 
+import json
+
 import grpc
 import numpy
 import pytest
 import samples
+from client import Client
 from mutations import rotary_stream, seeds
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
-from tensors import FP32, FP64, array, tensor
+from tensors import FP16, FP32, FP64, INT32, array, tensor
 
 XPOS_METHODS = ("Explain", "Analyze", "ApplyRotary", "StreamApplyRotary", "GenerateTable", "StreamTable", "Diagnose")
 
@@ -49,8 +52,8 @@ def test_xpos_tables_under_and_overflow_with_their_sign(client, dtype, operand, 
     request.operand = operand
     answer = client.call("GenerateTable", request)
     angles = numpy.arange(4)[:, None] * 10000.0 ** (-numpy.arange(4) / 4)
-    # zeta = (2i + 0.4 d) / (1.4 d): the last pair's is above 1, the others' are below.
-    grows = (numpy.arange(4) * 2 + 3.2 > 11.2) == (centre < 0)
+    # zeta = (2i + 0.4 d) / (1.4 d) is below 1 for each pair.
+    grows = numpy.full(4, centre > 0)
     if operand == rotary_pb2.OPERAND_KEY:
         grows = ~grows
     for found, plain in ((answer.cos, numpy.cos(angles)), (answer.sin, numpy.sin(angles))):
@@ -98,6 +101,72 @@ def long_requests():
         if queries != keys:
             request.geometry.query_offset = keys - queries
         yield "GenerateBias", request
+
+
+def crafted_requests():
+    """Small requests whose sizes multiply: axes, sequences, layer types, blocks, undecided ties, wide rows.
+
+    Each takes seconds to hours where a loop over such a product is neither bounded nor interruptible.
+    """
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+              "rope_parameters": {f"a{n}": {} for n in range(50_000)}, "layer_types": [""] * 100_000}
+    blocks = samples.rotary()
+    blocks.rotary.Clear()
+    blocks.rotary.model.config_json = json.dumps(config).encode()
+    yield "ApplyRotary", blocks
+
+    def wide(axes, pairs=32_768):
+        request = samples.rotary(numpy.zeros((1, 1, 2 * pairs)), dtype=FP16, layout=rotary_pb2.LAYOUT_THD)
+        request.rotary.settings.given_frequencies.CopyFrom(
+            rotary_pb2.GivenFrequencies(inv_freq=[1.0] * pairs, axis=[n % axes for n in range(pairs)]))
+        request.rotary.settings.rotary_dim = 2 * pairs
+        return request
+
+    for axes in (64, 32_768):
+        packed = wide(axes)
+        packed.positions.cu_seqlens.CopyFrom(tensor([0] * 65_536 + [1], INT32))
+        yield "ApplyRotary", packed
+        gridded = wide(axes)
+        gridded.positions.segments.segment.add().grid.CopyFrom(rotary_pb2.PositionGrid(size=[1] * axes))
+        yield "ApplyRotary", gridded
+
+    sections = samples.rotary()
+    sections.rotary.settings.rope_parameters.mrope_section.extend([0] * 1_000_000 + [4])
+    sections.rotary.settings.rope_parameters.mrope_order = rotary_pb2.MROPE_ORDER_CONTIGUOUS
+    yield "ApplyRotary", sections
+
+    noise = numpy.random.default_rng(1).standard_normal((1, 16, 1, 65_536))
+    diagnosis = samples.diagnosis(noise, noise[..., ::-1], rotary_dim=65_536)
+    diagnosis.expected.settings.given_frequencies.CopyFrom(
+        rotary_pb2.GivenFrequencies(inv_freq=[1.0] * 32_768, axis=[n % 64 for n in range(32_768)]))
+    yield "Diagnose", diagnosis
+
+    heads = 8192
+    tie = bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_POWER, a=[8388609 * 2.0**-20, 1.0] * (heads // 2),
+                          p=[0.5, 0.3333] * (heads // 2))
+    yield "GenerateBias", service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(kerple=tie), form=bias_pb2.BIAS_FORM_COMPACT, dtype=FP32,
+        geometry=bias_pb2.BiasGeometry(query_length=40, key_length=40))
+
+    many = 1 << 20
+    fire = bias_pb2.Fire(c=0.1, threshold=512, hidden_weight=tensor([1], FP32), hidden_bias=tensor([1], FP32),
+                         output_weight=tensor([[1]], FP32), output_bias=tensor([1], FP32))
+    yield "GenerateBias", service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(fire=fire), form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32,
+        geometry=bias_pb2.BiasGeometry(query_length=many, key_length=1,
+                                       query_positions=tensor(numpy.arange(many) % 1000, INT32)))
+
+
+@pytest.mark.parametrize("method, request_", crafted_requests())
+def test_crafted_requests_do_not_keep_the_server(start_server, method, request_):
+    server = start_server()
+    with Client(server.port) as client:
+        try:
+            client.call(method, request_, timeout=2)
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.DEADLINE_EXCEEDED), error
+        client.when_idle()
+    assert server.peak_memory() < 1 << 30
 
 
 @pytest.mark.parametrize("method, request_", long_requests())

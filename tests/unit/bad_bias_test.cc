@@ -410,6 +410,9 @@ const MethodCase kMethods[] = {
     {OfSwinV2,
      {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING", "swin_v2.hidden_bias"}},
     {OfSwinV2,
+     {"too many hidden units", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({4097}); }, "OUT_OF_RANGE",
+      "swin_v2.hidden_bias"}},
+    {OfSwinV2,
      {"weights of another shape",
       [](B& r) {
         *V2(r).mutable_hidden_weight() = Weights({2, 4});

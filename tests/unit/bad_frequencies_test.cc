@@ -14,6 +14,11 @@ v1::AxialAxis& Axis(R& r, int64_t dim) {
 }
 const Case kFrequencies[] = {
     {"axial without axes", [](R& r) { S(r).mutable_axial(); }, "MISSING", SETTINGS "axial.axes"},
+    {"axial of too many axes",
+     [](R& r) {
+       for (int n = 0; n < 65; ++n) Axis(r, 2);
+     },
+     "OUT_OF_RANGE", SETTINGS "axial.axes"},
     {"an odd axis",
      [](R& r) {
        Axis(r, 4);
@@ -82,6 +87,12 @@ const Case kFrequencies[] = {
        for (int n = 0; n < 4; ++n) S(r).mutable_given_frequencies()->add_axis(2 * n);
      },
      "OUT_OF_RANGE", SETTINGS "given_frequencies.axis[2]"},
+    {"given: too many axes",
+     [](R& r) {
+       Given(r, std::vector<double>(65, 1));
+       for (int n = 0; n < 65; ++n) S(r).mutable_given_frequencies()->add_axis(n);
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.axis[64]"},
     {"xpos without a centre", [](R& r) { S(r).mutable_xpos(); }, "MISSING", SETTINGS "xpos.centre"},
     {"xpos of an infinite centre", [](R& r) { S(r).mutable_xpos()->set_centre(INFINITY); }, "OUT_OF_RANGE",
      SETTINGS "xpos.centre"},

@@ -197,6 +197,8 @@ const Case kMoreScalings[] = {
     {"an order without sections", [](R& r) { P(r).set_mrope_order(v1::MROPE_ORDER_ERNIE); }, "MISSING",
      ROPE "mrope_section"},
     {"unknown order", [](R& r) { Mrope(r, {4}, static_cast<v1::MropeOrder>(9)); }, "UNKNOWN_VALUE", ROPE "mrope_order"},
+    {"sections of too many axes", [](R& r) { Mrope(r, std::vector<int64_t>(65)); }, "OUT_OF_RANGE",
+     ROPE "mrope_section"},
     {"sections of too few pairs",
      [](R& r) {
        Mrope(r, {1, 1, 1});

@@ -128,8 +128,7 @@ TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
-// Many keys, few of which fit: entries come, wait and go at once.
-// One caller gives up while it computes: who waits for the same value computes it.
+// One caller gives up while it computes: a caller that waits for the same value computes it.
 TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatWasInterrupted) {
   Cache cache(10000, SizeOfText);
   std::atomic<bool> computing{false}, gone{false};
@@ -180,6 +179,7 @@ TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
   first.join();
 }
 
+// Many keys, few of which fit: entries come, wait and go at once.
 TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
   Cache cache(5000, SizeOfText);
   std::vector<std::thread> threads;

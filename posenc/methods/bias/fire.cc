@@ -15,17 +15,24 @@ namespace {
 
 // psi(x) = ln(|c x| + 1), + epsilon where asked.
 std::vector<double> Psi(Frequencies arithmetic, const FireSettings& s, const std::vector<double>& at, double epsilon) {
-  const auto formula = [&](auto a) {
-    using A = decltype(a);
-    using E = typename A::Element;
-    Values<A> values;
-    for (const double x : at) {
-      const E product = E(std::abs(*s.c)) * E(std::abs(x));
-      values.list.push_back(Log(product + E(1.0)) + E(epsilon));
-    }
-    return values;
-  };
-  return Evaluate(arithmetic, formula).list;
+  std::vector<double> psi;
+  psi.reserve(at.size());
+  constexpr size_t kBlock = 4096;  // a Real takes some hundred bytes
+  for (size_t begin = 0; begin < at.size(); begin += kBlock) {
+    const auto formula = [&](auto a) {
+      using A = decltype(a);
+      using E = typename A::Element;
+      Values<A> values;
+      for (size_t n = begin; n < std::min(begin + kBlock, at.size()); ++n) {
+        const E product = E(std::abs(*s.c)) * E(std::abs(at[n]));
+        values.list.push_back(Log(product + E(1.0)) + E(epsilon));
+      }
+      return values;
+    };
+    const std::vector<double> block = Evaluate(arithmetic, formula).list;
+    psi.insert(psi.end(), block.begin(), block.end());
+  }
+  return psi;
 }
 
 absl::Status CheckSize(std::string_view field, size_t size, size_t expected) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/exact/arithmetic.h"
 
@@ -70,6 +71,7 @@ class NetworkFormula {
     }
     std::vector<E> heads;
     for (size_t begin = 0; begin < output_weight_.size(); begin += hidden.size()) {
+      InterruptionPoint();
       E sum(0.0);
       for (size_t n = 0; n < hidden.size(); ++n) sum = sum + output_weight_[begin + n] * hidden[n];
       heads.push_back(E(16.0) * (E(1.0) / (E(1.0) + Exp(E(0.0) - sum))));
@@ -151,6 +153,11 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
   }
   const auto hidden = static_cast<int64_t>(s.hidden_bias.size());
   if (hidden < 1) return InvalidArgument("MISSING", "hidden_bias", "", "must be [hidden], at least 1");
+  constexpr int64_t kMaxHidden = 4096;  // Swin v2 has 512
+  if (hidden > kMaxHidden) {
+    return InvalidArgument("OUT_OF_RANGE", "hidden_bias", fmt::format("{} hidden units", hidden),
+                           fmt::format("must be at most {}", kMaxHidden));
+  }
   if (s.hidden_weight.rows != hidden || s.hidden_weight.columns != 2) {
     return InvalidArgument("MISMATCH", "hidden_weight.shape",
                            fmt::format("[{}, {}]", s.hidden_weight.rows, s.hidden_weight.columns),

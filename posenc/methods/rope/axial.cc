@@ -27,6 +27,10 @@ std::vector<T> InOrder(const std::vector<std::vector<T>>& by_axis, bool alternat
 
 absl::Status Complete(AxialRope& axial, const Limits& limits) {
   if (axial.axes.empty()) return InvalidArgument("MISSING", "axes", "", "give at least one");
+  if (static_cast<int64_t>(axial.axes.size()) > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", "axes", fmt::format("{} axes", axial.axes.size()),
+                           fmt::format("a position has at most {}", kMaxAxes));
+  }
   int64_t left = limits.max_rotary_dim;
   for (size_t n = 0; n < axial.axes.size(); ++n) {
     AxialAxis& axis = axial.axes[n];

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -10,6 +11,10 @@ namespace {
 constexpr int64_t kT = 0, kH = 1, kW = 2;
 
 absl::Status CheckSections(const std::vector<int64_t>& sections, int64_t pairs) {
+  if (static_cast<int64_t>(sections.size()) > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", "mrope_section", fmt::format("{} values", sections.size()),
+                           fmt::format("a position has at most {} axes", kMaxAxes));
+  }
   int64_t left = pairs;
   for (size_t n = 0; n < sections.size(); ++n) {
     if (sections[n] < 0 || sections[n] > left) {

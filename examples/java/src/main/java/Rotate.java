@@ -20,10 +20,15 @@ import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /** Rotates a query by the RoPE of a model, on a posenc-server: Rotate ADDRESS CONFIG_JSON */
 public final class Rotate {
   public static void main(String[] arguments) throws Exception {
+    if (arguments.length != 2) {
+      System.err.println("usage: Rotate ADDRESS CONFIG_JSON");
+      System.exit(2);
+    }
     byte[] config = Files.readAllBytes(Path.of(arguments[1]));
     // gRPC's default lets a client receive 4 MiB a message.
     ManagedChannel channel =
@@ -43,10 +48,12 @@ public final class Rotate {
                 .setData(ByteString.copyFrom(q.flip()))))
             .build();
     try {
-      ApplyRotaryResponse answer = PositionalEncodingServiceGrpc.newBlockingStub(channel).applyRotary(request);
+      ApplyRotaryResponse answer = PositionalEncodingServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(30, TimeUnit.SECONDS).applyRotary(request);
       ByteBuffer rotated = answer.getQ().getData().asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
       System.out.println(rotated.getFloat() + " " + rotated.getFloat() + " " + rotated.getFloat() + " " + rotated.getFloat());
     } catch (StatusRuntimeException error) {
+      System.err.println(error.getMessage());
       for (com.google.protobuf.Any detail : StatusProto.fromThrowable(error).getDetailsList()) {
         if (detail.is(BadRequest.class)) {
           BadRequest.FieldViolation violation = detail.unpack(BadRequest.class).getFieldViolations(0);
