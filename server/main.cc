@@ -6,7 +6,6 @@
 
 #include "posenc/kernels/target.h"
 #include "server/core/config.h"
-#include "server/core/kept_memory.h"
 #include "server/core/log.h"
 #include "server/core/signals.h"
 #include "server/grpc/server.h"

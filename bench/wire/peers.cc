@@ -10,7 +10,7 @@
 #include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/core/answer_pool.h"
-#include "server/core/kept_memory.h"
+#include "server/core/signals.h"
 #include "server/grpc/answer_buffer.h"
 
 namespace posenc::bench {

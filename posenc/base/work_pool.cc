@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "hwy/cache_control.h"
-#include "posenc/base/alone.h"
 #include "posenc/base/status.h"
 
 namespace posenc {

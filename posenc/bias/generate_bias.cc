@@ -12,9 +12,7 @@
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_mask.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/methods/bias/alibi.h"
-#include "posenc/methods/bias/t5.h"
-#include "posenc/methods/bias/window.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "posenc/bias/generate_bias.h"
 #include "posenc/kernels/distance_bias.h"
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc {
 

@@ -6,7 +6,7 @@
 #include "posenc/bias/bias_mask.h"
 #include "posenc/bias/generate_bias.h"
 #include "posenc/kernels/distance_bias.h"
-#include "posenc/methods/bias/window.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc {
 namespace {

@@ -7,10 +7,8 @@
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/bias_candidates.h"
-#include "posenc/diagnose/bias_proof.h"
-#include "posenc/diagnose/bias_words.h"
-#include "posenc/methods/bias/alibi.h"
 #include "posenc/methods/bias/bias.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
 namespace {

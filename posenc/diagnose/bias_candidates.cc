@@ -5,9 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "posenc/diagnose/by_distance.h"
 #include "posenc/diagnose/slopes.h"
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -7,8 +7,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/bias_candidates.h"
-#include "posenc/diagnose/by_distance.h"
-#include "posenc/methods/bias/t5.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
 namespace {

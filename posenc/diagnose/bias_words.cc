@@ -1,4 +1,4 @@
-#include "posenc/diagnose/bias_words.h"
+#include "posenc/diagnose/bias_candidates.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
 namespace {

@@ -7,11 +7,6 @@
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/methods/embedding/encoding.h"
-#include "posenc/methods/embedding/fourier.h"
-#include "posenc/methods/embedding/grid.h"
-#include "posenc/methods/embedding/learned.h"
-#include "posenc/methods/embedding/sinusoidal.h"
-#include "posenc/methods/embedding/timestep.h"
 
 namespace posenc {
 namespace {

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "posenc/exact/ball.h"
-#include "posenc/exact/mpfr_caches.h"
 
 namespace posenc {
 namespace {

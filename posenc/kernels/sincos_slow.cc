@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/interruption.h"
-#include "posenc/exact/mpfr_caches.h"
+#include "posenc/exact/real.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/mapping/alibi.h"
+#include "posenc/mapping/bias_method.h"
 
 namespace posenc::wire {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/mapping/bias_geometry.h"
+#include "posenc/mapping/bias_method.h"
 
 #include <limits>
 

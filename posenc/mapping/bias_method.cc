@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "posenc/mapping/alibi.h"
-
 namespace posenc::wire {
 namespace {
 

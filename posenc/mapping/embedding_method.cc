@@ -2,9 +2,6 @@
 
 #include <utility>
 
-#include "posenc/mapping/grid.h"
-#include "posenc/mapping/sinusoidal.h"
-
 namespace posenc::wire {
 namespace {
 

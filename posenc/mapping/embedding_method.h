@@ -4,6 +4,7 @@
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/weighted_model.h"
 #include "posenc/settings/settings.h"
+#include "posenc/v1/embedding.pb.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::wire {
@@ -13,5 +14,20 @@ absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
 
 // What a config.json can say of the method; false where it can say nothing.
 bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan);
+
+// The message Grid, alone and with a model's config.json.
+
+// Errors name the field within the message.
+absl::StatusOr<OfModel<GridSettings>> ResolveGrid(const Reader& reader, const v1::Grid& message);
+void WriteGrid(const GridSettings& settings, v1::Grid* message);
+
+// The message Sinusoidal, alone and with a model's config.json.
+
+// Errors name the field within the message.
+absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message);
+void WriteSinusoidal(const SinusoidalSettings& settings, v1::Sinusoidal* message);
+
+// BOOL [B, S].
+absl::StatusOr<Matrix<uint8_t>> ReadTokenValid(const Reader& reader, const v1::Tensor& tensor);
 
 }  // namespace posenc::wire

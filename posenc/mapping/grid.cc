@@ -1,4 +1,4 @@
-#include "posenc/mapping/grid.h"
+#include "posenc/mapping/embedding_method.h"
 
 #include <numbers>
 

@@ -1,4 +1,4 @@
-#include "posenc/mapping/sinusoidal.h"
+#include "posenc/mapping/embedding_method.h"
 
 namespace posenc::wire {
 namespace {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "posenc/model/diffusers_input.h"
-#include "posenc/model/diffusers_rotary.h"
 #include "posenc/model/diffusers_types.h"
 
 namespace posenc {

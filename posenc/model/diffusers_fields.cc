@@ -1,4 +1,4 @@
-#include "posenc/model/diffusers_fields.h"
+#include "posenc/model/diffusers.h"
 
 #include <fmt/format.h>
 

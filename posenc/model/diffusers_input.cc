@@ -1,11 +1,10 @@
-#include "posenc/model/diffusers_input.h"
+#include "posenc/model/diffusers.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "posenc/base/status.h"
-#include "posenc/model/diffusers_fields.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/model/diffusers_rotary.h"
+#include "posenc/model/diffusers.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 
 #include "posenc/base/status.h"
 #include "posenc/exact/real.h"
-#include "posenc/model/diffusers_fields.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/model/head_dim.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 

@@ -10,14 +10,7 @@
 #include "posenc/model/diffusers.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
-#include "posenc/model/part_alibi.h"
-#include "posenc/model/part_axial.h"
-#include "posenc/model/part_layers.h"
-#include "posenc/model/part_learned.h"
-#include "posenc/model/part_sines.h"
-#include "posenc/model/part_t5.h"
-#include "posenc/model/part_terms.h"
-#include "posenc/model/part_window.h"
+#include "posenc/model/parts.h"
 
 namespace posenc {
 namespace {

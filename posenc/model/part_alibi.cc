@@ -1,4 +1,4 @@
-#include "posenc/model/part_alibi.h"
+#include "posenc/model/parts.h"
 
 #include "posenc/base/status.h"
 

@@ -1,9 +1,8 @@
-#include "posenc/model/part_axial.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "posenc/model/head_dim.h"
 #include "posenc/model/rope_block.h"
 
 namespace posenc {

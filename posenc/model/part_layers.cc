@@ -1,4 +1,4 @@
-#include "posenc/model/part_layers.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "posenc/base/status.h"
 #include "posenc/model/layer_blocks.h"
 #include "posenc/model/layer_types.h"
-#include "posenc/model/part_rotary.h"
 #include "posenc/model/rope_block.h"
 
 namespace posenc {

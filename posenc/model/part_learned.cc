@@ -1,4 +1,4 @@
-#include "posenc/model/part_learned.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "posenc/base/status.h"
-#include "posenc/model/part_window.h"
 
 namespace posenc {
 namespace {

@@ -1,11 +1,10 @@
-#include "posenc/model/part_rotary.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
 #include "posenc/methods/rope/rope.h"
-#include "posenc/model/head_dim.h"
 
 namespace posenc {
 namespace {

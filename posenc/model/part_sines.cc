@@ -1,11 +1,10 @@
-#include "posenc/model/part_sines.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "posenc/base/status.h"
-#include "posenc/model/part_window.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/model/part_terms.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
-#include "posenc/model/head_dim.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "posenc/model/part_window.h"
+#include "posenc/model/parts.h"
 
 #include <fmt/format.h>
 

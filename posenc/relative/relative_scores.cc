@@ -11,8 +11,8 @@
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_mask.h"
 #include "posenc/kernels/distance_bias.h"
-#include "posenc/methods/relative/cope.h"
 #include "posenc/methods/relative/relative.h"
+#include "posenc/methods/relative/relative_methods.h"
 #include "posenc/relative/relative_sums.h"
 
 namespace posenc {

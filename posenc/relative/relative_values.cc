@@ -11,7 +11,7 @@
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/kernels/dot_products.h"
-#include "posenc/methods/relative/shaw.h"
+#include "posenc/methods/relative/relative_methods.h"
 
 namespace posenc {
 namespace {

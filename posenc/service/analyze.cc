@@ -5,10 +5,10 @@
 #include <numbers>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/mapping/embedding_method.h"
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
-#include "posenc/mapping/sinusoidal.h"
-#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "posenc/rotary/distance_curves.h"
 #include "posenc/rotary/pair_scaling.h"
 #include "posenc/service/operations.h"

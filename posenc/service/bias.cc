@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "posenc/bias/generate_bias.h"
-#include "posenc/mapping/bias_geometry.h"
+#include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/read.h"
 #include "posenc/service/device_choice.h"

@@ -5,9 +5,9 @@
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/relative_method.h"
 #include "posenc/mapping/rotary_source.h"
-#include "posenc/methods/bias/alibi.h"
 #include "posenc/methods/bias/bias.h"
-#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/methods/bias/bias_methods.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "posenc/service/operations.h"
 
 namespace posenc::wire {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "posenc/base/fingerprint.h"
-#include "posenc/mapping/bias_geometry.h"
+#include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/relative_method.h"
 #include "posenc/mapping/relative_source.h"

@@ -1,4 +1,4 @@
-#include "server/core/kept_memory.h"
+#include "server/core/signals.h"
 
 #include <malloc.h>
 

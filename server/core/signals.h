@@ -1,8 +1,9 @@
-// SIGTERM and SIGINT as something to wait for.
+// What the process sets up before it serves: signals, and memory that the C library would keep.
 #pragma once
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 
 namespace posenc::server {
@@ -18,5 +19,14 @@ class StopSignals {
  private:
   sigset_t signals_;
 };
+
+// Memory that requests lay in, kept for the next.
+
+// gRPC takes a large request apart into thousands of small pieces. By default the C library gives their memory back
+// after each call, and has it filled with fresh pages for the next; and it keeps as many heaps as there are threads,
+// each with holes of its own. From now on it keeps about so many bytes, in two heaps.
+void KeepFreedMemory(int64_t bytes);
+// Gives back what it keeps.
+void ReturnFreedMemory();
 
 }  // namespace posenc::server

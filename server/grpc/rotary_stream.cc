@@ -1,4 +1,4 @@
-#include "server/grpc/rotary_stream.h"
+#include "server/grpc/calls.h"
 
 #include <deque>
 #include <memory>

@@ -6,9 +6,7 @@
 
 #include "posenc/service/operations.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/rotary_stream.h"
-#include "server/grpc/tile_stream.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls.h"
 
 namespace posenc::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/grpc/tile_stream.h"
+#include "server/grpc/calls.h"
 
 #include <memory>
 #include <utility>

@@ -1,12 +1,12 @@
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls.h"
 
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "google/protobuf/arena.h"
-#include "posenc/base/alone.h"
 #include "posenc/base/status.h"
+#include "posenc/base/work_pool.h"
 #include "posenc/wire/answer.h"
 
 namespace posenc::server {

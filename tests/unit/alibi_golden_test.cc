@@ -1,7 +1,7 @@
 // ALiBi as BLOOM, MPT and Falcon compute it (tests/golden/recorded/alibi.json), and against MPFR.
 #include <gtest/gtest.h>
 
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 #include "tests/reference/alibi_recipe.h"
 #include "tests/reference/golden.h"
 #include "tests/reference/ulp.h"

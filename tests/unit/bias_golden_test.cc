@@ -1,7 +1,7 @@
 // Biases as transformers computes them (tests/golden/recorded/relative_biases.json).
 #include <gtest/gtest.h>
 
-#include "posenc/methods/bias/t5.h"
+#include "posenc/methods/bias/bias_methods.h"
 #include "tests/reference/golden.h"
 #include "tests/reference/ulp.h"
 #include "tests/unit/call.h"

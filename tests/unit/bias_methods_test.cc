@@ -4,8 +4,7 @@
 #include <random>
 
 #include "posenc/methods/bias/bias.h"
-#include "posenc/methods/bias/t5.h"
-#include "posenc/methods/bias/window.h"
+#include "posenc/methods/bias/bias_methods.h"
 #include "tests/reference/bias_recipe.h"
 #include "tests/unit/call.h"
 #include "tests/unit/every_target.h"

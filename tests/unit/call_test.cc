@@ -15,9 +15,7 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/error.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/rotary_stream.h"
-#include "server/grpc/tile_stream.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls.h"
 #include "tests/unit/fake_rpc.h"
 
 namespace posenc::server::call_test {

@@ -10,7 +10,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose::diagnose_bias_test {
 namespace {

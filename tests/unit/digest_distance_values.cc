@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "posenc/methods/bias/bias.h"
-#include "posenc/methods/bias/t5.h"
+#include "posenc/methods/bias/bias_methods.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "posenc/methods/embedding/fourier.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "tests/unit/digest_case.h"
 #include "tests/unit/digest_inputs.h"
 

@@ -31,7 +31,7 @@ struct ScoresCase {
 constexpr int64_t kWidth = 6;  // of tables before they are projected
 
 // Streams 1 and 2 are q and k.
-LayerNorm Norm() { return {Numbers(8, kWidth), Numbers(9, kWidth), 1e-5}; }
+LayerNorm Norm() { return {SeededNumbers(8, kWidth), SeededNumbers(9, kWidth), 1e-5}; }
 
 RelativeMethod MethodOf(const ScoresCase& c) {
   const int64_t outputs = c.heads * c.dim;
@@ -50,7 +50,7 @@ RelativeMethod MethodOf(const ScoresCase& c) {
   }
   if (c.method == "tupe") {
     TupeSettings s = {.position_embeddings = Table(3, c.offset + c.queries + c.keys + 1, kWidth),
-                      .query = {Table(4, outputs, kWidth), Numbers(5, outputs)},
+                      .query = {Table(4, outputs, kWidth), SeededNumbers(5, outputs)},
                       .key = {Table(6, outputs, kWidth), {}},
                       .relative_bias = T5Settings{8, 5, true},
                       .relative_bias_table = Table(7, c.heads, 8),
@@ -63,7 +63,7 @@ RelativeMethod MethodOf(const ScoresCase& c) {
                          .max_relative_positions = 16,
                          .distance = c.variant == 1 ? DebertaDistance::kClamped : DebertaDistance::kUnbounded};
     if (c.variant != 1) s.layer_norm = Norm();
-    if (c.variant != 2) s.key = Projection{Table(4, outputs, kWidth), Numbers(5, outputs)};
+    if (c.variant != 2) s.key = Projection{Table(4, outputs, kWidth), SeededNumbers(5, outputs)};
     if (c.variant != 3) s.query = Projection{Table(6, outputs, kWidth), {}};
     if (c.variant != 0) s.position_buckets = 8;
     return s;

@@ -52,8 +52,9 @@ TEST_P(GoldenRotary, FrequenciesWithinTwoUlp) {
   double worst = 0, worst_scaling = 0;
   size_t equal = 0, all = 0;
   ForEachRecord([&](const json& record, const Rotary& rotary, const RotaryPlan& plan) {
-    EXPECT_EQ(std::get<RopeParameters>(rotary.settings().frequencies).rope_type, record["rope_type"]);
-    EXPECT_EQ(rotary.rotary_dim(), record["rotary_width"]);
+    EXPECT_EQ(std::get<RopeParameters>(rotary.settings().frequencies).rope_type,
+              record["rope_type"].get<std::string>());
+    EXPECT_EQ(rotary.rotary_dim(), record["rotary_width"].get<int64_t>());
     EXPECT_EQ(rotary.NeedsSeqLen(), record["seq_len_matters"].get<bool>());
     worst_scaling =
         std::max(worst_scaling, reference::Ulps(plan.attention_scaling, record["attention_scaling"].get<double>()));

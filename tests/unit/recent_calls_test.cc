@@ -12,7 +12,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls.h"
 #include "tests/unit/call.h"
 #include "tests/unit/fake_rpc.h"
 

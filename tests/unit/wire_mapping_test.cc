@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "posenc/mapping/alibi.h"
+#include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/read.h"
 #include "posenc/methods/rope/methods.h"
 #include "tests/reference/golden.h"

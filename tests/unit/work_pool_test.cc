@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "posenc/base/alone.h"
 
 namespace posenc {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "posenc/methods/bias/alibi.h"
-#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/methods/bias/bias_methods.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "posenc/model/model.h"
 #include "posenc/rotary/rotary_plan.h"
 #include "tests/reference/golden.h"

@@ -7,50 +7,125 @@
 #include <cstdlib>
 
 #include "posenc/base/status.h"
-#include "posenc/methods/bias/alibi.h"
+#include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
-#include "posenc/methods/bias/kerple.h"
-#include "posenc/methods/bias/sandwich.h"
-#include "posenc/methods/bias/t5.h"
-#include "posenc/methods/bias/window.h"
 
 namespace posenc {
 namespace {
 
 constexpr int64_t kBeitClsRows = 3;
 
-absl::Status CompleteSettings(BiasMethod& method, const Limits& limits) {
-  const auto complete = [&](auto& s) -> absl::Status {
-    using Settings = std::decay_t<decltype(s)>;
-    if constexpr (std::is_same_v<Settings, std::monostate>) {
-      return InvalidArgument("MISSING", "method", "", "is required");
-    } else if constexpr (std::is_same_v<Settings, T5Settings>) {
-      return Complete(s);
-    } else if constexpr (std::is_same_v<Settings, NopeSettings>) {
-      if (!s.num_heads || (*s.num_heads >= 1 && *s.num_heads <= limits.max_heads)) return absl::OkStatus();
-      return InvalidArgument("OUT_OF_RANGE", "num_heads", fmt::format("{}", *s.num_heads),
-                             fmt::format("must be 1 .. {}", limits.max_heads));
-    } else {
-      return Complete(s, limits);
-    }
-  };
-  return std::visit(complete, method.settings);
+// One row a method. A method without one does not compile, nor does one without the functions that its row asks for.
+struct BiasTraits {
+  std::string_view name;
+  BiasValues values;
+  bool reads_table;  // the caller's
+};
+template <class Settings>
+constexpr BiasTraits TraitsOf() = delete;
+template <>
+constexpr BiasTraits TraitsOf<std::monostate>() {
+  return {"", BiasValues::kNone, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<NopeSettings>() {
+  return {"nope", BiasValues::kNone, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<AlibiSettings>() {
+  return {"alibi", BiasValues::kSlope, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<T5Settings>() {
+  return {"t5", BiasValues::kByDistance, true};
+}
+template <>
+constexpr BiasTraits TraitsOf<KerpleSettings>() {
+  return {"kerple", BiasValues::kByMagnitude, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<SandwichSettings>() {
+  return {"sandwich", BiasValues::kByMagnitude, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<FireSettings>() {
+  return {"fire", BiasValues::kByQuery, false};
+}
+template <>
+constexpr BiasTraits TraitsOf<SwinSettings>() {
+  return {"swin", BiasValues::kByWindow, true};
+}
+template <>
+constexpr BiasTraits TraitsOf<BeitSettings>() {
+  return {"beit", BiasValues::kByWindow, true};
+}
+template <>
+constexpr BiasTraits TraitsOf<SwinV2Settings>() {
+  return {"swin_v2", BiasValues::kByWindow, false};
+}
+BiasTraits TraitsOf(const BiasMethod& method) {
+  return std::visit([](const auto& s) { return TraitsOf<std::decay_t<decltype(s)>>(); }, method.settings);
 }
 
+absl::Status Complete(std::monostate, const Limits&) { return InvalidArgument("MISSING", "method", "", "is required"); }
+absl::Status Complete(T5Settings& s, const Limits&) { return posenc::Complete(s); }
+absl::Status Complete(const NopeSettings& s, const Limits& limits) {
+  if (!s.num_heads || (*s.num_heads >= 1 && *s.num_heads <= limits.max_heads)) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", "num_heads", fmt::format("{}", *s.num_heads),
+                         fmt::format("must be 1 .. {}", limits.max_heads));
+}
+
+// H as the settings say it; a method that reads a table has the table's.
+std::optional<int64_t> OwnHeads(std::monostate) { return std::nullopt; }
+std::optional<int64_t> OwnHeads(const NopeSettings& s) { return s.num_heads; }
+std::optional<int64_t> OwnHeads(const AlibiSettings& s) { return s.num_heads; }
+std::optional<int64_t> OwnHeads(const KerpleSettings& s) { return s.a.size(); }
+std::optional<int64_t> OwnHeads(const SandwichSettings& s) { return s.num_heads; }
+std::optional<int64_t> OwnHeads(const FireSettings& s) { return s.output_weight.rows; }
+std::optional<int64_t> OwnHeads(const SwinV2Settings& s) { return s.output_weight.rows; }
+
 // How many rows the caller's table must have.
-int64_t TableRows(const BiasMethod& method) {
-  if (const auto* t5 = std::get_if<T5Settings>(&method.settings)) return *t5->num_buckets;
-  const bool beit = std::holds_alternative<BeitSettings>(method.settings);
-  return Displacements(WindowOf(method)->window) + (beit ? kBeitClsRows : 0);
+int64_t TableRows(const T5Settings& s) { return *s.num_buckets; }
+int64_t TableRows(const SwinSettings& s) { return Displacements(s.window); }
+int64_t TableRows(const BeitSettings& s) { return Displacements(s.window) + kBeitClsRows; }
+
+bool HasCls(const BeitSettings&) { return true; }
+bool HasCls(const SwinSettings&) { return false; }
+bool HasCls(const SwinV2Settings&) { return false; }
+
+// [H, displacements] of a method with a window.
+BiasTable TableOf(Frequencies, const SwinSettings&, const BiasMethod& method) { return *method.table; }
+BiasTable TableOf(Frequencies arithmetic, const BeitSettings& s, const BiasMethod& method) {
+  return BeitTableAsRead(arithmetic, s, *method.table);
+}
+BiasTable TableOf(Frequencies arithmetic, const SwinV2Settings& s, const BiasMethod&) {
+  return SwinV2Table(arithmetic, s);
+}
+
+// For distances first, first + 1, ...: their rows of the caller's table.
+std::vector<int32_t> TableRowsOf(Frequencies arithmetic, const T5Settings& s, int64_t first, int64_t count) {
+  return T5Buckets(arithmetic, s, first, count);
+}
+
+// For |distance| = first, first + 1, ...: the values of all heads.
+std::vector<float> MagnitudeValues(Frequencies arithmetic, const KerpleSettings& s, int64_t first, int64_t count) {
+  return KerpleValues(arithmetic, s, first, count);
+}
+std::vector<float> MagnitudeValues(Frequencies arithmetic, const SandwichSettings& s, int64_t first, int64_t count) {
+  return SandwichValues(arithmetic, s, first, count);
 }
 
 absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
   if (!method.table) return absl::OkStatus();
   if (!ReadsTable(method)) return InvalidArgument("NOT_READ", "table", "", "is read by t5, swin and beit only");
   BiasTable& table = *method.table;
-  if (table.columns != TableRows(method)) {
+  const auto rows_of = [](const auto& s) -> int64_t {
+    if constexpr (TraitsOf<std::decay_t<decltype(s)>>().reads_table) return TableRows(s);
+    std::abort();  // refused above
+  };
+  if (const int64_t rows = std::visit(rows_of, method.settings); table.columns != rows) {
     return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} rows", table.columns),
-                           fmt::format("must be {}, by {} heads; see table_layout", TableRows(method), table.rows));
+                           fmt::format("must be {}, by {} heads; see table_layout", rows, table.rows));
   }
   if (table.rows < 1 || table.rows > limits.max_heads) {
     return InvalidArgument("OUT_OF_RANGE", "table.shape", fmt::format("{} heads", table.rows),
@@ -68,45 +143,43 @@ absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
 }  // namespace
 
 absl::Status Complete(BiasMethod& method, const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(Within(NameOf(method), CompleteSettings(method, limits)));
+  const absl::Status status = std::visit([&](auto& s) { return Complete(s, limits); }, method.settings);
+  POSENC_RETURN_IF_ERROR(Within(NameOf(method), status));
   return CompleteTable(method, limits);
 }
 
-std::string_view NameOf(const BiasMethod& method) {
-  constexpr std::string_view kNames[] = {"",     "alibi", "t5",      "kerple", "sandwich",
-                                         "swin", "beit",  "swin_v2", "nope",   "fire"};
-  static_assert(std::size(kNames) == std::variant_size_v<decltype(method.settings)>);
-  return kNames[method.settings.index()];
-}
-
-bool ReadsTable(const BiasMethod& method) {
-  return std::holds_alternative<T5Settings>(method.settings) || std::holds_alternative<SwinSettings>(method.settings) ||
-         std::holds_alternative<BeitSettings>(method.settings);
-}
+std::string_view NameOf(const BiasMethod& method) { return TraitsOf(method).name; }
+BiasValues ValuesOf(const BiasMethod& method) { return TraitsOf(method).values; }
+bool ReadsTable(const BiasMethod& method) { return TraitsOf(method).reads_table; }
 
 std::optional<int64_t> HeadsOf(const BiasMethod& method) {
-  const auto& m = method.settings;
-  if (const auto* alibi = std::get_if<AlibiSettings>(&m)) return alibi->num_heads;
-  if (const auto* kerple = std::get_if<KerpleSettings>(&m)) return kerple->a.size();
-  if (const auto* sandwich = std::get_if<SandwichSettings>(&m)) return sandwich->num_heads;
-  if (const auto* swin = std::get_if<SwinV2Settings>(&m)) return swin->output_weight.rows;
-  if (const auto* nope = std::get_if<NopeSettings>(&m)) return nope->num_heads;
-  if (const auto* fire = std::get_if<FireSettings>(&m)) return fire->output_weight.rows;
-  return method.table ? std::optional(method.table->rows) : std::nullopt;
+  const auto heads = [&method](const auto& s) -> std::optional<int64_t> {
+    if constexpr (!TraitsOf<std::decay_t<decltype(s)>>().reads_table) return OwnHeads(s);
+    return method.table ? std::optional(method.table->rows) : std::nullopt;
+  };
+  return std::visit(heads, method.settings);
 }
 
 std::optional<WindowTokens> WindowOf(const BiasMethod& method) {
-  if (const auto* swin = std::get_if<SwinSettings>(&method.settings)) return WindowTokens{swin->window, false};
-  if (const auto* swin = std::get_if<SwinV2Settings>(&method.settings)) return WindowTokens{swin->window, false};
-  if (const auto* beit = std::get_if<BeitSettings>(&method.settings)) return WindowTokens{beit->window, true};
-  return std::nullopt;
+  const auto window = [](const auto& s) -> std::optional<WindowTokens> {
+    if constexpr (TraitsOf<std::decay_t<decltype(s)>>().values == BiasValues::kByWindow) {
+      return WindowTokens{s.window, HasCls(s)};
+    }
+    return std::nullopt;
+  };
+  return std::visit(window, method.settings);
 }
 
 bool IsOfWholeDistances(const BiasMethod& method) {
-  return std::holds_alternative<T5Settings>(method.settings) ||
-         std::holds_alternative<KerpleSettings>(method.settings) ||
-         std::holds_alternative<SandwichSettings>(method.settings) ||
-         std::holds_alternative<FireSettings>(method.settings);
+  switch (ValuesOf(method)) {
+    case BiasValues::kNone:
+    case BiasValues::kSlope:
+    case BiasValues::kByWindow: return false;
+    case BiasValues::kByDistance:
+    case BiasValues::kByMagnitude:
+    case BiasValues::kByQuery: return true;
+  }
+  __builtin_unreachable();
 }
 
 double LargestDistance(const BiasMethod& method) {
@@ -137,28 +210,32 @@ BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64
       for (int64_t distance = first; distance <= last; ++distance) *out++ = value(h, distance);
     }
   };
-  if (const auto* t5 = std::get_if<T5Settings>(&method.settings)) {
-    const std::vector<int32_t> buckets = T5Buckets(arithmetic, *t5, first, count);
-    fill([&](int64_t h, int64_t distance) { return method.table->row(h)[buckets[distance - first]]; });
-    return values;
-  }
-  // The others are the same on both sides.
-  const int64_t nearest = first <= 0 && last >= 0 ? 0 : std::min(std::abs(first), std::abs(last));
-  const int64_t magnitudes = std::max(std::abs(first), std::abs(last)) - nearest + 1;
-  const auto* kerple = std::get_if<KerpleSettings>(&method.settings);
-  const std::vector<float> by_distance =
-      kerple != nullptr ? KerpleValues(arithmetic, *kerple, nearest, magnitudes)
-                        : SandwichValues(arithmetic, std::get<SandwichSettings>(method.settings), nearest, magnitudes);
-  fill([&](int64_t h, int64_t distance) { return by_distance[(std::abs(distance) - nearest) * heads + h]; });
+  const auto compute = [&](const auto& s) {
+    constexpr BiasValues kValues = TraitsOf<std::decay_t<decltype(s)>>().values;
+    if constexpr (kValues == BiasValues::kByDistance) {
+      const std::vector<int32_t> rows = TableRowsOf(arithmetic, s, first, count);
+      fill([&](int64_t h, int64_t distance) { return method.table->row(h)[rows[distance - first]]; });
+    } else if constexpr (kValues == BiasValues::kByMagnitude) {
+      const int64_t nearest = first <= 0 && last >= 0 ? 0 : std::min(std::abs(first), std::abs(last));
+      const int64_t magnitudes = std::max(std::abs(first), std::abs(last)) - nearest + 1;
+      const std::vector<float> by_magnitude = MagnitudeValues(arithmetic, s, nearest, magnitudes);
+      fill([&](int64_t h, int64_t distance) { return by_magnitude[(std::abs(distance) - nearest) * heads + h]; });
+    } else {
+      std::abort();  // has no values by distance
+    }
+  };
+  std::visit(compute, method.settings);
   return values;
 }
 
 BiasTable WindowTable(Frequencies arithmetic, const BiasMethod& method) {
-  if (const auto* network = std::get_if<SwinV2Settings>(&method.settings)) return SwinV2Table(arithmetic, *network);
-  if (const auto* beit = std::get_if<BeitSettings>(&method.settings)) {
-    return BeitTableAsRead(arithmetic, *beit, *method.table);
-  }
-  return *method.table;
+  const auto table = [&](const auto& s) -> BiasTable {
+    if constexpr (TraitsOf<std::decay_t<decltype(s)>>().values == BiasValues::kByWindow) {
+      return TableOf(arithmetic, s, method);
+    }
+    std::abort();  // has no window
+  };
+  return std::visit(table, method.settings);
 }
 
 }  // namespace posenc

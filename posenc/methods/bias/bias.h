@@ -1,4 +1,4 @@
-// The methods of attention biases behind one face: what generate_bias.h asks of any of them.
+// The methods of attention biases: what generate_bias.h asks of any of them.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,17 @@ absl::Status Complete(BiasMethod& method, const Limits& limits);
 
 // Of a completed method:
 
+// What a cell's value depends on, beside the head.
+enum class BiasValues {
+  kNone,         // NoPE: all values are 0
+  kSlope,        // ALiBi: linear in the distance, or in the key's position
+  kByDistance,   // one value a whole distance
+  kByMagnitude,  // the same for both signs of the distance
+  kByQuery,      // FIRE: the distance, and the query's position
+  kByWindow,     // the displacement within a window
+};
+BiasValues ValuesOf(const BiasMethod& method);
+
 // "alibi", "t5", ...: its field in the API.
 std::string_view NameOf(const BiasMethod& method);
 
@@ -35,7 +46,7 @@ struct WindowTokens {
 };
 std::optional<WindowTokens> WindowOf(const BiasMethod& method);
 
-// Whether it is for whole distances: one value a distance and head (T5, KERPLE, Sandwich), or FIRE.
+// Whether distances must be whole numbers.
 bool IsOfWholeDistances(const BiasMethod& method);
 
 // The largest magnitude of a distance.
@@ -44,7 +55,7 @@ double LargestDistance(const BiasMethod& method);
 // How many values (Limits::max_bias_values) the distances first .. last take.
 double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last);
 
-// [H, distances] of the distances key - query = first, first + 1, ...
+// [H, distances] of the distances key - query = first, first + 1, ..., of a method of kByDistance or kByMagnitude.
 BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64_t first, int64_t count);
 
 // [H, rows], of a method with a window.

@@ -1,4 +1,4 @@
-#include "posenc/methods/bias/window.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "posenc/methods/embedding/grid.h"
+#include "posenc/methods/embedding/encoding.h"
 
 #include <fmt/format.h>
 

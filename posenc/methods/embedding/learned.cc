@@ -1,4 +1,4 @@
-#include "posenc/methods/embedding/learned.h"
+#include "posenc/methods/embedding/encoding.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "posenc/methods/embedding/timestep.h"
+#include "posenc/methods/embedding/encoding.h"
 
 #include <fmt/format.h>
 

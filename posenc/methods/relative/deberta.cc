@@ -1,4 +1,4 @@
-#include "posenc/methods/relative/deberta.h"
+#include "posenc/methods/relative/relative_methods.h"
 
 #include <fmt/format.h>
 

@@ -4,12 +4,7 @@
 #include <iterator>
 
 #include "posenc/base/status.h"
-#include "posenc/methods/relative/cope.h"
-#include "posenc/methods/relative/deberta.h"
-#include "posenc/methods/relative/shaw.h"
-#include "posenc/methods/relative/transformer_xl.h"
-#include "posenc/methods/relative/tupe.h"
-#include "posenc/methods/relative/wpr.h"
+#include "posenc/methods/relative/relative_methods.h"
 
 namespace posenc {
 

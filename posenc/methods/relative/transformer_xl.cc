@@ -1,4 +1,4 @@
-#include "posenc/methods/relative/transformer_xl.h"
+#include "posenc/methods/relative/relative_methods.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "posenc/base/status.h"
-#include "posenc/methods/embedding/sinusoidal.h"
+#include "posenc/methods/embedding/encoding.h"
 
 namespace posenc {
 namespace {

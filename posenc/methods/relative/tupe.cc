@@ -1,9 +1,9 @@
-#include "posenc/methods/relative/tupe.h"
+#include "posenc/methods/relative/relative_methods.h"
 
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "posenc/methods/bias/t5.h"
+#include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc {
 

@@ -2,20 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "posenc/methods/rope/rope_constant.h"
-#include "posenc/methods/rope/rope_deepseek_yarn.h"
-#include "posenc/methods/rope/rope_default.h"
-#include "posenc/methods/rope/rope_dynamic.h"
-#include "posenc/methods/rope/rope_ggml_yarn.h"
-#include "posenc/methods/rope/rope_linear.h"
-#include "posenc/methods/rope/rope_linear_positions.h"
-#include "posenc/methods/rope/rope_llama3.h"
-#include "posenc/methods/rope/rope_longrope.h"
-#include "posenc/methods/rope/rope_ntk.h"
-#include "posenc/methods/rope/rope_ntk_alpha.h"
-#include "posenc/methods/rope/rope_pixel.h"
-#include "posenc/methods/rope/rope_proportional.h"
-#include "posenc/methods/rope/rope_yarn.h"
+#include "posenc/methods/rope/rope.h"
 
 namespace posenc {
 

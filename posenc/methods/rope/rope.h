@@ -74,4 +74,20 @@ absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type)
 // Refuses a list that has not one positive number a pair.
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs);
 
+// The scalings, a file rope_NAME.cc each; methods.cc lists them.
+RopeMethod DefaultRope();
+RopeMethod LinearRope();
+RopeMethod LinearPositionsRope();
+RopeMethod DynamicRope();
+RopeMethod NtkAlphaRope();
+RopeMethod NtkRope();
+RopeMethod YarnRope();
+RopeMethod DeepseekYarnRope();
+RopeMethod GgmlYarnRope();
+RopeMethod LongropeRope();
+RopeMethod Llama3Rope();
+RopeMethod ProportionalRope();
+RopeMethod PixelRope();
+RopeMethod ConstantRope();
+
 }  // namespace posenc

@@ -1,5 +1,5 @@
 // lucidrains' constant frequencies: all 1, so that the position is the angle.
-#include "posenc/methods/rope/rope_constant.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"
 

@@ -1,5 +1,5 @@
 // Rotary embedding as in RoFormer (arXiv:2104.09864): f_i = theta^(-2i/d).
-#include "posenc/methods/rope/rope_default.h"
+#include "posenc/methods/rope/rope.h"
 
 namespace posenc {
 namespace {

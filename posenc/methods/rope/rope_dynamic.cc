@@ -5,7 +5,7 @@
 // Up to Lmax the bracket is 1. transformers keeps a grown base until a shorter sequence comes; here there is no state,
 // seq_len alone decides. Above Lmax its seq_len is a tensor, so that theta' is computed in the tensors' type; but torch
 // raises a tensor of no dimensions to a number in float64 and rounds the power.
-#include "posenc/methods/rope/rope_dynamic.h"
+#include "posenc/methods/rope/rope.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 //
 // Everything is float32 there, and powers of theta are products of theta^(-2/d). ggml scales angles where this scales
 // frequencies: over the real numbers the same.
-#include "posenc/methods/rope/rope_ggml_yarn.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/yarn_ramp.h"

@@ -1,6 +1,6 @@
 // Position interpolation (arXiv:2306.15595) as transformers does it: every frequency divided by s = factor.
 // Dividing the positions instead is the same over the real numbers, but not in float32 (docs/accuracy.md).
-#include "posenc/methods/rope/rope_linear.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"

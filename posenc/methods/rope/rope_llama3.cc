@@ -4,7 +4,7 @@
 //
 // The mixed branch is computed only where it holds, so that hi == lo divides by nothing. A number over a tensor is the
 // tensor's reciprocal times the number: that is how torch divides.
-#include "posenc/methods/rope/rope_llama3.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"

@@ -1,6 +1,6 @@
 // LongRoPE (arXiv:2402.13753): a divisor a pair, one list up to L0 and one above: f_i = 1 / (ext_i * theta^(2i/d)).
 // At exactly L0 the short list holds.
-#include "posenc/methods/rope/rope_longrope.h"
+#include "posenc/methods/rope/rope.h"
 
 #include <fmt/format.h>
 

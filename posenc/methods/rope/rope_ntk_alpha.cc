@@ -3,7 +3,7 @@
 //   theta' = theta * alpha^(d/(d-2))
 //
 // whatever the sequence's length.
-#include "posenc/methods/rope/rope_ntk_alpha.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"

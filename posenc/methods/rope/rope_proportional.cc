@@ -1,6 +1,6 @@
 // Proportional RoPE (Gemma 4): the width stays d, of which the first k = int(partial_rotary_factor * d / 2) pairs turn
 // by theta^(-2i/d) / s, and the others by nothing.
-#include "posenc/methods/rope/rope_proportional.h"
+#include "posenc/methods/rope/rope.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // YaRN (arXiv:2309.00071) with DeepSeek's magnitudes, as transformers reads them, and gpt-oss's truncate.
-#include "posenc/methods/rope/rope_yarn.h"
+#include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/yarn_ramp.h"

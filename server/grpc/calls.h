@@ -1,4 +1,4 @@
-// A call with one answer.
+// The kinds of calls: one answer, tiles of rows, rotated chunks.
 #pragma once
 
 #include <functional>
@@ -49,5 +49,38 @@ struct UnaryMethod {
 
 // Serves the call: on a thread of the pool, once it is admitted.
 std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
+
+// StreamTable and StreamBias: tiles of rows, one at a time.
+
+// What distinguishes one such RPC from another.
+struct TileMethod {
+  template <typename Request, typename Response>
+  static TileMethod Of(std::string_view name) {
+    return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
+            [](const google::protobuf::Message& from, const wire::Payloads& payloads, const Limits& limits) {
+              return wire::Prepare(static_cast<const Request&>(from), payloads, limits);
+            }};
+  }
+
+  std::string_view name;
+  const google::protobuf::Message& request;  // prototypes
+  const google::protobuf::Message& response;
+  wire::Stripper stripper;
+  std::function<absl::StatusOr<wire::TileStream>(const google::protobuf::Message& request,
+                                                 const wire::Payloads& payloads, const Limits& limits)>
+      prepare;
+};
+
+// A tile is computed when the one before it has gone to the transport, so a client that does not read holds one. Bytes
+// for one tile are charged at the start and kept: an overload that comes later does not break the stream off.
+std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
+
+// StreamApplyRotary: a header, then chunks, each answered by itself.
+
+// Chunks are answered in the order in which they come. At most two are in the server's memory: the next one is read
+// while one is computed, and none while two wait. Each is charged like a call's request and answer; where that finds no
+// room, it waits for the stream's own answers to leave, and without any the stream ends with UNAVAILABLE. `stripper` is
+// of StreamApplyRotaryRequest.
+std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc);
 
 }  // namespace posenc::server
