@@ -46,8 +46,7 @@ public_headers(posenc
 public_headers(posenc_model posenc/model/model.h)
 public_headers(posenc_wire posenc/wire/payloads.h)
 public_headers(posenc_client
-  posenc/client/backend.h posenc/client/client.h posenc/client/placed.h posenc/client/retry.h
-  posenc/client/shared_memory.h)
+  posenc/client/backend.h posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h)
 public_headers(posenc_in_process posenc/in_process/in_process.h)
 
 # "posenc/client/client.h" is the same text here and there.
