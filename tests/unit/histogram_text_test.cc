@@ -1,4 +1,4 @@
-#include "tools/load/histogram_text.h"
+#include "tools/load/histogram.h"
 
 #include <cstdint>
 #include <limits>
@@ -119,40 +119,6 @@ TEST(HistogramV2, TellsCountsThatCannotBe) {
   EXPECT_EQ(ErrorOf(WithCounts(far + "\x02")), "has counts beyond the last bucket");
   // In the last bucket there is, of a histogram whose highest value is greater than ours.
   EXPECT_EQ(FromV2(WithCounts("\xfd\xdf\x06\x02")).value().Max(), 3600809983);
-}
-
-TEST(Hgrm, IsWhatHdrHistogramWrites) {
-  EXPECT_EQ(ToHgrm(Squares(), 1000), kSquaresHgrm);
-  EXPECT_EQ(ToHgrm(Histogram(), 1000), kNothingHgrm);
-}
-
-TEST(Hgrm, EndsWhereCountsExceedWhatDoublesTell) {
-  Histogram histogram;
-  histogram.Record(1, int64_t{1} << 61);
-  histogram.Record(2, 1);
-  EXPECT_THAT(ToHgrm(histogram, 1), HasSubstr("2.000 1.000000000000 2305843009213693953\n"));
-}
-
-TEST(Hgrm, IsReadAsTheDistributionAtItsLines) {
-  const Histogram read = FromHgrm(kSquaresHgrm, 1000).value();
-  EXPECT_EQ(read.Count(), 1005);
-  EXPECT_EQ(read.Max(), 3600809983);
-  for (const double percentile : {50.0, 75.0, 90.0, 95.0}) {
-    EXPECT_EQ(read.Percentile(percentile), Squares().Percentile(percentile)) << percentile;
-  }
-  EXPECT_EQ(FromHgrm(kNothingHgrm, 1000).value(), Histogram());
-}
-
-TEST(Hgrm, TellsWhatIsNone) {
-  EXPECT_EQ(FromHgrm("", 1).status().message(), "is no .hgrm file: it is empty");
-  EXPECT_EQ(FromHgrm("hello\n", 1).status().message(), "is no .hgrm file: it does not begin with a title");
-  for (const char* line :
-       {"1.0", "1.0 0.5", "x 0.5 3 2", "nan 0.5 3 2", "-1 0.5 3 2", "1.0 0.5 -3 2", "1.0 0.5 1.5 2"}) {
-    EXPECT_THAT(std::string(FromHgrm(std::string("Value Percentile\n\n") + line, 1).status().message()),
-                HasSubstr("must be a value, a percentile and a count"))
-        << line;
-  }
-  EXPECT_THAT(std::string(FromHgrm("Value\n1 0.5 3 2\n2 0.6 2 3\n", 1).status().message()), HasSubstr("line 3: "));
 }
 
 }  // namespace

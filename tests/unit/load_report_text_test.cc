@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/load_results.h"
-#include "tools/load/report_csv.h"
 
 namespace posenc::load::load_report_text_test {
 namespace {
@@ -74,40 +73,6 @@ TEST(LoadText, ShowsNoControlCharacters) {
   EXPECT_EQ(text.find("\xc2\x9b"), std::string::npos);
   EXPECT_THAT(text, HasSubstr("?[31mred"));
   EXPECT_THAT(text, AllOf(HasSubstr("client's "), HasSubstr("\xc3\xa4")));
-}
-
-// As many fields in every line as the first has, outside quotes.
-void ExpectRectangle(const std::string& csv, size_t lines) {
-  std::vector<int> fields(1, 1);
-  bool quoted = false;
-  for (const char c : csv) {
-    if (c == '"') quoted = !quoted;
-    if (!quoted && c == ',') ++fields.back();
-    if (!quoted && c == '\n') fields.push_back(1);
-  }
-  fields.pop_back();
-  EXPECT_EQ(fields.size(), lines);
-  EXPECT_THAT(fields, testing::Each(fields[0]));
-}
-
-TEST(LoadCsv, HasALineForEverySecond) {
-  const std::string csv = TimelineCsv(SearchResults());
-  ExpectRectangle(csv, 31);
-  EXPECT_THAT(csv, StartsWith("second,warm_up,offered_per_second,intended,skipped,succeeded,failed,request_bytes,"
-                              "answer_bytes,latency_p50_us,"));
-  EXPECT_THAT(csv, HasSubstr(",server_compute_max_us\n0,1,800,800,8,790,2,808960,1617920,"));
-  EXPECT_THAT(csv, HasSubstr("\n29,0,1400,1400,14,1384,2,"));
-}
-
-TEST(LoadCsv, HasALineForEveryStepWithItsNameQuoted) {
-  Results results = SearchResults();
-  results.steps[0].name = "a \"fast\" one, first";
-  results.steps[0].held.reset();
-  results.steps[2].measured = Measurement{};
-  const std::string csv = StepsCsv(results);
-  ExpectRectangle(csv, 4);
-  EXPECT_THAT(csv, HasSubstr("\n\"a \"\"fast\"\" one, first\",800,0,10,,8000,80,7900,20,"));
-  EXPECT_THAT(csv, HasSubstr("\n\"1400/s\",1400,0,10,0,0,0,0,0,0,0,,,,"));
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // Counts of values by size, to three significant digits, in the buckets of HdrHistogram (lowest discernible value 1,
-// three significant figures): files of it and of this interchange (histogram_text.h). Values are microseconds here, but
-// nothing depends on it.
+// three significant figures), whose files hold the same. Values are microseconds here, but nothing depends on it.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "absl/container/btree_map.h"
+#include "absl/status/statusor.h"
 
 namespace posenc::load {
 
@@ -44,5 +46,10 @@ class Histogram {
   absl::btree_map<int32_t, int64_t> counts_;
   int64_t count_ = 0;
 };
+
+// HdrHistogram's format V2, compressed, in base64: exact. Logs of histograms hold such texts, one a line.
+std::string ToV2(const Histogram& histogram);
+// INVALID_ARGUMENT if that is no such text, or of a histogram of another resolution than Histogram's, or of doubles.
+absl::StatusOr<Histogram> FromV2(std::string_view text);
 
 }  // namespace posenc::load

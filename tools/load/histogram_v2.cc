@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "tools/load/histogram_text.h"
+#include "tools/load/histogram.h"
 
 namespace posenc::load {
 namespace {

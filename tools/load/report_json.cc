@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/load/figures.h"
-#include "tools/load/histogram_text.h"
+#include "tools/load/histogram.h"
 
 namespace posenc::load {
 namespace {

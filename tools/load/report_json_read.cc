@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "tools/load/histogram_text.h"
+#include "tools/load/histogram.h"
 #include "tools/load/report_json.h"
 
 namespace posenc::load {

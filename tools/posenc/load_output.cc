@@ -12,8 +12,7 @@
 #include "tools/files/file_io.h"
 #include "tools/load/compare.h"
 #include "tools/load/duration.h"
-#include "tools/load/histogram_text.h"
-#include "tools/load/report_csv.h"
+#include "tools/load/histogram.h"
 #include "tools/load/report_html.h"
 #include "tools/load/report_json.h"
 #include "tools/load/report_text.h"
@@ -22,7 +21,6 @@ namespace posenc::command {
 namespace {
 
 constexpr uint64_t kMostResultBytes = uint64_t{1} << 30;
-constexpr double kMicrosecondsPerMillisecond = 1e3;
 
 }  // namespace
 
@@ -38,9 +36,6 @@ void LoadOutput::Add(CLI::App& app) {
     return app.add_option(name, variable, help)->type_name(type)->group(kGroup);
   };
   add("-o,--output", json_, "All that was measured, as --json prints it: for --baseline and `load merge`", "FILE.json");
-  add("--csv", csv_, "A line a second", "FILE");
-  add("--steps-csv", steps_csv_, "A line a step, or try of a search", "FILE");
-  add("--hgrm", hgrm_, "The latencies' distribution, as HdrHistogram's tools write it", "FILE");
   add("--html", html_, "One page with pictures, readable without a network", "FILE");
   CLI::Option* baseline =
       add("--baseline", baseline_, "Results of another run: exits with 1 where a figure is worse", "FILE.json");
@@ -53,7 +48,7 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
   if (!share.ok()) return UsageError(std::string(share.status().message()));
   baseline.max_regression = *share;
   if (baseline_.empty()) return baseline;
-  for (const std::string& file : {json_, csv_, steps_csv_, hgrm_, html_}) {
+  for (const std::string& file : {json_, html_}) {
     std::error_code none;
     if (!file.empty() && std::filesystem::equivalent(file, baseline_, none)) {
       return UsageError("--baseline: " + baseline_ + " would be written over");
@@ -69,9 +64,6 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
   std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
   const std::pair<const std::string&, std::function<std::string()>> files[] = {
       {json_, [&] { return json; }},
-      {csv_, [&] { return load::TimelineCsv(results); }},
-      {steps_csv_, [&] { return load::StepsCsv(results); }},
-      {hgrm_, [&] { return load::ToHgrm(results.total.latency, kMicrosecondsPerMillisecond); }},
       {html_, [&] { return load::ToHtml(results); }},
   };
   for (const auto& [path, report] : files) {

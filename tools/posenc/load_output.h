@@ -25,7 +25,7 @@ class LoadOutput {
   static constexpr char kGroup[] = "Results";  // of the help, and of what a merge takes
 
  private:
-  std::string json_, csv_, steps_csv_, hgrm_, html_, baseline_, max_regression_ = "5%";
+  std::string json_, html_, baseline_, max_regression_ = "5%";
 };
 
 // Results as -o writes them.
