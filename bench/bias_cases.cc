@@ -1,4 +1,4 @@
-// Dense biases of one head, written or added to scores in place.
+// Benchmark cases: dense biases of one head, written, or added to scores in place.
 #include <cstring>
 
 #include "bench/case.h"
@@ -15,7 +15,7 @@ constexpr size_t kKeys = 4096;
 
 enum class Values { kAlibi, kToeplitz };
 
-// T5's, and of all that have one value a distance: the loop alone.
+// Kernel loop alone for biases with one value per distance, such as T5's.
 class Toeplitz {
  public:
   Toeplitz(DType dtype, bool add, size_t keys, size_t bytes)
@@ -44,7 +44,7 @@ class Toeplitz {
   DistanceBias work_;
 };
 
-// ALiBi's whole call, in which each head's values are computed once: one head.
+// ALiBi's whole call for one head; the call computes each head's values once.
 Pass Alibi(DType dtype, bool add, size_t bytes, const Memory& out) {
   const auto queries = static_cast<int64_t>(bytes / kKeys / SizeOf(dtype));
   GenerateBias call;

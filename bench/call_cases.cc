@@ -1,4 +1,4 @@
-// Whole calls in process, table included: what two threads make of one.
+// Benchmark cases: whole in-process calls, table included; speed-up of two threads over one.
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "posenc/rotary/apply_rotary.h"

@@ -1,4 +1,4 @@
-// One line of the benchmark's table.
+// A benchmark case: one line of the result table.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,37 @@
 
 namespace posenc::bench {
 
-// What is timed side by side for one case. The passes own the memory that they work on.
+// Passes that are timed side by side for one case. The passes own the memory that they work on.
 struct Contest {
   Pass subject;
-  Pass copy;                 // libc's memcpy of as many bytes, the unit in which other programs' runs are compared
-  std::vector<Pass> memory;  // the memory's roof is the fastest of these
-  // The subject's loop on 16 KiB, and how many times more work the subject has; none where nothing but memory limits.
+  Pass copy;                 // libc memcpy of as many bytes: the unit to compare other programs' runs in
+  std::vector<Pass> memory;  // the fastest of these is the memory roof
+  // The subject's loop on 16 KiB, and the subject's work per thread as a multiple of it. Null if only memory limits the
+  // subject.
   Pass small;
   double small_share = 0;
-  std::string against = "memory";  // what `memory` is
+  std::string against = "memory";  // name of the passes in `memory`
 };
 
 struct Case {
   std::string work;  // "rotate", "table", ...
   std::string dtype;
-  std::string pairing;  // or what tells cases of this work apart
+  std::string pairing;  // or another name that distinguishes cases of this work
   size_t head_dim = 0;
   size_t heads = 0;
-  size_t bytes = 0;                     // of the result
-  std::string variant;                  // empty: what others' programs do as well
-  std::map<std::string, size_t> shape;  // more of it, for them
+  size_t bytes = 0;                     // size of the result
+  std::string variant;                  // empty: other programs can run this case too
+  std::map<std::string, size_t> shape;  // more dimensions, for other programs
   double goal = 0;
-  bool quick = false;  // one of the few that --quick runs
+  bool quick = false;  // included in --quick
   std::vector<size_t> threads = {1, 2};
-  bool own_pool = false;  // has threads of its own, which the spinning ones of a team would disturb
+  bool own_pool = false;  // has its own threads, which a team's spinning threads would disturb
   std::function<Contest(Team&)> prepare;
 
   std::string Name(size_t on_threads) const;
 };
 
-// "f32", "bf16", "f16".
+// Returns "f32", "bf16", "f16".
 std::string ShortName(DType dtype);
 
 std::vector<Case> RotateCases();

@@ -23,7 +23,7 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   passes.insert(passes.end(), contest.memory.begin(), contest.memory.end());
   const auto seconds = Measure(passes, effort);
 
-  // The higher roof of the two kinds of memory access, then the lower of memory and arithmetic.
+  // The memory roof is the faster of the memory passes. The ratio's roof is the lower of memory and arithmetic.
   size_t memory = first_memory;
   for (size_t i = first_memory + 1; i < passes.size(); ++i) {
     if (Median(seconds[i]) < Median(seconds[memory])) memory = i;
@@ -32,7 +32,7 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   double of_arithmetic = 0;
   if (contest.small) {
     of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
-    // What a sweep of several threads has in it, too.
+    // Adds the cost of synchronizing the threads, which the memory sweeps include too.
     if (threads > 1) of_arithmetic += MedianRatio(seconds[meeting], seconds[0]);
   }
   const double subject = Median(seconds[0]);

@@ -18,14 +18,14 @@ std::vector<std::vector<double>> Measure(const std::vector<Pass>& contestants, c
   std::vector<size_t> times;
   for (const Pass& pass : contestants) {
     size_t n = 1;
-    SecondsOf(pass, 1);  // touches pages, fills caches
+    SecondsOf(pass, 1);  // warm-up: touches pages, fills caches
     while (SecondsOf(pass, n) < effort.seconds / 2) n *= 2;
     times.push_back(n == 1 ? 1 : 2 * n);
   }
   std::vector<std::vector<double>> seconds(contestants.size());
   for (int round = 0; round < effort.rounds; ++round) {
     for (size_t i = 0; i < contestants.size(); ++i) {
-      contestants[i]();  // so that each finds the caches as itself leaves them
+      contestants[i]();  // warm-up: the caches as this contestant leaves them
       seconds[i].push_back(SecondsOf(contestants[i], times[i]) / static_cast<double>(times[i]));
     }
   }

@@ -1,5 +1,5 @@
-// Whole rotations in process, whose tables are of several kinds: as a model's layers after the first have them, and as
-// the first has them.
+// Benchmark cases: whole in-process rotations with several kinds of tables, cached (a model's later layers) and not
+// cached (its first layer).
 #include "bench/rotation.h"
 #include "posenc/rotary/apply_rotary.h"
 #include "posenc/rotary/slab_table.h"
@@ -27,7 +27,7 @@ std::vector<Settings> AllSettings() {
   return {{"one axis", one}, {"mrope", mrope, 3}, {"2-D", axial, 2}, {"xpos", xpos}};
 }
 
-// A line, or a grid as wide as 16 patches.
+// Returns a line of positions, or a grid that is 16 patches wide.
 Positions PositionsOf(int64_t tokens, int64_t axes) {
   Positions positions;
   if (axes == 1) {

@@ -1,4 +1,4 @@
-// Rotation out of place and in place, over every type, pairing, width and size.
+// Benchmark cases: rotation out of place and in place, over all types, pairings, widths and sizes.
 #include <cmath>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace posenc::bench {
 namespace {
 
-// A sequence's tokens: its table is used by every sequence of the batch, as in a call.
+// Tokens per sequence. All sequences of the batch use the same table, as in a call.
 constexpr size_t kSequence = 256;
 
 struct Kind {
@@ -19,11 +19,11 @@ struct Kind {
   size_t head_dim;
   bool in_place;
   Rounding rounding = Rounding::kOnce;
-  size_t rotary_dim = 0;     // 0: all of a head
+  size_t rotary_dim = 0;     // 0: all of head_dim
   bool heads_first = false;  // [B, H, S, D]
 };
 
-// One tensor of `bytes` rotated by a team, sequence by sequence.
+// Rotates one tensor of `bytes` bytes with a team, sequence by sequence.
 class Rotation {
  public:
   Rotation(const Kind& kind, size_t heads, size_t bytes) : kind_(kind) {
@@ -38,7 +38,7 @@ class Rotation {
     cos_ = Allocate(entries * sizeof(float));
     sin_ = Allocate(entries * sizeof(float));
     for (size_t i = 0; i < entries; ++i) {
-      // Lengths stay what they are, however often a tensor is rotated in place.
+      // cos^2 + sin^2 = 1 keeps vector lengths constant, however often a tensor is rotated in place.
       reinterpret_cast<float*>(cos_.get())[i] = static_cast<float>(std::cos(0.1 * static_cast<double>(i)));
       reinterpret_cast<float*>(sin_.get())[i] = static_cast<float>(std::sin(0.1 * static_cast<double>(i)));
     }
@@ -91,7 +91,7 @@ RotationContest Prepare(const Kind& kind, size_t bytes, Team& team) {
   const size_t row = kind.head_dim * SizeOf(kind.dtype);
   const size_t small_bytes = kind.in_place ? 16384 : 8192;
   const auto small = std::make_shared<Rotation>(kind, small_bytes / row, small_bytes);
-  // The limits are measured on the same memory: pages lie better or worse in the caches.
+  // The limits are measured on the same memory, because the placement of pages in the caches varies.
   const Memory from = rotation->x(), to = kind.in_place ? Allocate(bytes) : rotation->y();
   const auto sweep = [&team, bytes](auto part) -> Pass {
     return [&team, bytes, part] { team.Share(bytes, 4096, part); };

@@ -1,4 +1,4 @@
-// What a rotation out of place is measured beside, for whoever rotates.
+// Contest of an out-of-place rotation against the memory limits, shared by several benchmarks.
 #pragma once
 
 #include "bench/case.h"
@@ -10,7 +10,7 @@ namespace posenc::bench {
 inline constexpr size_t kHeads = 32;
 
 struct RotationContest {
-  Contest contest;  // whose subject is the kernel with a table at hand
+  Contest contest;  // subject: the kernel with a precomputed table
   Memory x, y;      // [tokens, kHeads, head_dim]
 };
 RotationContest PrepareRotation(DType dtype, Pairing pairing, size_t head_dim, size_t bytes, Team& team);

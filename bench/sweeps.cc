@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Words = hn::ScalableTag<uint32_t>;
 
-// Calls body(i) for the index of every vector's first word, four to a step.
+// Calls body(i) with the index of the first word of every vector, unrolled four times.
 template <class Body>
 HWY_INLINE void ForVectors(size_t bytes, Body body) {
   const size_t lanes = hn::Lanes(Words()), words = bytes / sizeof(uint32_t);

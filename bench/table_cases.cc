@@ -1,4 +1,4 @@
-// Cold tables of cosines and sines, for positions that follow one another, and the biases.
+// Benchmark cases: cold tables of cosines and sines for consecutive positions.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

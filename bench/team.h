@@ -1,5 +1,5 @@
-// Threads that start together at once, for measuring kernels and limits on several cores: they spin between passes,
-// so that waking them costs nothing, and are of no use outside a benchmark.
+// Threads that start together, to measure kernels and limits on several cores. They spin between passes, so that waking
+// them costs nothing; this is unsuitable outside a benchmark.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace posenc::bench {
 
 class Team {
  public:
-  // The calling thread is one of them.
+  // `threads` includes the calling thread.
   explicit Team(size_t threads) {
     for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Work(i); });
   }
@@ -25,7 +25,7 @@ class Team {
 
   size_t threads() const { return workers_.size() + 1; }
 
-  // Calls part(begin, end) on each thread, with its share of [0, count) in multiples of `grain`, and waits for all.
+  // Calls part(begin, end) on each thread with its share of [0, count), in multiples of `grain`, and waits for all.
   void Share(size_t count, size_t grain, const std::function<void(size_t, size_t)>& part) {
     const size_t units = (count + grain - 1) / grain;
     const auto bound = [&](size_t i) { return std::min(count, units * i / threads() * grain); };

@@ -23,7 +23,7 @@ foreach(pair server/posenc-server client/posenc-client library/libposenc-dev)
 endforeach()
 
 # The public headers. Those of the kernels and formulas are not among them: what computes must be compiled here, with
-# our options (cmake/rooms.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of
+# our options (cmake/libraries.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of
 # ours.
 function(public_headers target)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARGN})

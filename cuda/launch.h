@@ -1,5 +1,5 @@
-// The kernels: over memory of the device, asynchronous on a stream. What they compute is the elements' (elements/), one
-// call an element or a pair, so that the CPU's tests of those are tests of these.
+// Kernel launches: over device memory, asynchronous on a stream. Kernels call the functions of elements/ once per
+// element or pair, so that the CPU tests of those functions cover the kernels' arithmetic.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,19 +11,19 @@
 
 namespace posenc::cuda {
 
-// posenc_table without the caller's memory. Fills cos and sin [rows, pairs], of double if dtype is FP64, else of float:
-// values of dtype, as they are multiplied with. Where the fast path cannot prove the first rounding, the entry's index
-// (row * pairs + pair) is appended to `unproven`, of which *unproven_count counts all, written or not.
+// Counterpart of posenc_table in device memory. LaunchTable fills cos and sin [rows, pairs], of double if dtype is
+// FP64, else of float, with values rounded to dtype. If the fast path cannot prove the first rounding, the index
+// (row * pairs + pair) is appended to `unproven`. *unproven_count counts all of them, also those beyond `capacity`.
 struct TableArguments {
   uint64_t rows, pairs;
   posenc_dtype dtype;
   posenc_frequencies frequencies;
-  const double* positions;    // [axes, rows]; float32's are rounded by the kernel
+  const double* positions;    // [axes, rows]; the kernel rounds them for POSENC_FLOAT32
   const double* inv_freq;     // [pairs]
   const uint32_t* axis;       // [pairs] or null
-  double scale_hi, scale_lo;  // what the first rounded value is of: a or 1/a for POSENC_EXACT, else 1
-  bool scale_in_range;        // else nothing is proven but angle zero
-  double zero_cos;            // the first rounded value of the cosine at angle zero
+  double scale_hi, scale_lo;  // scale before the first rounding: a or 1/a for POSENC_EXACT, else 1
+  bool scale_in_range;        // false: only angle zero is proven
+  double zero_cos;            // first rounded value of the cosine at angle zero
   double scale;               // a
   bool divide, negate_sin;
   void* cos;
@@ -34,10 +34,10 @@ struct TableArguments {
 };
 cudaError_t LaunchTable(const TableArguments& work, cudaStream_t stream);
 
-// Narrows what LaunchTable filled to the table's dtype, in place or elsewhere: what a table is sent back as.
+// Converts `count` values filled by LaunchTable to the table's dtype, to return them. `narrow` may equal `wide`.
 cudaError_t LaunchNarrow(posenc_dtype dtype, const void* wide, void* narrow, uint64_t count, cudaStream_t stream);
 
-// Head row (token, head) lies at token * token_stride + head * head_stride of x and of y, which may be the same.
+// Head row (token, head) is at token * token_stride + head * head_stride of x and y, which may be equal (in place).
 struct RotateArguments {
   posenc_dtype dtype;
   posenc_rounding rounding;
@@ -52,7 +52,7 @@ struct RotateArguments {
 };
 cudaError_t LaunchRotate(const RotateArguments& work, cudaStream_t stream);
 
-// posenc_bias with everything in the device's memory; scores and out are [queries, keys].
+// Counterpart of posenc_bias with all arrays in device memory; scores and out are [queries, keys].
 struct BiasArguments {
   posenc_dtype dtype, bias_dtype;
   posenc_rounding rounding;
@@ -63,7 +63,7 @@ struct BiasArguments {
   bool cls_query, cls_key;
   const double *query_positions, *key_positions;
   float past_slope, future_slope;
-  const float* bias;  // of query 0, key 0: a stride of -1 reads before it
+  const float* bias;  // cell (0, 0); a stride of -1 reads before it
   int64_t bias_stride;
   const double *mask_query_positions, *mask_key_positions;
   bool causal;
@@ -72,7 +72,7 @@ struct BiasArguments {
   const uint8_t* key_valid;
   float fill;
   bool zero_fully_masked_rows;
-  const void* scores;  // or null; may be out
+  const void* scores;  // null if absent; may equal out
   void* out;
 };
 cudaError_t LaunchBias(const BiasArguments& work, cudaStream_t stream);

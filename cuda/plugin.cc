@@ -1,4 +1,4 @@
-// The plugin's two exported names, and the functions behind them.
+// The plugin's two exported symbols, and the functions of posenc_plugin.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -15,16 +15,16 @@
 namespace posenc::cuda {
 namespace {
 
-// Made once, and there until the process ends: CUDA's own state is gone when destructors of static objects run.
+// Created once and never destroyed: CUDA's own state is gone when destructors of static objects run.
 struct Plugin {
-  std::vector<std::unique_ptr<Device>> devices;  // those that are used, by the plugin's numbers
+  std::vector<std::unique_ptr<Device>> devices;  // usable devices, by the plugin's numbers
   ForeignMemory foreign;
-  std::string left_out;  // why others are not
+  std::string left_out;  // why other devices are unusable
   posenc_plugin functions = {};
 };
 Plugin* plugin = nullptr;
 
-// Runs the work on a device, which a failure may be the end of.
+// Runs `work` on a device and returns its status. POSENC_DEVICE_LOST marks the device as lost.
 template <class Work>
 int32_t OnDevice(uint32_t number, posenc_error* error, const Work& work) noexcept {
   if (number >= plugin->devices.size()) return Report(POSENC_UNSUPPORTED, "there is no such device", error);
@@ -62,7 +62,7 @@ std::string VersionName(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// "no CUDA device can be used: WHY (driver 13.2, runtime 13.0)". A driver is called by the newest CUDA that it knows.
+// "no CUDA device can be used: WHY (driver 13.2, runtime 13.0)". Driver version: the newest CUDA that it supports.
 Failure NoDevice(const std::string& why) {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
@@ -79,7 +79,7 @@ int Attribute(cudaDeviceAttr attribute, int device) {
   return value;
 }
 
-// Why the device cannot be used, if so.
+// Returns the reason why the device cannot be used, empty if it can.
 std::string Lack(int device) {
   const int major = Attribute(cudaDevAttrComputeCapabilityMajor, device);
   const int minor = Attribute(cudaDevAttrComputeCapabilityMinor, device);
@@ -128,7 +128,7 @@ std::unique_ptr<Plugin> Open() {
 
 POSENC_EXPORTED const uint32_t posenc_plugin_abi = POSENC_PLUGIN_ABI;
 
-// With devices that are used, and others that are not, *error says why not, and its status is POSENC_OK.
+// If only some devices are usable, *error says why the others are not, with status POSENC_OK.
 POSENC_EXPORTED const posenc_plugin* posenc_plugin_open(posenc_error* error) {
   using namespace posenc::cuda;
   const int32_t status = Guarded(error, [] {

@@ -1,4 +1,4 @@
-// Rotates a query by RoPE, on a posenc-server: example-rotate ADDRESS
+// Rotates a query by RoPE on a posenc-server. Usage: example-rotate ADDRESS
 #include <cstdio>
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  posenc::Client client({.address = argv[1]});  // posenc::InProcess has the same methods, and needs no server
+  posenc::Client client({.address = argv[1]});  // posenc::InProcess has the same methods without a server
 
   const std::vector<float> q(3 * 32 * 128, 1.0f);  // three tokens, 32 heads of 128 elements
   posenc::v1::ApplyRotaryRequest request;

@@ -20,8 +20,8 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
-// Until a signal comes, which is returned. What calls have left in the C library's heaps goes back to the system once
-// the server has been idle for a while: it is kept for the next call, not for ever.
+// Waits for a signal and returns it. Returns freed heap memory to the system once the server has been idle for a while:
+// malloc keeps it for the next call, not for ever.
 int Wait(const Server& server, StopSignals* stop) {
   constexpr std::chrono::seconds kIdle{5};
   int64_t started = 0;

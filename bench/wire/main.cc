@@ -1,5 +1,5 @@
-// posenc-bench-wire: measures calls of a server beside those of servers that do less, one JSON object a line
-// (bench/README.md). scripts/bench --wire starts the servers.
+// posenc-bench-wire: measures calls of a server beside calls of reference servers that do less, one JSON object per
+// line (bench/README.md). scripts/bench --wire starts the servers.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -58,7 +58,7 @@ class Bench {
            Median(cold[0]) - Median(cold[1]), 1, false});
   }
 
-  // Beside one caller of 64 MiB, who asks posenc, or the echo.
+  // Measures decode steps while another client sends calls of 64 MiB, either to posenc or to the echo server.
   void DecodeBeside() {
     const grpc::ByteBuffer step = DecodeStep(), large = RotationOfSize(64 * kMiB);
     std::vector<double> beside_ours, beside_echo;
@@ -89,8 +89,8 @@ class Bench {
     std::vector<std::pair<std::string, Caller*>> contestants = {
         {"posenc", &posenc_}, {"copy", &copy_}, {"echo", &echo_}, {"typed", &typed_}};
     std::map<std::string, std::vector<double>> p50, gb_s;
-    for (int round = -1; round < effort_.rounds; ++round) {                          // one to warm up
-      std::rotate(contestants.begin(), contestants.begin() + 1, contestants.end());  // no one is always after another
+    for (int round = -1; round < effort_.rounds; ++round) {                          // round -1 is the warm-up
+      std::rotate(contestants.begin(), contestants.begin() + 1, contestants.end());  // rotate the order of contestants
       for (const auto& [who, caller] : contestants) {
         const Load load = caller->Run(request, concurrency, round < 0 ? 0 : effort_.seconds, 3 * concurrency);
         if (round < 0) continue;
@@ -105,14 +105,14 @@ class Bench {
       Print({name + ", " + what, other, Median(ours), Median(theirs), unit,
              inverse ? MedianRatio(theirs, ours) : MedianRatio(ours, theirs), goal, true});
     };
-    // Of 16 KiB and 4 MiB what Triton with a backend in C++ reaches counts, 1.33 and 1.02 times a copy's p50.
+    // The goals for 16 KiB and 4 MiB are what Triton with a C++ backend reaches: 1.33 and 1.02 times a copy's p50.
     print("p50", "ms", p50, "copy", true, bytes < 64 * kKiB ? 0.75 : bytes == 4 * kMiB ? 0.98 : 0.95);
     print("throughput", "GB/s", gb_s, "copy", false, bytes < 64 * kKiB ? 0 : 0.95);
     print("throughput", "GB/s", gb_s, "echo", false, 0);
     print("throughput", "GB/s", gb_s, "typed", false, bytes >= kMiB ? 2 : 0);
   }
 
-  // Milliseconds, of one call at a time: [caller][round].
+  // Returns p50 in milliseconds with one call at a time: [caller][round].
   std::vector<std::vector<double>> P50(const std::vector<Caller*>& callers,
                                        const std::function<const grpc::ByteBuffer*(size_t contestant)>& request) {
     std::vector<std::vector<double>> p50(callers.size());

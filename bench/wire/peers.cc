@@ -9,7 +9,7 @@
 #include "grpcpp/server_builder.h"
 #include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "server/core/answer_pool.h"
+#include "server/core/buffer_pool.h"
 #include "server/core/signals.h"
 #include "server/grpc/answer_buffer.h"
 
@@ -47,7 +47,7 @@ class Copy final
     return reactor;
   }
 
-  const std::shared_ptr<server::AnswerPool> pool_ = std::make_shared<server::AnswerPool>(size_t{1} << 30);
+  const std::shared_ptr<server::BufferPool> pool_ = std::make_shared<server::BufferPool>(size_t{1} << 30);
 };
 
 class Typed final
@@ -76,7 +76,7 @@ bool Serve(const std::string& kind, const std::string& port_file) {
   if (kind == "copy") service = std::make_unique<Copy>();
   if (kind == "typed") service = std::make_unique<Typed>();
   if (service == nullptr) return false;
-  server::KeepFreedMemory(int64_t{256} << 20);  // as posenc-server does
+  server::KeepFreedMemory(int64_t{256} << 20);  // same malloc tuning as posenc-server
   int port = 0;
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);

@@ -1,4 +1,5 @@
-// What a call is compared with: servers of the same gRPC library that do less, or the same in the usual way.
+// Reference servers for the call benchmark, built on the same gRPC library: they do less work, or the same with
+// protobuf messages.
 #pragma once
 
 #include <string>
@@ -6,10 +7,10 @@
 namespace posenc::bench {
 
 // Serves ApplyRotary until the process ends:
-//   "echo"   hands the request's slices back
-//   "copy"   copies the request once, into a buffer that was used before: the least that any computed answer costs
-//   "typed"  the same rotation behind protobuf's own messages
-// Writes the port to `port_file`. False where there is no such kind, or no port.
+//   "echo"   returns the request's slices
+//   "copy"   copies the request once into a pooled buffer: the minimum cost of any computed answer
+//   "typed"  the same rotation with parsed protobuf messages
+// Writes the port to `port_file`. Returns false if `kind` is unknown, or the server or `port_file` fails.
 bool Serve(const std::string& kind, const std::string& port_file);
 
 }  // namespace posenc::bench

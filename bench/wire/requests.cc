@@ -19,7 +19,7 @@ void FillTensor(v1::Tensor* tensor) {
   Fill(tensor->mutable_data()->data(), bytes);
 }
 
-// Of one model, whose layers ask with the same settings.
+// Returns the request settings of one model, the same for all its layers.
 v1::ApplyRotaryRequest Rotation(double rope_theta) {
   v1::ApplyRotaryRequest request;
   v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();

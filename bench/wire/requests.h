@@ -1,4 +1,4 @@
-// The calls that are timed: rotations of BF16, half-split, heads of 128.
+// Requests of the timed calls: rotations of BF16, half-split, head_dim 128.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@ namespace posenc::bench {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-// q alone, of 32 heads and so many bytes, which it does not have yet.
+// Returns a request for q alone, 32 heads and `bytes` bytes, whose data are not set yet.
 v1::ApplyRotaryRequest RotationWithoutData(size_t bytes);
-// The same with data, as a message.
+// Returns RotationWithoutData(bytes) with data, serialized.
 grpc::ByteBuffer RotationOfSize(size_t bytes);
-// One token's, q of 32 heads and k of 8. Another base is another plan.
+// Returns the rotation of one token, q of 32 heads and k of 8, serialized. A different rope_theta needs a new plan.
 grpc::ByteBuffer DecodeStep(double rope_theta = 5e5);
 
 grpc::ByteBuffer Serialize(const v1::ApplyRotaryRequest& request);
-// Finite numbers.
+// Fills `data` with finite numbers.
 void Fill(char* data, size_t bytes);
 
-// "64 KiB", "1 MiB".
+// Returns "64 KiB", "1 MiB".
 std::string SizeName(size_t bytes);
 
 }  // namespace posenc::bench

@@ -1,4 +1,4 @@
-// One line of the table: a figure of posenc's beside another's, and what their ratio should be.
+// One line of the result table: a figure of posenc beside a reference's, and the goal of their ratio.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Row {
   bool at_least;
 };
 
-// As a JSON object on a line of its own.
+// Prints the row as a JSON object on one line.
 void Print(const Row& row);
 
 }  // namespace posenc::bench

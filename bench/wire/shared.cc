@@ -23,7 +23,7 @@ void Require(const absl::Status& status) {
   std::_Exit(EXIT_FAILURE);
 }
 
-// The same work, one after the other in this process, on as many threads as a server has by default.
+// Does the same calls sequentially in this process, on as many threads as a server has by default.
 Load RunHere(InProcess& engine, const v1::ApplyRotaryRequest& request, const CallOptions& options, double seconds,
              size_t calls) {
   using Clock = std::chrono::steady_clock;
@@ -61,7 +61,7 @@ void MeasureShared(const std::string& name, size_t bytes, const std::string& sid
 
   InProcess engine;
   std::vector<double> ours, others, ours_gb_s, others_gb_s;
-  for (int round = -1; round < effort.rounds; ++round) {  // one to warm up
+  for (int round = -1; round < effort.rounds; ++round) {  // round -1 is the warm-up
     const double seconds = round < 0 ? 0 : effort.seconds;
     const Load call = posenc->Run(shared, 1, seconds, 3);
     const Load alone = RunHere(engine, here, options, seconds, 3);

@@ -1,4 +1,4 @@
-// Calls whose tensors lie in shared memory, beside the same work in this process.
+// Benchmark of calls with tensors in shared memory, against the same work in process.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace posenc::bench {
 
-// Prints the rows of a rotation of so many bytes from one place of a region to another. `posenc` calls the server whose
-// side socket this is; `echo` calls one that an empty message costs least.
+// Prints the rows of a rotation of `bytes` bytes from one part of a shared memory region to another. `posenc` calls the
+// server that owns `side_socket`. `echo` calls the server with the cheapest empty call.
 void MeasureShared(const std::string& name, size_t bytes, const std::string& side_socket, const Effort& effort,
                    Caller* posenc, Caller* echo);
 

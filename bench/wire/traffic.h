@@ -1,5 +1,4 @@
-// Calls of one method in a closed loop, bytes in and bytes out: no message is parsed, so that what is timed is the
-// transport and the server.
+// Closed-loop load of one method with raw bytes. No message is parsed, so only the transport and the server are timed.
 #pragma once
 
 #include <atomic>
@@ -15,27 +14,27 @@
 namespace posenc::bench {
 
 struct Load {
-  std::vector<double> seconds;  // of each call, sorted
-  double elapsed = 0;           // of all
+  std::vector<double> seconds;  // latency of each call, sorted
+  double elapsed = 0;           // duration of the whole run, seconds
 
-  // p in 0 .. 1.
+  // Returns the latency in seconds at quantile p, 0 .. 1.
   double Percentile(double p) const;
   double CallsPerSecond() const { return static_cast<double>(seconds.size()) / elapsed; }
 };
 
-// A connection of its own. One thread at a time.
+// A client with its own connection. Not thread-safe.
 class Caller {
  public:
-  // Of PositionalEncodingService's methods.
+  // `method` is a method name of PositionalEncodingService.
   Caller(const std::string& address, const std::string& method);
 
-  // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` gives each
-  // call's; an error ends the program.
+  // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` returns each
+  // call's request. An error ends the program.
   Load Run(const std::function<const grpc::ByteBuffer&()>& request, size_t concurrency, double seconds, size_t calls);
   Load Run(const grpc::ByteBuffer& request, size_t concurrency, double seconds, size_t calls) {
     return Run([&]() -> const grpc::ByteBuffer& { return request; }, concurrency, seconds, calls);
   }
-  // One call after the other until told to stop.
+  // Makes one call after another until `stop` is true.
   void RunUntil(const std::atomic<bool>& stop, const grpc::ByteBuffer& request);
 
  private:

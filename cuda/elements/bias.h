@@ -5,9 +5,9 @@
 
 namespace posenc::cuda {
 
-// What a query's row sees. Without a mask of one kind its values are these, and those of all its keys 0, 0 and 1.
+// Bounds on the keys that a query sees. For an absent kind of mask the defaults of RowMask and KeyMask apply.
 struct RowMask {
-  double lowest = -HUGE_VAL;  // of the keys' mask positions
+  double lowest = -HUGE_VAL;  // least visible mask position of a key
   double highest = HUGE_VAL;
   double document = 0;
 };
@@ -24,7 +24,7 @@ struct Windows {
   double prefix_end;
 };
 
-// Sets the bounds on keys of a query at this position.
+// Sets the bounds on key positions for a query at `position`.
 POSENC_ELEMENT void SetBounds(const Windows& windows, double position, RowMask& row) {
   row.lowest = position - windows.left;
   row.highest = position + windows.right;
@@ -40,7 +40,7 @@ POSENC_ELEMENT bool Visible(const RowMask& row, const KeyMask& key) {
 struct Slopes {
   float past;
   float future;
-  posenc_dtype dtype;  // what the bias is rounded to first
+  posenc_dtype dtype;  // the bias is rounded to this first
 };
 
 POSENC_ELEMENT float LinearBias(const Slopes& slopes, double query_position, double key_position) {
@@ -51,8 +51,8 @@ POSENC_ELEMENT float LinearBias(const Slopes& slopes, double query_position, dou
   return bias;
 }
 
-// Which of the values a cell has that is gathered: by positions, or of a token for the whole. The difference comes
-// first: it is exact wherever the positions are.
+// Index of a cell's gathered value: by positions, or one of the last three values for a cls token. The positions are
+// subtracted before `first`, because their difference is exact wherever the positions are.
 POSENC_ELEMENT uint64_t ValueOf(bool cls_query, bool cls_key, uint64_t value_count, double first, double query_position,
                                 double key_position) {
   if (cls_query) return value_count - (cls_key ? 1 : 3);
@@ -66,7 +66,7 @@ struct CellKind {
   bool biased;  // else the bias is +0
 };
 
-// What a visible cell holds: the bias, the score with it, or the score as it is.
+// Value of a visible cell: the bias, score + bias, or the unchanged score.
 template <class Format>
 POSENC_ELEMENT typename Format::Bits Cell(Format format, const CellKind& kind, typename Format::Bits score,
                                           float bias) {

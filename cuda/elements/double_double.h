@@ -1,5 +1,5 @@
-// Error-free transformations and arithmetic on unevaluated sums hi + lo of two doubles, as
-// posenc/kernels/double_double-inl.h has them in lanes.
+// Error-free transformations and arithmetic on unevaluated sums hi + lo of two doubles: the scalar version of
+// posenc/kernels/double_double-inl.h.
 #pragma once
 
 #include <math.h>
@@ -9,26 +9,26 @@
 
 namespace posenc::cuda {
 
-// a + b exactly (Knuth).
+// TwoSum (Knuth): hi + lo = a + b exactly.
 POSENC_ELEMENT DoubleDouble TwoSum(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
   return {sum, (a - (sum - b_part)) + (b - b_part)};
 }
 
-// The same where |a| >= |b| or a = 0 (Dekker).
+// TwoSum for |a| >= |b| or a = 0 (Dekker, Fast2Sum).
 POSENC_ELEMENT DoubleDouble FastTwoSum(double a, double b) {
   const double sum = a + b;
   return {sum, b - (sum - a)};
 }
 
-// a * b exactly, if nothing overflows and |a * b| > 2^-960.
+// TwoProduct: hi + lo = a * b exactly, if nothing overflows and |a * b| > 2^-960.
 POSENC_ELEMENT DoubleDouble TwoProduct(double a, double b) {
   const double product = a * b;
   return {product, fma(a, b, -product)};
 }
 
-// With a relative error below 2^-103, if |lo| <= 2^-51 |hi|. The result's parts may overlap by a few bits.
+// Product with a relative error below 2^-103, if |lo| <= 2^-51 |hi|. The result's parts may overlap by a few bits.
 POSENC_ELEMENT DoubleDouble Multiply(DoubleDouble a, DoubleDouble b) {
   const DoubleDouble product = TwoProduct(a.hi, b.hi);
   return {product.hi, fma(a.hi, b.lo, fma(a.lo, b.hi, product.lo))};

@@ -1,7 +1,7 @@
-// What makes a function an element: one compiler makes it for the CPU, where it is tested, and another for the device.
+// POSENC_ELEMENT marks a function that is compiled twice: for the CPU, where it is tested, and for the device.
 //
-// Elements are the arithmetic of the kernels (cuda/kernels/), a number or a pair at a time. Nothing may be contracted
-// into a fused multiply-add that is not written as fma().
+// Elements are the arithmetic of the kernels (cuda/kernels/), one number or pair at a time. Compilers must not contract
+// multiplications and additions into fused multiply-adds; only fma() fuses.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@
 
 namespace posenc::cuda {
 
-// std::bit_cast is not for the device.
+// std::bit_cast for device code, which cannot call it.
 template <class To, class From>
 POSENC_ELEMENT To BitCast(From from) {
   static_assert(sizeof(To) == sizeof(From));

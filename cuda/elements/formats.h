@@ -1,7 +1,7 @@
-// Elements of the formats FP32, FP16 and BF16 as numbers, and numbers rounded to them: once, to nearest, ties to even.
+// Conversions between FP32, FP16 or BF16 bits and numbers. Encoding rounds once, to nearest, ties to even.
 //
 // A value too large for the format becomes an infinity, one too small a subnormal or a zero of its sign, a NaN some
-// NaN. The device's own conversions and the integers that take their place on the CPU give the same bits.
+// NaN. The device's conversion instructions and the CPU's integer code give the same bits.
 #pragma once
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 namespace posenc::cuda {
 
-// Exact.
+// Exact conversions to float.
 POSENC_ELEMENT float Decode(Float32, uint32_t bits) { return BitCast<float>(bits); }
 POSENC_ELEMENT float Decode(BFloat16, uint16_t bits) { return BitCast<float>(uint32_t{bits} << 16); }
 POSENC_ELEMENT float Decode(Float16, uint16_t bits) {
@@ -25,10 +25,10 @@ POSENC_ELEMENT float Decode(Float16, uint16_t bits) {
 #else
   const uint32_t sign = (bits & 0x8000u) << 16;
   const uint32_t magnitude = (bits & 0x7fffu) << 13;
-  constexpr uint32_t kRebias = 112u << 23;  // what the exponent's bias grows by
+  constexpr uint32_t kRebias = 112u << 23;  // increase of the exponent bias
   if (magnitude >= 0x7c00u << 13) return BitCast<float>(sign | (magnitude + 2 * kRebias));
   if (magnitude >= 0x0400u << 13) return BitCast<float>(sign | (magnitude + kRebias));
-  // A subnormal m * 2^-24 is 2^-14 + m * 2^-24 less 2^-14, which is exact.
+  // A subnormal m * 2^-24 is computed as (2^-14 + m * 2^-24) - 2^-14, which is exact.
   const float subnormal = BitCast<float>(magnitude + (113u << 23)) - 0x1p-14f;
   return BitCast<float>(sign | BitCast<uint32_t>(subnormal));
 #endif
@@ -42,7 +42,7 @@ POSENC_ELEMENT uint16_t Encode(BFloat16, float value) {
   return rounded;
 #else
   const uint32_t bits = BitCast<uint32_t>(value);
-  if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);  // the carry would make a number of it
+  if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);  // a carry could turn the NaN into a number
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 #endif
 }
@@ -58,21 +58,21 @@ POSENC_ELEMENT uint16_t Encode(Float16, float value) {
   uint32_t narrow;
   if (magnitude > 0x7f800000) {
     narrow = 0x7e00;
-  } else if (magnitude >= 0x47800000) {  // from 2^16
+  } else if (magnitude >= 0x47800000) {  // at least 2^16
     narrow = 0x7c00;
   } else if (magnitude >= 0x38800000) {
-    // Lowers the exponent's bias by 112 and rounds away 13 bits; from 65520 on the carry makes an infinity.
+    // Lowers the exponent bias by 112 and rounds off 13 bits. From 65520 on, the carry gives an infinity.
     narrow = (magnitude + (magnitude >> 13 & 1) + 0x0fff - (112u << 23)) >> 13;
   } else {
-    // The last bit of 1/2 + |value| weighs 2^-24, so that the addition rounds as needed and leaves the result there.
+    // The last bit of 1/2 + |value| is 2^-24, so the addition rounds correctly and its low bits are the result.
     narrow = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000;
   }
   return static_cast<uint16_t>(sign | narrow);
 #endif
 }
 
-// Powers of two: the smallest normal number, the first too large, and the bits of a double that the format has no room
-// for. (Device code may name a constant that the CPU's compiler has computed, but not the function that computes it.)
+// Powers of two: the smallest normal number, the first that is too large, and 2^(bits of a double's mantissa that the
+// format lacks). (Device code can use constants that the host compiler computes, but cannot call PowerOfTwo.)
 template <class Format>
 inline constexpr double kLeastNormal = PowerOfTwo(Format::kMinExponent);
 template <class Format>
@@ -80,16 +80,16 @@ inline constexpr double kTooLarge = PowerOfTwo(Format::kMaxExponent + 1);
 template <class Format>
 inline constexpr double kDroppedBits = PowerOfTwo(Float64::kMantissaBits - Format::kMantissaBits);
 
-// As a number of the same type as before. From a double there is one rounding, not one by way of float.
+// RoundTo rounds to the format and returns the argument's type. A double is rounded once, not by way of float.
 POSENC_ELEMENT float RoundTo(Float32, float value) { return value; }
 POSENC_ELEMENT double RoundTo(Float32, double value) { return static_cast<float>(value); }
 template <class Format>
 POSENC_ELEMENT float RoundTo(Format format, float value) {
   return Decode(format, Encode(format, value));
 }
-// Of a format with m explicit bits. Adding 2^(52 - m) times the value's own power of two leaves its last 52 - m bits no
-// room, and the addition rounds them away; below the smallest normal number the power stays the same, as the format's
-// unit in the last place does.
+// Rounding of a double to a format with m explicit bits. Adding 2^(52 - m) times the value's own power of two rounds
+// off its last 52 - m bits. Below the smallest normal number the power stays constant, as the format's unit in the last
+// place does.
 template <class Format>
 POSENC_ELEMENT double RoundTo(Format, double value) {
   const double magnitude = fabs(value);

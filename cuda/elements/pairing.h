@@ -1,4 +1,4 @@
-// Where the elements of a pair lie among the rotated ones of a head row (posenc/kernels/rotate_pairs.h draws it).
+// Indices of a pair's elements among the rotated elements of a head row (diagram: posenc/kernels/rotate_pairs.h).
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct PairPlace {
   uint64_t second;
 };
 
-// `half` is of each part: pairs / half_split_parts.
+// Returns the indices of pair `pair`. `half` is the number of pairs per part: pairs / half_split_parts.
 POSENC_ELEMENT PairPlace PlaceOf(posenc_pairing pairing, uint64_t half, uint64_t pair) {
   if (pairing == POSENC_INTERLEAVED) return {2 * pair, 2 * pair + 1};
-  const uint64_t first = pair + pair / half * half;  // behind both halves of each part before its own
+  const uint64_t first = pair + pair / half * half;  // skips the second halves of earlier parts
   return {first, first + half};
 }
 

@@ -1,4 +1,4 @@
-// One pair turned: the formula and the roundings of posenc/kernels/rotate_pairs.h.
+// Rotation of one pair, with the formula and the roundings of posenc/kernels/rotate_pairs.h.
 #pragma once
 
 #include "cuda/elements/formats.h"
@@ -17,7 +17,7 @@ POSENC_ELEMENT Real Product(Format format, posenc_rounding rounding, Real a, Rea
   return rounding == POSENC_ROUND_EACH_OPERATION ? RoundTo(format, product) : product;
 }
 
-// Real, the type of the table, is that of the arithmetic.
+// Rotates one pair. Real is the type of the table and of the arithmetic.
 template <class Format, class Real>
 POSENC_ELEMENT ElementPair<Format> Rotated(Format format, posenc_rounding rounding, ElementPair<Format> x, Real cos,
                                            Real sin) {

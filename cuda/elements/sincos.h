@@ -1,5 +1,5 @@
-// Cosine and sine of an angle with a proven bound on the error: posenc/kernels/sincos_fast-inl.h, operation by
-// operation, so that its range and its bounds (docs/exact-tables.md) are these as well.
+// Cosine and sine of an angle with a proven error bound. The operations are those of posenc/kernels/sincos_fast-inl.h
+// in the same order, so its range and its bounds (docs/exact-tables.md) hold here too.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace posenc::cuda {
 struct NarrowAngle {
   double cos;
   double sin;
-  double turns;  // quarter turns that were taken off
+  double turns;  // number of quarter turns subtracted, not negative
 };
 struct WideAngle {
   DoubleDouble cos;
@@ -19,22 +19,22 @@ struct WideAngle {
   double turns;
 };
 
-// x / (pi/2) rounded to an integer, and that modulo 4 in the two lowest bits of `quadrant`.
+// Returns x / (pi/2) rounded to an integer. The two lowest bits of `quadrant` are that integer modulo 4.
 POSENC_ELEMENT double QuarterTurns(double x, uint64_t& quadrant) {
-  constexpr double kToInteger = 0x1.8p52;  // pushes the fraction out of the significand
+  constexpr double kToInteger = 0x1.8p52;  // shifts the fraction out of the significand
   const double shifted = fma(x, kInverseHalfPi, kToInteger);
   quadrant = BitCast<uint64_t>(shifted);
   return shifted - kToInteger;
 }
 
-// From the cosine and sine of the reduced angle to those of the angle.
+// Converts the cosine and sine of the reduced angle to those of the angle, in place.
 POSENC_ELEMENT void TurnBack(uint64_t quadrant, double& cos, double& sin) {
   const double unsigned_cos = quadrant & 1 ? sin : cos, unsigned_sin = quadrant & 1 ? cos : sin;
   cos = BitCast<double>(BitCast<uint64_t>(unsigned_cos) ^ ((quadrant + 1) >> 1 & 1) << 63);
   sin = BitCast<double>(BitCast<uint64_t>(unsigned_sin) ^ (quadrant >> 1 & 1) << 63);
 }
 
-// Of the angle x.hi + x.lo.
+// Cosine and sine of x.hi + x.lo in double.
 POSENC_ELEMENT NarrowAngle NarrowSinCos(DoubleDouble x) {
   uint64_t quadrant;
   const double n = QuarterTurns(x.hi, quadrant);
@@ -66,8 +66,8 @@ POSENC_ELEMENT NarrowAngle NarrowSinCos(DoubleDouble x) {
   return {cos, sin, fabs(n)};
 }
 
-// z * (c[0] + z * (c[1] + ... z * (c[kLast] + sum))), where z * (the inner part) is below each coefficient. Recursive,
-// because the device knows the table's entries but not the table.
+// z * (c[0] + z * (c[1] + ... z * (c[kLast] + z * sum))), where z * (the inner part) is below each coefficient.
+// Recursive, because device code can use the table's entries as constants, but not the table itself.
 template <const auto& kCoefficients, int kLast = sizeof(kCoefficients) / sizeof(DoubleDouble) - 1>
 POSENC_ELEMENT DoubleDouble WideHorner(DoubleDouble z, DoubleDouble sum) {
   constexpr double kHi = kCoefficients[kLast].hi, kLo = kCoefficients[kLast].lo;
@@ -81,7 +81,7 @@ POSENC_ELEMENT DoubleDouble WideHorner(DoubleDouble z, DoubleDouble sum) {
   }
 }
 
-// The low parts may overlap the high ones by a few bits.
+// Cosine and sine of x.hi + x.lo in double-double. The low parts may overlap the high ones by a few bits.
 POSENC_ELEMENT WideAngle WideSinCos(DoubleDouble x) {
   uint64_t quadrant;
   const double n = QuarterTurns(x.hi, quadrant);

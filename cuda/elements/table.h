@@ -1,7 +1,7 @@
-// One entry of a table of cosines and sines: the recipes of posenc/kernels/sincos_rows.h, with Ziv's test as
-// sincos_rows.cc makes it. What it calls proven is correctly rounded; the rest is for MPFR, on the CPU.
+// One entry of a table of cosines and sines: the recipes of posenc/kernels/sincos_rows.h, with Ziv's test as in
+// sincos_rows.cc. Entries that pass the test (proven) are correctly rounded. MPFR computes the others on the CPU.
 //
-// An entry is Finished(recipe, FirstRounded(...)), or Finished of what MPFR gives for the first rounding.
+// An entry is Finished(recipe, first), where `first` comes from FirstRounded or, if that is unproven, from MPFR.
 #pragma once
 
 #include "cuda/elements/formats.h"
@@ -9,14 +9,14 @@
 
 namespace posenc::cuda {
 
-// What is the same for all entries; cuda/launch.h's TableArguments say what the numbers are.
+// Constants for all entries of a table. TableArguments in cuda/launch.h documents the numbers.
 struct TableRecipe {
   posenc_dtype dtype;
   posenc_frequencies frequencies;
-  DoubleDouble first_scale;  // in the first rounding
+  DoubleDouble first_scale;  // applied before the first rounding
   bool scale_in_range;
   double zero_cos;
-  double scale;  // after it
+  double scale;  // applied after the first rounding
   bool divide;
   bool negate_sin;
 };
@@ -26,7 +26,7 @@ struct Entry {
   double sin;
 };
 
-// Whether the first rounding is to float64.
+// True if the first rounding is to float64.
 POSENC_ELEMENT bool IsWide(posenc_frequencies frequencies, posenc_dtype dtype) {
   return frequencies == POSENC_FLOAT64 || (frequencies == POSENC_EXACT && dtype == POSENC_FP64);
 }
@@ -35,7 +35,7 @@ POSENC_ELEMENT double PositionIn(posenc_frequencies frequencies, double position
   return frequencies == POSENC_FLOAT32 ? static_cast<float>(position) : position;
 }
 
-// The format of a narrow first rounding.
+// Format of a first rounding that is not to float64.
 struct NarrowFormat {
   double least_normal;
   double to_quantum;  // 1.5 * 2^52 / 2^(significant bits - 1)
@@ -50,15 +50,15 @@ POSENC_ELEMENT NarrowFormat FirstFormat(const TableRecipe& recipe) {
   return NarrowFormatOf(Float32());
 }
 
-// Ziv's test: `value` is rounded in place; true where everything within the error bound rounds to the same number.
+// Ziv's test: rounds `value` in place. Returns true if everything within the error bound rounds to the same number.
 POSENC_ELEMENT bool RoundIfProven(const NarrowFormat& format, double turn_error, double& value) {
   const double magnitude = fabs(value);
   const double error = fma(magnitude, kNarrowRelative, turn_error);
   const double power_of_two = BitCast<double>(BitCast<uint64_t>(magnitude) & 0x7ff0000000000000);
-  // So large that adding it leaves no bits below the format's last bit at the value.
+  // Adding `shift` rounds off all bits below the format's last bit at this magnitude.
   const double shift = (power_of_two > format.least_normal ? power_of_two : format.least_normal) * format.to_quantum;
   const double rounded = (value - error) + shift - shift;
-  // Below this size of the error one shift serves the whole interval, and its ends have the sign of its middle.
+  // For an error this small, one shift is right for the whole interval, and both ends have the sign of `value`.
   const bool usable = magnitude > turn_error * 0x1p31;
   const bool proven = usable && rounded == (value + error) + shift - shift;
   value = copysign(rounded, value);
@@ -70,8 +70,8 @@ POSENC_ELEMENT bool RoundIfProven(double turn_error, DoubleDouble value, double&
   return result == value.hi + (value.lo + error);
 }
 
-// The first rounded values; false where they are not proven, but a guess. The position is as PositionIn has it.
-// kWide as IsWide says.
+// Computes the first rounded values. Returns false if they are an unproven guess. `position` is a result of PositionIn,
+// kWide that of IsWide.
 template <bool kWide>
 POSENC_ELEMENT bool FirstRounded(const TableRecipe& recipe, double position, double inv_freq, Entry& entry) {
   DoubleDouble angle = {position * inv_freq, 0.0};
@@ -87,7 +87,7 @@ POSENC_ELEMENT bool FirstRounded(const TableRecipe& recipe, double position, dou
     entry = {recipe.zero_cos, 0.0};
     return true;
   }
-  // Far from these bounds nothing below can overflow or underflow; beyond them the guess may be a NaN.
+  // Within these bounds nothing below can overflow or underflow. Outside of them the guess may be a NaN.
   const double size = fabs(position), angle_size = fabs(angle.hi);
   const bool ordinary =
       recipe.scale_in_range && size >= 0x1p-800 && size <= 0x1p900 && angle_size >= kFastMin && angle_size <= kFastMax;
@@ -110,8 +110,8 @@ POSENC_ELEMENT bool FirstRounded(const TableRecipe& recipe, double position, dou
   }
 }
 
-// The second step of POSENC_FLOAT32 and POSENC_FLOAT64: times (or divided by) the scale in that type, then rounded to
-// the table's. A first rounding to that type has had no upper limit.
+// Second rounding, to the table's dtype. POSENC_FLOAT32 and POSENC_FLOAT64 first multiply (or divide) by the scale in
+// that type. POSENC_EXACT only rounds: its first rounding had no upper limit.
 POSENC_ELEMENT double SecondRounded(const TableRecipe& recipe, double value) {
   if (recipe.frequencies == POSENC_EXACT) return RoundTo(recipe.dtype, value);
   if (value == 0) return 0.0;  // the sine of angle zero, which stays +0

@@ -1,4 +1,4 @@
-// Biases with a mask: a thread has as many keys as fill a vector of sixteen bytes, and their cells of several queries.
+// Biases with a mask. A thread computes the cells of several keys (16 bytes of them, if vectors fit) and queries.
 #include "cuda/elements/bias.h"
 
 #include "cuda/kernels/bias_keys.h"
@@ -10,11 +10,11 @@ namespace posenc::cuda {
 namespace {
 
 constexpr uint64_t kQueriesAtOnce = 4;
-// A thread's keys: with more than these four of those that are not side by side, too few threads fit on the device.
+// Keys per thread. Keys that are not adjacent are limited to 4: more would lower the occupancy too far.
 template <class Format, bool kVectors>
 constexpr unsigned kKeysAtOnce = kVectors ? Vector<typename Format::Bits>::kElements : 4;
 
-// Enough to keep the largest devices busy.
+// Enough blocks to keep the largest devices busy.
 constexpr uint64_t kBlocksWanted = 2048;
 
 enum class Source { kLinear, kRows, kGathered, kNone };
@@ -37,7 +37,7 @@ __device__ KeyMask MaskOfKey(const BiasArguments& work, uint64_t key) {
   return mask;
 }
 
-// Whether the row has a visible key. All threads of a block ask together, and get the same answer.
+// Returns true if the row has a visible key. All threads of a block must call it, and all get the same result.
 __device__ bool AnyVisible(const BiasArguments& work, const RowMask& row) {
   constexpr unsigned kKeysBetweenMeetings = 8;
   for (uint64_t first = threadIdx.x; first - threadIdx.x < work.keys; first += kKeysBetweenMeetings * blockDim.x) {
@@ -52,7 +52,7 @@ __device__ bool AnyVisible(const BiasArguments& work, const RowMask& row) {
   return false;
 }
 
-// Of the query rows [query, query_end), a bit for each that is to hold zeros.
+// Returns the query rows of [query, query_end) without a visible key, to be filled with zeros: bit i is row query + i.
 __device__ unsigned FindFullyMasked(const BiasArguments& work, uint64_t query, uint64_t query_end) {
   unsigned rows = 0;
   for (unsigned i = 0; query + i < query_end; ++i) rows |= AnyVisible(work, MaskOf(work, query + i)) ? 0u : 1u << i;
@@ -86,7 +86,7 @@ __device__ void StoreCells(const Keys<kCells, kVectors>& keys, const Vector<Bits
   }
 }
 
-// The cells of these keys in query rows [query, query_end), at most kQueriesAtOnce; zeros in those of `fully_masked`.
+// Computes the keys' cells in query rows [query, query_end), at most kQueriesAtOnce. Rows of `fully_masked` get zeros.
 template <class Format, Source kSource, bool kVectors, unsigned kCells>
 __device__ void BiasCells(const BiasArguments& work, bool aligned, bool masked, const Keys<kCells, kVectors>& keys,
                           uint64_t query, uint64_t query_end, unsigned fully_masked) {
@@ -103,7 +103,7 @@ __device__ void BiasCells(const BiasArguments& work, bool aligned, bool masked, 
   const Bits fill = Encode(kFormat, work.fill);
   const CellKind kind = {work.rounding, work.scores != nullptr, kSource != Source::kNone};
 
-  // Loaded before anything is stored, which may be in the same place.
+  // All scores are loaded before the first store: scores and out may be the same memory.
   Vector<Bits, kCells> scores[kQueriesAtOnce] = {};
 #pragma unroll
   for (unsigned i = 0; i < kQueriesAtOnce; ++i) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kBlockThreads, kLeastBlocks)
   }
 }
 
-// Whether rows of cells are whole vectors, and what belongs to their keys is aligned as much.
+// Returns true if rows of cells are whole vectors, and the matrices and the per-key arrays are 16-byte aligned.
 bool TakesVectors(const BiasArguments& work, uint64_t cells) {
   for (const void* pointer :
        {work.scores, static_cast<const void*>(work.out), static_cast<const void*>(work.key_valid),
@@ -179,10 +179,10 @@ void LaunchTiles(const BiasArguments& work, cudaStream_t stream) {
   constexpr uint64_t kCells = kKeysAtOnce<Format, kVectors>, kElement = sizeof(typename Format::Bits);
   const bool aligned = IsAligned(work.scores, kElement) && IsAligned(work.out, kElement);
   const bool masked = work.mask_key_positions != nullptr || work.key_documents != nullptr || work.key_valid != nullptr;
-  // Whole warps, as few as hold a row.
+  // Fewest whole warps that cover a row, up to kBlockThreads.
   const uint64_t warps = Quotient(Quotient(work.keys, kCells), 32);
   const auto threads = static_cast<unsigned>(std::min<uint64_t>(warps * 32, kBlockThreads));
-  // Every block looks for fully masked rows on its own, so that a row is for no more blocks than the device needs.
+  // Every block repeats the search for fully masked rows, so a row gets no more blocks than the device needs.
   const uint64_t tiles = Quotient(work.keys, threads * kCells), rows = Quotient(work.queries, kQueriesAtOnce);
   const uint64_t enough = std::clamp<uint64_t>(Quotient(kBlocksWanted, rows), 1, tiles);
   const dim3 grid = Grid(masked && work.zero_fully_masked_rows ? enough : tiles, rows);

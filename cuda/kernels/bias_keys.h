@@ -1,4 +1,4 @@
-// What a thread of the bias kernel reads: its keys, once for several queries, and its cells of a given bias.
+// Loads of a bias kernel thread: its keys, once for several queries, and its cells of a given bias.
 #pragma once
 
 #include "cuda/elements/bias.h"
@@ -7,8 +7,8 @@
 
 namespace posenc::cuda {
 
-// The keys first, first + step, ... below `end`. As many as fill a vector of sixteen bytes of cells: if kVectors they
-// lie side by side, and none or all are below `end`.
+// The kCells keys first, first + step, ... of which those below `end` exist. With kVectors they are adjacent, fill a
+// 16-byte vector of cells, and all or none of them exist.
 template <unsigned kCells, bool kVectors>
 struct Keys {
   uint64_t first;
@@ -18,7 +18,7 @@ struct Keys {
   __device__ uint64_t operator[](unsigned k) const { return first + k * step; }
   __device__ bool Has(unsigned k) const { return kVectors ? first < end : (*this)[k] < end; }
 
-  // Leaves `to` as it is where `from` is null, and for keys that are not there.
+  // Loads the keys' elements of `from`. Leaves `to` unchanged if `from` is null, and for keys that do not exist.
   template <class T>
   __device__ void Load(const T* from, T (&to)[kCells]) const {
     if (from == nullptr) return;
@@ -32,8 +32,8 @@ struct Keys {
     }
   }
 
-  // The same of a row that begins anywhere: whole vectors of it from the one with the first cell on, then shifted by
-  // what is before that cell. Where such a vector might reach beyond the row, cell by cell.
+  // Loads from a row without 16-byte alignment: whole vectors from the one that contains the first cell on, then
+  // shifted to that cell. Loads cell by cell without kVectors, or where such a vector might reach beyond the row.
   __device__ void LoadShifted(const float* row, float (&to)[kCells]) const {
     const unsigned shift = reinterpret_cast<uintptr_t>(row + first) / sizeof(float) % 4;
     if (!kVectors || first < shift || first - shift + kCells + 4 > end) {

@@ -1,4 +1,4 @@
-// How work is laid out over blocks and threads.
+// Layout of work over blocks and threads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,25 +11,26 @@
 
 namespace posenc::cuda {
 
-// Small blocks: more of them fit where threads want many registers. Those kernels say that kLeastBlocks at once are
-// enough, without which the compiler would rather spill registers than have so few.
+// Threads per block, and resident blocks per multiprocessor (for __launch_bounds__). More small blocks fit where
+// threads need many registers. Without kLeastBlocks the compiler would spill registers in those kernels rather than
+// have so few blocks.
 constexpr unsigned kBlockThreads = 128, kLeastBlocks = 4;
 constexpr uint64_t kMostBlocksX = 0x7fffffff, kMostBlocksY = 0xffff;
 
-// Blocks along x and y, as many as the device takes: kernels stride over what is beyond.
+// Blocks along x and y, clamped to the device limits. Kernels loop over the rest with a grid stride.
 inline dim3 Grid(uint64_t x, uint64_t y = 1) {
   return dim3(static_cast<unsigned>(std::min(x, kMostBlocksX)), static_cast<unsigned>(std::min(y, kMostBlocksY)));
 }
 
 inline uint64_t Quotient(uint64_t dividend, uint64_t divisor) { return (dividend + divisor - 1) / divisor; }
 
-// A block whose rows of threads take `columns` each, and at most `rows` rows.
+// A block of at most kBlockThreads threads: up to `columns` wide, and at most `rows` rows of them.
 inline dim3 Block(uint64_t columns, uint64_t rows) {
   const auto width = static_cast<unsigned>(std::clamp<uint64_t>(columns, 1, kBlockThreads));
   return dim3(width, static_cast<unsigned>(std::clamp<uint64_t>(rows, 1, kBlockThreads / width)));
 }
 
-// Calls launch(format) with the format as a type; an error for others.
+// Calls launch(format) with the format as a type and returns its launch error; cudaErrorInvalidValue for FP64.
 template <class Launch>
 cudaError_t WithFormat(posenc_dtype dtype, const Launch& launch) {
   switch (dtype) {

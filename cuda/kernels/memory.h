@@ -1,4 +1,4 @@
-// Access to memory of the device: elements at any address, and sixteen bytes at once.
+// Access to device memory: elements at any address, and 16-byte vectors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ inline bool IsAligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-// Of which the type of the elements does not tell the alignment: `aligned` does, and is the same for all threads.
+// Access to an element at any address. `aligned`, the same for all threads: addresses are multiples of sizeof(Bits).
 template <class Bits>
 __device__ Bits LoadElement(const unsigned char* from, bool aligned) {
   if (aligned) return *reinterpret_cast<const Bits*>(from);
@@ -32,7 +32,7 @@ __device__ void StoreElement(Bits bits, unsigned char* to, bool aligned) {
   }
 }
 
-// Elements that a thread has at once: sixteen bytes where they lie side by side.
+// Elements that a thread processes at once: 16 bytes if they are adjacent in memory.
 template <class Bits, unsigned kCount = kVectorBytes / sizeof(Bits)>
 struct Vector {
   static constexpr unsigned kElements = kCount;
@@ -48,8 +48,8 @@ __device__ void StoreVector(const Vector<Bits>& vector, unsigned char* to) {
   *reinterpret_cast<uint4*>(to) = BitCast<uint4>(vector);
 }
 
-// What no kernel in flight writes, kCount numbers at once; they begin at a multiple of sixteen bytes, or of their size
-// if that is less.
+// Loads kCount numbers through the read-only cache: no kernel in flight may write them. `from` is aligned to 16 bytes,
+// or to the size of all the numbers if that is less.
 template <unsigned kCount, class T>
 __device__ void LoadConstants(const T* from, T (&to)[kCount]) {
   constexpr unsigned kBytes = kCount * sizeof(T), kWords = kBytes / sizeof(uint4);

@@ -1,4 +1,4 @@
-// Rotation of pairs: by vectors of sixteen bytes where the layout has them, else pair by pair.
+// Rotation of pairs: by 16-byte vectors where the layout allows it, else pair by pair.
 #include "cuda/kernels/rotate_pairwise.h"
 #include "cuda/kernels/rotate_vectors.h"
 

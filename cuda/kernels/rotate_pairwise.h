@@ -1,4 +1,4 @@
-// Any rotation, a pair a thread: other tables, pairings that differ, and what is not in whole aligned vectors.
+// General rotation, one pair per thread: also FP64 tables, different pairings in and out, and unaligned data.
 #pragma once
 
 #include "cuda/elements/pairing.h"
@@ -9,11 +9,11 @@
 
 namespace posenc::cuda {
 
-// What a block may have without asking for more. A head row staged in it is one of at most 12288 rotated floats.
+// Shared memory per block without an opt-in, in bytes. A staged head row has at most 12288 rotated FP32 elements.
 constexpr uint64_t kStageBytes = 48 * 1024;
 
-// Where a pair's results land on other pairs' elements, the rotated elements of a head row are staged in shared memory,
-// and none is written before all are read.
+// `staged`: a pair's results overwrite other pairs' elements. The rotated elements of a head row are then staged in
+// shared memory, and none is written before all are read.
 template <class Format, class Real>
 __global__ void __launch_bounds__(kBlockThreads) RotatePairwise(const RotateArguments work, bool aligned, bool staged) {
   using Bits = typename Format::Bits;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kBlockThreads) RotatePairwise(const RotateArgu
   const uint64_t before = work.rotary_offset * sizeof(Bits);
   const uint64_t unrotated = work.x == work.y ? 0 : work.head_dim - rotated;
   unsigned char* stage = stages + threadIdx.y * rotated * sizeof(Bits);
-  // All threads of a block take as many turns as each other, so that they can meet.
+  // All threads of a block run the same number of iterations, because __syncthreads needs all of them.
   for (uint64_t first = uint64_t{blockIdx.x} * blockDim.y; first < work.tokens;
        first += uint64_t{gridDim.x} * blockDim.y) {
     const uint64_t token = first + threadIdx.y;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlockThreads) RotatePairwise(const RotateArgu
   }
 }
 
-// cudaErrorNotSupported for a head row that the stage does not hold.
+// Returns cudaErrorNotSupported if a head row must be staged and exceeds kStageBytes.
 inline cudaError_t LaunchPairwise(const RotateArguments& work, cudaStream_t stream) {
   const uint64_t element = work.dtype == POSENC_FP32 ? 4 : 2, row_bytes = 2 * work.pairs * element;
   const bool staged = work.x == work.y && work.input_pairing != work.output_pairing && work.pairs > 0;

@@ -1,7 +1,7 @@
-// The usual rotations: FP32 tables, the same pairing in and out, all in whole aligned vectors of sixteen bytes.
+// Fast path of the rotation: FP32 tables, the same pairing in and out, all in whole aligned 16-byte vectors.
 //
-// A thread has a unit of a head row: half-split, a vector of either half; interleaved, a vector. It loads the unit's
-// cosines and sines once and turns that unit of one head after the other, as many at once as kVectorsAtOnce holds.
+// A thread has a unit of a head row: half-split, one vector of each half; interleaved, one vector. It loads the unit's
+// cosines and sines once and rotates that unit of one head after the other, kVectorsAtOnce vectors at a time.
 #pragma once
 
 #include "cuda/elements/pairing.h"
@@ -13,7 +13,7 @@
 namespace posenc::cuda {
 
 constexpr unsigned kVectorsAtOnce = 4;
-// Enough threads to keep the largest devices' memory busy: below it, more of them share a token's heads.
+// Enough threads to saturate the memory of the largest devices. With fewer, more threads share a token's heads.
 constexpr uint64_t kThreadsWanted = uint64_t{1} << 19;
 
 template <class Format, posenc_pairing kPairing>
@@ -42,7 +42,7 @@ uint64_t UnrotatedVectors(const RotateArguments& work) {
   return (work.head_dim - 2 * work.pairs) * sizeof(typename Format::Bits) / kVectorBytes;
 }
 
-// Turns unit `unit` of the token's heads [head, head_end).
+// Rotates unit `unit` of the token's heads [head, head_end).
 template <class Format, posenc_pairing kPairing, posenc_rounding kRounding>
 __device__ void RotateUnit(const RotateArguments& work, uint64_t token, uint64_t unit, uint64_t head,
                            uint64_t head_end) {
@@ -55,7 +55,7 @@ __device__ void RotateUnit(const RotateArguments& work, uint64_t token, uint64_t
   LoadConstants(static_cast<const float*>(work.cos) + token * work.pairs + pair, cos);
   LoadConstants(static_cast<const float*>(work.sin) + token * work.pairs + pair, sin);
   const PairPlace place = PlaceOf(kPairing, work.pairs / work.half_split_parts, pair);
-  const uint64_t second = (place.second - place.first) * kElement;  // of a half-split unit
+  const uint64_t second = (place.second - place.first) * kElement;  // byte offset of a half-split unit's 2nd vector
   uint64_t start = token * work.token_stride + head * work.head_stride + (work.rotary_offset + place.first) * kElement;
   for (; head < head_end; head += kHeadsAtOnce) {
     Unit units[kHeadsAtOnce];
@@ -97,7 +97,7 @@ __device__ void CopyVector(const RotateArguments& work, uint64_t token, uint64_t
   }
 }
 
-// The columns of a head row are first its units, then its unrotated vectors.
+// Rotates and copies columns: a head row's columns are first its units, then its unrotated vectors.
 template <class Format, posenc_pairing kPairing, posenc_rounding kRounding>
 __global__ void __launch_bounds__(kBlockThreads, kLeastBlocks)
     RotateVectors(const RotateArguments work, unsigned units, unsigned columns, uint64_t heads_each) {

@@ -1,4 +1,4 @@
-// Tables of cosines and sines: a thread an entry.
+// Tables of cosines and sines, one entry per thread.
 #include "cuda/elements/table.h"
 
 #include "cuda/kernels/grid.h"
@@ -11,7 +11,7 @@ __device__ void Store(posenc_dtype dtype, double value, void* to, uint64_t index
   if (dtype == POSENC_FP64) {
     static_cast<double*>(to)[index] = value;
   } else {
-    static_cast<float*>(to)[index] = static_cast<float>(value);  // exact: the value is of a narrower type
+    static_cast<float*>(to)[index] = static_cast<float>(value);  // exact: the value is rounded to a narrower type
   }
 }
 
@@ -41,7 +41,7 @@ __device__ typename Format::Bits Narrowed(Format format, const void* wide, uint6
   return Encode(format, static_cast<const float*>(wide)[index]);
 }
 
-// Entries [first, last), of which none is written where another of them is read.
+// Narrows entries [first, last). No result may overlap another entry of that range.
 template <class Format>
 __global__ void __launch_bounds__(kBlockThreads)
     Narrow(Format format, const void* wide, void* narrow, uint64_t first, uint64_t last) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// As many entries as a block has threads, in place.
+// Narrows entries [0, count) in place, at most as many as a block has threads.
 template <class Format>
 __global__ void __launch_bounds__(kBlockThreads)
     NarrowFirst(Format format, const void* wide, void* narrow, uint64_t count) {
@@ -90,8 +90,8 @@ cudaError_t LaunchNarrow(posenc_dtype dtype, const void* wide, void* narrow, uin
                                                                                         last);
     };
     if (wide != narrow) return launch(0, count);
-    // Results lie on the entries of half their index and its successor, which the launch before has read: each takes
-    // twice as many as all before it.
+    // Result i overwrites part of entry i / 2, which an earlier launch must have read. So each launch narrows as many
+    // entries as all launches before it.
     if (count > 0) NarrowFirst<<<1, kBlockThreads, 0, stream>>>(format, wide, narrow, count);
     for (uint64_t first = kBlockThreads; first < count; first *= 2) launch(first, std::min(2 * first, count));
   });

@@ -9,8 +9,8 @@
 namespace posenc::cuda {
 namespace {
 
-// The rows of a given bias, of which only what some cell reads is sent: from the lowest index on to the highest.
-// Returns where index 0 would be.
+// Uploads the part of a given bias that cells read, from the lowest index to the highest. Returns the device address
+// that index 0 has (it may lie outside of that part).
 const float* UploadRows(Arrays& arrays, const posenc_bias& work) {
   if (work.bias == nullptr) return nullptr;
   const int64_t last_row = static_cast<int64_t>(work.queries - 1) * work.bias_stride;
@@ -61,7 +61,7 @@ void Bias(Device& device, const posenc_bias& work) {
   arguments.fill = work.fill;
   arguments.zero_fully_masked_rows = work.zero_fully_masked_rows != 0;
 
-  // Scores from the caller's memory do not go to where `out` lies on the device: that stays as it is if this fails.
+  // Scores from host memory are not uploaded into `out` on the device, which must stay unchanged if this fails.
   Scratch matrix(*slot, out_staged || scores_staged ? bytes : 0);
   if (scores_staged) UploadPieces(*slot, work.scores, bytes, matrix.data());
   arguments.scores = scores_staged ? matrix.data() : work.scores.device;

@@ -1,4 +1,5 @@
-// What the plugin does, each on one device: the functions of posenc_plugin, which throw instead of returning a status.
+// The functions of posenc_plugin on one device. Thread-safe. They throw (cuda/runtime/error.h) instead of returning a
+// status.
 #pragma once
 
 #include "cuda/runtime/device.h"

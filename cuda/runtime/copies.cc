@@ -28,7 +28,7 @@ void CheckPieces(const posenc_tensor& tensor, uint64_t bytes) {
 
 void UploadPieces(Slot& slot, const posenc_tensor& tensor, uint64_t bytes, void* to) {
   const posenc_piece* piece = tensor.pieces;
-  uint64_t used = 0;  // of the piece
+  uint64_t used = 0;  // bytes used of the current piece
   for (uint64_t begin = 0; begin < bytes; begin += kChunk) {
     const uint64_t end = std::min(begin + kChunk, bytes);
     for (uint64_t at = begin; at < end;) {

@@ -1,4 +1,4 @@
-// Copies between the caller's memory and the device's.
+// Copies between the caller's memory and device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,20 +12,20 @@
 
 namespace posenc::cuda {
 
-// That a tensor in the caller's memory has that many bytes, and that these go through a slot's staging.
+// Throws POSENC_UNSUPPORTED unless the tensor's pieces have `bytes` bytes in total, at most kSlabBytes.
 void CheckPieces(const posenc_tensor& tensor, uint64_t bytes);
 
-// The tensor's pieces to the device, through the slot's staging: while a chunk is copied by the device, this thread
-// fetches the next one.
+// Copies the tensor's pieces to device memory `to` through the slot's staging buffer, in chunks: this thread fills the
+// next chunk while the device copies the previous one. Asynchronous on the slot's stream.
 void UploadPieces(Slot& slot, const posenc_tensor& tensor, uint64_t bytes, void* to);
 
-// Back into the staging, in the order of the stream; once that is awaited, to the tensor's pieces. So nothing can fail
-// any more when the first byte of the caller's is written.
+// Copies back in two steps: to the staging buffer, asynchronous on the stream; then, after Slot::Await, to the tensor's
+// pieces. So nothing can fail any more when the first byte of the caller's memory is written.
 void DownloadToStaging(Slot& slot, const void* from, uint64_t bytes);
 void StagingToPieces(const Slot& slot, const posenc_tensor& tensor);
 
-// Arrays of the caller's on the device, until the end of this object. CUDA copies them before it returns, as
-// their memory is not pinned.
+// Copies of the caller's arrays in device memory, freed with this object. The caller's memory is not pinned, so CUDA
+// has read it when an upload returns.
 class Arrays {
  public:
   explicit Arrays(const Slot& slot) : slot_(slot) {}
@@ -33,7 +33,7 @@ class Arrays {
   const T* Upload(const T* from, uint64_t count) {
     return static_cast<const T*>(UploadBytes(from, count * sizeof(T)));
   }
-  // Null, if there is nothing.
+  // Returns the device address; null if `from` is null or `bytes` is 0.
   const void* UploadBytes(const void* from, uint64_t bytes);
 
  private:

@@ -88,7 +88,7 @@ void Device::GiveBack(std::unique_ptr<Slot> slot) {
   changed_.notify_one();
 }
 
-// Allocations from it take microseconds, those from the driver up to milliseconds in which the whole device waits.
+// Allocations from a pool take microseconds; those from the driver take up to milliseconds and stall the whole device.
 cudaMemPool_t Device::Pool() {
   if (pool_ != nullptr) return pool_;
   cudaMemPoolProps properties = {};
@@ -96,10 +96,10 @@ cudaMemPool_t Device::Pool() {
   properties.location = {cudaMemLocationTypeDevice, ordinal_};
   cudaMemPool_t pool;
   Check(cudaMemPoolCreate(&pool, &properties), "creating a pool of memory");
-  // What slots need for x of a slab and a table of a quarter of it. What a call needs beyond is the device's again
-  // after.
+  // Bytes that the pool keeps: per slot x of one slab and a table of a quarter of it. Memory beyond that returns to the
+  // device after the call.
   uint64_t kept = kSlots * (kSlabBytes + kSlabBytes / 4);
-  // One slot must not wait for another's work in order to have its memory.
+  // A slot's allocation must not wait for another slot's work in order to reuse its memory.
   int wait_for_others = 0;
   cudaError_t error = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept);
   if (error == cudaSuccess) {

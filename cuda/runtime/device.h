@@ -1,5 +1,5 @@
-// A device, and what a call borrows of it: one of a few slots, each a stream and pinned memory. Calls in different
-// slots overlap: the device copies in for one, computes for another and copies out for a third at the same time.
+// A device and its slots. A call borrows one of a few slots, each a stream with pinned memory. Calls in different slots
+// overlap: the device copies in for one, computes for another and copies out for a third at the same time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,19 +22,20 @@ inline constexpr uint32_t kSlots = 4;
 struct Slot {
   cudaStream_t stream = nullptr;
   cudaEvent_t event = nullptr;
-  cudaMemPool_t pool = nullptr;         // the device's own
-  std::byte* staging = nullptr;         // pinned, kSlabBytes: what goes in, and later what comes out
-  unsigned long long* count = nullptr;  // pinned
+  cudaMemPool_t pool = nullptr;         // the device's, not owned
+  std::byte* staging = nullptr;         // pinned, kSlabBytes bytes: input, later output
+  unsigned long long* count = nullptr;  // pinned: number of unproven table entries
 
   ~Slot();
 
-  // Until what was put on the stream so far is done. The thread sleeps: its processor has other work.
+  // Record marks the work put on the stream so far, AwaitRecord blocks until it is done, Await does both. The waiting
+  // thread sleeps instead of spinning, because its CPU core has other work. All throw on CUDA errors.
   void Record();
   void AwaitRecord();
   void Await();
 };
 
-// Memory of the device, for the work that is put on the slot's stream between its two ends.
+// RAII allocation of device memory, for work put on the slot's stream in its lifetime. data() is null for 0 bytes.
 class Scratch {
  public:
   Scratch() = default;
@@ -56,11 +57,11 @@ class Device {
   int ordinal() const { return ordinal_; }
   void Describe(posenc_device_info* info) const;
 
-  // Makes it the calling thread's, as each function of the plugin does first. Throws if it is lost.
+  // Makes this the calling thread's device, before any other CUDA call. Throws POSENC_DEVICE_LOST after Lose().
   void Use() const;
   void Lose() { lost_ = true; }
 
-  // A slot until the end of the lease, which waits for its stream, so that no copy runs on in memory that others use.
+  // RAII loan of a slot. The destructor waits for its stream, so that no copy still runs in memory that is reused.
   class Lease {
    public:
     Lease(Device& device, std::unique_ptr<Slot> slot) : device_(device), slot_(std::move(slot)) {}
@@ -73,7 +74,7 @@ class Device {
     Device& device_;
     std::unique_ptr<Slot> slot_;
   };
-  // Waits while all are taken. Slots are made when they are first needed.
+  // Blocks while all kSlots slots are lent. Creates a slot if none is idle, and throws if that fails. Thread-safe.
   Lease Borrow();
 
  private:

@@ -11,11 +11,11 @@
 namespace posenc::cuda {
 namespace {
 
-// Unproven entries for which there is room at first. Of ordinary positions one in four million is such an entry;
-// whoever has more has positions beyond 2^44, and all of them at once.
+// Initial capacity for unproven entries. About one entry in four million is unproven, but every entry whose angle is
+// beyond 2^44.
 constexpr uint64_t kCapacity = 1 << 14;
 
-// What the first rounded value is of, as ConstantsOf of posenc/kernels/sincos_rows.cc has it.
+// Constants of the table's entries, like those of ConstantsOf in posenc/kernels/sincos_rows.cc.
 TableRecipe RecipeOf(const posenc_table& table) {
   TableRecipe recipe = {};
   recipe.dtype = static_cast<posenc_dtype>(table.dtype);
@@ -89,7 +89,7 @@ void DeviceTable::Complete(bool others_can) {
       throw Failure(POSENC_UNSUPPORTED,
                     std::to_string(*slot_.count) + " entries of a table are for the host to compute");
     }
-    arguments_.capacity = *slot_.count;  // once more, with room for all
+    arguments_.capacity = *slot_.count;  // second run, with room for all
     unproven_ = Scratch(slot_, arguments_.capacity * sizeof *arguments_.unproven);
     arguments_.unproven = static_cast<uint64_t*>(unproven_.data());
     Launch();
@@ -101,7 +101,7 @@ void DeviceTable::Complete(bool others_can) {
                         slot_.stream),
         "copying from the device");
   slot_.Await();
-  // They come in any order. A position that is too large for the device makes a whole row of them: one copy.
+  // Entries are in arbitrary order. A position too large for the fast path makes a whole row unproven: one copy.
   std::sort(unproven.begin(), unproven.end());
   const uint64_t* const end = unproven.data() + unproven.size();
   for (const uint64_t* first = unproven.data(); first != end;) {

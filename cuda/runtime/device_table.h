@@ -1,4 +1,4 @@
-// A rotary table in memory of the device, as LaunchRotate reads it: the caller's, or computed there.
+// A rotary table in device memory, as LaunchRotate reads it: the caller's values, or computed on the device.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ inline uint64_t SizeOf(uint32_t dtype) { return dtype == POSENC_FP64 ? 8 : dtype
 
 class DeviceTable {
  public:
-  // Begins: when the table is computed, and not all of it is proven, Complete has something left to do.
+  // Puts the upload or computation on the slot's stream. Call Complete before using the table. Keeps both references.
   DeviceTable(Slot& slot, const posenc_table& table);
 
-  // Computes on the host what the device could not prove. After other work was put on the stream, for which the device
-  // need not wait. It is this thread that computes, at some microseconds an entry: where others can, it declines a
-  // large number of them.
+  // Computes on the calling thread the entries that the device could not prove, some microseconds each. Call it after
+  // putting independent work on the stream, so that the device does not idle. If others_can (the caller can compute the
+  // work elsewhere), throws POSENC_UNSUPPORTED for more than 2^14 such entries.
   void Complete(bool others_can);
 
-  // Values of the table's dtype, [rows, pairs]: of double if that is FP64, else of float.
+  // Device memory, [rows, pairs] of double if the table's dtype is FP64, else of float: values rounded to that dtype.
   const void* cos() const { return cos_; }
   const void* sin() const { return sin_; }
   uint64_t wide_bytes() const { return entries() * wide_; }
@@ -31,13 +31,13 @@ class DeviceTable {
 
  private:
   void Launch();
-  // Entries *first, *first + 1 ... last[-1]. Wide is float or double.
+  // Computes the consecutive entries *first ... last[-1] and copies them to the device. Wide is float or double.
   template <class Wide>
   void Patch(const uint64_t* first, const uint64_t* last);
 
   Slot& slot_;
   const posenc_table& table_;
-  const uint64_t wide_;  // bytes of an entry
+  const uint64_t wide_;  // bytes per entry
   Arrays arrays_;
   Scratch computed_cos_, computed_sin_, unproven_, count_;
   TableRecipe recipe_ = {};

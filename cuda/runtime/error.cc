@@ -7,8 +7,8 @@
 namespace posenc::cuda {
 
 posenc_status StatusOf(cudaError_t error) {
-  // A kernel went wrong, or the device: CUDA answers every later call of the process with the same.
-  constexpr int kContained = 226;  // cudaErrorContained, which older releases do not name
+  // Failures of a kernel or the device, after which CUDA returns the same error for every later call of the process.
+  constexpr int kContained = 226;  // cudaErrorContained, which older CUDA releases lack
   constexpr int kLost[] = {
       cudaErrorIllegalAddress,
       cudaErrorLaunchFailure,
@@ -38,7 +38,7 @@ posenc_status StatusOf(cudaError_t error) {
 
 void Check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // CUDA keeps it for this thread, and the next launch that asks would take it for its own
+  cudaGetLastError();  // clears the thread's last error, which the next launch check would report again
   throw Failure(StatusOf(error),
                 std::string(doing) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
 }

@@ -1,4 +1,4 @@
-// What a function of the plugin fails with: thrown within it, and caught where C begins.
+// Errors of plugin functions: thrown as Failure inside the plugin, caught by Guarded at the C boundary.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,17 +21,17 @@ class Failure : public std::runtime_error {
   posenc_status status_;
 };
 
-// What a caller can do about an error of CUDA: errors after which the process can use the device no more are
-// POSENC_DEVICE_LOST; what is neither that nor a lack of memory leaves the work to others.
+// Maps a CUDA error to a status: POSENC_DEVICE_LOST if the process can no longer use the device, POSENC_OUT_OF_MEMORY
+// if memory is lacking, else POSENC_UNSUPPORTED (the caller computes the work elsewhere).
 posenc_status StatusOf(cudaError_t error);
 
-// Throws unless `error` is none. `doing` begins the message: "copying to the device".
+// Throws Failure unless `error` is cudaSuccess. `doing` begins the message: "copying to the device".
 void Check(cudaError_t error, const char* doing);
 
-// Fills *error and returns the status.
+// Fills *error, truncating the message to fit, and returns the status.
 int32_t Report(posenc_status status, const char* message, posenc_error* error);
 
-// Runs the work, of which nothing is thrown further.
+// Runs `work` and returns POSENC_OK. Converts every exception to a status and fills *error.
 template <class Work>
 int32_t Guarded(posenc_error* error, const Work& work) noexcept {
   try {

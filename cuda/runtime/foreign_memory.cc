@@ -13,7 +13,7 @@ namespace {
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(posenc_memory_handle));
 
-// A handle is the caller's, and so is whatever it does not open, but for what the device lacks.
+// Throws on errors. POSENC_UNSUPPORTED becomes POSENC_BAD_HANDLE, because the handle comes from the caller.
 void CheckHandle(cudaError_t error, const char* doing) {
   const posenc_status status = StatusOf(error);
   if (status == POSENC_UNSUPPORTED) {
@@ -23,7 +23,7 @@ void CheckHandle(cudaError_t error, const char* doing) {
   Check(error, doing);
 }
 
-// A function of the driver, of the interface of CUDA 3.2.
+// Returns a driver function, in its CUDA 3.2 version. Throws POSENC_UNSUPPORTED if the driver lacks it.
 void* DriverFunction(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
@@ -37,7 +37,7 @@ void* DriverFunction(const char* name) {
   return function;
 }
 
-// How many bytes there are from `memory` on. Only the driver knows; there is no function for it in the runtime.
+// Returns the number of bytes from `memory` to the end of its allocation. The CUDA runtime has no such function.
 uint64_t BytesFrom(void* memory) {
   using GetAddressRange = CUresult (*)(CUdeviceptr * base, size_t * size, CUdeviceptr pointer);
   const auto range = reinterpret_cast<GetAddressRange>(DriverFunction("cuMemGetAddressRange"));
@@ -50,7 +50,7 @@ uint64_t BytesFrom(void* memory) {
   return base + size - address;
 }
 
-// That it is this device's, and long enough.
+// Throws POSENC_BAD_HANDLE unless `memory` is on the device and has at least `bytes` bytes.
 void CheckOpened(int device, void* memory, uint64_t bytes) {
   cudaPointerAttributes attributes;
   CheckHandle(cudaPointerGetAttributes(&attributes, memory), "asking what a handle opened");

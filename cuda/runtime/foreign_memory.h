@@ -1,7 +1,7 @@
 // Memory of other processes on the same device: allocations opened by their CUDA IPC handles.
 //
-// A process can open an allocation once at a time, while several of posenc's callers may name the same one: it is
-// opened for the first of them and closed after the last.
+// A process can have an allocation open only once, but several callers of posenc may pass the same handle. So handles
+// are reference-counted: opened for the first caller and closed after the last. Thread-safe.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace posenc::cuda {
 
 class ForeignMemory {
  public:
-  // On the device of the calling thread, whose number only tells equal handles apart. Throws POSENC_BAD_HANDLE also
-  // where the allocation ends before `bytes`.
+  // Opens on the calling thread's current device, whose number is `device`. Throws POSENC_BAD_HANDLE also if the
+  // allocation has fewer than `bytes` bytes. Close throws it if the memory is not open.
   void* Open(int device, const posenc_memory_handle& handle, uint64_t bytes);
   void Close(int device, void* memory);
 

@@ -9,7 +9,7 @@
 namespace posenc::cuda {
 namespace {
 
-// One of the table's two halves, on the stream, to the staging from `offset` on.
+// Copies cos or sin to the staging buffer at `offset`, asynchronous on the stream. Narrows it first if `narrow` is set.
 void Download(Slot& slot, uint32_t dtype, const void* wide, uint64_t entries, void* narrow, uint64_t offset) {
   const void* from = wide;
   if (narrow != nullptr) {
@@ -32,7 +32,7 @@ void Table(Device& device, const posenc_table& work, void* cos, void* sin) {
   const Device::Lease slot = device.Borrow();
   DeviceTable table(*slot, work);
   table.Complete(true);
-  // Wide entries of other types than these two have twice the size. One half after the other goes through `narrow`.
+  // FP16 and BF16 entries are computed as float, twice their size. cos and then sin are narrowed in one buffer.
   const bool narrows = work.dtype == POSENC_FP16 || work.dtype == POSENC_BF16;
   const Scratch narrow(*slot, narrows ? bytes : 0);
   Download(*slot, work.dtype, table.cos(), table.entries(), narrow.data(), 0);

@@ -1,5 +1,5 @@
-// posenc-bench-cuda PLUGIN: the kernels beside copies and fills of the device's memory, and calls of the plugin beside
-// copies from and to the host. Medians of works that take turns; tensors of 256 MiB and more.
+// posenc-bench-cuda PLUGIN: compares the kernels with copies and fills of device memory, and plugin calls with copies
+// from and to the host. Prints medians of alternating runs on tensors of 256 MiB and more.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -39,7 +39,7 @@ Work Fill(void* to, uint64_t bytes) {
   return [=](cudaStream_t stream) { Check(cudaMemsetAsync(to, 1, bytes, stream)); };
 }
 
-// Llama's shape: 32 heads of 128.
+// Llama's shape: 32 heads of head_dim 128.
 void BenchRotations(void* x, void* y) {
   constexpr uint64_t kHeads = 32, kHeadDim = 128, kPairs = kHeadDim / 2;
   for (const Type& type : kTypes) {

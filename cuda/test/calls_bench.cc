@@ -14,9 +14,9 @@ namespace posenc::cuda {
 namespace {
 
 constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
-constexpr int kSlabs = 8;  // a thread's, one after the other
+constexpr int kSlabs = 8;  // calls per thread, in sequence
 
-// A slab of bf16 with a table to compute, Llama's shape. The entries that the device cannot prove stay as guessed.
+// A rotation of one bf16 slab in Llama's shape, with a table to compute. Entries that the device cannot prove become 0.
 struct Slab {
   static constexpr uint64_t kHeads = 32, kHeadDim = 128, kPairs = kHeadDim / 2;
   static constexpr uint64_t kTokens = kSlabBytes / (kHeads * kHeadDim * 2);
@@ -46,7 +46,7 @@ struct Slab {
   Slab(const Slab&) = delete;
 };
 
-// Seconds by the host's clock.
+// Returns the seconds that `function` takes by the host's clock.
 template <class Function>
 double HostSeconds(const Function& function) {
   const auto begin = std::chrono::steady_clock::now();
@@ -54,7 +54,7 @@ double HostSeconds(const Function& function) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Pinned memory to the device and back, both ways at once.
+// Returns the seconds for kSlabs copies from pinned memory to the device and kSlabs back, both ways at once.
 double CopyBothWays(void* pinned, void* device) {
   cudaStream_t in, out;
   Check(cudaStreamCreateWithFlags(&in, cudaStreamNonBlocking));
@@ -74,7 +74,7 @@ double CopyBothWays(void* pinned, void* device) {
   return seconds;
 }
 
-// Each thread makes its calls one after the other, in memory of its own.
+// Returns the seconds for kSlabs calls per slab. Each slab has its own thread, which calls in sequence.
 double Calls(const posenc_plugin& plugin, const std::vector<std::unique_ptr<Slab>>& slabs) {
   return HostSeconds([&] {
     std::vector<std::thread> threads;

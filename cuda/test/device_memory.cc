@@ -1,5 +1,5 @@
-// Memory of the device for the tests, which are Python: allocated, copied to and from, and shared with other processes.
-// Each function returns 0, or CUDA's error.
+// Device memory for the Python tests: allocation, copies in and out, and IPC handles for other processes.
+// Each function returns 0 or the CUDA error.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -25,7 +25,7 @@ POSENC_EXPORTED int posenc_test_share(void* memory, void* handle) {
   return error;
 }
 
-// What plugin.py takes them for.
+// Sizes of the ABI structs, which plugin.py compares with its own.
 POSENC_EXPORTED const uint64_t posenc_test_sizes[] = {
     sizeof(posenc_error),  sizeof(posenc_device_info), sizeof(posenc_tensor), sizeof(posenc_table),
     sizeof(posenc_rotate), sizeof(posenc_bias),        sizeof(posenc_plugin),

@@ -1,4 +1,4 @@
-// The rotation's kernel for peers.py, which measures it beside others on their stream.
+// LaunchRotate for peers.py, which benchmarks it against other implementations on their stream.
 #include "cuda/launch.h"
 
 extern "C" __attribute__((visibility("default"))) int posenc_test_rotate(const posenc::cuda::RotateArguments* work,

@@ -1,4 +1,4 @@
-// Times on the device, of works that take turns, so that a busy moment does not meet one of them alone.
+// Device timings of alternating works, so that a busy moment does not affect only one of them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,7 @@ inline double Median(std::vector<double> values) {
 
 using Work = std::function<void(cudaStream_t)>;
 
-// Seconds of each work once, by the device's clock.
+// Returns the seconds of one run of `work`, by the device's clock.
 inline double Seconds(const Work& work) {
   static cudaStream_t stream = nullptr;
   static cudaEvent_t begin = nullptr, end = nullptr;
@@ -44,7 +44,7 @@ inline double Seconds(const Work& work) {
   return milliseconds / 1e3;
 }
 
-// One line: how fast both are, and how fast the first is in terms of the second. Bytes are those read and written.
+// Prints one line: the median GB/s of both works, and the first relative to the second. Bytes are read plus written.
 inline void Compare(const std::string& name, double bytes, const Work& work, const std::string& roof_name,
                     double roof_bytes, const Work& roof) {
   constexpr int kRounds = 21;

@@ -1,4 +1,4 @@
-// Bytes that may lie in several places.
+// Read-only byte sequences that may consist of several memory chunks.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace posenc {
 
-// A message that came over a network lies in pieces of some kilobytes, which end anywhere. Thread-safe.
+// A message received over a network consists of chunks of some kilobytes, with arbitrary boundaries. Thread-safe.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // What lies together in memory from `offset` on: at least one byte, wherever there is one.
+  // Returns the contiguous bytes from `offset` on, up to the end of their chunk: at least one, unless at the end.
   virtual absl::Span<const std::byte> From(size_t offset) const = 0;
 };
 
-// Copies `size` bytes from `offset` on to `out`, which may be where they are.
+// Copies `size` bytes from `offset` on to `out`. In place is allowed: bytes that are already at `out` are skipped.
 inline void Copy(const ByteSource& from, size_t offset, size_t size, std::byte* out) {
   for (size_t done = 0; done < size;) {
     const absl::Span<const std::byte> piece = from.From(offset + done);
@@ -27,7 +27,7 @@ inline void Copy(const ByteSource& from, size_t offset, size_t size, std::byte* 
   }
 }
 
-// All in one place.
+// ByteSource over one contiguous buffer, which it does not own.
 class ContiguousBytes final : public ByteSource {
  public:
   ContiguousBytes(const std::byte* data, size_t size) : bytes_(data, size) {}

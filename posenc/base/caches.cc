@@ -16,7 +16,7 @@ std::optional<T> FirstWord(const std::string& path) {
   return value;
 }
 
-// "2048K"; the kernel has no other unit.
+// Parses "2048K" to bytes; the kernel uses no other unit.
 std::optional<size_t> Kibibytes(const std::optional<std::string>& text) {
   constexpr std::string_view kDigits = "0123456789";
   if (!text || text->size() < 2 || text->size() > 10 || text->find_first_not_of(kDigits) != text->size() - 1 ||
@@ -28,7 +28,7 @@ std::optional<size_t> Kibibytes(const std::optional<std::string>& text) {
 
 size_t KnownOrUsual() {
   if (const std::optional<size_t> shown = SecondLevelCache(); shown && *shown > 0) return *shown;
-  // On Arm, and with musl, the C library says -1 or 0. Then what most processors have.
+  // On Arm, and with musl, the C library returns -1 or 0: assume 1 MiB, the size in most processors.
   const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
   return known > 0 ? static_cast<size_t>(known) : size_t{1} << 20;
 }

@@ -1,4 +1,4 @@
-// What this machine's caches hold.
+// Cache sizes of this machine.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace posenc {
 
-// Bytes of the first core's second-level cache, as the kernel shows it; nothing where it does not, as in some virtual
-// machines. `root` is put before /sys: "" means the machine itself, tests name a recorded tree.
+// Returns the size of the first core's L2 cache in bytes, as the kernel reports it; nullopt if it reports none, as in
+// some virtual machines. `root` is prepended to /sys: "" is this machine, tests pass a recorded tree.
 std::optional<size_t> SecondLevelCache(const std::string& root = "");
 
-// Whether so many bytes, all the memory that a call reads and writes, exceed one core's own caches. There, writing past
-// the caches is faster, because an ordinary store first reads the line that it overwrites, and whoever reads the result
-// would not find it in a cache anyway.
+// Returns true if `bytes`, all the memory that a call reads and writes, exceeds one core's L2 cache. Then non-temporal
+// stores are faster: an ordinary store first reads the cache line that it overwrites, and the result would be evicted
+// before its reader gets to it anyway. Thread-safe.
 bool ExceedsCaches(size_t bytes);
 
 }  // namespace posenc

@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// Version 1 says "unlimited" by a number just below 2^63.
+// cgroup v1 reports "unlimited" as a number just below 2^63.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> FirstLine(const std::string& path) {
@@ -34,8 +34,8 @@ void KeepLess(std::optional<Number> candidate, std::optional<Number>* least) {
   if (candidate && (!*least || *candidate < **least)) *least = candidate;
 }
 
-// The directories that limit this process: its group's in the hierarchy of `controller` and all above it, which also
-// finds the limit where a container sees its own group mounted at the top. `controller` is empty for version 2.
+// Returns the directories that can limit this process: its group's in the hierarchy of `controller`, and all ancestors.
+// The root is included, because a container may see its own group mounted there. `controller` is empty for cgroup v2.
 std::vector<std::string> GroupDirectories(const std::string& root, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   std::vector<std::string> directories;
@@ -59,7 +59,7 @@ std::vector<std::string> GroupDirectories(const std::string& root, const std::st
   return directories;
 }
 
-// "150000 100000", or "max 100000".
+// Parses cgroup v2 "QUOTA PERIOD", e.g. "150000 100000"; nullopt for "max 100000" (no quota).
 std::optional<double> CpuMax(const std::string& directory) {
   const auto line = FirstLine(directory + "/cpu.max");
   if (!line) return std::nullopt;

@@ -1,5 +1,5 @@
-// What share of the machine this process may use. Hardware counts ignore a container's limits: a pool of as many
-// threads as the host has processors would be throttled, a budget of the host's memory would be killed.
+// CPU and memory limits of this process. Hardware counts ignore a container's limits: a thread pool sized for the host
+// would be throttled, and a process that budgets the host's memory would be OOM-killed.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,21 @@
 
 namespace posenc {
 
-// `root` is put before /proc and /sys: "" means the machine itself, tests name a recorded tree.
+// In all functions `root` is prepended to /proc and /sys: "" is this machine, tests pass a recorded tree.
 
-// Processors that the cgroup's quota amounts to, e.g. 1.5; nothing where there is no quota. Version 2 (cpu.max) and
-// version 1 (cpu.cfs_quota_us); the smallest of the group's own and its ancestors'.
+// Returns the cgroup's CPU quota in CPUs, e.g. 1.5; nullopt if there is no quota. Reads cgroup v2 (cpu.max) and v1
+// (cpu.cfs_quota_us); the smallest quota of the group and its ancestors applies.
 std::optional<double> CgroupCpuQuota(const std::string& root = "");
 
-// The cgroup's memory limit in bytes (memory.max or memory.limit_in_bytes), likewise.
+// Returns the cgroup's memory limit in bytes (memory.max or memory.limit_in_bytes): the smallest of the group and its
+// ancestors, nullopt if there is none.
 std::optional<int64_t> CgroupMemoryLimit(const std::string& root = "");
 
-// Processors to plan for, >= 1: those that the scheduler's affinity mask allows, but no more than the quota, rounded
-// up.
+// Returns the number of CPUs to use, >= 1: those in the scheduler's affinity mask, at most the quota rounded up.
 int AvailableCpus(const std::string& root = "");
 
-// Bytes of memory to plan for: the cgroup's limit or the machine's memory, whichever is less. 0 if neither can be read.
+// Returns the bytes of memory to plan for: the smaller of the cgroup's limit and the machine's memory. 0 if neither can
+// be read.
 int64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace posenc

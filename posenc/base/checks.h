@@ -1,4 +1,4 @@
-// Checks of numbers that many settings share. `name` is the field's.
+// Range checks shared by many settings. `name` is the field's name; failures return INVALID_ARGUMENT naming it.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ absl::Status CheckFinite(std::string_view name, double value);
 absl::Status CheckFinite(std::string_view name, const std::vector<float>& values);
 absl::Status CheckPositive(std::string_view name, double value);
 
-// Positions beyond this are not exact in float64 and are refused.
+// Positions of larger magnitude are not exact in float64 and are refused.
 inline constexpr double kLargestPosition = 9007199254740992.0;  // 2^53
 absl::Status CheckPosition(std::string_view name, double position);
 
-// Axes of a token's position; models have at most four.
+// Maximum axes of a token's position; models have at most four.
 inline constexpr int64_t kMaxAxes = 64;
 
-// FP32, FP16 or BF16: what tensors of attention are.
+// Accepts FP32, FP16 and BF16, the element types of attention tensors.
 absl::Status CheckDataType(std::string_view name, DType dtype);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// 128 bits that stand for everything that determines an answer: equal fingerprints, equal bytes.
+// 128-bit hash of everything that determines an answer: equal fingerprints mean equal answer bytes.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,8 @@
 
 namespace posenc {
 
-// Collects the parts in order; each is written with its length, so that no two lists of parts coincide.
+// Collects the hashed parts in order. Text and vectors are prefixed with their length, so that different sequences of
+// parts do not concatenate to the same bytes.
 class Fingerprint {
  public:
   Fingerprint& Add(std::string_view text);
@@ -17,9 +18,9 @@ class Fingerprint {
   Fingerprint& Add(double value) { return Add(std::bit_cast<int64_t>(value)); }
   Fingerprint& Add(const std::vector<double>& values);
 
-  // 16 bytes: XXH3-128 of the parts, big-endian (xxHash's canonical form), the same on every machine.
+  // Returns 16 bytes: XXH3-128 of the parts, big-endian (xxHash's canonical form), the same on every machine.
   std::string Digest() const;
-  // All of them, for those whom a digest does not satisfy.
+  // The serialized parts, for callers that compare all bytes instead of a digest.
   const std::string& parts() const { return parts_; }
 
  private:

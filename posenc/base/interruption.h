@@ -1,9 +1,9 @@
 // Cooperative interruption of computations whose length depends on a request.
 //
-// An InterruptionScope says on whose behalf the current thread computes. InterruptionPoint() throws ComputationStopped
-// once that caller has given up (deadline passed, call cancelled). It may be called anywhere; without a scope it does
-// nothing. WorkPool::ParallelFor carries the scope to the threads that help, and RunInterruptibly() turns the exception
-// into a status at the top of a call. docs/adr/0015-interruption.md says why this is an exception.
+// An InterruptionScope sets the cancellation for which the current thread computes. InterruptionPoint() throws
+// ComputationStopped once that is no longer OK (deadline passed, call cancelled). It may be called anywhere; without a
+// scope it does nothing. WorkPool::ParallelFor propagates the scope to helper threads, and RunInterruptibly() turns the
+// exception into a status at the top of a call. docs/adr/0015-interruption.md explains why this is an exception.
 #pragma once
 
 #include <exception>
@@ -20,7 +20,7 @@ using Cancellation = std::function<absl::Status()>;
 
 inline absl::Status NeverCancelled() { return absl::OkStatus(); }
 
-// A computation ended before its result was there.
+// Thrown by InterruptionPoint() when a computation is stopped before its result is complete.
 class ComputationStopped : public std::exception {
  public:
   explicit ComputationStopped(absl::Status status) : status_(std::move(status)) {}
@@ -31,8 +31,8 @@ class ComputationStopped : public std::exception {
   absl::Status status_;
 };
 
-// Sets the cancellation that interrupts the current thread, until the scope ends; the innermost scope counts.
-// `cancelled` must outlive it. Null: nothing interrupts.
+// RAII scope that sets the cancellation of the current thread; the innermost scope applies. `cancelled` must outlive
+// it. Null: no interruption.
 class InterruptionScope {
  public:
   explicit InterruptionScope(const Cancellation* cancelled);
@@ -44,11 +44,11 @@ class InterruptionScope {
   const Cancellation* const outer_;
 };
 
-// Throws ComputationStopped if the current scope's caller has given up. Loops that depend on a request's sizes or
+// Throws ComputationStopped if the current scope's cancellation is not OK. Loops that depend on a request's sizes or
 // values should call it every millisecond.
 void InterruptionPoint();
 
-// Calls work() with a scope for `cancelled`. Returns its result, or the status with which it was stopped.
+// Calls work() in an InterruptionScope for `cancelled`. Returns its result, or the status of ComputationStopped.
 template <class Work>
 auto RunInterruptibly(const Cancellation& cancelled, Work&& work) -> decltype(work()) {
   const InterruptionScope scope(&cancelled);

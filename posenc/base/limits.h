@@ -1,4 +1,4 @@
-// What one request may ask for. The server's flags set them; in process they keep their defaults.
+// Limits of one request. The server sets them from flags; in process the defaults apply.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct Limits {
   int64_t max_rotary_dim = 65536;
   int64_t max_heads = 65536;
   int64_t max_config_json_bytes = int64_t{1} << 20;
-  int64_t max_sequences = 65536;               // of one request, where they are counted one by one
-  int64_t max_plan_values = int64_t{1} << 16;  // frequencies of one request, over all its sequence lengths
-  int64_t max_bias_values = int64_t{1} << 22;  // of one request's bias: heads times distances, at the least
-  bool plans_at_hand = false;                  // nothing that may take long is computed: NotAtHand() instead
-  const Devices* devices = nullptr;            // beside the CPU; null: there are none
+  int64_t max_sequences = 65536;               // per request, in cu_seqlens or with own frequencies
+  int64_t max_plan_values = int64_t{1} << 16;  // frequencies per request, over all its sequence lengths
+  int64_t max_bias_values = int64_t{1} << 22;  // per request's bias: at least heads times distances
+  bool cached_plans_only = false;              // cached plans only: WouldBlock() instead of slow computation
+  const Devices* devices = nullptr;            // other than the CPU; null if absent
 };
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// Vectors that begin where a cache line does.
+// Vectors aligned to cache lines (64 bytes).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace posenc {
 
-// A vector of the processor that crosses from one line into the next costs twice.
+// Cache-line aligned allocator: a SIMD load or store that crosses a line boundary costs twice.
 template <class T>
 struct LineAllocator {
   using value_type = T;
@@ -16,9 +16,9 @@ struct LineAllocator {
 
   LineAllocator() = default;
   template <class U>
-  LineAllocator(const LineAllocator<U>&) {}  // NOLINT(google-explicit-constructor): as containers convert it
+  LineAllocator(const LineAllocator<U>&) {}  // NOLINT(google-explicit-constructor): containers convert it
   T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
-  // Bytes without a value stay as they are: whoever asks for them writes them.
+  // Default-initializes: resize(n) leaves new trivial elements uninitialized, and the caller writes them.
   template <class U, class... Arguments>
   void construct(U* p, Arguments&&... arguments) {
     if constexpr (sizeof...(Arguments) == 0) {

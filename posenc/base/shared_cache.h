@@ -1,4 +1,4 @@
-// Values that are costly to compute, kept by key.
+// LRU cache of values that are expensive to compute; concurrent callers share one computation.
 #pragma once
 
 #include <chrono>
@@ -20,22 +20,22 @@
 namespace posenc {
 
 struct CacheCounters {
-  int64_t hits = 0;    // found, or computed meanwhile by another caller
+  int64_t hits = 0;    // found, or joined another caller's computation
   int64_t misses = 0;  // computed
-  int64_t bytes = 0;   // kept now
+  int64_t bytes = 0;   // in the cache now
 };
 
-// Keeps at most max_bytes, keys included; the least recently used go first. However many callers want a missing value,
-// one of them computes it and the others wait. Errors are not kept. Thread-safe.
+// Holds at most max_bytes, keys included, with LRU eviction. When several callers request a missing value, one computes
+// it and the others wait. Errors are not cached. Thread-safe.
 template <class Value>
 class SharedCache {
  public:
   using Result = absl::StatusOr<std::shared_ptr<const Value>>;
 
-  // max_bytes 0: keeps nothing. size_of: bytes of a value.
+  // max_bytes 0 disables caching. size_of returns the bytes of a value.
   SharedCache(size_t max_bytes, size_t (*size_of)(const Value&)) : max_bytes_(max_bytes), size_of_(size_of) {}
 
-  // Null where it would have to be computed, or is being. Waits for nobody.
+  // Returns the cached value; null if it is absent or still being computed. Does not wait for a computation.
   std::shared_ptr<const Value> Find(const std::string& key) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);
@@ -45,8 +45,8 @@ class SharedCache {
     return *found->second.result.get();
   }
 
-  // Waiting for another caller's computation is an interruption point. If that computation is stopped, one of those who
-  // wait for it begins anew; any other exception that `compute` throws goes to all of them.
+  // Returns the cached value, or calls `compute`, or waits for another caller's `compute`, which is an interruption
+  // point. If that computation is stopped, one waiter starts it again; any other exception reaches all waiters.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
     for (;;) {
       std::promise<Result> promise;
@@ -77,7 +77,7 @@ class SharedCache {
   }
 
  private:
-  static constexpr size_t kEntryBytes = 256;  // of the map, the list and the future, about
+  static constexpr size_t kEntryBytes = 256;  // approximate overhead of map, list and future
 
   struct Entry {
     std::shared_future<Result> result;
@@ -85,7 +85,7 @@ class SharedCache {
     size_t bytes;  // 0 while it is being computed
   };
 
-  // The result that another caller computes or has computed. Invalid if this caller must compute it and fulfil
+  // Returns the result that another caller computes or has computed; invalid if this caller must compute it and fulfil
   // `promise`.
   std::shared_future<Result> Join(const std::string& key, std::promise<Result>& promise) {
     const std::lock_guard lock(mutex_);
@@ -115,13 +115,13 @@ class SharedCache {
       Settle(key, bytes);
       return result;
     } catch (...) {
-      Settle(key, 0);  // before waiting callers wake, which must not find this entry again
+      Settle(key, 0);  // before waiters wake: they must not find this entry again
       promise.set_exception(std::current_exception());
       throw;
     }
   }
 
-  // 0 bytes: there is no value to keep.
+  // Charges a computed value and evicts others if needed. Removes the entry if `bytes` is 0 (no value to cache).
   void Settle(const std::string& key, size_t bytes) {
     std::lock_guard lock(mutex_);
     const auto entry = entries_.find(key);
@@ -138,7 +138,7 @@ class SharedCache {
   void Shrink() {
     for (auto use = by_use_.end(); use != by_use_.begin() && static_cast<size_t>(counters_.bytes) > max_bytes_;) {
       const auto entry = entries_.find(*--use);
-      if (entry->second.bytes == 0) continue;  // others wait for it
+      if (entry->second.bytes == 0) continue;  // still being computed
       counters_.bytes -= static_cast<int64_t>(entry->second.bytes);
       entries_.erase(entry);
       use = by_use_.erase(use);
@@ -148,7 +148,7 @@ class SharedCache {
   mutable std::mutex mutex_;
   size_t max_bytes_;
   size_t (*const size_of_)(const Value&);
-  std::list<std::string> by_use_;  // the last used first
+  std::list<std::string> by_use_;  // keys, most recently used first
   absl::flat_hash_map<std::string, Entry> entries_;
   CacheCounters counters_;
 };

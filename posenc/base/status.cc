@@ -13,7 +13,7 @@ constexpr size_t kLongestMessage = 1024;
 constexpr size_t kLongestLimit = 512;  // lists of choices may come from a caller's file
 constexpr char kSeparator = '\0';
 
-// At most `size` bytes, without half a UTF-8 character at the end.
+// Truncates to at most `size` bytes, at a UTF-8 character boundary.
 void Cut(size_t size, std::string& text) {
   if (text.size() <= size) return;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
@@ -37,7 +37,7 @@ std::string Quote(std::string_view text, size_t limit) {
   std::string escaped = absl::Utf8SafeCEscape(std::string(text.substr(0, limit + 1)));
   if (text.size() <= limit && escaped.size() <= limit) return escaped;
   escaped.resize(std::min(escaped.size(), limit - 3));
-  // Do not leave half of an escape or of a UTF-8 character behind.
+  // Do not end in the middle of an escape sequence or a UTF-8 character.
   while (!escaped.empty() && (static_cast<unsigned char>(escaped.back()) >= 0x80 || escaped.back() == '\\')) {
     escaped.pop_back();
   }
@@ -59,12 +59,12 @@ absl::Status Unavailable(std::string_view reason, std::string_view limit) {
   return Build(absl::StatusCode::kUnavailable, {std::string(reason), "", "", std::string(limit)});
 }
 
-absl::Status NotAtHand() {
-  return Build(absl::StatusCode::kFailedPrecondition, {"NOT_AT_HAND", "", "", "no such plan is kept"});
+absl::Status WouldBlock() {
+  return Build(absl::StatusCode::kFailedPrecondition, {"WOULD_BLOCK", "", "", "no such plan is kept"});
 }
 
-bool IsNotAtHand(const absl::Status& status) {
-  return absl::IsFailedPrecondition(status) && DetailsOf(status).reason == "NOT_AT_HAND";
+bool IsWouldBlock(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && DetailsOf(status).reason == "WOULD_BLOCK";
 }
 
 ErrorDetails DetailsOf(const absl::Status& status) {
@@ -96,7 +96,7 @@ absl::Status Restore(absl::StatusCode code, std::string_view message, const Erro
        {&details.reason, &details.field, &details.value, &details.limit, &details.operand, &details.byte_offset}) {
     if (part != &details.reason) payload += kSeparator;
     for (char c : *part) {
-      if (c != kSeparator) payload += c;  // none in ours, but these may come from anywhere
+      if (c != kSeparator) payload += c;  // never in our own texts, but these may come from a peer
     }
   }
   status.SetPayload(kPayload, absl::Cord(payload));

@@ -1,5 +1,5 @@
-// Errors that a caller can cause: a status whose message names field, value and limit, with the same three (and a
-// reason that programs test) attached for the edge to pass on. Reasons are listed in proto/posenc/v1/error.proto.
+// Errors that a caller can cause: a status whose message names field, value and limit. The payload carries these three
+// and a machine-readable reason for the RPC layer. Reasons are listed in proto/posenc/v1/error.proto.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,39 @@ struct ErrorDetails {
   std::string field;
   std::string value;
   std::string limit;
-  // Of a stream that can be resumed: the first byte that was not answered, and of which operand.
+  // Resume point of a stream: the operand, and the offset of its first byte that was not answered. Empty if absent.
   std::string operand = {};
   std::string byte_offset = {};
 };
 
-// The message reads: "FIELD: VALUE: LIMIT" with empty parts left out; e.g. "rotary_dim: is 63, must be even".
+// INVALID_ARGUMENT with the message "FIELD: is VALUE; LIMIT", empty parts left out: "rotary_dim: is 63; must be even".
 // `value` is escaped and cut to 64 bytes; a caller's text in `field` must have gone through Quote().
 absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,
                              std::string_view limit);
-// This request can never fit.
+// RESOURCE_EXHAUSTED, reason TOO_LARGE: the request exceeds a limit, and a retry cannot succeed.
 absl::Status TooLarge(std::string_view field, std::string_view value, std::string_view limit);
-// Overload or drain; nothing was started. Not for the library: the server's admission uses it.
+// UNAVAILABLE on overload or drain, before any work starts. Only the server's admission control returns it.
 absl::Status Unavailable(std::string_view reason, std::string_view limit);
 
-// Limits.plans_at_hand, and there is none. Never a caller's: it says that computing belongs on another thread.
-absl::Status NotAtHand();
-bool IsNotAtHand(const absl::Status& status);
+// Returned with Limits::cached_plans_only if no cached plan exists: the work belongs on another thread. Internal: API
+// callers never see it.
+absl::Status WouldBlock();
+bool IsWouldBlock(const absl::Status& status);
 
-// The details of a status made above; of any other, reason INTERNAL (or CANCELLED) and no field.
+// Returns the details of a status made by this file. For any other: no field, and reason CANCELLED (for CANCELLED and
+// DEADLINE_EXCEEDED) or INTERNAL.
 ErrorDetails DetailsOf(const absl::Status& status);
 
-// A status with this message, as it stands, and these details: what a client makes of an error that came over a wire.
+// Returns a status with this message, unchanged, and these details. A client rebuilds a received error with it.
 absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details);
 
-// The status with "PREFIX." put before its field, for errors that come out of a nested message.
+// Returns the status with "PREFIX." prepended to its field, for errors of a nested message. Others are unchanged.
 absl::Status Within(std::string_view prefix, const absl::Status& status);
 
-// The status with where its stream can be resumed.
+// Returns the status with the point at which its stream can be resumed. `byte_offset` is in bytes of the operand.
 absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const absl::Status& status);
 
-// Text of a caller's, safe for a log or a message: C-escaped, at most `limit` bytes, with "..." where cut.
+// Makes a caller's text safe for logs and messages: C-escaped, at most `limit` bytes, ending in "..." if truncated.
 std::string Quote(std::string_view text, size_t limit = 64);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// Shapes, checked once where they enter.
+// Tensor shapes and their validation.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@ struct TensorShape {
   bool empty() const { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
 };
 
-// The tensor's bytes. INVALID_ARGUMENT naming `field`: rank above the limit, a negative dimension, a product that does
-// not fit 63 bits (dimensions of 0 do not hide it).
+// Returns the tensor's size in bytes. INVALID_ARGUMENT naming `field` if the rank is above the limit, a dimension is
+// negative, or the byte count needs more than 63 bits (dimensions of 0 count as 1 in that check).
 absl::StatusOr<int64_t> ByteSize(std::string_view field, const TensorShape& tensor, const Limits& limits);
 
-// RESOURCE_EXHAUSTED if an answer of that many bytes is above the limit.
+// Returns RESOURCE_EXHAUSTED if an answer of `bytes` bytes exceeds max_output_bytes.
 absl::Status CheckOutput(int64_t bytes, const Limits& limits);
 
-// "[2, 3, 4]".
+// Formats a shape as "[2, 3, 4]".
 std::string ToString(const std::vector<int64_t>& shape);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// What this build is.
+// Versions of this build.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@ namespace posenc {
 extern const char kVersion[];
 extern const char kBuild[];
 
-// Changes whenever any byte of any answer does.
+// Incremented whenever any byte of any answer changes.
 inline constexpr uint32_t kNumericsVersion = 1;
 
-// Whose reading of a config.json is followed.
+// The library version whose interpretation of config.json this build follows.
 inline constexpr char kConfigRules[] = "transformers 5.23";
 
 }  // namespace posenc

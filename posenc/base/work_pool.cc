@@ -13,7 +13,7 @@
 namespace posenc {
 namespace {
 
-// Waits awake, for a moment: to fall asleep and be woken takes as long as rotating a mebibyte.
+// Spins for up to 50 us before the caller blocks: a sleep and wake-up takes as long as rotating a mebibyte.
 template <class Ready>
 void StayAwake(const Ready& ready) {
   constexpr std::chrono::microseconds kMoment(50);
@@ -56,11 +56,11 @@ namespace {
 
 constexpr size_t kSmallInARow = 8;
 
-// Small tasks do not serve one another: the stack would grow with the queue, and the first would end last.
+// A small task runs no other small task: the stack would grow with the queue, and the first would end last.
 thread_local bool in_small_task = false;
 thread_local bool alone = false, helped = true;
 
-// A task that throws ends the process here, rather than in the frames of another one.
+// noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void Run(const std::function<void()>& task, Lane lane) noexcept {
   const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
   const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
@@ -70,9 +70,9 @@ void Run(const std::function<void()>& task, Lane lane) noexcept {
 
 }  // namespace
 
-Alone::Alone(Help help)
+NoWorkStealing::NoWorkStealing(Help help)
     : before_(std::exchange(alone, true)), helped_before_(std::exchange(helped, help == Help::kIdleThreads)) {}
-Alone::~Alone() {
+NoWorkStealing::~NoWorkStealing() {
   alone = before_;
   helped = helped_before_;
 }
@@ -114,7 +114,7 @@ void WorkPool::RunSmallTask() {
 
 namespace {
 
-// One ParallelFor: shared with helpers that may be scheduled after it has ended and then find nothing to take.
+// State of one ParallelFor. Shared ownership: a helper may be scheduled after the loop has ended, then does nothing.
 struct Loop {
   size_t slabs;
   std::atomic<size_t> next{0};
@@ -122,7 +122,7 @@ struct Loop {
   std::mutex mutex;
   std::condition_variable idle;
   std::atomic<size_t> running{0};  // helpers inside the body
-  bool closed = false;             // the caller has left: helpers must not enter
+  bool closed = false;             // the caller has returned: helpers must not enter
   absl::Status status;             // the first failure
 
   bool Enter() {
@@ -161,7 +161,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       } catch (const ComputationStopped& stopped) {
         return state.Fail(stopped.status());
       } catch (const std::bad_alloc&) {
-        // It must not leave this frame, which others refer to, nor a helper's thread.
+        // Must not propagate: other threads refer to the caller's frame, and a helper's thread has no handler.
         return state.Fail(TooLarge("", "", "out of memory"));
       }
     }
@@ -170,7 +170,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
   try {
     for (size_t i = 0; i < helpers; ++i) {
-      // The closure refers to this frame; Enter() guards it, because the caller closes the loop before it leaves.
+      // The closure refers to this frame. Enter() guards it: the caller closes the loop before it returns.
       Submit([loop, take_slabs] {
         if (!loop->Enter()) return;
         take_slabs(*loop);
@@ -178,7 +178,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       });
     }
   } catch (const std::bad_alloc&) {
-    // With fewer helpers, then: those that there are refer to this frame, which must not be left.
+    // Continue with fewer helpers: those already submitted refer to this frame, so it must not return yet.
   }
   take_slabs(*loop);
   StayAwake([&loop] { return loop->running == 0; });

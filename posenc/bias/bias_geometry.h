@@ -1,4 +1,4 @@
-// Which queries meet which keys, laid out and checked: what biases and scores share.
+// Query and key positions of attention biases and relative scores: validation and layout.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace posenc {
 
-// Everything that has a batch axis must agree on B.
+// Checks that all fields with a batch axis agree on B.
 class BatchSize {
  public:
   void See(std::string_view field, int64_t rows);
@@ -30,45 +30,45 @@ class BatchSize {
   absl::Status status_;
 };
 
-// MISMATCH unless there are so many columns; of a matrix if there is one.
+// Returns INVALID_ARGUMENT (MISMATCH) unless the number of columns is `columns`. An absent matrix passes.
 absl::Status CheckColumns(std::string_view field, int64_t given, int64_t columns);
 template <class T>
 absl::Status CheckColumns(std::string_view field, const std::optional<Matrix<T>>& matrix, int64_t columns) {
   return matrix ? CheckColumns(field, matrix->columns, columns) : absl::OkStatus();
 }
 
-// That both lengths are there and not negative, and the queries' place where it cannot be guessed.
+// Checks that both lengths are given and not negative, and that query positions are given if the lengths differ.
 absl::Status CheckLengths(const BiasGeometry& geometry);
 
-// That positions, offsets and the mask fit the lengths; `batch` sees what has a batch axis.
+// Checks that positions, offsets and the mask fit the lengths. Passes each batch axis to `batch`.
 absl::Status CheckBatch(const BiasGeometry& geometry, const std::optional<Mask>& mask, BatchSize& batch);
 
-// The heads wanted of `all`.
+// Range of heads that the geometry selects from `all` heads. INVALID_ARGUMENT if it is out of range.
 struct HeadRange {
   int64_t start;
   int64_t count;
 };
 absl::StatusOr<HeadRange> Heads(const BiasGeometry& geometry, int64_t all);
 
-// So many columns of it.
+// Columns [first, first + count) of the matrix.
 Matrix<double> Columns(const Matrix<double>& matrix, int64_t first, int64_t count);
 
 // start, start + 1, ...
 Matrix<double> Line(double start, int64_t count);
 
-// Of `count` queries from `first` on, and of all keys.
+// Positions of `count` queries from `first` on; below, of all keys.
 Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64_t count);
-// Positions between whose least and largest all of the `queries` lie: where they are not given, the ends'.
+// Positions whose minimum and maximum bound those of all `queries`: all given ones, or else the first and last query's.
 Matrix<double> QueryEnds(const BiasGeometry& geometry, int64_t queries);
 Matrix<double> KeyPositions(const BiasGeometry& geometry);
 absl::Status CheckPositions(std::string_view field, const Matrix<double>& positions);
 
-// For methods that have a value for each whole distance.
+// Returns INVALID_ARGUMENT unless all positions are whole numbers, for methods with one value per whole distance.
 absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions);
 
-// The distances between any query and any key.
+// Smallest and largest distance, key position minus query position, over all queries and keys of a batch row.
 Distances Range(const Matrix<double>& queries, const Matrix<double>& keys);
-// RESOURCE_EXHAUSTED above max_bias_values.
+// Returns RESOURCE_EXHAUSTED if there are more than max_bias_values distances.
 absl::Status CheckDistances(const Distances& distances, const Limits& limits);
 
 }  // namespace posenc

@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// Of the type, as float32, which holds it exactly.
+// The fill value rounded to `dtype`, as float32, which holds it exactly.
 float FillValue(const std::variant<double, LowestFinite>& fill, DType dtype) {
   const double* value = std::get_if<double>(&fill);
   switch (dtype) {
@@ -55,7 +55,7 @@ void SetMask(const Mask& mask, int64_t b, DistanceBias* work) {
   work->causal = mask.causal;
   if (!mask.prefix_length.empty()) {
     const int64_t length = mask.prefix_length[mask.prefix_length.size() == 1 ? 0 : b];
-    // Positions below the length, which may be fractions: those up to the next number below it.
+    // Positions may be fractions, so "below the length" means up to the largest double below it.
     work->prefix_end = std::nextafter(static_cast<double>(length), -kUnlimited);
   }
   if (mask.window_left) work->window_left = static_cast<double>(*mask.window_left);

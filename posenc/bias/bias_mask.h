@@ -1,4 +1,4 @@
-// Which cells of a bias are hidden: checks, and what the kernel is given.
+// Masks of attention biases: validation, and the kernel's mask arguments.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace posenc {
 
-// INVALID_ARGUMENT naming the field within Mask. Shapes are the geometry's business.
+// Returns INVALID_ARGUMENT naming the field within Mask. CheckBatch checks the shapes.
 absl::Status CheckMask(const Mask& mask);
 
-// All but the positions, for batch row b. The fill value is rounded once, to work->dtype.
+// Sets the mask arguments of batch row b, except for the positions. The fill value is rounded once, to work->dtype.
 void SetMask(const Mask& mask, int64_t b, DistanceBias* work);
 
 }  // namespace posenc

@@ -17,7 +17,7 @@
 namespace posenc {
 namespace {
 
-// [.., Sq, Sk] with other queries.
+// The shape [.., Sq, Sk] with Sq replaced by `queries`.
 TensorShape WithQueries(TensorShape shape, int64_t queries) {
   if (shape.rank() >= 2) shape.shape[shape.rank() - 2] = queries;
   return shape;
@@ -25,7 +25,7 @@ TensorShape WithQueries(TensorShape shape, int64_t queries) {
 
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
 
-// BLOOM's key positions under a padding mask: valid keys are counted from 0, padded ones stand at 0.
+// BLOOM's key positions under a padding mask: valid keys are counted from 0, padded keys have position 0.
 Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
   Matrix<double> positions{{}, valid.rows, valid.columns, valid.shared};
   positions.values.reserve(valid.values.size());
@@ -70,7 +70,7 @@ absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const L
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
   if (bias.shape_.empty()) return bias;
 
-  // Only now, with the sizes bounded by the answer's, are positions laid out.
+  // Positions are laid out last, when the answer's limit bounds their size.
   POSENC_RETURN_IF_ERROR(bias.LayPositions());
   if (IsOfWholeDistances(bias.call_.method)) POSENC_RETURN_IF_ERROR(bias.LayDistances(limits));
   if (bias.window_ && !bias.IsIndex()) bias.lists_.values = WindowTable(arithmetic, bias.call_.method);
@@ -206,13 +206,13 @@ absl::Status BiasGeneration::LayPositions() {
     const double* row = mask_key_positions_.row(b);
     mask_keys_ascend_ = mask_keys_ascend_ && std::is_sorted(row, row + mask_key_positions_.columns);
   }
-  // The mask's own copy is needed only where there is one.
+  // Copies the positions only if the mask needs them, too.
   const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
   if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
     query_origin_ = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
     key_positions_ = alibi()->position_mask ? CountValid(*alibi()->position_mask) : take(mask_key_positions_);
   } else if (compact) {
-    // Entry n stands for the distance j - i = n - (Sq - 1); queries start at the offset.
+    // Entry n is for the distance j - i = n - (Sq - 1); queries start at the offset.
     query_origin_ = ends.values.front() + static_cast<double>(*g.query_length - 1);
     key_positions_ = Line(0, keys_);
   } else {

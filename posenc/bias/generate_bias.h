@@ -25,55 +25,54 @@ struct GenerateBias {
   BiasGeometry geometry;
   std::optional<Mask> mask;
   BiasForm form = BiasForm::kDense;
-  DType dtype = DType::kFP32;  // of the index forms: INT32
+  DType dtype = DType::kFP32;  // INT32 in the index forms
   Precision precision;
   std::optional<TensorShape> scores;  // [B, H, Sq, Sk], of `dtype`: the bias is added to them
 };
 
 class BiasGeneration {
  public:
-  // Whether one answer holds all of it, or a few of the queries' rows, of a dense bias.
+  // kWhole: one answer holds the whole bias. kTiles: each answer holds some query rows of a dense bias.
   enum class Extent { kWhole, kTiles };
 
-  // kTiles: only that one query's row fits is checked, and what is laid out does not grow with the queries.
+  // With kTiles, only one query's row must fit the output limit, and memory does not grow with the number of queries.
   static absl::StatusOr<BiasGeneration> Create(GenerateBias call, const Limits& limits, Extent extent = Extent::kWhole);
 
-  // Of all rows.
+  // Shape of the whole bias.
   const TensorShape& shape() const { return shape_; }
   int64_t queries() const { return queries_; }
   const BiasMethod& method() const { return call_.method; }
-  // ALiBi's.
+  // ALiBi's slopes; empty for other methods.
   const Matrix<double>& slopes() const { return slopes_; }
-  // What it keeps for all rows: values, indices, the keys' positions.
+  // Bytes kept for all rows: values, indices, key positions.
   int64_t held_bytes() const;
 
-  // Writes the tensor. scores: null, or the scores (may be `out`: in place). No alignment needed.
-  // `device` computes what it does not decline; null: the CPU computes all.
+  // Writes the tensor. `scores` may be null, or equal to `out` (in place). No alignment needed.
+  // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
   absl::Status Run(const std::byte* scores, std::byte* out, WorkPool& pool, const Cancellation& cancelled,
                    Device* device = nullptr) const {
     return Run(0, queries_, scores, out, pool, cancelled, device);
   }
-  // Whether a device could do any of it: not indices, and not what the CPU computes row by row.
+  // Whether a device can compute any of it: not the index forms, nor FIRE, which the CPU computes row by row.
   bool IsForDevices() const { return !IsIndex() && fire_ == nullptr; }
-  // Writes, of every matrix, the rows of `count` queries from `first` on: a tensor of the same shape but for Sq =
-  // count.
+  // Writes the rows of `count` queries from `first` on, of every matrix: a tensor of shape(), but with Sq = count.
   absl::Status Run(int64_t first, int64_t count, const std::byte* scores, std::byte* out, WorkPool& pool,
                    const Cancellation& cancelled, Device* device = nullptr) const;
 
  private:
-  // The values of all cells, where one list a head holds them.
+  // Values of all cells, if one list per head holds them.
   struct ValueLists {
-    BiasTable values;            // [H, n]: by distance from first_distance on, by the table's row, or one row
-    ptrdiff_t row_shift = -1;    // from a query's slice of values to the next one's: 0 where all have one row
-    int64_t first_distance = 0;  // of values
+    BiasTable values;            // [H, n]: indexed by distance - first_distance, by table row, or a single row
+    ptrdiff_t row_shift = -1;    // offset from one query's slice of values to the next one's; 0: all share one row
+    int64_t first_distance = 0;  // distance of the first value
   };
-  // What differs by query, of the queries that a run computes.
+  // Per-query data of the queries that one run computes.
   struct QueryRows {
     int64_t first = 0;
     int64_t count = 0;
-    Matrix<double> positions;         // for the distance; a window's numbers
-    Matrix<double> mask_positions;    // for the mask; none without one
-    std::vector<double> normalisers;  // FIRE's
+    Matrix<double> positions;         // for the distance; token numbers in a window
+    Matrix<double> mask_positions;    // for the mask; empty without a mask
+    std::vector<double> normalisers;  // FIRE only
     ValueLists alibi;
     bool large = false;  // the result exceeds the caches
   };
@@ -95,29 +94,29 @@ class BiasGeneration {
   void RunMatrix(const QueryRows& rows, int64_t matrix, size_t begin, size_t end, const std::byte* scores,
                  std::byte* out, Device* device) const;
   void RunIndex(const QueryRows& rows, int64_t b, size_t begin, size_t end, std::byte* out) const;
-  // Of the first value in a list that is gathered from.
+  // Distance of the first value in a list that is gathered from.
   double FirstDistance() const;
-  // Whether a cell's value is looked up, and no slice of the list.
+  // Whether each cell's value is gathered; otherwise a query's values are a slice of the list.
   bool Gathers(const ValueLists& lists) const { return lists.row_shift != 0 && (window_ || !consecutive_); }
 
   GenerateBias call_;
   std::optional<WindowTokens> window_;
-  std::optional<int64_t> batch_;  // B, where anything differs by batch row
-  int64_t heads_ = 0;             // of this call, from head_start on; 1 in the index forms
+  std::optional<int64_t> batch_;  // B; absent if all batch rows are the same
+  int64_t heads_ = 0;             // heads of this call, from head_start_ on; 1 in the index forms
   int64_t head_start_ = 0;
-  int64_t queries_ = 0;  // rows and columns of one matrix as it is written
+  int64_t queries_ = 0;  // rows (queries_) and columns (keys_) of one matrix as written
   int64_t keys_ = 0;
-  std::optional<double> query_origin_;  // for the distance, where all queries stand there
-  Matrix<double> key_positions_;        // for the distance; a window's numbers
+  std::optional<double> query_origin_;  // for the distance, if all queries have this position
+  Matrix<double> key_positions_;        // for the distance; token numbers in a window
   Matrix<double> mask_key_positions_;
   TensorShape shape_;
 
   Matrix<double> slopes_;         // ALiBi
-  ValueLists lists_;              // but ALiBi's
+  ValueLists lists_;              // all methods except ALiBi
   std::vector<int32_t> buckets_;  // T5 in the index forms, from lists_.first_distance on
   std::shared_ptr<const FireRows> fire_;
   bool mask_keys_ascend_ = true;
-  bool consecutive_ = false;  // whether queries and keys stand one after another: no gathering
+  bool consecutive_ = false;  // queries and keys have consecutive positions: no gathering
 };
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// The part of a bias' generation that is ALiBi's alone.
+// BiasGeneration's methods for ALiBi.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -22,10 +22,10 @@ void BiasGeneration::SetSlopes(int64_t b, int64_t head, DistanceBias* work) cons
   }
 }
 
-// Where ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value a distance.
+// If ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value per distance.
 BiasGeneration::ValueLists BiasGeneration::LayAlibi(const QueryRows& rows) const {
   const bool one_row = IsKeyOnly(alibi()->form);
-  // Consecutive in float64 too, which ends at 2^53.
+  // Whether positions are consecutive in float64, too, which skips integers above 2^53.
   const auto exact = [](const Matrix<double>& line) {
     return line.values.back() - line.values.front() == static_cast<double>(line.columns - 1);
   };
@@ -33,7 +33,7 @@ BiasGeneration::ValueLists BiasGeneration::LayAlibi(const QueryRows& rows) const
                            exact(rows.positions) && exact(key_positions_);
   const bool shared = slopes_.shared && key_positions_.shared && rows.positions.shared &&
                       (!alibi()->future_slopes || alibi()->future_slopes->shared);
-  // So much smaller than the answer that they need no limit of their own.
+  // From this many queries and keys on, the lists are so much smaller than the answer that they need no own limit.
   constexpr int64_t kWorthwhile = 8;
   if (!shared || !(one_row || by_distance) || std::min(rows.count, keys_) < kWorthwhile) return {};
   ValueLists lists;

@@ -1,4 +1,4 @@
-// The part of a bias' generation that writes cells.
+// BiasGeneration's methods that write cells.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// The work of query rows [begin, end) alone.
+// `work` restricted to query rows [begin, end).
 DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
   const size_t bytes = begin * work.keys * SizeOf(work.dtype);
   const auto shift = [](auto& pointer, auto by) {
@@ -89,9 +89,9 @@ void BiasGeneration::RunMatrix(const QueryRows& rows, int64_t matrix, size_t beg
     }
     return;
   }
-  if (lists.values.values.empty()) return RunRows(work, begin, end, device);  // linear, or none
+  if (lists.values.values.empty()) return RunRows(work, begin, end, device);  // linear in the distance, or no bias
 
-  // ALiBi's are of this call's heads alone.
+  // ALiBi's lists hold only this call's heads; other methods' lists hold all heads.
   const float* values = lists.values.row(alibi() != nullptr ? head - head_start_ : head);
   if (!Gathers(lists)) {
     work.bias = values;

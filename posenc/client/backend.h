@@ -1,4 +1,4 @@
-// The service's methods, wherever they run: Client asks a server, InProcess computes here.
+// Interface to the service's methods: Client sends them to a server, InProcess computes them in this process.
 #pragma once
 
 #include <cstddef>
@@ -17,46 +17,46 @@
 namespace posenc {
 
 struct CallOptions {
-  // For the whole call, retries and waits included. Absent: the backend's own default.
+  // Limit for the whole call, including retries and waits. Absent: the backend's own default.
   std::optional<Duration> timeout;
 
-  // Tensors may lie in the caller's memory, beside the messages; a server's are then sent from there without a copy and
-  // received with one, and in process there is none. For all methods with tensors but streams.
+  // Tensors in the caller's memory instead of the messages. With a server they are sent without a copy and received
+  // with one; in process there is no copy. For all methods with tensors except streams.
   //
   // Tensors of the request, whose data is empty:   {{&request.q().tensor(), q_bytes}, ...}
   std::vector<wire::TensorView> inputs;
-  // Where the answer's tensors go, in the order of their fields (ApplyRotary: q, k; GenerateTable: cos, sin); each has
-  // exactly the tensor's bytes, and that data of the response stays empty. Null, or left out: into the response. One
-  // may be the memory of an input or overlap it (in place). Where a call fails, what is in the outputs is undefined;
-  // with a server they are as they were.
+  // Destinations of the answer's tensors, in the order of their fields (ApplyRotary: q, k; GenerateTable: cos, sin).
+  // Each has exactly the tensor's bytes; that tensor's data stays empty in the response. Null or left out: the tensor
+  // goes into the response. An output may equal or overlap an input (in place). If a call fails, the outputs are
+  // undefined in process and unchanged with a server.
   std::vector<absl::Span<std::byte>> outputs;
 };
 
-// As in grpc.health.v1, with its numbers.
+// Health status with the names and numbers of grpc.health.v1.
 enum class ServingStatus { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
-// Called with each tile, in order; a status other than OK ends the stream and is its result.
+// Callback for each tile, in order. A status other than OK ends the stream and becomes its result.
 using TileSink = absl::FunctionRef<absl::Status(const v1::StreamTableResponse& tile)>;
 using BiasTileSink = absl::FunctionRef<absl::Status(const v1::StreamBiasResponse& tile)>;
 
-// A tensor in the caller's memory, of the type and shape that a stream's header says.
+// A tensor in the caller's memory, of the type and shape in the stream's header. Not owned.
 struct TensorMemory {
   const void* input = nullptr;
-  // Of the same size: the input itself (in place), else it must not overlap any input or the other output.
+  // Same size as the input: either the input itself (in place), or no overlap with any input or the other output.
   void* output = nullptr;
 };
 struct RotaryMemory {
   TensorMemory q, k;
 };
 struct ChunkOptions {
-  // Of one message, rounded down to whole head rows; at least one. At most ServerLimits.max_request_bytes, and a
-  // quarter of max_in_flight_bytes is wise.
+  // Bytes per message, rounded down to whole head rows; at least one row. At most ServerLimits.max_request_bytes; a
+  // quarter of max_in_flight_bytes or less is recommended.
   int64_t bytes = int64_t{4} << 20;
-  // Chunks sent and not yet answered. >= 1.
+  // Chunks in flight: sent and not yet answered. >= 1.
   int in_flight = 4;
 };
 
-// Errors look alike from every backend: code, message and DetailsOf() (posenc/base/status.h). Thread-safe.
+// All backends return the same errors: code, message and DetailsOf() (posenc/base/status.h). Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -75,8 +75,8 @@ class Backend {
                                                       const CallOptions& options = {}) {
     return DoApplyRotary(request, options);
   }
-  // Tensors of any size. The header is an ApplyRotaryRequest whose tensors have neither data nor region. After an error
-  // each head row of the outputs is either rotated or as it was.
+  // Rotates tensors of any size. The header is an ApplyRotaryRequest whose tensors have neither data nor region. After
+  // an error each head row of the outputs is either rotated or unchanged.
   absl::StatusOr<v1::AnswerInfo> StreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
                                                    const ChunkOptions& chunks = {}, const CallOptions& options = {}) {
     return DoStreamApplyRotary(header, memory, chunks, options);
@@ -117,7 +117,7 @@ class Backend {
                                                         const CallOptions& options = {}) {
     return DoDiagnoseBias(request, options);
   }
-  // `service` is a fully qualified name, or empty: the process as a whole.
+  // `service` is a fully qualified name; empty: the process as a whole.
   absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
     return DoCheckHealth(service, options);
   }

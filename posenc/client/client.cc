@@ -26,34 +26,35 @@ int Milliseconds(Duration duration) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
-// gRPC balances over those servers of a name that its health service says are there.
+// Service config: round-robin over the name's servers whose health service reports SERVING.
 constexpr char kSeveralServers[] = R"({
   "loadBalancingConfig": [{"round_robin": {}}],
   "healthCheckConfig": {"serviceName": "posenc.v1.PositionalEncodingService"}
 })";
-// gRPC ends no call whose bytes are stuck in TCP, as those to a stopped process, before the connection ends; the
-// timeout is then also TCP's own.
+// A call whose bytes are stuck in TCP, e.g. to a stopped process, ends only with its connection. gRPC also sets the
+// keepalive timeout as TCP's own.
 constexpr int kKeepaliveMilliseconds = 30000;
 constexpr int kKeepaliveTimeoutMilliseconds = 20000;
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   if (options.several_servers) arguments.SetServiceConfigJSON(kSeveralServers);
-  // Else channels to one address share a connection.
+  // By default, channels to one address share a connection.
   if (options.connections > 1) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Between attempts to connect, gRPC fails calls at once; its default of a second would outlast our first retries.
+  // Between attempts to connect, gRPC fails calls at once. Its default backoff of a second would outlast our first
+  // retries.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.initial_backoff));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.max_backoff));
   return grpc::CreateCustomChannel(
       options.address, options.credentials ? options.credentials : grpc::InsecureChannelCredentials(), arguments);
 }
 
-// Whether there is a connection, after waiting for the end of an attempt to make one, as a call would.
+// Waits for a pending connection attempt, as a call would. Returns true if the channel is connected.
 bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point deadline) {
   for (;;) {
     const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
@@ -62,8 +63,8 @@ bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point dead
   }
 }
 
-// As the generated stub does it, with bytes for messages. Afterwards gRPC has no part of the request but what a
-// connection may still hold.
+// Makes a unary call like the generated stub, with bytes for messages. Afterwards gRPC holds no part of the request
+// except what a connection may have queued.
 grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                        grpc::ClientContext* context, const grpc::ByteBuffer& request, grpc::ByteBuffer* answer) {
   grpc::GenericStub stub(channel);
@@ -78,8 +79,8 @@ grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std:
   return status;
 }
 
-// A second run of a call in shared memory, in place, would not find what the first one read: only one that was refused
-// did not begin.
+// An in-place call in shared memory overwrites its input, so it may be repeated only if the server refused it before it
+// began.
 bool MayRepeat(const google::protobuf::Message& request, const absl::Status& status) {
   if (!absl::IsUnavailable(status) || !wire::IsInPlace(request)) return true;
   const std::string reason = DetailsOf(status).reason;
@@ -89,8 +90,8 @@ bool MayRepeat(const google::protobuf::Message& request, const absl::Status& sta
 }  // namespace
 
 Client::Client(ClientOptions options) : options_(std::move(options)) {
-  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
-  // sits in a poll, seen with 1.51).
+  // Keeps gRPC initialized until the process ends: the destructor of its last object may block for ten seconds (a
+  // thread blocked in poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   for (int n = 0; n < std::max(options_.connections, 1); ++n) {
     connections_.push_back(MakeChannel(options_));
@@ -100,7 +101,7 @@ Client::Client(ClientOptions options) : options_(std::move(options)) {
 Attempt Client::Try(Duration remaining, Call call) const {
   const std::shared_ptr<grpc::Channel>& channel = connections_[next_++ % connections_.size()];
   grpc::ClientContext context;
-  // A year is for ever, and does not overflow the clock.
+  // A year stands for no deadline and does not overflow the clock.
   const Duration bounded = std::min<Duration>(remaining, std::chrono::hours(24 * 365));
   const auto deadline =
       std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(bounded);
@@ -135,7 +136,7 @@ absl::StatusOr<Response> Client::Unary(const char* method, const google::protobu
         attempt.repeatable = MayRepeat(request, attempt.status);
         return attempt;
       }));
-  // From here on the outputs may have changed, and no other attempt is made.
+  // No retry from here on, because the outputs may have changed.
   static const wire::Stripper stripper(Response::descriptor());
   Response response;
   POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, options, &response));
@@ -201,7 +202,7 @@ absl::StatusOr<v1::DiagnoseBiasResponse> Client::DoDiagnoseBias(const v1::Diagno
 
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
   // grpc.health.v1's HealthCheckRequest { string service = 1 } and HealthCheckResponse { ServingStatus status = 1 }
-  // are, on the wire, protobuf's own wrappers; so no copy of its proto file is needed.
+  // have the wire format of protobuf's wrappers, so no copy of its proto file is needed.
   google::protobuf::StringValue request;
   request.set_value(service);
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, {}));

@@ -1,4 +1,4 @@
-// The service on a server: a retry loop around gRPC's calls.
+// Client for a server: a retry loop around gRPC calls.
 #pragma once
 
 #include <atomic>
@@ -24,35 +24,35 @@ struct Gathered;
 struct ClientOptions {
   // A gRPC target: "localhost:50051", "unix:/run/posenc.sock", "dns:///posenc.example:443".
   std::string address;
-  // How many connections calls take in turn. One is a single stream of bytes through one thread: more are worth having
-  // where several large calls run at a time. >= 1.
+  // Number of connections that calls use round-robin. One connection is one byte stream through one thread; use more if
+  // several large calls run at a time. >= 1.
   int connections = 1;
-  // Whether the address stands for several servers, "dns:///posenc.example:443" or
-  // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls take turns over those of them whose health is SERVING. Each of the
-  // connections is then one to each server.
+  // True if the address stands for several servers, "dns:///posenc.example:443" or
+  // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls go round-robin to those whose health is SERVING. Each of the
+  // connections is then one connection to each server.
   bool several_servers = false;
-  // Absent: none, which is for a server on this machine only; anything that leaves it wants grpc::SslCredentials.
+  // Absent: insecure, for a server on this machine only. Use grpc::SslCredentials for anything that leaves it.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  // For calls whose CallOptions name no other: the whole call, with all attempts and the waits between them.
+  // Default for calls without CallOptions.timeout: limits the whole call, with all attempts and waits.
   Duration timeout = std::chrono::seconds(60);
   RetryPolicy retry;
   RetryEnvironment environment = SystemRetryEnvironment();
 };
 
-// Every method computes a pure function of its request, therefore each may be repeated, but for calls in shared memory
-// and in place (an output that is its operand's own region), which are only where the server refused to begin.
-// UNAVAILABLE is, as RetryPolicy says and as far as the server's push-back allows, with a fresh ClientContext for each
-// attempt; a stream of tiles only until its first one has been handed over; StreamApplyRotary goes on, in a new stream,
-// with what was not answered. gRPC's own retries are off: they do not cover requests above 256 KiB. CallOptions.outputs
-// over .inputs are no hindrance: an answer is written to its memory when it has come whole, after the last attempt.
+// Retries: every method is a pure function of its request. UNAVAILABLE calls are retried as RetryPolicy and the
+// server's push-back allow, with a fresh ClientContext for each attempt. Calls in shared memory and in place (an output
+// that is its operand's own region) are retried only if the server refused to begin; a stream of tiles only until its
+// first tile was handed over. StreamApplyRotary sends unanswered chunks again in a new stream. gRPC's own retries are
+// off: they do not cover requests above 256 KiB. CallOptions.outputs may overlap .inputs: an answer is written only
+// when complete, after the last attempt.
 //
-// Tensors of 4 KiB and more are sent from the request or CallOptions.inputs without a copy, and streamed ones from
-// RotaryMemory. A call returns when gRPC has let go of them. That is at the deadline, but for a server whose end of the
-// connection is stuck (a stopped process, a cut cable): then up to 20 seconds after it, and over a Unix socket when
-// that process goes on or ends.
+// Tensors of 4 KiB and more are sent without a copy from the request, CallOptions.inputs or, if streamed, RotaryMemory.
+// A call returns when gRPC has released them. That is at the deadline at the latest, unless the server's end of the
+// connection is stuck (a stopped process, a cut cable): then up to 20 seconds later or, over a Unix socket, when that
+// process continues or ends.
 //
-// There is no limit on the size of an answer: the server has one (ServerLimits.max_output_bytes), and gRPC's default
-// of 4 MiB would not save memory here anyway, because it buffers a message whole before it refuses it.
+// The client does not limit the size of an answer: the server does (ServerLimits.max_output_bytes). gRPC's default of 4
+// MiB would save no memory, because gRPC buffers a whole message before it refuses it.
 class Client final : public Backend {
  public:
   explicit Client(ClientOptions options);
@@ -84,11 +84,11 @@ class Client final : public Backend {
                                                   const CallOptions& options) override;
   absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
                                                           const CallOptions& options) override;
-  // One attempt: who probes wants to know about now.
+  // No retries: a health check reports the present state.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
   using Call = absl::FunctionRef<grpc::Status(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext&)>;
-  // One call in a context of its own, its error mapped.
+  // Makes one call in its own context and maps its error.
   Attempt Try(Duration remaining, Call call) const;
   Attempt TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
                    grpc::ByteBuffer* answer) const;
@@ -105,8 +105,8 @@ class Client final : public Backend {
 
   const ClientOptions options_;
   std::vector<std::shared_ptr<grpc::Channel>> connections_;
-  mutable std::atomic<size_t> next_ = 0;             // of them
-  mutable std::atomic<bool> was_connected_ = false;  // a server was there once: what fails now has lost it
+  mutable std::atomic<size_t> next_ = 0;             // next connection, round-robin
+  mutable std::atomic<bool> was_connected_ = false;  // a connection has succeeded; selects the error text
 };
 
 }  // namespace posenc

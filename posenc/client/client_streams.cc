@@ -1,4 +1,4 @@
-// The client's methods that stream.
+// The client's streaming methods.
 #include <memory>
 #include <utility>
 
@@ -59,7 +59,7 @@ absl::StatusOr<v1::AnswerInfo> Client::DoStreamApplyRotary(const v1::ApplyRotary
           return transfer.Run(channel, &context, &loan, &broken);
         });
         attempt.progressed = transfer.answered() > before;
-        // The server's limit for one call, not the caller's deadline: a new stream has its own.
+        // The server's time limit for one call, not the caller's deadline: a new stream gets a new limit.
         const bool limit_of_server =
             absl::IsDeadlineExceeded(attempt.status) && !DetailsOf(attempt.status).byte_offset.empty();
         if (limit_of_server && attempt.progressed) {

@@ -53,7 +53,7 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
         absl::StrCat("no answer from ", address, " (", status.error_message(),
                      "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
   }
-  // This client cancels no call that it waits for: the server did.
+  // This client never cancels a call that it waits for, so the server did.
   if (code == absl::StatusCode::kCancelled) {
     return absl::UnavailableError(absl::StrCat(
         address,

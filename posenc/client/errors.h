@@ -1,4 +1,4 @@
-// From gRPC's errors back to those that the library makes, so that a caller cannot tell where an error came from.
+// Conversion of gRPC errors to the library's errors, so that a caller sees the same errors from every backend.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,19 @@
 
 namespace posenc {
 
-// The same code and message; with the details of grpc-status-details-bin (proto/posenc/v1/error.proto), where it holds
-// an ErrorInfo of ours, as DetailsOf() returns them. UNAVAILABLE without such details did not come from a posenc
-// server: the message then names `address`, and says how to start one, or that it is lost if the channel was connected
-// before. CANCELLED without them is the end of a server that was reached too late to be refused in order, and becomes
-// UNAVAILABLE: another try may find another server. So does RESOURCE_EXHAUSTED where gRPC has reset the call.
+// Keeps code and message, and restores the details for DetailsOf() if grpc-status-details-bin
+// (proto/posenc/v1/error.proto) holds a posenc ErrorInfo. UNAVAILABLE without details did not come from a posenc
+// server: the message then names `address`, and says how to start a server or, with `was_connected`, that the
+// connection was lost. CANCELLED without details comes from a server that ended the call, e.g. to shut down; it becomes
+// UNAVAILABLE, because a retry may reach another server. RESOURCE_EXHAUSTED becomes UNAVAILABLE if gRPC has reset the
+// call.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected);
 
-// An error that came in a message.
+// Converts an error that came in a message.
 absl::Status FromRich(const v1::RichStatus& rich);
 
-// The trailer grpc-retry-pushback-ms: milliseconds to wait, negative: do not come back. What is not a number forbids
-// it too, as gRPC's own clients read it.
+// Parses the trailer grpc-retry-pushback-ms: milliseconds to wait; negative: do not retry. Returns -1 for a value that
+// is not a number, as gRPC's own clients do. Absent without the trailer.
 std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers);
 
 }  // namespace posenc

@@ -7,7 +7,7 @@
 namespace posenc {
 namespace {
 
-// Durations beyond it mean "for ever"; it keeps the products below inside 64 bits.
+// Longer durations mean no limit. The bound keeps the products below within 64 bits.
 constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
 
 Duration Scale(Duration duration, double factor) {
@@ -51,7 +51,7 @@ absl::Status Retry(const RetryPolicy& policy, const RetryEnvironment& environmen
       wait = Scale(backoff, 1 + policy.jitter * (2 * environment.random() - 1));
       backoff = std::min(Scale(backoff, policy.multiplier), policy.max_backoff);
     }
-    // Sleeping into the deadline would only turn a telling error into DEADLINE_EXCEEDED.
+    // Sleeping past the deadline would only replace a specific error by DEADLINE_EXCEEDED.
     if (wait >= timeout - (environment.now() - start)) return ended.status;
     environment.sleep(wait);
     remaining = timeout - (environment.now() - start);

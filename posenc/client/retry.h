@@ -1,4 +1,4 @@
-// Trying again: exponential backoff with jitter, bounded by attempts and by a deadline. Knows nothing of gRPC.
+// Retries: exponential backoff with jitter, bounded by attempts and by a deadline. Independent of gRPC.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,14 @@ namespace posenc {
 using Duration = std::chrono::nanoseconds;
 
 struct RetryPolicy {
-  int max_attempts = 5;  // the first included; 1: never again
+  int max_attempts = 5;  // including the first; 1: no retries
   Duration initial_backoff = std::chrono::milliseconds(100);
   Duration max_backoff = std::chrono::seconds(5);
   double multiplier = 2;
-  double jitter = 0.2;  // a wait is the backoff times 1 - jitter .. 1 + jitter, so that clients do not return together
+  double jitter = 0.2;  // a wait is backoff * (1 - jitter .. 1 + jitter), so that clients do not retry together
 };
 
-// Time and chance, so that tests can supply their own.
+// Clock, sleep and random numbers, replaceable in tests.
 struct RetryEnvironment {
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<void(Duration)> sleep;
@@ -29,20 +29,20 @@ struct RetryEnvironment {
 };
 RetryEnvironment SystemRetryEnvironment();
 
-// How one attempt ended.
+// Result of one attempt.
 struct Attempt {
   absl::Status status;
-  // False where nothing but the status speaks against another try, e.g. after part of a stream was consumed.
+  // False forbids another attempt whatever the status is, e.g. after part of a stream was consumed.
   bool repeatable = true;
-  // The server's word on when to come back, in milliseconds; negative: never.
+  // The server's push-back: milliseconds to wait; negative: do not retry.
   std::optional<int64_t> pushback_ms;
-  // Something was achieved, from which the next attempt goes on: attempts and backoff are counted from here.
+  // The attempt made progress from which the next one continues: attempts and backoff start over.
   bool progressed = false;
 };
 
-// Calls `attempt` with the time that is left until an attempt ends with anything but UNAVAILABLE, the attempts are used
-// up, the server forbids more, or the next wait would outlast `timeout`; returns the last attempt's status.
-// A push-back replaces the wait and starts the backoff anew.
+// Calls `attempt` with the remaining time until an attempt is not repeatable or ends with anything but UNAVAILABLE, the
+// attempts are used up, the server forbids more, or the next wait would outlast `timeout`. Returns the last attempt's
+// status. A push-back replaces the wait and restarts the backoff.
 absl::Status Retry(const RetryPolicy& policy, const RetryEnvironment& environment, Duration timeout,
                    absl::FunctionRef<Attempt(Duration remaining)> attempt);
 

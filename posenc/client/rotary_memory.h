@@ -1,4 +1,4 @@
-// What may be streamed from where to where.
+// Check of the caller's memory for StreamApplyRotary.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace posenc {
 
-// INVALID_ARGUMENT where memory is missing for an operand of so many bytes, or what is written overlaps what is read,
-// but for a tensor that is rotated in place.
+// Returns INVALID_ARGUMENT if memory is missing for an operand of so many bytes, or if an output overlaps an input or
+// the other output. A tensor may be rotated in place.
 absl::Status CheckMemory(int64_t q_bytes, int64_t k_bytes, const RotaryMemory& memory);
 
 }  // namespace posenc

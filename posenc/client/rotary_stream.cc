@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kMethod[] = "/posenc.v1.PositionalEncodingService/StreamApplyRotary";
 
-// A chunk on its way there looks as on its way back.
+// Chunks have one field number in both directions, so wire::Answer::OfChunk() can also write requests.
 static_assert(int{v1::StreamApplyRotaryRequest::kChunkFieldNumber} ==
               int{v1::StreamApplyRotaryResponse::kChunkFieldNumber});
 
@@ -88,7 +88,7 @@ RotaryTransfer::Chunk RotaryTransfer::Next() {
   return chunk;
 }
 
-// One stream of a transfer, driven by its completions.
+// Runs one stream of a transfer on a completion queue.
 class RotaryExchange {
  public:
   RotaryExchange(RotaryTransfer* transfer, const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
@@ -173,7 +173,7 @@ class RotaryExchange {
     call_->Write(grpc::ByteBuffer(slices, 2), TagOf(kWritten));
   }
 
-  // What the server sent: a chunk's bytes go from gRPC's slices to their place.
+  // Handles an answer: copies a chunk's bytes from gRPC's slices to the output.
   absl::Status Take() {
     std::vector<grpc::Slice> slices;
     v1::StreamApplyRotaryResponse response;

@@ -1,4 +1,4 @@
-// The client's end of StreamApplyRotary, over as many connections as it takes.
+// Client side of StreamApplyRotary, over as many streams as it takes.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace posenc {
 
-// What is still to be sent and to be answered. An answer is written when it has come, and overwrites at most the chunk
-// that it is of, which a server answers when it has read all of it; one that was not answered has not been overwritten
-// and can be sent again. So tensors may be rotated in place.
+// State of a transfer: chunks to send and chunks in flight. An answer overwrites at most its own chunk, which the
+// server has then read completely. A chunk that was not answered has not been overwritten and can be sent again. So
+// tensors may be rotated in place.
 class RotaryTransfer {
  public:
   static absl::StatusOr<RotaryTransfer> Create(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
                                                const ChunkOptions& options);
 
-  // One stream, with what is left, sent from where it lies; what it did not get answered is left for the next one.
-  // gRPC's status, or where the server's answers make no sense, *broken. `loan` outlives the context.
+  // Runs one stream with what is left, sent without a copy; chunks that it did not get answered are left for the next
+  // one. Returns gRPC's status; sets *broken if the server's answers are invalid. `loan` must outlive the context.
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context, Loan* loan,
                    absl::Status* broken);
 
   bool done() const { return waiting_.empty() && !HasNext(); }
-  // Chunks answered, of all streams.
+  // Number of chunks answered, over all streams.
   int64_t answered() const { return answered_; }
   const v1::AnswerInfo& info() const { return info_; }
 
@@ -43,7 +43,7 @@ class RotaryTransfer {
     v1::Operand name;
     const std::byte* input;
     std::byte* output;
-    int64_t size, chunk, next = 0;  // bytes: of all, of a chunk, and where what was never sent begins
+    int64_t size, chunk, next = 0;  // bytes: total, per chunk, and offset of the first one never sent
   };
   friend class RotaryExchange;
 
@@ -55,8 +55,8 @@ class RotaryTransfer {
   v1::ApplyRotaryRequest header_;
   size_t in_flight_ = 1;
   Operand q_, k_;
-  std::deque<Chunk> again_;    // sent, and to be sent again
-  std::deque<Chunk> waiting_;  // sent, and not answered
+  std::deque<Chunk> again_;    // sent without an answer, to be sent again
+  std::deque<Chunk> waiting_;  // in flight: sent, not answered
   int64_t answered_ = 0;
   v1::AnswerInfo info_;
 };

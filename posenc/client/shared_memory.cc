@@ -21,7 +21,7 @@ namespace posenc {
 namespace {
 
 constexpr size_t kMostPacketBytes = 8192;
-constexpr timeval kPatience = {10, 0};  // of a server that answers within microseconds
+constexpr timeval kPatience = {10, 0};  // timeout; a server answers within microseconds
 
 std::string TextOf(int error) { return std::generic_category().message(error); }
 
@@ -48,7 +48,7 @@ absl::StatusOr<int> Connect(const std::string& path) {
   return status;
 }
 
-// A sealed memfd, mapped to *data.
+// Creates a sealed memfd and maps it to *data. Returns the descriptor.
 absl::StatusOr<int> Allocate(size_t bytes, std::byte** data) {
   const int file = memfd_create("posenc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return absl::ResourceExhaustedError(absl::StrCat("memfd_create: ", TextOf(errno)));
@@ -65,7 +65,7 @@ absl::StatusOr<int> Allocate(size_t bytes, std::byte** data) {
   return status;
 }
 
-// The packet, with the descriptor beside it.
+// Sends the packet with the file descriptor.
 bool Send(int connection, std::string packet, int file) {
   iovec bytes = {packet.data(), packet.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
@@ -94,12 +94,12 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& socket, siz
   request.mutable_register_memfd()->set_byte_size(static_cast<int64_t>(bytes));
   std::array<char, kMostPacketBytes> packet;
   ssize_t received = -1;
-  // A server that turns us away says why before it closes.
+  // A server that rejects us sends the reason before it closes.
   if (Send(memory.connection_, request.SerializeAsString(), file) || errno == EPIPE) {
     received = recv(memory.connection_, packet.data(), packet.size(), 0);
   }
   const int error = received == 0 ? ECONNRESET : errno;
-  close(file);  // mapped by both
+  close(file);  // both sides have mapped it
   if (received <= 0) return NotThere(socket, error);
   v1::SharedMemoryResponse response;
   if (!response.ParseFromArray(packet.data(), static_cast<int>(received))) {

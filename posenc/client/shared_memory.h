@@ -1,4 +1,4 @@
-// Memory that this program shares with a posenc-server on the same host (docs/shared-memory.md). Linux only.
+// Memory shared with a posenc-server on the same host (docs/shared-memory.md). Linux only.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace posenc {
 
-// Registered for as long as this lives and the server does. Movable.
+// Memory that is registered for as long as this object and the server live. Movable.
 //
 //   auto memory = posenc::SharedMemory::Create("/run/posenc/memory.sock", bytes);
 //   std::memcpy(memory->data(), q, bytes);
 //   *request.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
 //   *request.mutable_q()->mutable_output() = memory->Part(0, bytes);  // in place
 //
-// While a call is under way the server reads and writes the parts that it names: they must be left alone. After a call
-// in place that failed, but for one that the server refused (UNAVAILABLE, OVERLOADED or DRAINING), they hold anything.
+// During a call the server reads and writes the parts that it names: do not access them. After a failed call in place
+// their contents are undefined, unless the server refused the call (UNAVAILABLE, OVERLOADED or DRAINING).
 class SharedMemory {
  public:
-  // `socket`: what the server was given as --shared-memory-socket. bytes >= 1; they are zero. Errors are the server's,
-  // or UNAVAILABLE when it is not there.
+  // `socket`: the server's --shared-memory-socket. `bytes` >= 1; they start as zeros. Returns the server's error, or
+  // UNAVAILABLE if it does not answer.
   static absl::StatusOr<SharedMemory> Create(const std::string& socket, size_t bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -33,7 +33,7 @@ class SharedMemory {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // What stands for bytes [offset, offset + size) in a request.
+  // The region of bytes [offset, offset + size), for use in a request.
   v1::Region Part(size_t offset, size_t size) const;
 
  private:
@@ -41,7 +41,7 @@ class SharedMemory {
 
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  int connection_ = -1;  // its end ends the registration
+  int connection_ = -1;  // closing it ends the registration
   std::string token_;
 };
 

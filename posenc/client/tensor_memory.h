@@ -1,4 +1,4 @@
-// Tensors that lie in the caller's memory, beside request and response (CallOptions).
+// Tensors in the caller's memory, beside request and response (CallOptions).
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ namespace posenc {
 // Calls `visit` with every tensor within the message, at any depth.
 void ForEachTensor(const google::protobuf::Message& message, absl::FunctionRef<void(const v1::Tensor&)> visit);
 
-// Whether the bytes have a byte of memory in common.
+// True if the spans have a byte of memory in common.
 bool Overlap(absl::Span<const std::byte> a, absl::Span<const std::byte> b);
 
-// INVALID_ARGUMENT unless each input is of a tensor of the request without data, and of one only, and no two outputs
-// overlap.
+// Returns INVALID_ARGUMENT unless each input belongs to a different tensor of the request, which has no data, and no
+// two outputs overlap.
 absl::Status CheckMemory(const google::protobuf::Message& request, const CallOptions& options);
 
-// INVALID_ARGUMENT where there is any: of streams.
+// Returns INVALID_ARGUMENT if the options have inputs or outputs, which streams do not support.
 absl::Status RefuseMemory(const CallOptions& options);
 
-// Where the caller wants tensors of the response; those that are not here go into the response. INVALID_ARGUMENT where
-// the memory is not as large as the tensor, or there is no such tensor.
+// The caller's memory for tensors of the response; tensors that are absent here go into the response. DestinationsOf()
+// returns INVALID_ARGUMENT if the sizes of memory and tensor differ, or there is no such tensor.
 using Destinations = absl::flat_hash_map<const v1::Tensor*, std::byte*>;
 absl::StatusOr<Destinations> DestinationsOf(const google::protobuf::Message& response, const CallOptions& options,
                                             absl::FunctionRef<size_t(const v1::Tensor&)> bytes_of);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
-// Into memory that nobody has filled with zeros first, as std::string::resize() would.
+// Avoids std::string::resize(), which would fill the memory with zeros first.
 std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor) {
   std::string bytes;
   const size_t size = payloads.Size(tensor);
@@ -46,7 +46,7 @@ grpc::Slice Loan::Lend(absl::Span<const std::byte> bytes) {
     absl::MutexLock lock(&mutex_);
     ++outstanding_;
   }
-  // gRPC does not write there.
+  // gRPC does not write to a slice.
   return grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), GiveBack, this);
 }
 
@@ -81,7 +81,7 @@ absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, 
     } else {
       bytes = ReadString(payloads, tensor);
     }
-    const_cast<v1::Tensor&>(tensor).set_data(std::move(bytes));  // a part of *response
+    const_cast<v1::Tensor&>(tensor).set_data(std::move(bytes));  // tensor is part of *response
   });
   return absl::OkStatus();
 }

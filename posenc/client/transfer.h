@@ -1,4 +1,4 @@
-// Messages to gRPC and back: tensors are sent from where they lie, and received with one copy.
+// Conversion of messages to and from gRPC: tensors are sent without a copy, and received with one.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace posenc {
 
-// Bytes that are lent to gRPC, which may hold some of them beyond the call that they were sent with: one that met its
-// deadline ends while its bytes wait in a connection's queue. Its end waits until all have come back.
+// Bytes lent to gRPC, which may hold some of them after the call: a call that met its deadline ends while its bytes
+// wait in a connection's queue. The destructor blocks until gRPC has returned all of them.
 class Loan {
  public:
   Loan() = default;
-  // All buffers must be gone, and calls that they were sent with.
+  // All buffers, and the calls that they were sent with, must be destroyed first.
   ~Loan();
   Loan(const Loan&) = delete;
   Loan& operator=(const Loan&) = delete;
 
   grpc::Slice Lend(absl::Span<const std::byte> bytes);
-  // The message's pieces: large ones lent, small ones copied.
+  // Lends the message's large pieces and copies the small ones.
   grpc::ByteBuffer Lend(const wire::Gathered& message);
 
  private:
@@ -38,8 +38,8 @@ class Loan {
   size_t outstanding_ = 0;
 };
 
-// Parses the answer to a call from `sender`; each tensor goes to where the caller wants it. INTERNAL where it is not
-// such a message. `stripper` is of the response's type.
+// Parses the answer to a call from `sender` and puts each tensor where the caller wants it. Returns INTERNAL if it is
+// not such a message. `stripper` is for the response's type.
 absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, const wire::Stripper& stripper,
                      const CallOptions& options, google::protobuf::Message* response);
 

@@ -1,7 +1,7 @@
-// A device that computes slabs of work in place of the CPU's kernels, with the same bytes.
+// Interface of an accelerator that computes slabs of work instead of the CPU kernels, with identical bytes.
 //
-// It may decline any slab, or fail at it: then nothing is written, and whoever asked computes it with the CPU's
-// kernels. So a call may be computed by both, and nobody above needs to know. docs/adr/0012-devices.md.
+// A device may decline any slab, or fail at it: then nothing is written, and the caller computes the slab with the CPU
+// kernels. One call may therefore use both, without any effect on the result. See docs/adr/0012-devices.md.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,32 @@
 
 namespace posenc {
 
-// Rows of cosines and sines, [rows, pairs], by what they are computed from. As SinCosRows, but for the axes, and for
-// the sines' sign, which is changed last.
+// Inputs from which rows of cosines and sines, [rows, pairs], are computed. Fields are those of SinCosRows, plus
+// several position axes and negation of the sines, which is applied after all rounding.
 struct TableRecipe {
   Frequencies frequencies = Frequencies::kExact;
   DType dtype = DType::kFP32;
   size_t rows = 0;
   std::vector<double> positions;  // [axes, rows]
   std::vector<double> inv_freq;   // [pairs]
-  std::vector<uint32_t> axis;     // [pairs]; empty: there is one axis
+  std::vector<uint32_t> axis;     // [pairs]; empty if there is one axis
   double scale = 1;
   bool divide = false;
   bool negate_sin = false;
 };
 
-// Head rows of `work.tokens` tokens, of x and of y at the same places: `runs` of `run_bytes` each, `run_stride` apart,
-// the first at byte `start`. In a run all heads of a token follow one another, or, where there are several runs, each
-// is one head's.
+// Head rows of `work.tokens` tokens: `runs` runs of `run_bytes` bytes, `run_stride` bytes apart, the first at byte
+// `start`, at the same offsets in x and y. A single run is [tokens, heads, head_dim]; with several runs, each holds one
+// head.
 struct RotateSlab {
-  RotatePairs work;  // without table, x and y
+  RotatePairs work;  // its cos, sin, x and y are not read
   const TableRecipe& recipe;
   const ByteSource* x;
   std::byte* y;
   size_t start, runs, run_bytes, run_stride;
 };
 
-// Memory of the device that another process has: bytes [0, size) at an address of the device's. Goes with the last
-// copy.
+// Device memory of another process: bytes [0, size) at a device address. Reference-counted; closed with the last copy.
 struct DeviceMemory {
   std::shared_ptr<void> begin;
   size_t size = 0;
@@ -54,28 +53,29 @@ struct DeviceMemory {
 class Device {
  public:
   virtual ~Device() = default;
-  // "cuda:0".
+  // Returns e.g. "cuda:0".
   virtual const std::string& name() const = 0;
-  // False: it will decline everything from now on.
+  // Returns false once the device is withdrawn: it declines all further work.
   virtual bool usable() const = 0;
-  // Of a rotation's x, of a bias' out, of a table's cosines and sines together: at most.
+  // Maximum bytes per slab: of a rotation's x, of a bias's out, or of a table's cosines and sines together.
   virtual size_t slab_bytes() const = 0;
-  // Slabs that it computes side by side; more wait.
+  // Number of slabs that the device computes concurrently; further calls wait.
   virtual size_t calls_at_once() const = 0;
 
-  // True: all is written. False: nothing is. Thread-safe.
+  // Run() returns true if the whole result is written, false if nothing is. Thread-safe. Rethrows exceptions of the
+  // MPFR slow path, e.g. ComputationStopped.
   virtual bool Run(const RotateSlab& slab) = 0;
-  // All query rows of `work`.
+  // Computes all query rows of `work`.
   virtual bool Run(const DistanceBias& work) = 0;
-  // [rows, pairs] of recipe.dtype each.
+  // Computes `cos` and `sin`, each [rows, pairs] of recipe.dtype.
   virtual bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) = 0;
 
-  // `handle`: what the device's runtime shares memory by, as cudaIpcMemHandle_t. INVALID_ARGUMENT if it is none of an
-  // allocation of at least so many bytes that can be shared.
+  // Opens memory by the device runtime's IPC handle (cudaIpcMemHandle_t). INVALID_ARGUMENT unless `handle` is valid and
+  // its allocation has at least `bytes` bytes. The device must outlive the result.
   virtual absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) = 0;
-  // All of `work`, whose x and y are addresses of the device's, by recipe or, if null, by work's cos and sin. Nobody
-  // else can: RESOURCE_EXHAUSTED if its memory is full, FAILED_PRECONDITION if it is withdrawn; what is in y then is
-  // not known.
+  // Computes all of `work`, whose x and y are device addresses, with the recipe's table or, if null, work.cos and .sin.
+  // There is no CPU fallback: RESOURCE_EXHAUSTED if device memory is full, FAILED_PRECONDITION if the device is
+  // withdrawn. The contents of y are unspecified after an error.
   virtual absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) = 0;
 };
 

@@ -20,7 +20,7 @@ absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
     const char* why = dlerror();
     return Refused(path, why != nullptr ? why : "cannot be loaded");
   }
-  // Data: nothing of another interface's code runs.
+  // The ABI version is data, so that no code of an incompatible plugin is called before the check.
   const auto* abi = static_cast<const uint32_t*>(dlsym(library, "posenc_plugin_abi"));
   if (abi == nullptr) return Refused(path, "is no posenc plugin: it has no posenc_plugin_abi");
   if (*abi != POSENC_PLUGIN_ABI) {

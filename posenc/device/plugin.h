@@ -1,4 +1,4 @@
-// Loads a device plugin, and makes its devices ours.
+// Loads a device plugin and adapts its devices to posenc::Device.
 #pragma once
 
 #include <functional>
@@ -14,21 +14,21 @@ namespace posenc {
 
 struct LoadedPlugin {
   const posenc_plugin* plugin;
-  std::string left_out;  // which devices cannot be used, though others can
+  std::string left_out;  // message about unusable devices; empty if none
 };
 
-// A library at this very path, which holds a '/': nothing is searched for. FAILED_PRECONDITION says what is wrong with
-// it, or why it has no device: no driver, an old one, no GPU. It stays loaded until the process ends.
+// Loads the library at `path`, which must contain a '/': no search path is used. FAILED_PRECONDITION if the library is
+// unsuitable or has no usable device (no driver, an old one, no GPU). It stays loaded until the process ends.
 absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path);
 
-// One device of a plugin. After an error that would come again for ever it is withdrawn: it declines everything.
+// One device of a plugin. A permanent error (POSENC_DEVICE_LOST) withdraws it: it then declines all work. Thread-safe.
 class PluginDevice final : public Device {
  public:
   struct Counters {
     int64_t computed = 0, declined = 0;  // slabs
   };
 
-  // FAILED_PRECONDITION if the plugin cannot describe it. `on_withdrawn` is called once, from whatever thread.
+  // FAILED_PRECONDITION if the plugin cannot describe the device. `on_withdrawn` is called at most once, on any thread.
   static absl::StatusOr<std::unique_ptr<PluginDevice>> Create(
       const posenc_plugin* plugin, uint32_t index, std::function<void(const PluginDevice& device)> on_withdrawn);
   ~PluginDevice() override;
@@ -46,17 +46,17 @@ class PluginDevice final : public Device {
   std::string description() const { return info_.name; }
   int64_t memory_bytes() const { return static_cast<int64_t>(info_.memory_bytes); }
   Counters counters() const;
-  // Empty: it is not.
+  // Returns the reason why the device is withdrawn; empty if it is usable.
   std::string withdrawn() const;
 
  private:
   struct State;
   PluginDevice(const posenc_plugin* plugin, uint32_t index, const posenc_device_info& info);
-  // Calls the plugin unless the device is withdrawn, notes how that ended, and says whether it succeeded.
+  // Calls the plugin unless the device is withdrawn, and records the outcome. Returns true on success.
   template <class Call>
   bool Try(const Call& call);
   void Note(int32_t status, const posenc_error& error);
-  // What a caller is told whom nobody else can help.
+  // Converts a plugin error to the status of a call that has no CPU fallback.
   absl::Status StatusOf(int32_t status, const posenc_error& error) const;
   const posenc_error& Withdrawn(posenc_error* error) const;
 

@@ -38,15 +38,15 @@ uint32_t Code(Frequencies frequencies) {
   __builtin_unreachable();
 }
 
-// What Finish() needs and leaves behind.
+// Context of Finish(): its input, and the exception that stopped it.
 struct SlowPath {
   SinCosRows rows;
   std::mutex mutex;
   std::exception_ptr stopped;  // guarded by mutex
 };
 
-// Computes by MPFR what the device's fast path cannot prove. An exception must not pass through the plugin's frames,
-// which may be another language's: it is kept, and the entry is NaN.
+// Computes with MPFR an entry that the device's fast path cannot prove. An exception must not unwind through the
+// plugin's frames, which may be in another language: it is stored for Rethrow(), and the entry is NaN.
 void Finish(const posenc_table* table, double position, double inv_freq, double* cos, double* sin) {
   auto& slow = *static_cast<SlowPath*>(const_cast<void*>(table->context));
   try {
@@ -60,7 +60,7 @@ void Finish(const posenc_table* table, double position, double inv_freq, double*
   }
 }
 
-// A table for the plugin, and what it refers to.
+// A posenc_table with the context that it points to. The recipe or work must outlive it.
 class TableOf {
  public:
   explicit TableOf(const TableRecipe& recipe)
@@ -98,7 +98,7 @@ class TableOf {
   TableOf(const TableOf&) = delete;
   const posenc_table& get() const { return table_; }
 
-  // Once the plugin has returned: throws what stopped the slow path.
+  // Rethrows the exception that stopped the slow path, if any. Call it after the plugin has returned.
   void Rethrow() {
     if (slow_.stopped) std::rethrow_exception(slow_.stopped);
   }
@@ -108,7 +108,7 @@ class TableOf {
   posenc_table table_{};
 };
 
-// All but where the tensors are.
+// Returns the rotation's parameters, without x, y and their strides.
 posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
   posenc_rotate rotate{};
   rotate.dtype = Code(work.dtype);
@@ -124,7 +124,7 @@ posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
   return rotate;
 }
 
-// A slab's bytes, run after run, as they lie.
+// Returns the memory pieces of a slab's x, run after run.
 std::vector<posenc_piece> PiecesOf(const RotateSlab& slab) {
   std::vector<posenc_piece> pieces;
   for (size_t run = 0; run < slab.runs; ++run) {
@@ -132,7 +132,7 @@ std::vector<posenc_piece> PiecesOf(const RotateSlab& slab) {
     for (size_t done = 0; done < slab.run_bytes;) {
       const absl::Span<const std::byte> piece = slab.x->From(start + done);
       const size_t bytes = std::min(piece.size(), slab.run_bytes - done);
-      pieces.push_back({const_cast<std::byte*>(piece.data()), bytes});  // which the plugin only reads
+      pieces.push_back({const_cast<std::byte*>(piece.data()), bytes});  // the plugin only reads it
       done += bytes;
     }
   }

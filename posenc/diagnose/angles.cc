@@ -13,7 +13,8 @@ using Complex = std::complex<double>;
 
 Complex Turn(double angle) { return {std::cos(angle), std::sin(angle)}; }
 
-// For each pair the sum over tokens of its turns, less what the frequency explains: if it explains all, they add up.
+// For each pair, the sum over tokens of its turns after removal of the frequency's angle. The terms add up if the
+// frequency explains them.
 std::vector<Complex> Unexplained(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
                                  double direction) {
   std::vector<Complex> sums(angles.pairs);
@@ -43,7 +44,7 @@ double SumAt(const std::vector<Complex>& sums, const Frequency& frequency, doubl
   return sum;
 }
 
-// The shift in (-kFarthestShift, kFarthestShift) at which the sums are largest.
+// Returns the integer shift in [-kFarthestShift, kFarthestShift] at which the sums are largest.
 double BestShift(const std::vector<Complex>& sums, const Frequency& frequency, double direction) {
   double best = 0, largest = -1e300;
   std::vector<Complex> turning(sums.size()), step(sums.size());

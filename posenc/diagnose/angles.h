@@ -10,32 +10,33 @@
 
 namespace posenc::diagnose {
 
-// Of one layout. turn[token * pairs + k] is a times e^(sqrt(-1) angle), by least squares over the heads; its weight the
-// energy of the elements behind it, 0 where there are none.
+// Angles of one layout. turn[token * pairs + k] is a times e^(sqrt(-1) angle), by least squares over the heads. weight
+// is the energy of the elements behind it, 0 if there are none.
 struct Angles {
   int64_t tokens = 0, pairs = 0;
   std::vector<std::complex<double>> turn;
   std::vector<double> weight;
   double attention_scaling = 1;  // a: the median of |turn|
-  double scatter = 0;            // what no rotation that heads share explains, as a part of the energy
+  double scatter = 0;            // fraction of the energy that no rotation shared by the heads explains
 
-  void Add(const Numbers& numbers, const PairLayout& layout);  // q, then k
-  void Finish();                                               // after the last
+  void Add(const Numbers& numbers, const PairLayout& layout);  // call for q, then for k
+  void Finish();                                               // call after the last Add()
 };
 
-// Frequencies that are compared with angles: one a pair, and by which axis it turns (none: the only one).
+// Frequencies to compare with angles: one per pair. axis[k] is the position axis of pair k; empty: all use axis 0.
 struct Frequency {
   std::vector<double> inv_freq;
   std::vector<int64_t> axis;
 };
 
-// Where these frequencies agree best with the angles.
+// The direction and the shift at which frequencies fit the angles best.
 struct Match {
   double direction = 1;  // -1: the inverse rotation
-  double shift = 0;      // tokens stand so much later than said
-  double residual = 1;   // 1 - cos of the error of the angles, on average
+  double shift = 0;      // true position minus stated position, in tokens
+  double residual = 1;   // weighted mean of 1 - cos(error of the angle)
 };
-// Shifts of 0, 1 and -1, of `others`, and, with `far`, every one up to some thousands; the first of equals.
+// Tries the shifts 0, 1, -1 and `others` and, with `far`, the best integer from -4096 to 4096. Of equal shifts the
+// first wins.
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
                 const std::vector<double>& others, bool far);
 

@@ -19,12 +19,12 @@ bool IsBetter(const Comparison& a, const Comparison& b) {
   return std::pair(-a.share(), a.mean_log()) < std::pair(-b.share(), b.mean_log());
 }
 
-// A method that cannot be computed for this bias, rather than a call that has ended.
+// True if the method cannot be computed for this bias; false if the call was cancelled or failed otherwise.
 bool CannotBe(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
 }
 
-// Errors of what was expected are named from there on; those of the geometry, by what it was made of.
+// Prefixes fields of the expected method with "expected"; renames fields of the geometry to those of the request.
 absl::Status OfExpected(const absl::Status& status) {
   if (!CannotBe(status)) return status;
   const ErrorDetails details = DetailsOf(status);
@@ -33,7 +33,7 @@ absl::Status OfExpected(const absl::Status& status) {
   return InvalidArgument(details.reason, "query_offset", details.value, details.limit);
 }
 
-// Whether it is the same wherever the queries stand.
+// True if the bias does not depend on the queries' position.
 bool IsWithoutPlace(const BiasMethod& method) {
   const auto* alibi = std::get_if<AlibiSettings>(&method.settings);
   return WindowOf(method) || std::holds_alternative<NopeSettings>(method.settings) ||
@@ -46,7 +46,7 @@ class Search {
          const Cancellation& cancelled)
       : evidence_(evidence), structure_(structure), limits_(limits), pool_(pool), cancelled_(cancelled) {}
 
-  // What was asked for, where it comes nearest.
+  // Proves what was asked for, at the query offset that fits best.
   absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const {
     POSENC_RETURN_IF_ERROR(OfExpected(Complete(asked.method, limits_)));
     POSENC_RETURN_IF_ERROR(CheckFits(asked));
@@ -75,7 +75,7 @@ class Search {
     return *std::move(best);
   }
 
-  // The first variant that gives the same bytes, or the nearest.
+  // Returns the first variant that gives the same bytes, else the nearest one; absent if none can be computed.
   absl::StatusOr<std::optional<BiasExplanation>> ProveCandidate(const BiasCandidate& candidate) const {
     std::optional<BiasExplanation> best;
     for (const BiasVariant& variant : candidate.variants) {
@@ -133,7 +133,7 @@ int64_t OffsetOf(const BiasExplanation& explanation) {
   return offset == nullptr ? 0 : offset->offset;
 }
 
-// Of the heads that are here; of all batch rows, where each has its own.
+// Slopes of the heads in the bias; slopes of all batch rows if each row has its own.
 std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi) {
   const Matrix<double> slopes = AlibiSlopes(explanation.precision.frequencies, alibi);
   if (!slopes.shared) return slopes.values;
@@ -141,7 +141,7 @@ std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSe
   return {first, first + *explanation.geometry.head_count};
 }
 
-// Whether both say the same in other words.
+// True if both describe the same bias by different settings.
 bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
   if (a.comparison.equal() != b.comparison.equal()) return false;
   const auto *alibi = std::get_if<AlibiSettings>(&a.method.settings),
@@ -159,14 +159,14 @@ bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
   return key(*t5) == key(*t5_other);
 }
 
-// Says of ALiBi that it has the slopes of what was asked for, but another form.
+// Adds to the sentence of `found` that ALiBi has the slopes asked for, but another form.
 void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExplanation* found) {
   const auto *wanted = std::get_if<AlibiSettings>(&asked.method.settings),
              *alibi = std::get_if<AlibiSettings>(&found->method.settings);
   if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
   if (wanted->position_mask || SlopesHere(asked, *wanted) != SlopesHere(*found, *alibi)) return;
   found->sentence += "; the slopes that were asked for, in another form";
-  // Where no later key is seen, the forms differ by a constant a row.
+  // If queries see no later key, the forms differ by a constant per row.
   const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
   if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": the same after softmax";
 }
@@ -213,7 +213,7 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
   diagnosis.undecided = Doubts(e, diagnosis);
   if (found.size() > most) {
-    // What was asked for stays, however far it is, beside the best.
+    // Keep what was asked for beside the best, however badly it fits.
     const auto kept = std::find_if(found.begin() + static_cast<ptrdiff_t>(most), found.end(),
                                    [](const BiasExplanation& one) { return one.asked; });
     if (most > 1 && kept != found.end()) {

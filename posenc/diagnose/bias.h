@@ -1,5 +1,5 @@
-// Which method gave an attention bias: its mask and structure are measured, the few methods that agree with them are
-// computed and compared bit for bit, masked cells left out.
+// Diagnosis of an attention bias: measures its mask and structure, then computes the few methods that agree with them
+// and compares them bit for bit, without the masked cells.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@
 
 namespace posenc::diagnose {
 
-// What should have been applied.
+// The bias that the caller expects.
 struct AskedBias {
-  BiasMethod method;  // of T5 without a table only the buckets count
+  BiasMethod method;  // T5 without a table: the table is taken from the data
   Precision precision;
   std::optional<int64_t> head_start;
-  bool of_model = false;  // or of settings
+  bool of_model = false;  // true: from a model; false: from settings
 };
 
 struct BiasDifference {
@@ -31,10 +31,10 @@ struct BiasExplanation {
   BiasMethod method;
   Precision precision;
   BiasGeometry geometry;
-  Comparison comparison;  // of the cells that are not masked
+  Comparison comparison;  // unmasked cells only
   std::optional<BiasDifference> first;
   bool asked = false;
-  size_t same_as = 0;  // index of the first that is all equal, if this is; else its own
+  size_t same_as = 0;  // index of the first fully equal explanation if this is fully equal, else its own index
   std::string sentence;
 };
 
@@ -42,16 +42,16 @@ struct BiasDiagnosis {
   BiasStructure structure;
   std::vector<BiasExplanation> explanations;  // best first
   std::vector<Undecided> undecided;
-  std::string sentence;  // of mask and structure
+  std::string sentence;  // describes mask and structure
 };
 
-// At most `most` explanations. Errors are FindStructure's, and those of what was asked for, whose fields are named as
-// BiasGeneration names them.
+// Returns at most `most` explanations. Errors: those of FindStructure; INVALID_ARGUMENT or RESOURCE_EXHAUSTED if
+// `asked` cannot be computed or does not fit (fields: expected..., head_start, bias.shape, query_offset).
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& evidence, const std::optional<AskedBias>& asked,
                                            size_t most, const Limits& limits, WorkPool& pool,
                                            const Cancellation& cancelled);
 
-// FP64 is compared as FP32.
+// The type in which values of `dtype` are compared: FP32 for FP64, else `dtype`.
 DType ComparedAs(DType dtype);
 
 }  // namespace posenc::diagnose

@@ -17,25 +17,25 @@ void AddOnce(int64_t offset, std::vector<int64_t>* offsets) {
   if (std::find(offsets->begin(), offsets->end(), offset) == offsets->end()) offsets->push_back(offset);
 }
 
-// What is known of a head's slope from values that are rounded: it lies between the two.
+// Range of slopes that agree with a head's rounded values.
 class SlopeRange {
  public:
   explicit SlopeRange(DType dtype) : mantissa_bits_(dtype == DType::kBF16 ? 7 : dtype == DType::kFP16 ? 10 : 23) {}
 
-  // A value that is `steps` slopes, in order of distance.
+  // Adds a value that is `steps` slopes before rounding. Call in order of distance.
   void Add(double value, double steps) {
     const double nearest = value / steps;
     if (std::isnan(slope_)) slope_ = nearest;
     if (value == 0) return;
-    // Half a unit in the last place away from zero, and towards it half of that at a power of two.
+    // The rounding error is at most half an ULP away from zero; towards zero, half of that at a power of two.
     const double outer = std::ldexp(1, std::ilogb(value) - mantissa_bits_ - 1) / std::abs(steps);
     int exponent;
     const double inner = std::abs(std::frexp(value, &exponent)) == 0.5 ? outer / 2 : outer;
     low_ = std::max(low_, nearest - (nearest > 0 ? inner : outer));
     high_ = std::min(high_, nearest + (nearest > 0 ? outer : inner));
   }
-  // By the nearest value, which has it exactly where it is the neighbour's and the type is wide enough; else the
-  // middle.
+  // Prefers the slope at the nearest distance (exact at distance 1 if the type is wide enough), else the interval's
+  // midpoint.
   double slope() const {
     if (low_ >= high_ || (low_ < slope_ && slope_ < high_)) return slope_;  // at an end it may round the other way
     return low_ + (high_ - low_) / 2;
@@ -47,7 +47,8 @@ class SlopeRange {
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
 };
 
-// The slope towards earlier or later keys (side -1 or 1) of a head whose value at `origin` is 0. NaN: none.
+// The slope towards earlier (side -1) or later keys (side 1) of a head whose value at `origin` is 0; NaN if it has no
+// value there.
 double Slope(const ByDistance& values, int64_t origin, int64_t side, DType dtype) {
   SlopeRange range(dtype);
   const int64_t nearest =
@@ -62,7 +63,7 @@ double Slope(const ByDistance& values, int64_t origin, int64_t side, DType dtype
 
 double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 0x1p-6 : dtype == DType::kFP16 ? 0x1p-9 : 0x1p-20; }
 
-// Whether values fall linearly from `origin` to that side, as far as the type can tell.
+// True if values fall linearly from `origin` to that side, within the type's tolerance.
 bool IsLinear(const ByDistance& values, int64_t origin, int64_t side, double slope, DType dtype) {
   const int64_t begin = side < 0 ? values.first() : std::max(origin, values.first());
   const int64_t end = side < 0 ? std::min(origin, values.last()) : values.last();
@@ -78,7 +79,7 @@ bool AnyIsUseless(const std::vector<double>& slopes) {
          std::all_of(slopes.begin(), slopes.end(), [](double s) { return s == 0; });
 }
 
-// Slopes by rule, whole or of a slice of the heads, and then as they are.
+// Adds ALiBi candidates: slopes by rule, of all heads or of a slice of more heads, then the slopes as measured.
 void AddAlibi(const BiasEvidence& e, AlibiForm form, const char* form_name, int64_t offset,
               const std::vector<double>& slopes, const std::vector<double>& future, std::vector<BiasCandidate>* out) {
   const bool asymmetric = form == AlibiForm::kAsymmetric;
@@ -134,7 +135,7 @@ void AddByDistance(const BiasEvidence& e, const BiasStructure& structure, int64_
   }
 }
 
-// Slopes of lines that are 0 at the key `zero`; empty where a head's values are no such line.
+// Slopes of lines that are 0 at the key `zero`; empty if a head's values do not lie on such a line.
 std::vector<double> KeySlopes(const BiasEvidence& e, const std::vector<std::vector<double>>& values, int64_t zero) {
   std::vector<double> slopes;
   for (const std::vector<double>& head : values) {
@@ -181,7 +182,7 @@ std::vector<int64_t> QueryOffsets(const BiasEvidence& e, const BiasStructure& st
   if (structure.follows != Follows::kDistance) return offsets;
   const ByDistance values(structure, 0);
   AddOnce(values.Peak(1), &offsets);
-  AddOnce(values.Peak(-1), &offsets);  // of the wrong sign
+  AddOnce(values.Peak(-1), &offsets);  // for slopes of the wrong sign
   const double zero = values.Zero();
   if (std::abs(zero) < kFarthest) AddOnce(std::llround(zero), &offsets);
   return offsets;
@@ -199,7 +200,7 @@ std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& e, const BiasStru
   if (structure.follows == Follows::kDistance) {
     for (const int64_t origin : QueryOffsets(e, structure)) AddByDistance(e, structure, origin, &candidates);
     if (e.queries() > 1) return candidates;
-    AddByKey(e, structure.values, &candidates);  // of one query both are the same
+    AddByKey(e, structure.values, &candidates);  // for one query, distance and key are equivalent
   }
   if (structure.follows == Follows::kKey) AddByKey(e, structure.values, &candidates);
   return candidates;

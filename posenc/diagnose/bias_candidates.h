@@ -1,4 +1,4 @@
-// Methods that may have given a bias, from its structure.
+// Candidate methods for a bias, derived from its structure.
 #pragma once
 
 #include <cmath>
@@ -16,53 +16,53 @@
 
 namespace posenc::diagnose {
 
-// Another way to compute a candidate, tried only if those before it do not give the same bytes.
+// One way to compute a candidate. It is tried only if no earlier variant gives the same bytes.
 struct BiasVariant {
   BiasMethod method;
   Precision precision;
-  std::string suffix;  // of the sentence
+  std::string suffix;  // appended to the sentence
 };
 
 struct BiasCandidate {
   std::vector<BiasVariant> variants;
-  int64_t head_start = 0;  // of the method's heads
+  int64_t head_start = 0;  // index of the bias's first head among the method's heads
   int64_t query_offset = 0;
   std::string sentence;
 };
 
-// The first query's positions that the caller, the mask or habit suggest, each once.
+// Likely positions of the first query, from the caller, the mask and common practice (Sk - Sq, 0). No duplicates.
 std::vector<int64_t> UsualOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
-// And those at which values that fall or rise with the distance begin.
+// UsualOffsets() and the positions at which values that fall or rise with the distance begin.
 std::vector<int64_t> QueryOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
-// What a sentence says of it; nothing where the caller did, or it is 0 as in any square bias.
+// Words for the first query's position. Empty if the caller gave that position, or if it is 0 in a square bias.
 std::string Place(const BiasEvidence& evidence, int64_t offset);
 
-// ALiBi: where values are linear in the distance, or in the key's position. Slopes by rule, and as they are.
+// ALiBi candidates if values are linear in the distance or in the key's position: slopes by rule, then as measured.
 std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const BiasStructure& structure);
-// T5: where distances share values as one of its settings has it; with the table that follows. `asked`: settings to try
-// beside the usual ones.
+// T5 candidates, with the resulting table, if distances share values as the buckets of some settings do. `asked`:
+// settings to try beside the usual ones; may be null.
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& evidence, const BiasStructure& structure,
                                                         const T5Settings* asked, const Cancellation& cancelled);
-// The table of completed settings: of each bucket the value that is there first, 0 where there is none.
+// The table for completed settings: for each bucket the first unmasked value found in it, 0 if there is none.
 absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundMask& mask, Frequencies arithmetic,
                                       const T5Settings& settings, int64_t query_offset, const Cancellation& cancelled);
 
-// A method's bias, computed and compared with what is there.
+// Comparison of a method's bias with the data.
 
-// By the explanation's method, precision and geometry; fills in the comparison.
+// Computes the bias by the explanation's method, precision and geometry, and fills in the comparison.
 absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, const Limits& limits, WorkPool& pool,
                    const Cancellation& cancelled, BiasExplanation* explanation);
 
-// What is said of a bias: its mask and structure in words, and what the data leave open.
+// Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 
 std::string Describe(const BiasEvidence& evidence, const BiasStructure& structure);
 
-// Of explanations in their order, all of them.
+// Reasons to doubt the diagnosis. Call it with all explanations, sorted best first.
 std::vector<Undecided> Doubts(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis);
 
-// Values of one head of a bias by distance.
+// Access to values by distance.
 
-// The structure, which must outlive it, follows the distance.
+// View of one head's values. `structure` must follow the distance (kDistance) and outlive the view.
 class ByDistance {
  public:
   ByDistance(const BiasStructure& structure, size_t head)
@@ -70,13 +70,13 @@ class ByDistance {
 
   int64_t first() const { return first_; }
   int64_t last() const { return first_ + static_cast<int64_t>(values_.size()) - 1; }
-  // NaN where there is none.
+  // The value at a distance; NaN if there is none.
   double At(int64_t distance) const {
     const int64_t n = distance - first_;
     if (n < 0 || n >= static_cast<int64_t>(values_.size())) return std::numeric_limits<double>::quiet_NaN();
     return values_[n];
   }
-  // Where sign * value is greatest; of equals the first.
+  // The distance at which sign * value is greatest; the first of equals.
   int64_t Peak(double sign) const {
     int64_t peak = first_;
     for (int64_t d = first_; d <= last(); ++d) {
@@ -84,7 +84,7 @@ class ByDistance {
     }
     return peak;
   }
-  // Where a line through the values farthest apart is 0; NaN if it has no slope.
+  // The distance at which the line through the first and the last known value is 0; NaN if it has no slope.
   double Zero() const {
     int64_t low = first_, high = last();
     while (low < high && std::isnan(At(low))) ++low;

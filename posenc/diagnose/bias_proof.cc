@@ -13,7 +13,7 @@
 namespace posenc::diagnose {
 namespace {
 
-// A row of what is there in the type in which it is compared; every zero is +0, as methods have it.
+// A row of the given bias in the type in which it is compared. Every zero is +0, as in the methods' results.
 class GivenRow {
  public:
   explicit GivenRow(const BiasEvidence& evidence)
@@ -39,7 +39,7 @@ class GivenRow {
   std::vector<std::byte> bytes_;
 };
 
-// Compares the cells of a row that are not masked; `at` is the first.
+// Compares the unmasked cells of a row; `at` is the row's first cell.
 void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DType dtype, const std::byte* ours,
                 BiasExplanation* explanation) {
   const std::vector<double>& values = row.values();

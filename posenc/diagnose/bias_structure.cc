@@ -13,16 +13,16 @@
 namespace posenc::diagnose {
 namespace {
 
-// Which keys a query sees, without those that are hidden from all.
+// The keys that a query sees. Ignores keys that are hidden from all queries.
 struct Seen {
-  int64_t first = 0, last = -1;  // none: last < first
-  bool whole = true;             // all from first to last
+  int64_t first = 0, last = -1;  // empty: last < first
+  bool whole = true;             // no hidden key between first and last
 };
 
-// Below it is no method's value, whatever else there is; what frameworks fill with is: minus infinity, a type's lowest,
+// No method gives values below this, so they are fill. Frameworks fill with minus infinity, a type's lowest value or
 // -1e9.
 double SurelyFill(DType dtype) { return dtype == DType::kFP16 ? -60000 : -1e8; }
-// The weakest fill that is looked for: -1e4, BERT's, in the company of a bias.
+// Weaker fill is not looked for. BERT's fill of -1e4 stays below this when a bias is added.
 constexpr double kWeakest = -5000;
 
 absl::StatusOr<double> Lowest(const BiasEvidence& e, const Cancellation& cancelled) {
@@ -41,7 +41,7 @@ absl::StatusOr<double> Lowest(const BiasEvidence& e, const Cancellation& cancell
   return lowest;
 }
 
-// Which values are a mask's, which may have been added to the bias.
+// Finds the mask's fill values, to which a bias may have been added.
 absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& cancelled) {
   POSENC_ASSIGN_OR_RETURN(const double lowest, Lowest(e, cancelled));
   if (lowest > kWeakest) return FoundMask();
@@ -61,7 +61,7 @@ absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& ca
     }
     return absl::OkStatus();
   }));
-  // A fill that a large bias could reach stands apart from all other values, for the same number of cells in each head.
+  // If a large bias could reach the fill, require a gap to all other values and equally many fill cells in each head.
   bool apart = least_shown == kInfinity ? highest == lowest : least_shown - highest >= -0.25 * lowest;
   FoundMask mask{.kind = MaskKind::kOther, .fill = lowest, .highest_fill = highest};
   for (size_t n = 0; n < cells.size(); ++n) {
@@ -71,7 +71,7 @@ absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& ca
   return surely || apart ? mask : FoundMask();
 }
 
-// Of the mask's kind, for rows of one batch row and head.
+// Sets the mask's kind from the rows of one batch row and head.
 void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key, FoundMask* mask) {
   const auto all = [&](const auto& holds) {
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -84,14 +84,14 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
     mask->kind = MaskKind::kKeys;
     return;
   }
-  // The last row that does not see the last key: there neither a prefix nor the end stands in the way.
+  // The last row that does not see the last key gives the offset: neither a prefix nor the last key limits it.
   bool bounded = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].last < rows[i].first || rows[i].last >= last_key) continue;
     mask->offset = rows[i].last - static_cast<int64_t>(i);
     bounded = true;
   }
-  if (!bounded) mask->offset = last_key - (static_cast<int64_t>(rows.size()) - 1);  // a window alone
+  if (!bounded) mask->offset = last_key - (static_cast<int64_t>(rows.size()) - 1);  // only a window's start shows
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].first > first_key) mask->window = static_cast<int64_t>(i) + mask->offset - rows[i].first + 1;
   }
@@ -116,9 +116,9 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
   }
 }
 
-// The kind; kOther where batch rows or heads differ in more than hidden keys.
+// Sets the mask's kind; kOther if batch rows or heads differ in more than hidden keys.
 absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
-  std::vector<uint8_t> shown(e.batch() * e.keys());  // to any query
+  std::vector<uint8_t> shown(e.batch() * e.keys());  // key is visible to some query
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t, int64_t, const std::vector<double>& row) {
     for (int64_t j = 0; j < e.keys(); ++j) shown[b * e.keys() + j] |= !mask->Hides(row[j]);
     return absl::OkStatus();
@@ -220,7 +220,7 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
   const int64_t distances = e.queries() + e.keys() - 1;
   std::vector<std::vector<double>> by_distance(e.heads(), std::vector(distances, kNan));
   std::vector<std::vector<double>> by_key(e.heads(), std::vector(e.keys(), kNan));
-  // Batch row and query where a distance's value was seen first.
+  // Batch row and query of the first cell with this distance.
   std::vector<std::vector<std::pair<int32_t, int32_t>>> seen(e.heads(),
                                                              std::vector<std::pair<int32_t, int32_t>>(distances));
   bool zero = true, follows_key = true;

@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kBuckets[] = {32, 16, 64, 128, 256, 320, 12, 8};
 constexpr int64_t kDistances[] = {128, 20, 64, 256, 512, 800, 1024, 2048, 16, 32, 100, 160, 200, 384, 1000, 4096};
 
-// The table by bucket, [buckets] of one head, where each bucket has one value; NaN for one that no distance has.
-// Absent: a bucket has two, or none but the first is shared by distances, so that any values would do.
+// One head's table [buckets]; NaN for a bucket that no distance has. Absent if a bucket has two values, or if no bucket
+// but the first is shared by distances, because then any values would fit.
 std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::vector<int32_t>& buckets, int64_t first,
                                            size_t count) {
   std::vector<double> table(count, kNan);
@@ -33,8 +33,8 @@ std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::
   return table;
 }
 
-// Whether a bucket of these distances has two values, in head 0: most settings end here, before all distances are laid
-// out.
+// True if a bucket has two values in head 0, for distances near the offset. Rejects most settings early, before the
+// buckets of all distances are computed.
 bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Settings& settings, int64_t offset) {
   constexpr int64_t kNear = 512;
   const int64_t first = std::max(values.first(), offset - kNear), last = std::min(values.last(), offset + kNear);
@@ -55,7 +55,7 @@ struct Found {
   BiasCandidate candidate;
   std::vector<int32_t> buckets;
   int64_t num_buckets;
-  int64_t others = 0;  // settings with the same buckets
+  int64_t others = 0;  // number of other settings with the same buckets
 };
 
 std::vector<T5Settings> Settings(const T5Settings* asked) {
@@ -80,7 +80,7 @@ std::vector<T5Settings> Settings(const T5Settings* asked) {
   return all;
 }
 
-// Into `found`, by the number of buckets that have a value.
+// Adds a candidate that fits to `found`, keyed by the number of buckets that have a value.
 void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies arithmetic, const T5Settings& settings,
            int64_t offset, std::map<size_t, std::vector<Found>>* found) {
   const ByDistance first(structure, 0);
@@ -110,7 +110,7 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
                   *settings.bidirectional ? "in both directions" : "of earlier keys",
                   arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "", Place(e, offset));
-  // Towards later keys no distance is 0, so that one bucket of a table is never read.
+  // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
   if (used.size() < readable) {
     candidate.sentence +=
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
                                                         const T5Settings* asked, const Cancellation& cancelled) {
   std::vector<BiasCandidate> candidates;
   if (structure.follows != Follows::kDistance || IsConstant(structure)) return candidates;
-  // By the number of buckets that have a value: the more there are, the more any bias fits, so the fewest say most.
+  // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
   std::map<size_t, std::vector<Found>> found;
   const std::vector<T5Settings> all = Settings(asked);
   for (const int64_t offset : UsualOffsets(e, structure)) {

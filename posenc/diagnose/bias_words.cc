@@ -33,7 +33,7 @@ std::string Describe(const FoundMask& mask) {
                             mask.fill, mask.highest_fill);
 }
 
-// How many distances, or keys, have a value.
+// Number of distances, or keys, that have a value.
 int64_t Known(const BiasStructure& structure) {
   if (structure.values.empty()) return 0;
   const std::vector<double>& head = structure.values[0];

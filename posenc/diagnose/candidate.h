@@ -1,4 +1,4 @@
-// One way in which the data may have been made, complete enough to be computed.
+// Candidate: one hypothesis of how the data were made, complete enough to be computed.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace posenc::diagnose {
 
-// What frameworks do to a table that no setting says.
+// Deviations of frameworks' cos/sin tables that no setting describes.
 enum class TableFault {
   kNone,
-  kInvFreqBF16,  // frequencies rounded to bfloat16: a model cast as a whole
+  kInvFreqBF16,  // frequencies rounded to bfloat16, e.g. when a whole model is cast
   kInvFreqFP16,
   kPositionsBF16,  // positions rounded to bfloat16: above 256 they collide
   kPositionsFP16,
@@ -25,13 +25,13 @@ enum class TableFault {
   kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
 };
 
-// Whose xPos scale an operand has.
+// The xPos scale of an operand: its own, the other operand's (the reciprocal), or none.
 enum class ScaledAs { kItself, kOther, kNone };
 
-// How what was applied differs from what was asked for.
+// One difference between what was applied and what was asked for.
 struct Departure {
   std::string code;     // UPPER_SNAKE_CASE; proto/posenc/v1/diagnose.proto lists them
-  std::string message;  // one sentence without its stop
+  std::string message;  // one sentence without the full stop
 };
 
 struct Candidate {
@@ -39,11 +39,11 @@ struct Candidate {
   std::vector<int64_t> offsets;  // rotary_offset of each operand
   Direction direction = Direction::kForward;
   double position_shift = 0;
-  std::optional<double> attention_scaling;                    // in place of the settings' own
-  std::optional<int64_t> seq_len;                             // in place of the evidence's
-  std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each turn by the other's positions
+  std::optional<double> attention_scaling;                    // replaces the settings' own
+  std::optional<int64_t> seq_len;                             // replaces the evidence's
+  std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each axis use the other's positions
   TableFault fault = TableFault::kNone;
-  std::array<ScaledAs, 2> scaled_as = {};  // of each operand, where settings have xPos
+  std::array<ScaledAs, 2> scaled_as = {};  // per operand, if settings have xPos
   std::vector<Departure> departures;
 };
 

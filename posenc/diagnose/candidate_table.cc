@@ -30,7 +30,7 @@ std::optional<DType> RoundsPositions(TableFault fault) {
   return std::nullopt;
 }
 
-// All tokens as one packed sequence, or as packed sequences where each has a length of its own.
+// All tokens as one packed sequence, or as several if each has its own scaling length.
 Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool needs_seq_len, double divisor) {
   Positions positions;
   PositionIds ids;
@@ -67,7 +67,7 @@ absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequenc
   POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(seq_len));
   GivenFrequencies given{plan->inv_freq, candidate.attention_scaling.value_or(plan->attention_scaling), plan->axis};
   if (rounded) {
-    // It is the frequencies that are rounded, where positions are divided.
+    // linear_positions divides the positions, so round the undivided frequencies.
     const auto* p = std::get_if<RopeParameters>(&candidate.settings.frequencies);
     const bool divided = p != nullptr && p->rope_type == "linear_positions" && plan->position_divisor == 1;
     const double by = divided ? *p->factor : 1;
@@ -96,7 +96,7 @@ absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate
     return absl::FailedPreconditionError("no scaling length was given");
   }
   Positions positions = PositionsOf(candidate, tokens, rotary.NeedsSeqLen(), effective.position_divisor);
-  // Frequencies of one axis among positions of several: those of the first.
+  // Frequencies with fewer axes than the positions use the first axes.
   auto& ids = std::get<PositionIds>(positions.source);
   ids.axes = rotary.axes();
   ids.ids.values.resize(ids.axes * tokens.count());
@@ -118,7 +118,7 @@ absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate
   if (candidate.fault == TableFault::kRecurrence) {
     if (f.size() < 2 || f[0] == 0) return absl::FailedPreconditionError("there is no ratio");
     table.recurrence_ = static_cast<float>(std::pow(f.back() / f[0], 1 / static_cast<double>(f.size() - 1)));
-    // A recurrence has one ratio: scalings by pair have none.
+    // A recurrence has one ratio for all pairs; scalings that differ by pair have none.
     for (size_t i = 1; i < f.size(); ++i) {
       if (std::fabs(f[i] / f[i - 1] / table.recurrence_ - 1) > 1e-5) return absl::FailedPreconditionError("no ratio");
     }

@@ -17,7 +17,7 @@ class CandidateTable {
                                                const Limits& limits);
 
   size_t pairs() const { return rows_.pairs(); }
-  // Rows [count, pairs] of `dtype` for tokens [token, token + count).
+  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count).
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, std::byte* cos, std::byte* sin) const;
 
  private:
@@ -30,10 +30,11 @@ class CandidateTable {
   double recurrence_ = 0;  // theta^(-2/d)
 };
 
-// The candidate's settings with its own attention scaling and rounded frequencies, as frequencies; else as they are.
+// The candidate's settings. They become given frequencies if it replaces the attention scaling, rounds frequencies or
+// exchanges axes; else they are unchanged.
 struct Effective {
   RotarySettings settings;
-  double position_divisor = 1;  // never under kExact, where the frequencies are divided
+  double position_divisor = 1;  // always 1 under kExact, which divides the frequencies
 };
 absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic, const Tokens& tokens,
                                             const Limits& limits);

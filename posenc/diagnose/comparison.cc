@@ -12,7 +12,7 @@
 namespace posenc::diagnose {
 namespace {
 
-// Values in order as integers in order; both zeros are 0.
+// Maps values to integers in the same order; both zeros are 0.
 template <class Bits>
 int64_t Rank(Bits bits) {
   using Signed = std::make_signed_t<Bits>;
@@ -37,7 +37,7 @@ uint64_t Distance(typename Format::Bits a, typename Format::Bits b) {
                          : static_cast<uint64_t>(rank_b) - static_cast<uint64_t>(rank_a);
 }
 
-// Calls visit(n, distance) for the elements that are not the same bits.
+// Calls visit(n, distance, is_nan) for the elements whose bits differ.
 template <class Format, class Visitor>
 void VisitDifferences(const std::byte* ours, const std::byte* theirs, size_t count, const Visitor& visit) {
   using Bits = typename Format::Bits;
@@ -60,7 +60,7 @@ void VisitDifferences(const std::byte* ours, const std::byte* theirs, size_t cou
 
 size_t Comparison::BucketOf(uint64_t distance) {
   if (distance < kExact) return distance;
-  const int shift = std::bit_width(distance) - 7;  // >= 1; leaves 64 .. 127
+  const int shift = std::bit_width(distance) - 7;  // >= 1; distance >> shift is 64 .. 127
   return kExact + static_cast<size_t>(shift - 1) * 64 + ((distance >> shift) - 64);
 }
 

@@ -1,4 +1,4 @@
-// How two arrays of one type differ, in units of the last place.
+// Comparison of two arrays of one type, in units in the last place (ULP).
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace posenc::diagnose {
 
-// Distances are differences of rank among the type's values: 1 is the neighbour, across zero and powers of two too. Two
-// NaNs are equal; a NaN and a number are as far as can be.
+// A distance is the number of steps between two values of the type: 1 for adjacent values, also across zero and powers
+// of two. Two NaNs are equal; a NaN and a number have the largest distance.
 class Comparison {
  public:
   // Counts `count` elements; returns the first that differs, or `count`.
@@ -21,9 +21,9 @@ class Comparison {
   uint64_t equal() const { return equal_; }
   double share() const { return elements_ == 0 ? 0 : static_cast<double>(equal_) / static_cast<double>(elements_); }
   uint64_t worst() const { return worst_; }
-  // Exact below 128, beyond rounded down to seven binary digits.
+  // Exact below 128; larger values are rounded down to seven binary digits.
   uint64_t median() const;
-  // The mean of log2(1 + distance): 0 where all are equal.
+  // The mean of log2(1 + distance); 0 if all are equal.
   double mean_log() const;
 
  private:
@@ -35,7 +35,7 @@ class Comparison {
   std::array<uint64_t, kBuckets> counts_{};
 };
 
-// An element of FP64, FP32, FP16 or BF16.
+// Returns an element of FP64, FP32, FP16 or BF16 as double.
 double ValueOf(DType dtype, const std::byte* element);
 
 }  // namespace posenc::diagnose

@@ -1,4 +1,4 @@
-// How a candidate differs from what was asked for, in words.
+// Departures of a candidate from what was asked for, in words.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace posenc::diagnose {
 
-// Of pairs and their place; `head_dim` is the tensor's.
+// Departures of pairing, width and offset. `head_dim` is the tensor's.
 std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, const PairLayout& found, int64_t head_dim);
 std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, const Tokens& tokens);
 std::vector<Departure> XposDepartures(const Asked& asked, const std::optional<Xpos>& found);
-// Of q, or of k; an operand alone is taken for q, whichever it is.
+// Departures of the scale of q or of k. A single operand is treated as q, whichever it is.
 std::vector<Departure> ScaleDepartures(Operand which, ScaledAs scaled_as);
 Departure AttentionDeparture(const Asked& asked, double applied, double wanted);
 Departure FaultDeparture(TableFault fault);
-// Where the precision that was asked for gives other bytes.
+// Departures of precision; empty if the precision that was asked for gives the same bytes.
 std::vector<Departure> PrecisionDepartures(const Asked& asked, const Explanation& explanation, DType after);
 
 std::string Describe(const RotarySettings& settings);

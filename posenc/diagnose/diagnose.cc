@@ -15,9 +15,8 @@ namespace {
 
 constexpr size_t kComplete = 4;  // candidates that are compared with all elements
 
-// What explanations are ranked by: how far they are, 0 where all bits are equal. Near position 0 a recurrence does what
-// frequencies do that are one place off, as other systems' are: to be named it must explain more than one element in a
-// thousand.
+// Ranks explanations: 0 if all bits are equal. Near position 0 a recurrence gives the same as frequencies that are one
+// ULP off, as other systems' are. Therefore it must explain more than one element in a thousand.
 double Distance(const Explanation& explanation) {
   const double distance = explanation.proof.comparison.mean_log();
   return explanation.candidate.fault == TableFault::kRecurrence ? std::max(distance, 1e-3) : distance;
@@ -73,23 +72,23 @@ class Diagnostician {
     return std::any_of(census_.begin(), census_.end(), [](const auto& c) { return c.first_changed >= 0; });
   }
 
-  // Else no candidate can be what was applied.
+  // If false, no candidate can be what was applied.
   bool IsRotation() const {
     return !readings_.empty() && std::max(readings_[0].norm_residual, readings_[0].angles.scatter) <= kNotARotation;
   }
-  // By the angles, however the elements were rounded; or, for what positions or angles were rounded to, by the
-  // elements.
+  // True if the angles fit, however the elements were rounded, or if half of the elements are equal, as with rounded
+  // positions or angles.
   static bool Explains(const Explanation& explanation) {
     return explanation.residual <= kNotARotation || explanation.proof.comparison.share() >= 0.5;
   }
 
-  // More than roundings leave of norms that a rotation keeps.
+  // A larger norm residual is not due to rounding, because a rotation keeps norms.
   double RoundingResidual() const {
     const double rounding = RoundingOf(sample_);
     return std::min(64 * rounding * rounding, kNotARotation);
   }
 
-  // Of what was rounded, that of which more is seen.
+  // The `after` type with the coarsest rounding.
   DType NarrowestAfter() const {
     DType narrowest = sample_.operands[0].after_dtype;
     for (const Rows& rows : sample_.operands) {
@@ -127,7 +126,7 @@ class Diagnostician {
     return variants;
   }
 
-  // The variant that comes nearest becomes an explanation.
+  // Adds the variant nearest to the data as an explanation.
   absl::Status ProveOnSample(const Candidate& candidate, double residual = 1) {
     std::optional<Explanation> best;
     for (const Variant& variant : Variants()) {
@@ -147,7 +146,7 @@ class Diagnostician {
     return absl::OkStatus();
   }
 
-  // What frameworks do to tables, where nothing else explains all.
+  // Tries known table faults of frameworks if no explanation is fully equal.
   absl::Status TryFaults() {
     Rank();
     if (!IsRotation() || explanations().empty() || explanations()[0].proof.comparison.share() == 1)
@@ -156,7 +155,7 @@ class Diagnostician {
     for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
       bases.push_back(explanations()[n].candidate);
     if (!scored_.empty() && asked_.settings) {
-      Candidate straight = *AskedCandidate(asked_);  // rounded positions look like others
+      Candidate straight = *AskedCandidate(asked_);  // rounded positions may have matched other settings
       const Reading& reading = readings_[scored_[0].reading];
       if (*straight.settings.rotary_dim == reading.layouts[0].rotary_dim) {
         SetLayout(reading, &straight);
@@ -177,8 +176,8 @@ class Diagnostician {
     return absl::OkStatus();
   }
 
-  // Nearest first; of equals that with fewer departures. Of equal bytes and equally many departures both stay. What all
-  // elements say comes before what a sample says.
+  // Sorts explanations: those compared with all elements first, then nearest first, then fewest departures. The sort is
+  // stable, so ties stay in order.
   void Rank() {
     std::stable_sort(explanations().begin(), explanations().end(), [](const Explanation& a, const Explanation& b) {
       if (a.complete != b.complete) return a.complete;
@@ -188,7 +187,7 @@ class Diagnostician {
     });
   }
 
-  // The best, and those that the sample cannot tell from it.
+  // Compares the best, and those that the sample cannot distinguish from it, with all elements.
   absl::Status ProveOnAll() {
     bool whole = sample_.tokens.count() == evidence_.tokens.count();
     for (size_t n = 0; n < sample_.operands.size(); ++n) {
@@ -203,7 +202,7 @@ class Diagnostician {
       }
       if (n >= kComplete && (explanation.proof.digest != best || n >= 2 * kComplete)) break;
       auto proof = Prove(explanation.candidate, explanation.variant, evidence_, limits_, pool_, cancelled_);
-      if (!proof.ok()) {  // what was possible for the sample need not be for all
+      if (!proof.ok()) {  // a candidate may be computable for the sample only
         POSENC_RETURN_IF_ERROR(cancelled_());
         continue;
       }
@@ -218,7 +217,7 @@ class Diagnostician {
     std::vector<Explanation> kept;
     for (Explanation& explanation : explanations()) {
       const bool again = std::any_of(kept.begin(), kept.end(), [&](const Explanation& other) {
-        // A fault that changes nothing here is none.
+        // A fault that changes no byte here is not reported.
         const bool nothing_new =
             explanation.candidate.fault != TableFault::kNone || other.sentence == Sentence(asked_, explanation);
         return nothing_new && other.proof.digest == explanation.proof.digest;
@@ -226,7 +225,7 @@ class Diagnostician {
       if (again || kept.size() == most) continue;
       auto& departures = explanation.candidate.departures;
       const bool explains = Explains(explanation);
-      // What was asked for stays, that it may be said how far it is.
+      // Keep what was asked for, to report how far off it is.
       if (!explains && !departures.empty()) continue;
       if (explains) {
         const auto precision = PrecisionDepartures(asked_, explanation, NarrowestAfter());
@@ -270,7 +269,7 @@ class Diagnostician {
   std::vector<ElementCensus> census_;
   std::vector<Reading> readings_;
   std::vector<Scored> scored_;
-  const Reading* reading_ = nullptr;  // of the first explanation
+  const Reading* reading_ = nullptr;  // reading of the first explanation
   Diagnosis diagnosis_;
 };
 

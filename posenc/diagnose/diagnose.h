@@ -1,7 +1,7 @@
-// Which rotary encoding made `after` of `before`, and where it departs from what was asked for.
+// Diagnosis of a rotary encoding: which one made `after` from `before`, and how it departs from what was asked for.
 //
-// Measured, then proven: pairs by their norms, angles by pair and position, frequencies from angles over positions;
-// then the few candidates that agree with them are computed and compared bit for bit.
+// It measures first: pairs from their norms, angles by pair and position, frequencies from angles over positions. Then
+// it computes the few candidates that agree and compares them bit for bit.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace posenc::diagnose {
 
-// What the data say by themselves.
+// Measurements that do not depend on what was asked for.
 struct Measured {
   PairLayout layout;
   double norm_residual = 0;  // PairHypothesis::residual
@@ -32,16 +32,16 @@ struct Explanation {
   std::vector<Precision> same_precisions;  // other presets that give the same bytes here
   Proof proof;
   bool complete = false;  // compared with all elements, not only with a sample
-  double residual = 1;    // of the angles that were measured (Match); 1 where that was not asked
-  size_t same_as = 0;     // index of the first explanation that gives the same bytes; its own, if it is that
+  double residual = 1;    // Match::residual of the measured angles; 1 if they were not matched
+  size_t same_as = 0;     // index of the first explanation with the same bytes; its own if it is the first
   std::string sentence;
 };
 
-// Why there is no one answer, and what would give it.
+// A reason why there is no single answer, and the data that would give one.
 struct Undecided {
   std::string code;     // UPPER_SNAKE_CASE
-  std::string message;  // what is missing
-  std::string remedy;   // what data would decide
+  std::string message;  // the missing evidence
+  std::string remedy;   // the data that would decide
 };
 
 struct Diagnosis {
@@ -50,15 +50,16 @@ struct Diagnosis {
   std::vector<Undecided> undecided;
 };
 
-// INVALID_ARGUMENT where the data cannot say anything: all zeros, no finite row.
+// Returns INVALID_ARGUMENT if the data cannot show anything: `before` is all zeros, or no row is finite.
 absl::StatusOr<Diagnosis> Diagnose(const Evidence& evidence, const Asked& asked, size_t most_explanations,
                                    const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
-// The same of frequencies alone, [rotary_dim/2] of FP64 or FP32. Nothing of layouts and positions is read.
+// Diagnoses frequencies alone: [rotary_dim/2] of FP64 or FP32. Reads no layouts or positions. Returns INVALID_ARGUMENT
+// if a frequency is not finite.
 absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<double>& inv_freq, const Asked& asked,
                                               size_t most_explanations, const Limits& limits);
 
-// All that `sentence` should say of a candidate, in words.
+// Text for Explanation::sentence.
 std::string Sentence(const Asked& asked, const Explanation& explanation);
 
 }  // namespace posenc::diagnose

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<double>> FrequenciesOf(const Candidate& candidate, Fr
   return plan->inv_freq;
 }
 
-// As if each had been measured to its type's last place.
+// Treats each frequency as measured to its type's last place.
 MeasuredFrequencies AsMeasured(DType dtype, const std::vector<double>& inv_freq) {
   MeasuredFrequencies measured;
   for (double f : inv_freq) {
@@ -96,7 +96,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
       diagnosis.explanations.push_back(*std::move(explanation));
     }
   }
-  // What was measured is always equal to itself: it counts where nothing else is near.
+  // Measured frequencies always equal themselves, so they rank first only if nothing else is near.
   std::stable_sort(
       diagnosis.explanations.begin(), diagnosis.explanations.end(), [](const Explanation& a, const Explanation& b) {
         const auto rank = [](const Explanation& e) {

@@ -86,7 +86,7 @@ class Doubter {
     }
   }
 
-  // Whether angles depart from the first explanation's exact ones the more the larger the position.
+  // Reports if angles depart from the first explanation's exact ones the more the larger the position.
   void Growth() {
     if (f_.reading == nullptr || f_.explanations.empty() || f_.sample.tokens.axes() > 1) return;
     const Candidate& candidate = f_.explanations[0].candidate;

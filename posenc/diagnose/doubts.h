@@ -1,4 +1,4 @@
-// What speaks against the first explanation, or against there being only one.
+// Reasons to doubt the first explanation, or that it is the only one.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ namespace posenc::diagnose {
 
 struct Findings {
   const Evidence& sample;
-  const std::vector<ElementCensus>& census;  // of each operand
-  const std::vector<Reading>& readings;      // none: nothing changed
-  const Reading* reading;                    // that of the first explanation; null: there is none
+  const std::vector<ElementCensus>& census;  // one per operand
+  const std::vector<Reading>& readings;      // empty: nothing changed
+  const Reading* reading;                    // reading of the first explanation; null if there is none
   const std::vector<Explanation>& explanations;
-  bool explained;  // by the first of them
+  bool explained;  // the first explanation fits the data
 };
 
 std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSampledTokens = 640;
 constexpr int64_t kSampledHeads = 8;
-constexpr int64_t kSampledElements = int64_t{1} << 20;  // of each operand, or 16 head rows
+constexpr int64_t kSampledElements = int64_t{1} << 20;  // per operand; at least 16 head rows
 
 class OwnedBytes final : public ByteSource {
  public:
@@ -43,7 +43,7 @@ std::vector<int64_t> SampledTokens(int64_t tokens, int64_t wanted) {
     for (int64_t n = 0; n < tokens; ++n) chosen.push_back(n);
     return chosen;
   }
-  const int64_t run = wanted / 6;  // neighbours, in each of three places
+  const int64_t run = wanted / 6;  // adjacent tokens in each of three places
   for (int64_t begin : {int64_t{0}, (tokens - run) / 2, tokens - run}) {
     for (int64_t n = 0; n < run; ++n) chosen.push_back(begin + n);
   }
@@ -54,7 +54,7 @@ std::vector<int64_t> SampledTokens(int64_t tokens, int64_t wanted) {
   return chosen;
 }
 
-// The same tokens, and heads that are evenly spread.
+// Rows of the given tokens, with evenly spaced heads.
 Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens) {
   Rows rows = all;
   rows.sampled_from = std::make_shared<const Rows>(all);
@@ -215,7 +215,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   }
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
                           TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
-  // A position an axis and token is kept, which a request need not be that long for.
+  // One position per axis and token is stored, which can be much larger than the request.
   const int64_t most = limits.max_request_bytes / static_cast<int64_t>(sizeof(double));
   if (resolved.tokens() > 0 && axes > most / resolved.tokens()) {
     return TooLarge("", fmt::format("{} axes of {} tokens", axes, resolved.tokens()),

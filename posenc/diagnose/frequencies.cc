@@ -13,11 +13,11 @@ using Complex = std::complex<double>;
 
 struct Point {
   double position;
-  Complex turn;  // of length 1
+  Complex turn;  // unit length
   double weight;
 };
 
-// Of one pair along one axis, a point for each position.
+// The turns of one pair along one axis, merged to one point per position.
 std::vector<Point> PointsOf(const Angles& angles, const std::vector<double>& positions, int64_t pair,
                             const std::vector<int64_t>& order) {
   std::vector<Point> points;
@@ -42,8 +42,8 @@ double SmallestStep(const std::vector<Point>& points) {
   return step;
 }
 
-// Phase differences over ever longer distances: each corrects the frequency, which the shorter ones have made precise
-// enough for the longer ones not to be mistaken by a whole turn.
+// Estimates the frequency from phase differences over doubling distances. Each distance makes it precise enough that
+// the next, longer one is not wrong by a whole turn.
 double Unwrap(const std::vector<Point>& points) {
   const double range = points.back().position - points.front().position;
   double f = 0;
@@ -61,13 +61,13 @@ double Unwrap(const std::vector<Point>& points) {
       distance += w * gap;
     }
     if (weight == 0) continue;
-    if (std::abs(sum) < 0.5 * weight) break;  // noise: longer ones would be guesses
+    if (std::abs(sum) < 0.5 * weight) break;  // noise: longer distances are unreliable
     f += std::arg(sum) * weight / distance;
   }
   return f;
 }
 
-// A line through the phases, which are now known to within a turn.
+// Fits a line through the phases, whose whole turns are known now.
 MeasuredFrequency FitLine(const std::vector<Point>& points, double f) {
   MeasuredFrequency result;
   double sum = 0, sum_p = 0;
@@ -130,7 +130,7 @@ MeasuredFrequencies MeasureFrequencies(const Angles& angles, const Tokens& token
       MeasuredFrequency line = FitLine(points, Unwrap(points));
       line.axis = axis;
       const double left = Residual(points, line);
-      if (left >= residual[k] * 0.5) continue;  // the first axis that explains it
+      if (left >= residual[k] * 0.5) continue;  // a later axis must halve the residual
       residual[k] = left;
       measured.pairs[k] = line;
     }

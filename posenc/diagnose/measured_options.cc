@@ -8,7 +8,7 @@
 namespace posenc::diagnose {
 namespace {
 
-// The nearest number of few digits, if it is as near as `tolerance` (a part of the value).
+// Returns the nearest number of few digits within the relative `tolerance`, else `value`.
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {
     const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);

@@ -10,7 +10,7 @@
 namespace posenc::diagnose {
 namespace {
 
-// Of one width: the settings asked for, and what is tried in their place.
+// Collects variations of the settings asked for, at one width.
 class Collector {
  public:
   Collector(const Asked& asked, RotarySettings base, const Tokens& tokens, std::vector<Option>* options)
@@ -161,7 +161,7 @@ class Collector {
                                               : "sections alternate as ERNIE's do";
       Add([order](RotarySettings&, RopeParameters* q) { q->mrope_order = order; }, "SECTION_ORDER", message);
       if (order != MropeOrder::kErnie && p.mrope_order != MropeOrder::kErnie) continue;
-      // ERNIE's list begins with h and ends with t: the same axes' sizes are another list.
+      // ERNIE's list begins with h and ends with t, so equal sizes per axis need a rotated list.
       Add(
           [order](RotarySettings&, RopeParameters* q) {
             auto& list = q->mrope_section;
@@ -200,11 +200,11 @@ class Collector {
   std::vector<Option>& options_;
 };
 
-// The pairs of two axes exchanged, whatever put them there.
+// Options with the pairs of two axes exchanged, for any kind of frequencies.
 std::vector<Option> WithAxesExchanged(const Asked& asked) {
   std::vector<Option> options;
   const auto rotary = Rotary::Create(*asked.settings, Frequencies::kExact, {});
-  constexpr int64_t kMostAxes = 4;  // their pairs are as many as their squares
+  constexpr int64_t kMostAxes = 4;  // the number of pairs of axes grows quadratically
   if (!rotary.ok() || rotary->axes() > kMostAxes) return options;
   const auto name = [&rotary](int64_t axis) {
     return rotary->axes() == 3 ? std::string(1, "thw"[axis]) : std::to_string(axis);

@@ -1,4 +1,4 @@
-// The frequencies that may have been applied in place of those that were asked for.
+// Options: frequencies that may have been applied instead of those that were asked for.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,17 @@ struct NamedSettings {
   RotarySettings settings;
 };
 
-// What should have been applied.
+// The encoding that should have been applied.
 struct Asked {
-  bool of_model = false;                   // a config.json says it: for sentences
+  bool of_model = false;                   // asked by a config.json; changes only the sentences
   std::optional<RotarySettings> settings;  // completed
-  std::vector<NamedSettings> others;       // of the same model's other layers
+  std::vector<NamedSettings> others;       // settings of the same model's other layers
   std::vector<int64_t> offsets;            // rotary_offset of each operand
   Direction direction = Direction::kForward;
   std::optional<Precision> precision;  // absent: any
 
-  // 1: positions turn pairs forwards; -1: backwards.
+  // Maps a measured rotation to a Direction. 1 (forwards): kForward; -1 (backwards): `direction`, or kTranspose if that
+  // is kForward.
   Direction DirectionOf(double turning) const {
     const bool forward = direction == Direction::kForward;
     if ((turning > 0) == forward) return direction;
@@ -45,16 +46,15 @@ struct Option {
   std::vector<Departure> departures = {};
 };
 
-// Of `rotary_dim`; what was asked comes first, if it has that width. Some of them may turn out to be no settings at
-// all.
+// Options of width `rotary_dim`. The settings asked for come first, with this width. Some options may be invalid
+// settings.
 std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens);
 
-// Of frequencies that follow one power law, or none that is known.
+// Options from measured frequencies: a power law if they follow one, then the frequencies as measured.
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling);
 
-// How a number is written in sentences: whole ones in full, others in as few digits as tell them from their neighbours
-// by 1e-5.
+// Formats a number for sentences: integers below 1e15 in full, others with up to 6 significant digits.
 std::string Short(double value);
 
 }  // namespace posenc::diagnose

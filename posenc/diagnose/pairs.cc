@@ -9,15 +9,15 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr int64_t kRows = 192;       // of head rows on which every layout is tried
-constexpr int64_t kAllWidths = 256;  // up to this width every even one is tried
+constexpr int64_t kRows = 192;       // head rows on which every layout is tried
+constexpr int64_t kAllWidths = 256;  // up to this width, all even widths are tried
 constexpr size_t kHypotheses = 6;
 
 bool IsFinite(const double* row, int64_t width) {
   return std::all_of(row, row + width, [](double value) { return std::isfinite(value); });
 }
 
-// Rows spread over all tokens and heads, without those that are not numbers.
+// Finite rows, evenly spaced over all tokens and heads.
 std::vector<int64_t> SomeRows(const Numbers& numbers) {
   const int64_t all = numbers.tokens * numbers.heads, wanted = std::min(all, kRows);
   std::vector<int64_t> rows;
@@ -133,7 +133,7 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
     InterruptionPoint();
     found.push_back({layout, Residual(numbers, rows, layout)});
   };
-  // In the order of preference, where the norms do not decide.
+  // Try layouts in order of preference, which decides if the norms do not.
   constexpr Pairing kHalf = Pairing::kHalfSplit, kInterleaved = Pairing::kInterleaved;
   if (asked) consider(*asked);
   const int64_t asked_parts = asked ? asked->half_split_parts : 1;
@@ -142,7 +142,7 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
       for (const auto& [input, output] :
            {std::pair{kHalf, kHalf}, {kInterleaved, kInterleaved}, {kInterleaved, kHalf}, {kHalf, kInterleaved}}) {
         for (int64_t parts : {asked_parts, int64_t{1}, int64_t{2}}) {
-          // Without halves there are no parts of their own.
+          // Interleaved pairs have no half-split parts, so one number of parts is enough.
           if (input != kInterleaved || output != kInterleaved || parts == asked_parts) {
             consider({input, output, d, offset, parts});
           }

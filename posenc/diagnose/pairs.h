@@ -1,5 +1,5 @@
-// Which elements rotate together, found without knowing any angle: a rotation keeps each pair's norm up to one
-// constant.
+// Detection of the elements that rotate together, without any angle: a rotation keeps each pair's norm up to one
+// constant factor.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace posenc::diagnose {
 
-// Head rows as numbers: [tokens, heads, width] of before and after.
+// Head rows as float64: [tokens, heads, width] before and after.
 struct Numbers {
   explicit Numbers(const Rows& rows);
   const double* x(int64_t row) const { return before.data() + row * width; }
@@ -20,45 +20,46 @@ struct Numbers {
   std::vector<double> before, after;
 };
 
-// `rotary_dim` elements from `offset` on rotate.
+// A layout of pairs: `rotary_dim` elements from `offset` on rotate.
 struct PairLayout {
   Pairing input, output;
   int64_t rotary_dim, offset;
   int64_t half_split_parts = 1;
 
-  // The two elements of pair k, on entry or as they leave.
+  // Indices of the two elements of pair k, with the pairing of the input or of the output.
   int64_t First(Pairing pairing, int64_t k) const {
     return offset + (pairing == Pairing::kInterleaved ? 2 * k : k + k / half() * half());
   }
   int64_t Second(Pairing pairing, int64_t k) const {
     return First(pairing, k) + (pairing == Pairing::kInterleaved ? 1 : half());
   }
-  // Pairs of a part.
+  // Number of pairs in a half-split part.
   int64_t half() const { return rotary_dim / 2 / half_split_parts; }
   bool operator==(const PairLayout&) const = default;
 };
 
 struct PairHypothesis {
   PairLayout layout;
-  // What the norms leave unexplained, as a part of their squares: some rounding errors squared where it is right.
+  // Residual of the squared norms, relative to them. A few squared rounding errors if the layout is right.
   double residual;
 };
 
 struct ElementCensus {
-  int64_t finite_rows = 0, rows = 0;              // rows in which every element is finite, before and after
-  int64_t first_changed = -1, last_changed = -1;  // elements of a head row; -1: none changed anywhere
-  bool all_zero = true;                           // before
-  bool constant = true;                           // before: every element of every row the same
+  int64_t finite_rows = 0, rows = 0;              // finite: all elements, before and after
+  int64_t first_changed = -1, last_changed = -1;  // index in a head row; -1: none changed
+  bool all_zero = true;                           // all elements of `before` are 0
+  bool constant = true;                           // all elements of `before` are equal
 };
 ElementCensus Census(const Numbers& numbers);
 
-// The layouts that the norms allow, best first; `asked` before its equals. At least one, but a handful.
+// Returns the layouts that the norms allow, at most 6, in order of preference: `asked` first. At least one if norms are
+// finite.
 std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensus& census,
                                       const std::optional<PairLayout>& asked, double rounding);
 
-// Half of the distance between 1 and its neighbour.
+// Unit roundoff: half of the gap between 1 and the next larger value.
 double RoundingOf(DType dtype);
-// The coarser of before and after; of all operands.
+// The largest unit roundoff of before and after; for Evidence, over all operands.
 double RoundingOf(const Rows& rows);
 double RoundingOf(const Evidence& evidence);
 

@@ -22,7 +22,7 @@ DType TableType(const Precision& precision, DType compute) {
   return precision.table_dtype == TableDtype::kTensor ? compute : DType::kFP32;
 }
 
-// One operand's rows of one slab.
+// Computes one operand's rows for a slab of tokens.
 class Slab {
  public:
   Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Evidence& evidence,
@@ -35,7 +35,7 @@ class Slab {
         offset_(candidate.offsets[operand]),
         scaled_as_(candidate.scaled_as[operand]) {}
 
-  // The rotated rows, of after's type.
+  // Returns the rotated rows in after's type. Valid until the next call.
   const std::vector<std::byte>& Compute(int64_t token, int64_t count) {
     const size_t elements = count * rows_.heads * rows_.width;
     Load(token, count, elements);
@@ -138,7 +138,7 @@ class Slab {
   const ScaledAs scaled_as_;
   DType table_type_ = DType::kFP32;
   std::vector<std::byte> x_, scratch_;
-  std::vector<double> cos_, sin_;  // of table_type_: large enough for either
+  std::vector<double> cos_, sin_;  // elements of table_type_; sized for FP64
 };
 
 std::vector<DType> ComputeTypes(const Rows& rows) {
@@ -149,7 +149,7 @@ std::vector<DType> ComputeTypes(const Rows& rows) {
   return types;
 }
 
-// An operand that the scale has passed by has a table without it.
+// The operand's table; without xPos if the operand was not scaled.
 absl::StatusOr<CandidateTable> TableOf(const Candidate& candidate, size_t operand, Frequencies arithmetic,
                                        const Tokens& tokens, const Limits& limits) {
   if (candidate.scaled_as[operand] != ScaledAs::kNone) {

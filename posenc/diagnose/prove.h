@@ -1,4 +1,4 @@
-// A candidate computed and compared with what is there, bit for bit.
+// Proof of a candidate: computes it and compares it with the data bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,33 @@
 
 namespace posenc::diagnose {
 
-// Where the arithmetic rounds.
+// A choice of the roundings in the arithmetic.
 struct Variant {
   Precision precision;
-  // Of each operand the type that is rotated: before is rounded to it, and the result to the type of after. FP64: with
-  // an FP64 table, each operation rounded to FP64.
+  // The type in which each operand is rotated: before is rounded to it, and the result to the type of after. FP64 uses
+  // an FP64 table and rounds each operation to FP64.
   std::vector<DType> compute;
 };
 
 struct Difference {
   Operand operand = Operand::kQuery;
-  std::vector<int64_t> index;  // in the tensor
-  int64_t row = 0;             // counted token by token, to find the first
+  std::vector<int64_t> index;  // element index in the tensor
+  int64_t row = 0;             // token index, to find the first
   double computed = 0, given = 0;
 };
 
 struct Proof {
   Comparison comparison;
   std::optional<Difference> first;
-  uint64_t digest = 0;  // of what was computed: equal digests, equal bytes
+  uint64_t digest = 0;  // hash of the computed bytes: equal digests, equal bytes
 };
 
-// A status where the candidate cannot be computed (more axes than positions have, say), or the call was cancelled.
+// Returns an error if the candidate cannot be computed (e.g. more axes than the positions have), or the call was
+// cancelled.
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
                             const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
-// The types that operands may have been rotated in, in all combinations.
+// All combinations of types in which the operands may have been rotated.
 std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence);
 
 }  // namespace posenc::diagnose

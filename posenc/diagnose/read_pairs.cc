@@ -39,7 +39,7 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
                                const std::vector<ElementCensus>& census, const Asked& asked) {
   std::vector<Reading> readings;
   std::vector<PairHypothesis> hypotheses;
-  if (sample.is_table) {  // its pairs are known, and their norms may be anything
+  if (sample.is_table) {  // a table's pairs are known, its norms arbitrary
     hypotheses = {{{Pairing::kHalfSplit, Pairing::kHalfSplit, numbers[0].width, 0}, 0}};
   } else {
     hypotheses = FindPairs(numbers[0], census[0], AskedLayout(asked, 0), RoundingOf(sample.operands[0]));
@@ -48,7 +48,7 @@ std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers
     Reading reading{{q.layout}, q.residual};
     reading.angles.Add(numbers[0], q.layout);
     if (numbers.size() > 1) {
-      // k has q's pairs, maybe elsewhere.
+      // k has the same pairs as q, maybe at another offset.
       PairLayout like_q = q.layout;
       if (asked.settings) like_q.offset = asked.offsets[1];
       for (const PairHypothesis& k : FindPairs(numbers[1], census[1], like_q, RoundingOf(sample.operands[1]))) {

@@ -3,7 +3,8 @@
 namespace posenc::diagnose {
 namespace {
 
-// Takes the scale out of the numbers; k is divided where q is multiplied. None: no operand has one.
+// Removes xPos's scale, which multiplies q and divides k. Absent if no operand has one or the asked layout does not
+// fit.
 std::optional<Scales> RemoveScales(const Evidence& sample, const Asked& asked, Pairing pairing,
                                    std::vector<Numbers>* numbers) {
   const std::vector<double>& positions = sample.tokens.positions[0];
@@ -42,7 +43,7 @@ std::vector<Reading> ReadScaledPairs(const Evidence& sample, const std::vector<N
     const std::optional<Scales> scales = RemoveScales(sample, asked, pairing, &rest);
     if (!scales) continue;
     std::vector<Reading> readings = ReadPairs(sample, rest, census, asked);
-    // The scale is of these pairs and no others.
+    // The scale belongs to this pairing only.
     if (readings.empty() || readings[0].layouts[0].output != pairing || readings[0].norm_residual > kNotARotation ||
         (!best.empty() && best[0].norm_residual <= readings[0].norm_residual)) {
       continue;

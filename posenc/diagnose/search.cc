@@ -11,14 +11,14 @@ namespace posenc::diagnose {
 namespace {
 
 constexpr size_t kCandidates = 12;
-constexpr double kWellMatched = 1e-3;  // a residual that a wrong shift does not leave
-constexpr double kSameScaling = 2e-6;  // what float32 recipes make of one attention factor
+constexpr double kWellMatched = 1e-3;  // a wrong shift leaves a larger residual
+constexpr double kSameScaling = 2e-6;  // relative error of float32 attention factors
 
-// The frequencies that an option has over the real numbers.
+// An option's frequencies in exact arithmetic.
 struct Evaluated {
   Frequency frequency;
   double attention_scaling;
-  bool by_sequence;  // these are the first sequence's
+  bool by_sequence;  // they differ by sequence; these are the first's
 };
 
 absl::StatusOr<Evaluated> Evaluate(const Option& option, const Tokens& tokens, const Limits& limits) {
@@ -41,14 +41,15 @@ absl::StatusOr<Evaluated> Evaluate(const Option& option, const Tokens& tokens, c
                    rotary.NeedsSeqLen() && !option.seq_len && tokens.seq_len.size() > 1};
 }
 
-// Without the tokens of all sequences but the first.
+// Copy of `all` in which only the first sequence's tokens have weight.
 Angles FirstSequence(const Angles& all, const Tokens& tokens) {
   Angles angles = all;
   std::fill(angles.weight.begin() + tokens.bounds[1] * angles.pairs, angles.weight.end(), 0.0);
   return angles;
 }
 
-// The attention scalings that the norms allow: the settings' own, or one that is a known mistake, or what was measured.
+// Attention scalings within `tolerance` of the measured one: the settings' own (absent) and known mistakes, else
+// measured.
 std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& asked, double measured,
                                             double tolerance) {
   const double own = plan.attention_scaling;
@@ -126,7 +127,7 @@ class Finder {
       const Reading& reading = readings_[n];
       const int64_t width = reading.layouts[0].rotary_dim;
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
-      if (n > 0 && asked_.settings) continue;  // measured frequencies belong to the likeliest layout
+      if (n > 0 && asked_.settings) continue;  // only the likeliest layout tries measured frequencies
       for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
         const bool as_measured = std::holds_alternative<GivenFrequencies>(option.settings.frequencies);
         if (!as_measured || !AreKnown(n)) Try(n, option);
@@ -136,8 +137,8 @@ class Finder {
                      [](const Entry& a, const Entry& b) { return a.scored.residual < b.scored.residual; });
   }
 
-  // Whether a reading's frequencies are those of an option that was tried, as near as they are known and other systems
-  // compute them. As measured they would come nearer still, by what is noise.
+  // True if an option that was tried has the reading's frequencies, within their uncertainty and other systems' errors.
+  // The frequencies as measured would fit even better, but only by noise.
   bool AreKnown(size_t n) const {
     const std::vector<MeasuredFrequency>& pairs = readings_[n].frequencies.pairs;
     return std::any_of(found_.begin(), found_.end(), [&](const Entry& entry) {
@@ -175,7 +176,7 @@ class Finder {
     }
   }
 
-  // With a scale the transpose, which keeps it, and the inverse, which takes it away, are two things.
+  // Sets scale and direction. With a scale, the transpose (keeps it) and the inverse (removes it) differ.
   void SetScales(const Scales& scales, Candidate* candidate) const {
     candidate->settings.xpos = scales.xpos;
     *candidate->settings.xpos->centre += candidate->position_shift;
@@ -225,7 +226,7 @@ class Finder {
     append(option.departures);
     append(XposDepartures(asked_, candidate.settings.xpos));
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
-    // A scaling that is missing is missing with its factor.
+    // Compares with the option's own factor: a missing scaling implies that its attention factor is missing.
     if (asked_.settings && scaling) departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));
     found_.push_back(std::move(entry));
   }

@@ -1,4 +1,4 @@
-// From what was measured to the few candidates worth computing.
+// Search: derives the few candidates worth computing from the measurements.
 #pragma once
 
 #include <vector>
@@ -9,33 +9,34 @@
 
 namespace posenc::diagnose {
 
-// xPos's scale as it was taken out of `after`: of each operand 1 where it had its own, -1 where it had the other's (the
-// reciprocal), 0 where it had none.
+// xPos's scale that was removed from `after`. signs, per operand: 1 if it had its own scale, -1 if it had the other's
+// (the reciprocal), 0 if it had none.
 struct Scales {
   Xpos xpos;
   std::vector<int> signs;
 };
 
-// One layout that the norms allow, with what follows from it.
+// One layout that the norms allow, and the measurements that follow from it.
 struct Reading {
-  std::vector<PairLayout> layouts;  // of each operand
+  std::vector<PairLayout> layouts;  // one per operand
   double norm_residual = 0;
   Angles angles;
   MeasuredFrequencies frequencies;
   std::optional<Scales> scales = {};
 };
 
-// Norms and angles that a rotation leaves unexplained are below this, in bfloat16's chains too.
+// Residuals of norms and angles of a rotation are below this, also with bfloat16 intermediate results.
 inline constexpr double kNotARotation = 2e-3;
 
-// Gives the candidate the reading's pairs, and how these depart from what was asked for, operand by operand.
+// SetLayout() copies the reading's pairs to the candidate. LayoutDepartures() returns how they depart from what was
+// asked for, operand by operand.
 void SetLayout(const Reading& reading, Candidate* candidate);
 std::vector<Departure> LayoutDepartures(const Asked& asked, const Reading& reading, const Evidence& sample);
 
 std::vector<Reading> ReadPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                const std::vector<ElementCensus>& census, const Asked& asked);
 
-// The same where norms change as xPos's do; none where they do not.
+// ReadPairs() after removal of xPos's scale; empty if norms do not change as that scale changes them.
 std::vector<Reading> ReadScaledPairs(const Evidence& sample, const std::vector<Numbers>& numbers,
                                      const std::vector<ElementCensus>& census, const Asked& asked);
 
@@ -44,16 +45,16 @@ struct Scored {
   size_t reading = 0;
   double residual = 1;  // Match::residual
 };
-// Best first; fewer, once it is cancelled. What was asked for is among them, however badly it fits.
+// Returns at most 12 candidates, best first; fewer if cancelled. Those that fit much worse than the best are left out.
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
                                    const Limits& limits, const Cancellation& cancelled);
 
-// A given table has no frequencies that angles could be compared with: it is tried in each direction, and at the usual
-// wrong positions. None where none was asked for.
+// Candidates for a given table, which has no frequencies to compare angles with: each direction, at the usual wrong
+// positions. Empty if no table was asked for.
 std::vector<Candidate> TableCandidates(const Evidence& sample, const std::vector<Reading>& readings,
                                        const Asked& asked);
 
-// What was asked for, as it stands; none without settings.
+// The candidate exactly as asked for; absent without settings.
 std::optional<Candidate> AskedCandidate(const Asked& asked);
 
 }  // namespace posenc::diagnose

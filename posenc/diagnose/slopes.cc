@@ -17,7 +17,7 @@ struct Rule {
 };
 constexpr Rule kRules[] = {{AlibiSlopeRule::kPowerOfTwo, "the released code's slopes"},
                            {AlibiSlopeRule::kGeometric, "the paper's slopes 2^(-8(h+1)/H)"}};
-// Of how many heads these may be a part.
+// Numbers of heads of which these slopes may be a slice.
 constexpr int64_t kHeads[] = {4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 71, 80, 96, 112, 128};
 
 std::vector<double> SlopesOf(AlibiSlopeRule rule, int64_t heads) {
@@ -27,7 +27,7 @@ std::vector<double> SlopesOf(AlibiSlopeRule rule, int64_t heads) {
 
 constexpr double kNear = 0x1p-6;
 
-// How far the slopes are from `ratio` times those of the rule from `start` on, relatively.
+// Largest relative deviation of the slopes from `ratio` times those of the rule, from its head `start` on.
 double Deviation(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
   double most = 0;
   for (size_t h = 0; h < slopes.size(); ++h) {
@@ -41,7 +41,7 @@ bool AreNear(const std::vector<double>& slopes, const std::vector<double>& wante
   return Deviation(slopes, wanted, start, ratio) < kNear;
 }
 
-// "about ", where slopes are not just that.
+// Returns "about " if the slopes are not exact, else "".
 const char* About(double deviation) { return deviation < 0x1p-12 ? "" : "about "; }
 
 std::string Compared(const std::vector<double>& slopes) {
@@ -51,7 +51,7 @@ std::string Compared(const std::vector<double>& slopes) {
     const double opposite = Deviation(slopes, wanted, 0, -1), scaled = Deviation(slopes, wanted, 0, ratio);
     if (opposite < kNear) return fmt::format(": {}{} with the wrong sign", About(opposite), name);
     if (slopes.size() > 1 && scaled < kNear) {
-      const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // from a head to the next
+      const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // ratio of adjacent heads' slopes
       const bool one_early = std::abs(ratio / step - 1) < kNear, one_late = std::abs(ratio * step - 1) < kNear;
       return fmt::format(": {}{:.6g} times {}{}", About(scaled), ratio, name,
                          one_early  ? ", as where exponents begin one head too early"
@@ -65,7 +65,7 @@ std::string Compared(const std::vector<double>& slopes) {
     }
   }
   if (slopes.size() > 1) return "";
-  // One head may be any of a model's.
+  // A single head may be any head of a model.
   for (const int64_t heads : {8, 12, 16, 32}) {
     const std::vector<double> wanted = SlopesOf(kRules[0].rule, heads);
     for (int64_t h = 0; h < heads; ++h) {

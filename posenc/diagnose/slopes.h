@@ -1,4 +1,4 @@
-// Which rule gave ALiBi's slopes.
+// Detection of the rule that gave ALiBi's slopes.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct NamedSlopes {
 
 Matrix<double> AsMatrix(const std::vector<double>& slopes);
 
-// Each rule whose slopes are near these: of as many heads, or else the slopes of some of more heads.
+// Each rule whose slopes for this number of heads are near these; if none, the first slice of a rule for more heads.
 std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes);
-// The slopes themselves, float32, and how far they are from a rule's, if that can be said in one word.
+// The slopes as float32, with a few words on how they differ from a rule's if they resemble one.
 NamedSlopes AsTheyAre(const std::vector<double>& slopes);
 
 }  // namespace posenc::diagnose

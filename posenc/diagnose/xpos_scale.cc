@@ -14,7 +14,7 @@ std::vector<double> LogZeta(int64_t rotary_dim) {
   return MakeXposPlan(Frequencies::kExact, {.scale_base = 1, .centre = 0}, rotary_dim).log_zeta;
 }
 
-// The first of the known numbers that is as near as the measured one is certain.
+// Returns the first known number within the uncertainty of `value` (5 times), else `value`.
 double FirstNear(double value, double uncertainty, std::initializer_list<std::optional<double>> known) {
   for (const std::optional<double>& number : known) {
     if (number && std::fabs(value - *number) <= 5 * uncertainty + 1e-9 * std::fabs(value)) return *number;
@@ -22,7 +22,7 @@ double FirstNear(double value, double uncertainty, std::initializer_list<std::op
   return value;
 }
 
-// What the norms of pair k grow by at a token: half of the logarithm of their squares' ratio; NaN without a norm.
+// Growth of pair k's norm at a token: half of the logarithm of the squared norms' ratio; NaN without a norm.
 double Growth(const Numbers& numbers, const PairLayout& layout, int64_t token, int64_t k) {
   double in = 0, out = 0;
   for (int64_t row = token * numbers.heads; row < (token + 1) * numbers.heads; ++row) {
@@ -41,7 +41,7 @@ double Growth(const Numbers& numbers, const PairLayout& layout, int64_t token, i
 std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& layout,
                                      const std::vector<double>& positions, const std::optional<Xpos>& usual) {
   const std::vector<double> log_zeta = LogZeta(layout.rotary_dim);
-  // Growth is log_zeta (p - centre) / scale_base: a line over positions, by least squares around their mean.
+  // Growth is log_zeta (p - centre) / scale_base: fit a line over positions by least squares around their mean.
   std::vector<std::pair<double, double>> values;  // position, growth
   std::vector<double> weights;                    // log_zeta squared
   double zz = 0, mean = 0;
@@ -63,7 +63,7 @@ std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& l
     slope += weights[n] * p * values[n].second;
     level += weights[n] * values[n].second;
   }
-  if (!(spread > 0)) return std::nullopt;  // one position
+  if (!(spread > 0)) return std::nullopt;  // only one position
   slope /= spread;
   level /= zz;
   double left = 0;
@@ -72,16 +72,16 @@ std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& l
     left += weights[n] * off * off;
   }
   const double variance = left / static_cast<double>(values.size()), measured = 1 / std::fabs(slope);
-  if (!(measured < 1e9)) return std::nullopt;  // the norms stay
+  if (!(measured < 1e9)) return std::nullopt;  // the norms do not change
   const double of_base = measured * measured * std::sqrt(variance / spread);
   std::optional<double> asked_base, asked_centre;
   if (usual) asked_base = usual->scale_base, asked_centre = usual->centre;
   const double base = FirstNear(measured, of_base, {asked_base, 512.0, std::round(measured)});
-  // With the base known, the centre does not suffer from the slope's uncertainty far from it.
+  // A known base keeps the slope's uncertainty out of the centre, however far it is from the mean.
   const double sign = slope > 0 ? 1 : -1, centre = mean - sign * base * level;
   double of_centre = base * std::sqrt(variance / zz);
   if (base == measured) of_centre += std::fabs(mean - centre) * of_base / base;
-  // In positions as they are said, which may be off by one.
+  // The centre is in stated positions, which may be off by one.
   std::optional<double> later, earlier;
   if (asked_centre) later = *asked_centre + 1, earlier = *asked_centre - 1;
   return XposScale{{base, FirstNear(centre, of_centre, {asked_centre, later, earlier, std::round(2 * centre) / 2})},

@@ -1,5 +1,5 @@
-// xPos's scale, measured: it changes the norms of pair i by zeta_i^((p - centre) / scale_base), those of k by the
-// reciprocal (posenc/methods/rope/xpos.h). Without it, what is left is a rotation.
+// Measurement of xPos's scale, which multiplies the norms of pair i by zeta_i^((p - centre) / scale_base), those of k
+// by the reciprocal (posenc/methods/rope/xpos.h). Without it, a rotation remains.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 namespace posenc::diagnose {
 
 struct XposScale {
-  Xpos xpos;  // at the positions that are said
+  Xpos xpos;  // relative to the stated positions
   bool divides = false;
 };
 
-// What the norms of the layout's pairs show; they need not show one. Where they are as near as what is measured is
-// certain, numbers of `usual` (a centre one off, too), 512, whole ones and, of a centre, halves are taken for it.
+// Fits a scale to the norms of the layout's pairs, which need not have one; absent if they do not change. Within the
+// uncertainty, base and centre snap to `usual` (its centre also +-1), 512, integers and, for a centre, halves.
 std::optional<XposScale> MeasureXpos(const Numbers& numbers, const PairLayout& layout,
                                      const std::vector<double>& positions, const std::optional<Xpos>& usual);
 
-// Takes it out of `after`.
+// Removes the scale from `after`.
 void RemoveXpos(const XposScale& scale, const PairLayout& layout, const std::vector<double>& positions,
                 Numbers* numbers);
 

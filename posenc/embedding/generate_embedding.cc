@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// The method's rows, with its name before the field of an error.
+// Returns the method's encoding. Errors have the method's name in front of the field.
 EncodingOr EncodingOf(EmbeddingMethod method, Frequencies arithmetic, const Limits& limits) {
   return std::visit(
       [&]<class Settings>(Settings& settings) -> EncodingOr {
@@ -36,7 +36,7 @@ absl::Status CheckDType(const GenerateEmbedding& call) {
   }
 }
 
-// How many tokens the positions are for: the grid that TokenPositions checks against.
+// Returns the number of tokens that the positions are for, as the grid that TokenPositions checks against.
 absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<int64_t>& count) {
   TokenGrid grid{1, 0, false};
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {

@@ -19,9 +19,9 @@ class Encoding;  // a method's rows: posenc/methods/embedding/encoding.h
 
 struct GenerateEmbedding {
   EmbeddingMethod method;
-  Positions positions;           // absent where the method says where its rows stand
-  std::optional<int64_t> count;  // rows, with an offset
-  DType dtype = DType::kFP32;    // FP32, FP16, BF16, or, not with add_to, FP64
+  Positions positions;           // absent if the method defines its own positions
+  std::optional<int64_t> count;  // number of rows; required with an offset
+  DType dtype = DType::kFP32;    // FP32, FP16, BF16, or (without add_to) FP64
   Precision precision;
   std::optional<TensorShape> add_to;  // [.., S, D] or [.., B, S, D], of `dtype`: the encoding is added to it
 };
@@ -33,7 +33,8 @@ class EmbeddingGeneration {
   const TensorShape& shape() const { return shape_; }
   std::string Fingerprint() const;
 
-  // Writes the tensor. add_to: null, or that tensor (may be `out`: in place). No alignment needed.
+  // Writes the tensor to `out`. add_to: the tensor to add to, or null without one; may be `out` (in place). No
+  // alignment needed.
   absl::Status Run(const std::byte* add_to, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
@@ -48,7 +49,7 @@ class EmbeddingGeneration {
   TokenPositions positions_;
   std::shared_ptr<const Encoding> encoding_;
   TensorShape shape_;
-  int64_t copies_ = 1;  // of the encoding, in the tensor that it is added to
+  int64_t copies_ = 1;  // copies of the encoding in the add_to tensor
 };
 
 }  // namespace posenc

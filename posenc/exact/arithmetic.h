@@ -1,12 +1,12 @@
-// The arithmetics in which a formula is evaluated. A method writes its formula once, as a template, in the order
-// in which the models' own code performs it; what changes is where results are rounded:
+// Arithmetics for evaluating formulas. A method writes its formula once, as a template, with the operations in the
+// order of the models' own code; the arithmetic determines where results are rounded:
 //
 //   ExactArithmetic    real numbers; the result is rounded once, to float64.
-//   BallArithmetic     real numbers too, as float64 with a bound on the error: enough for most float32 results.
+//   BallArithmetic     real numbers as float64 with an error bound: enough for most float32 results.
 //   Float64Arithmetic  every operation rounded to float64.
-//   Float32Arithmetic  tensors' operations rounded to float32, what Python computes outside them (Scalar) to float64.
+//   Float32Arithmetic  tensor operations rounded to float32, Python scalar operations (Scalar) to float64.
 //
-// A Scalar becomes an Element by Arithmetic::Element(scalar), which rounds, as torch does when the two meet.
+// Arithmetic::Element(scalar) converts a Scalar to an Element with rounding, as torch does in mixed operations.
 #pragma once
 
 #include <cmath>
@@ -23,11 +23,11 @@
 
 namespace posenc {
 
-// A machine number whose elementary functions are correctly rounded.
+// A float or double whose elementary functions are correctly rounded.
 template <class F>
 class Rounded {
  public:
-  Rounded(double value) : value_(static_cast<F>(value)) {}  // NOLINT: a number is a number
+  Rounded(double value) : value_(static_cast<F>(value)) {}  // NOLINT: implicit conversion intended
   template <class G>
   explicit Rounded(Rounded<G> other) : value_(static_cast<F>(other.value())) {}
   static Rounded Pi() { return Rounded(3.14159265358979311600); }
@@ -50,7 +50,7 @@ class Rounded {
   friend Rounded Exp(Rounded x) { return Make(RoundedExp<F>(x.value_)); }
   friend Rounded Cos(Rounded x) { return Make(RoundedCos<F>(x.value_)); }
   friend Rounded Max(Rounded a, Rounded b) { return a < b ? b : a; }
-  friend Rounded Sqrt(Rounded x) { return Make(std::sqrt(x.value_)); }  // IEEE 754 rounds the root correctly
+  friend Rounded Sqrt(Rounded x) { return Make(std::sqrt(x.value_)); }  // correctly rounded by IEEE 754
   friend Rounded Floor(Rounded x) { return Make(std::floor(x.value_)); }
   friend Rounded Ceil(Rounded x) { return Make(std::ceil(x.value_)); }
 
@@ -81,14 +81,14 @@ struct Float32Arithmetic {
   using Element = Rounded<float>;
 };
 
-// Numbers that a formula yields, in arithmetic A: one list (a value a pair, or a head) and a few scalars.
+// Result of a formula in arithmetic A: one list (one value per pair, or per head) and a few scalars.
 template <class A>
 struct Values {
   std::vector<typename A::Element> list;
   std::vector<typename A::Scalar> scalars;
 };
 
-// The same as float64 (float32 values under Float32).
+// Result of a formula as float64; under Float32Arithmetic the list holds float32 values.
 struct Numbers {
   std::vector<double> list;
   std::vector<double> scalars;
@@ -102,9 +102,9 @@ Numbers ToNumbers(const Values<A>& values) {
   return numbers;
 }
 
-// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the arithmetic named. Under kExact
-// the precision grows until every value rounds to one float64 for sure; a value that is still undecided at 4096 bits is
-// a tie, which to-nearest-even settles.
+// Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the given arithmetic. Under kExact
+// the precision doubles until every value provably rounds to one float64 (Ziv's strategy); a value still undecided at
+// 4096 bits is a tie, rounded to nearest even.
 template <class Formula>
 Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
   switch (arithmetic) {
@@ -122,7 +122,7 @@ Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
   }
 }
 
-// Values of a formula's lists (below) by MPFR, for those that balls leave undecided.
+// MPFR fallback of EvaluateFloats() for list values that BallArithmetic leaves undecided.
 template <template <class> class Formula, class Settings>
 class ExactLists {
  public:
@@ -133,14 +133,14 @@ class ExactLists {
       const RealPrecision working(bits);
       const Real value = Kept(n, bits)[i];
       if (const auto decided = ToFloat(value)) return *decided;
-      if (bits >= 4096) return NearestFloat(value);  // a tie, which to-nearest-even settles
+      if (bits >= 4096) return NearestFloat(value);  // a tie, rounded to nearest even
     }
   }
 
  private:
   static constexpr mpfr_prec_t kFirstBits = 256;
 
-  // List n at the working precision of `bits`. A list may take long, and several of its values be undecided.
+  // Returns list n at `bits` of working precision. Cached, because a list is slow and several values may be undecided.
   const std::vector<Real>& Kept(int64_t n, mpfr_prec_t bits) {
     if (kept_ != n) lists_.clear();
     kept_ = n;
@@ -158,12 +158,12 @@ class ExactLists {
   const Settings& settings_;
   std::optional<Formula<ExactArithmetic>> formula_;  // prepared at kFirstBits
   std::optional<int64_t> kept_;
-  std::map<mpfr_prec_t, std::vector<Real>> lists_;  // of list kept_, by precision
+  std::map<mpfr_prec_t, std::vector<Real>> lists_;  // list kept_, by precision in bits
 };
 
-// Lists of float32 values, for n = first, first + 1, ..., one after another. Interruptible. `Formula<A>(settings)`
-// prepares in arithmetic A what all lists share; called with n it returns list n, a vector of A's Elements. Under
-// kExact balls decide nearly every value.
+// Returns the concatenated float32 lists n = first .. first + count - 1. Interruptible. `Formula<A>(settings)` prepares
+// the data shared by all lists, in arithmetic A; called with n it returns list n, a vector of A's Elements. Under
+// kExact BallArithmetic decides nearly every value.
 template <template <class> class Formula, class Settings>
 std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settings, int64_t first, int64_t count) {
   std::vector<float> floats;

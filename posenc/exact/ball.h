@@ -1,9 +1,9 @@
-// Real numbers as float64 balls: a middle, and a radius within which the number lies for sure. What rounds to one
-// float32 over the whole ball is decided in some 20 ns; what does not goes to MPFR (arithmetic.h).
+// Ball arithmetic: a real number as a float64 midpoint and a guaranteed error radius. If the whole ball rounds to one
+// float32, the result is decided in some 20 ns; otherwise MPFR computes it (arithmetic.h).
 //
-// The elementary functions are the C library's, which differ between processors: that is allowed here and nowhere else,
-// because their error is part of the radius (kLibrary, four units in the last place; glibc states one), and a decided
-// float32 is the same whichever of the ball's numbers it was rounded from.
+// Elementary functions are the C library's, which differ between processors. That is allowed only here, because their
+// error is part of the radius (kLibrary, four units in the last place; glibc states one), and a decided float32 is the
+// same for every number in the ball.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace posenc {
 
 class Ball {
  public:
-  Ball(double value) : middle_(value) {}  // NOLINT: a number is a number
+  Ball(double value) : middle_(value) {}  // NOLINT: implicit conversion intended
 
   double middle() const { return middle_; }
   double radius() const { return radius_; }
@@ -23,7 +23,7 @@ class Ball {
   friend Ball operator+(const Ball& a, const Ball& b) {
     const double sum = a.middle_ + b.middle_;
     if (a.IsExact() && b.IsExact()) {
-      // Knuth's error of a sum; 0 where there is none. Exact ties must stay exact: no radius decides them.
+      // Rounding error of the sum (TwoSum, Knuth); 0 if exact. Exact ties must stay exact: no radius decides them.
       const double of_b = sum - a.middle_;
       if ((a.middle_ - (sum - of_b)) + (b.middle_ - of_b) == 0) return sum;
     }
@@ -66,7 +66,7 @@ class Ball {
     const double value = std::exp(x.middle_);
     return Make(value, value * Growth(x.radius_), kLibrary);
   }
-  // Of a base that is not below 0.
+  // Requires base >= 0.
   friend Ball Pow(const Ball& base, const Ball& exponent) {
     if (exponent.IsExact() && exponent.middle_ == 1) return base;
     if (exponent.IsExact() && exponent.middle_ == 2) return base * base;
@@ -77,7 +77,7 @@ class Ball {
   }
   friend Ball Cos(const Ball& x) {
     if (x.IsExact() && x.middle_ == 0) return 1.0;
-    return Make(std::cos(x.middle_), x.radius_ + kLibrary, 0);  // |cos| <= 1, and so is its slope
+    return Make(std::cos(x.middle_), x.radius_ + kLibrary, 0);  // |cos| and its derivative are at most 1
   }
   friend Ball Max(const Ball& a, const Ball& b) {
     if (a.middle_ - a.radius_ >= b.middle_ + b.radius_) return a;
@@ -85,14 +85,14 @@ class Ball {
     return Make(std::max(a.middle_, b.middle_), std::max(a.radius_, b.radius_), 0);
   }
 
-  // Whether the number is at least 0, or below 0; nothing where the ball does not say.
+  // Returns true if the number is >= 0, false if it is < 0, nullopt if the ball contains both.
   std::optional<bool> NotNegative() const {
     if (IsExact()) return middle_ >= 0;
     if (std::fabs(middle_) > radius_) return middle_ > 0;
     return std::nullopt;
   }
 
-  // The float32 nearest to the number, ties to even, zeros positive; nothing where the ball does not say.
+  // Returns the float32 nearest to the number, ties to even, zeros positive; nullopt if the ball does not decide it.
   std::optional<float> ToFloat() const {
     if (IsExact()) return static_cast<float>(middle_) + 0.0f;
     const double slack = radius_ + kOperation * std::fabs(middle_);
@@ -102,11 +102,11 @@ class Ball {
   }
 
  private:
-  static constexpr double kOperation = 0x1p-52;  // twice what rounding to nearest errs by, relative
+  static constexpr double kOperation = 0x1p-52;  // relative; twice the error of rounding to nearest
   static constexpr double kLibrary = 0x1p-50;
   static constexpr double kUnderflow = std::numeric_limits<double>::min();
 
-  // The error's bounds are themselves computed in float64, a few operations each: hence the factor.
+  // The factor covers the rounding errors of the radius, itself computed in float64 with a few operations.
   static Ball Make(double middle, double propagated, double relative) {
     Ball result(middle);
     result.radius_ = (propagated + relative * std::fabs(middle) + kUnderflow) * (1 + 0x1p-45);
@@ -123,7 +123,7 @@ class Ball {
     if (!(least > 0)) return Unknown();
     return Make(value, slope * x.radius_ / least, kLibrary);
   }
-  // A bound on e^r - 1.
+  // Returns an upper bound of e^r - 1.
   static double Growth(double r) { return r <= 1 ? r + r * r : std::numeric_limits<double>::infinity(); }
   static bool IsNormal(double x) { return std::fabs(x) > 0x1p-900 && std::fabs(x) < 0x1p+1000; }
   bool IsExact() const { return radius_ == 0; }

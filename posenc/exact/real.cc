@@ -9,7 +9,7 @@ namespace {
 
 thread_local mpfr_prec_t precision = 256;
 
-// Runs one MPFR operation with the precision and exponent range of F, subnormals included.
+// Runs one MPFR operation with F's precision and exponent range, subnormals included. Interruption point.
 template <class F, class Operation>
 F Correctly(Operation operation) {
   FreeMpfrCachesAtThreadEnd();
@@ -29,7 +29,7 @@ F Correctly(Operation operation) {
   return static_cast<F>(value);
 }
 
-// An argument in MPFR form, exact.
+// A double converted exactly to MPFR.
 class Argument {
  public:
   explicit Argument(double value) {
@@ -39,7 +39,7 @@ class Argument {
   ~Argument() { mpfr_clear(value_); }
   Argument(const Argument&) = delete;
   Argument& operator=(const Argument&) = delete;
-  operator mpfr_srcptr() const { return value_; }  // NOLINT(google-explicit-constructor): goes where an mpfr_t goes
+  operator mpfr_srcptr() const { return value_; }  // NOLINT(google-explicit-constructor): acts as an mpfr_t
 
  private:
   mpfr_t value_;
@@ -48,7 +48,7 @@ class Argument {
 }  // namespace
 
 mpfr_prec_t Real::Precision() {
-  FreeMpfrCachesAtThreadEnd();  // every Real begins here
+  FreeMpfrCachesAtThreadEnd();  // every Real's constructor calls Precision()
   return precision;
 }
 

@@ -1,4 +1,4 @@
-// Real numbers by MPFR, for plan-time formulas. Never on the data path.
+// MPFR real numbers for plan-time formulas. Not for the hot path.
 #pragma once
 
 #include <mpfr.h>
@@ -9,15 +9,15 @@
 
 namespace posenc {
 
-// A real number at the working precision of the current thread (RealPrecision). Each operation rounds to nearest. The
-// elementary functions are interruption points: at high precision one can take a millisecond.
+// RAII wrapper of mpfr_t at the working precision of the current thread (RealPrecision). Operations round to nearest.
+// Elementary functions are interruption points: at high precision one can take a millisecond.
 class Real {
  public:
   Real() {
     mpfr_init2(value_, Precision());
     mpfr_set_zero(value_, 1);
   }
-  Real(double value) : Real() { mpfr_set_d(value_, value, MPFR_RNDN); }  // NOLINT: a number is a number
+  Real(double value) : Real() { mpfr_set_d(value_, value, MPFR_RNDN); }  // NOLINT: implicit conversion intended
   Real(const Real& other) : Real() { mpfr_set(value_, other.value_, MPFR_RNDN); }
   Real& operator=(const Real& other) {
     mpfr_set(value_, other.value_, MPFR_RNDN);
@@ -77,7 +77,7 @@ class Real {
   mpfr_t value_;
 };
 
-// Sets the working precision, in bits, while it lives.
+// RAII scope that sets the current thread's working precision, in bits.
 class RealPrecision {
  public:
   explicit RealPrecision(mpfr_prec_t bits);
@@ -89,19 +89,18 @@ class RealPrecision {
   mpfr_prec_t previous_;
 };
 
-// Whether x, whose error is below 2^-(precision - 40) relative, rounds to one and the same float64 for sure; and that
-// number (without subnormals).
+// IsDecided returns true if x, with a relative error below 2^-(precision - 40), provably rounds to one float64.
+// NearestDouble returns that float64 (without subnormal rounding).
 bool IsDecided(const Real& x);
 double NearestDouble(const Real& x);
 
-// The float32 nearest to x, ties to even, zeros positive: nothing where an error of 2^-(precision - 100) relative could
-// change it. The margin is for formulas that cancel.
+// Returns the float32 nearest to x, ties to even, zeros positive; nullopt if a relative error of 2^-(precision - 100)
+// could change it. The 100-bit margin is for formulas with cancellation.
 std::optional<float> ToFloat(const Real& x);
-// The same, taking x as exact.
+// Returns the float32 nearest to x, taken as exact: ties to even, zeros positive.
 float NearestFloat(const Real& x);
 
-// Correctly rounded elementary functions on machine numbers (std::pow and its like differ between processors).
-// F is float or double.
+// Correctly rounded elementary functions for F = float or double, the same on every processor, unlike std::pow etc.
 template <class F>
 F RoundedPow(F base, F exponent);
 template <class F>
@@ -113,9 +112,9 @@ F RoundedExp(F x);
 template <class F>
 F RoundedCos(F x);
 
-// MPFR keeps constants per thread and forgets to free them when the thread ends.
+// MPFR caches constants per thread and leaks them when the thread ends.
 
-// To be called where MPFR is about to be used: frees the calling thread's constants at its end.
+// Frees the calling thread's MPFR cache when the thread ends. Call it before using MPFR.
 inline void FreeMpfrCachesAtThreadEnd() {
   struct Owner {
     ~Owner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }

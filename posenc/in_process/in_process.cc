@@ -21,7 +21,7 @@
 namespace posenc {
 namespace {
 
-// The tensor of the request whose place the n-th tensor of the answer may take while it is computed; null: none.
+// The request's tensor that the n-th tensor of the answer may overwrite while it is computed; null: none.
 template <typename Request>
 const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
   if constexpr (requires { request.q().tensor(); }) {
@@ -34,7 +34,7 @@ const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
   return nullptr;
 }
 
-// Whether the output can be computed there while the inputs are still being read.
+// True if the output overlaps an input that is still read while the output is written.
 bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Message* in_place,
                        const std::vector<wire::TensorView>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [&](const wire::TensorView& input) {
@@ -43,7 +43,7 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
   });
 }
 
-// Computes into the caller's memory, where there is some for an output, else into the response's own tensors.
+// Computes into the caller's memory for outputs that have some, else into the response's own tensors.
 template <typename Request>
 absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const Request& request,
                      const google::protobuf::Message& response, const CallOptions& options, WorkPool& pool,

@@ -1,4 +1,4 @@
-// The service without a server: the same operations, computed by the calling thread and a pool.
+// The service without a server: computes in the calling thread and a thread pool.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@ namespace posenc {
 
 struct InProcessOptions {
   Limits limits;
-  // That compute, the calling one among them; 0: as many as the cgroup's quota and the affinity mask allow.
+  // Number of computing threads, including the caller's; 0: as many as the cgroup's quota and the affinity mask allow.
   size_t threads = 0;
-  // For calls whose CallOptions name no other.
+  // Default for calls without CallOptions.timeout.
   Duration timeout = Duration::max();
 };
 
-// For a program of its own: nobody else's memory is at stake, so half of the machine's in place of a server's caution.
+// Options for a program that has the machine to itself: half of its memory as limits, instead of a server's low
+// defaults.
 InProcessOptions WholeMachine();
 
 class InProcess final : public Backend {
@@ -51,7 +52,7 @@ class InProcess final : public Backend {
                                                   const CallOptions& options) override;
   absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
                                                           const CallOptions& options) override;
-  // Always kServing.
+  // Always returns kServing.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
   template <typename Response, typename Request>

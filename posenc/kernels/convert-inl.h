@@ -1,8 +1,8 @@
-// Lanes of a floating-point format: loading, rounding and storing, for every CPU target.
+// Loads, rounds and stores lanes of a floating-point format, for every CPU target.
 //
 // Arithmetic runs in lanes of float or double. Elements in memory have a Format (convert.h) and any alignment. Highway
-// 1.0.3's DemoteTo truncates to BF16 everywhere, and where the processor has no conversion to FP16 it mishandles
-// overflow, infinity and NaN; so here are conversions in integer arithmetic. Both ways give the same bytes.
+// 1.0.3's DemoteTo truncates to BF16 everywhere, and without a native FP16 conversion it mishandles overflow, infinity
+// and NaN. This file uses integer arithmetic in these cases. Native and integer conversions give the same bytes.
 
 #include <bit>
 #include <cstddef>
@@ -38,7 +38,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D>
 inline constexpr bool kDoubleLanes = std::is_same_v<hn::TFromD<D>, double>;
 
-// Whether the processor converts between float and FP16, correctly rounded.
+// True if the processor converts between float and FP16 natively, correctly rounded.
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4
 inline constexpr bool kNativeFloat16 = false;
 #else
@@ -47,8 +47,8 @@ inline constexpr bool kNativeFloat16 = true;
 template <class Format>
 inline constexpr bool kNative = (kNativeFloat16 && std::is_same_v<Format, Float16>);
 
-// Whether a vector of this tag is shorter than a register. Highway accesses such a vector as an object of an ordinary
-// type, which would have to be aligned; here it goes through an integer of its size.
+// True if a vector of this tag is shorter than a register. Highway accesses such a vector as an object of a scalar
+// type, which would require alignment; LoadBytes and StoreBytes copy it through an integer of its size instead.
 template <class D>
 inline constexpr bool kShortVector = !HWY_HAVE_SCALABLE && hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) < 16;
 template <class D>
@@ -75,7 +75,7 @@ HWY_INLINE void StoreBytes(hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// double -> float, once. Highway's emulated targets saturate where IEEE arithmetic overflows to infinity.
+// Rounds double -> float once. Highway's emulated targets saturate where IEEE arithmetic overflows to infinity.
 template <class D64>
 HWY_INLINE hn::Vec<hn::Rebind<float, D64>> NarrowToFloat([[maybe_unused]] D64 d64, hn::Vec<D64> v) {
   const hn::Rebind<float, D64> d32;
@@ -92,7 +92,7 @@ HWY_INLINE hn::Vec<hn::Rebind<float, D64>> NarrowToFloat([[maybe_unused]] D64 d6
 #endif
 }
 
-// The low 16 bits of each lane as a float: exact. The upper ones are ignored.
+// Returns the low 16 bits of each lane as a float (exact). The upper 16 bits are ignored.
 template <class D32, class VU32 = hn::Vec<hn::RebindToUnsigned<D32>>>
 HWY_INLINE hn::Vec<D32> WidenLow(BFloat16, D32 d, VU32 lanes) {
   return hn::BitCast(d, hn::ShiftLeft<16>(lanes));
@@ -118,8 +118,8 @@ HWY_INLINE hn::Vec<D32> WidenLow(Float16, D32 d, VU32 lanes) {
   return hn::BitCast(d, hn::Or(wide, sign));
 }
 
-// BFloat16 values in the upper half of each lane, rounded; the lower half is junk where the input is no NaN. What is
-// cut off carries if it is more than a half, or a half beside an odd number, which its last bit is set for.
+// Rounds each float to BFloat16, in the upper half of its lane. The lower half is unspecified unless v is a NaN. The
+// cut-off part carries if it exceeds a half, or equals a half beside an odd number: then its last bit is set first.
 template <class Format, class D32>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(Format, D32, hn::Vec<D32> v) {
   const hn::RebindToUnsigned<D32> du;
@@ -131,7 +131,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundUpperHalf(Format, D32, hn::Ve
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded);
 }
 
-// Each float as an element in the low 16 bits of its lane, rounded; the upper bits are zero.
+// Rounds each float to an element in the low 16 bits of its lane; the upper 16 bits are zero.
 template <class Format, class D32>
 requires kIsBFloat16<Format> HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(Format format, D32 d,
                                                                                      hn::Vec<D32> v) {
@@ -146,10 +146,10 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(Float16, D32 d, hn::Vec<
   const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
   const auto magnitude = hn::Xor(bits, sign);
   const auto as_signed = hn::BitCast(di, magnitude);
-  // Normal: lower the exponent's bias by 112 and round away 13 bits; from 65520 on the carry makes an infinity.
+  // Normal: lower the exponent's bias by 112 and round away 13 bits; from 65520 on the carry produces infinity.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
   const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0x0fffu - (112u << 23))));
-  // Subnormal: the last bit of 1/2 + |v| weighs 2^-24, so that addition rounds as needed and leaves the result there.
+  // Subnormal: the last bit of 1/2 + |v| weighs 2^-24, so the addition rounds as needed; its low bits are the result.
   const auto with_offset = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
   const auto subnormal = hn::Sub(hn::BitCast(du, with_offset), hn::Set(du, 0x3f000000u));
   const auto quiet_nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x03ffu)));
@@ -161,9 +161,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> NarrowLow(Float16, D32 d, hn::Vec<
   return hn::Or(narrow, hn::ShiftRight<16>(sign));
 }
 
-// RoundLanes for lanes whose exponents reach further than Format's. With M explicit bits in a lane and m in the format,
-// adding 2^(M - m) times the lane's own power of two leaves its last M - m bits no room, and the addition rounds them
-// away; below the smallest normal number the power stays the same, as the format's unit in the last place does.
+// RoundLanes for lanes with a wider exponent range than Format's. With M explicit bits in a lane and m in the format,
+// adding 2^(M - m) times the lane's own power of two pushes its last M - m bits out of the significand, and so rounds
+// them away. Below the smallest normal number the power is constant, like the format's unit in the last place.
 template <class Format, class D>
 HWY_INLINE hn::Vec<D> RoundToGrid(Format, D d, hn::Vec<D> v) {
   using T = hn::TFromD<D>;
@@ -172,7 +172,7 @@ HWY_INLINE hn::Vec<D> RoundToGrid(Format, D d, hn::Vec<D> v) {
   static_assert(kDropped > 0 && Format::kMaxExponent + 1 + kDropped <= Lane::kMaxExponent);
   const auto infinity = hn::Set(d, std::numeric_limits<T>::infinity());
   const auto magnitude = hn::Abs(v);
-  const auto power = hn::And(magnitude, infinity);  // the mantissa's bits cleared: a power of two, zero or infinity
+  const auto power = hn::And(magnitude, infinity);  // mantissa bits cleared: a power of two, zero or infinity
   const auto least = hn::Set(d, static_cast<T>(PowerOfTwo(Format::kMinExponent)));
   const auto most = hn::Set(d, static_cast<T>(PowerOfTwo(Format::kMaxExponent + 1)));
   const auto shifter = hn::Mul(hn::Min(hn::Max(power, least), most), hn::Set(d, static_cast<T>(PowerOfTwo(kDropped))));
@@ -181,7 +181,7 @@ HWY_INLINE hn::Vec<D> RoundToGrid(Format, D d, hn::Vec<D> v) {
   return hn::CopySignToAbs(hn::IfThenElse(overflows, infinity, rounded), v);
 }
 
-// Double lanes -> float lanes that hold values of Format, rounded once: from Format's grid the conversion is exact.
+// Rounds double lanes once to float lanes that hold values of Format: on Format's grid the narrowing is exact.
 template <class Format, class D64>
 HWY_INLINE hn::Vec<hn::Rebind<float, D64>> NarrowDoubles(Format format, D64 d, hn::Vec<D64> v) {
   if constexpr (std::is_same_v<Format, Float32>) {
@@ -205,7 +205,7 @@ HWY_INLINE hn::Vec<D> RoundLanes(Format format, D d, hn::Vec<D> v) {
   }
 }
 
-// 16-bit elements <-> float lanes.
+// WidenElements and NarrowElements: 16-bit elements <-> float lanes.
 template <class Format, class D32, class VU16 = hn::Vec<hn::Rebind<uint16_t, D32>>>
 HWY_INLINE hn::Vec<D32> WidenElements(Format format, D32 d, VU16 elements) {
   if constexpr (kNative<Format>) {
@@ -225,7 +225,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D32>> NarrowElements(Format format, D32 
   }
 }
 
-// Elements -> lanes: exact.
+// Loads elements into lanes (exact). No alignment needed.
 template <class Format, class D>
 HWY_INLINE hn::Vec<D> LoadLanes(Format format, D d, const std::byte* from) {
   if constexpr (sizeof(typename Format::Bits) == sizeof(hn::TFromD<D>)) {
@@ -237,7 +237,7 @@ HWY_INLINE hn::Vec<D> LoadLanes(Format format, D d, const std::byte* from) {
   }
 }
 
-// Lanes -> elements, rounded once.
+// Stores lanes as elements, rounded once. No alignment needed.
 template <class Format, class D>
 HWY_INLINE void StoreLanes(Format format, hn::Vec<D> v, D d, std::byte* to) {
   if constexpr (sizeof(typename Format::Bits) == sizeof(hn::TFromD<D>)) {
@@ -249,7 +249,7 @@ HWY_INLINE void StoreLanes(Format format, hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// A whole register, past the caches if kStream: then it has to be aligned to its size.
+// Stores a whole register. kStream bypasses the caches and requires `to` to be aligned to the register's size.
 template <bool kStream, class D>
 HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
   if constexpr (kStream) {
@@ -259,17 +259,17 @@ HWY_INLINE void StoreRegister(hn::Vec<D> v, D d, std::byte* to) {
   }
 }
 
-// Where memory is the limit.
+// Prefetch distance in bytes for work that is limited by memory bandwidth.
 constexpr size_t kFarAhead = 4096;
 
-// Begins to load what lies `distance` bytes further; beyond the end of the memory it does nothing.
+// Prefetches `bytes` bytes from `now` + `distance` on. Addresses beyond the end of the memory are harmless.
 HWY_INLINE void Prefetch(const std::byte* now, size_t distance, size_t bytes) {
   constexpr size_t kLine = 64;
   const auto ahead = reinterpret_cast<uintptr_t>(now) + distance;
   for (size_t i = 0; i < bytes; i += kLine) hwy::Prefetch(reinterpret_cast<const std::byte*>(ahead + i));
 }
 
-// Two whole registers of float lanes -> consecutive elements, rounded once.
+// Stores two whole registers of float lanes as consecutive elements, rounded once.
 template <bool kStream, class Format, class D32>
 HWY_INLINE void StoreTwo(Format format, hn::Vec<D32> lower, hn::Vec<D32> upper, D32 d, std::byte* to) {
   if constexpr (sizeof(typename Format::Bits) == sizeof(float)) {
@@ -293,14 +293,14 @@ HWY_INLINE void StoreTwo(Format format, hn::Vec<D32> lower, hn::Vec<D32> upper, 
   }
 }
 
-// Two vectors of one or two lanes: (a0 a1) (b0 b1) -> (a0 b0) (a1 b1), which is its own inverse.
+// Transposes two vectors of one or two lanes: (a0 a1) (b0 b1) -> (a0 b0) (a1 b1). It is its own inverse.
 template <class D>
 HWY_INLINE void Zip([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D>& lower, hn::Vec<D>& upper) {
   if constexpr (hn::MaxLanes(D()) == 1) {
     lower = a;
     upper = b;
   }
-#if HWY_TARGET != HWY_SCALAR  // which has no interleaving
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has no interleaving
   else {
     static_assert(hn::MaxLanes(D()) == 2);
     lower = hn::InterleaveLower(d, a, b);
@@ -309,7 +309,7 @@ HWY_INLINE void Zip([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D>
 #endif
 }
 
-// Elements 0, 2, 4 ... -> even and 1, 3, 5 ... -> odd, of 2 * Lanes(d) elements. Two 16-bit elements are one lane.
+// Loads 2 * Lanes(d) elements: 0, 2, 4 ... -> even and 1, 3, 5 ... -> odd. Two 16-bit elements are one lane.
 template <class Format, class D>
 HWY_INLINE void LoadPairs(Format format, D d, const std::byte* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
   if constexpr (kDoubleLanes<D>) {
@@ -342,8 +342,8 @@ HWY_INLINE void LoadPairs(Format format, D d, const std::byte* from, hn::Vec<D>&
   }
 }
 
-// Two floats -> the two halves of a lane, rounded as by RoundUpperHalf, both at once in 16-bit lanes.
-#if HWY_TARGET != HWY_SCALAR  // whose lanes have no halves
+// Rounds two floats to BFloat16 like RoundUpperHalf, into the low (even) and high (odd) half of a lane, both at once.
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR's lanes have no halves
 template <class D32>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D32>> RoundPairs(D32, hn::Vec<D32> even, hn::Vec<D32> odd) {
   const hn::RebindToUnsigned<D32> du;

@@ -1,7 +1,7 @@
 // Floating-point formats and the conversions between them: each rounds once, to nearest, ties to even.
 //
-// A value too large for the format becomes an infinity, one too small a subnormal or a zero of its sign, a NaN a NaN
-// of its sign. The templates below are the obvious scalar versions, for plans and tests; vectors are in convert-inl.h.
+// The sign is always kept: a value too large for the format becomes infinity, a value too small becomes a subnormal or
+// zero, and a NaN stays a NaN. The templates below are scalar, for plans and tests; vector code is in convert-inl.h.
 #pragma once
 
 #include <algorithm>
@@ -32,13 +32,13 @@ struct BFloat16 {
   using Bits = uint16_t;
   static constexpr int kMantissaBits = 7, kMinExponent = -126, kMaxExponent = 127;
 };
-// BFloat16 for float lanes whose NaNs, if any, have zeros in their lower halves, as those of products and sums of
-// widened elements have: rounding need not look for NaNs.
+// BFloat16 for float lanes whose NaNs, if any, have zeros in their lower halves. NaNs from products and sums of widened
+// elements do, so rounding skips the NaN test.
 struct BFloat16Arithmetic : BFloat16 {};
 template <class Format>
 inline constexpr bool kIsBFloat16 = std::is_base_of_v<BFloat16, Format>;
 
-// 2^exponent, for exponents of normal float64 numbers.
+// Returns 2^exponent, for exponents of normal float64 numbers.
 constexpr double PowerOfTwo(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
@@ -49,7 +49,7 @@ inline constexpr uint16_t kInfinityBits = 0x7fff >> Format::kMantissaBits << For
 template <class Format>
 inline constexpr double kLargestFinite = (2 - PowerOfTwo(-Format::kMantissaBits)) * PowerOfTwo(Format::kMaxExponent);
 
-// The value of a Float16 or BFloat16 element: exact.
+// Returns the value of a Float16 or BFloat16 element (exact).
 template <class Format>
 constexpr float Widen(uint16_t bits) {
   const bool negative = bits >> 15;
@@ -65,7 +65,7 @@ constexpr float Widen(uint16_t bits) {
   return static_cast<float>(negative ? -magnitude : magnitude);
 }
 
-// The Float16 or BFloat16 element nearest to a double (or to a float, which converts to double exactly).
+// Returns the Float16 or BFloat16 element nearest to a double (or to a float, which converts to double exactly).
 template <class Format>
 constexpr uint16_t Narrow(double value) {
   constexpr int kDropped = Float64::kMantissaBits - Format::kMantissaBits;
@@ -91,8 +91,8 @@ constexpr uint16_t Narrow(double value) {
   return static_cast<uint16_t>(sign | std::min<uint64_t>(magnitude, kInfinityBits<Format>));
 }
 
-// Converts `count` elements between FP64, FP32, FP16 and BF16, on the CPU target in use, with the same bytes on each
-// (NaN payloads excepted). No alignment needed. The arrays must not overlap, unless from == to and src == dst.
+// Converts `count` elements between FP64, FP32, FP16 and BF16. Gives the same bytes on every CPU target, except for NaN
+// payloads. Aborts on other types. No alignment needed. The arrays must not overlap, unless from == to and src == dst.
 void Convert(DType from, DType to, const void* src, void* dst, size_t count);
 
 }  // namespace posenc

@@ -18,8 +18,8 @@ namespace HWY_NAMESPACE {
 
 enum class Source { kLinear, kRows, kNone };
 
-// One row of the matrix. What all rows share stays in DistanceBias, and the choices in it, but for the source, are
-// branches in the loop: they cost little, and a loop for each combination on each target would be hundreds.
+// One row of the matrix; values that all rows share stay in DistanceBias. Its options, except the source, are branches
+// in the loop: they cost little, and one loop per combination and target would make hundreds.
 struct BiasRow {
   double query_position;
   const float* bias;
@@ -30,7 +30,7 @@ struct BiasRow {
   std::byte* out;
 };
 
-// The bias in float32, rounded to the type that the model has it in.
+// Returns the bias in float32; a linear bias is rounded to bias_dtype.
 template <Source kSource, class D64>
 HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
                                                      size_t key) {
@@ -48,7 +48,7 @@ HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D
   return bias;
 }
 
-// Which keys the mask leaves visible, as a mask of float lanes.
+// Returns which keys the mask leaves visible, as a mask of float lanes.
 template <class D64>
 HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
                                                          size_t key) {
@@ -66,7 +66,7 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
     const auto same = hn::Eq(hn::LoadU(d64, work.key_documents + key), hn::Set(d64, row.document));
     shown = hn::IfThenElseZero(same, shown);
   }
-  // Masks have the width of their lanes; a number can be narrowed.
+  // Double masks do not convert to float masks, but numbers do.
   const auto flags = NarrowToFloat(d64, shown);
   const auto in_window = hn::Ne(flags, hn::Zero(d));
   if (work.key_valid == nullptr) return in_window;
@@ -74,7 +74,7 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
   return hn::And(in_window, hn::RebindMask(d, hn::Ne(hn::PromoteTo(du, valid), hn::Zero(du))));
 }
 
-// The bias, or the score with it.
+// Returns score + bias, or the bias if `scores` is null.
 template <Source kSource, class Format, class D>
 HWY_INLINE hn::Vec<D> AddScores(Format format, D d, Rounding rounding, const std::byte* scores, size_t key,
                                 hn::Vec<D> bias) {
@@ -84,7 +84,7 @@ HWY_INLINE hn::Vec<D> AddScores(Format format, D d, Rounding rounding, const std
   return hn::Add(score, rounding == Rounding::kEachOperation ? RoundLanes(format, d, bias) : bias);
 }
 
-// Computes keys from `key` on while they fill a vector of D64; returns the first key left.
+// Computes keys from `key` on while they fill a vector of D64. Returns the first key left.
 template <Source kSource, class Format, class D64>
 HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, bool masked, size_t key, size_t end,
                             bool& any_visible) {
@@ -109,7 +109,7 @@ void BiasKeys(const DistanceBias& work, const BiasRow& row, bool masked, size_t 
   BiasWhole<kSource, Format>(work, hn::CappedTag<double, 1>(), row, masked, key, end, any_visible);
 }
 
-// Visible keys alone. Where the bias is given or none, two whole registers at once.
+// Computes keys that are all visible. Without a linear bias it takes two whole registers at once.
 template <Source kSource, bool kStream, class Format>
 void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t end) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
@@ -151,14 +151,14 @@ void FillKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t
   for (; begin < end; ++begin) std::memcpy(row.out + begin * sizeof(bits), &bits, sizeof(bits));
 }
 
-// The keys within the row's bounds, where positions ascend: [first, last).
+// Finds the keys within the row's bounds, [first, last). Requires ascending mask positions.
 void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, size_t& last) {
   const double *begin = work.mask_key_positions, *end = begin + work.keys;
   first = std::lower_bound(begin, end, row.lowest_visible) - begin;
   last = std::max<size_t>(std::upper_bound(begin, end, row.highest_visible) - begin, first);
 }
 
-// The values of a query's cells.
+// Gathers the bias values of a query's cells into `row` (work.keys floats).
 void GatherRow(const DistanceBias& work, size_t query, float* row) {
   const size_t last = work.value_count - 1;
   if (work.cls_query && query == 0) {
@@ -170,7 +170,7 @@ void GatherRow(const DistanceBias& work, size_t query, float* row) {
   const hn::ScalableTag<double> d64;
   const hn::Rebind<int32_t, decltype(d64)> indices;
   const hn::Rebind<float, decltype(d64)> d;
-  // The difference first: it is exact wherever the positions are.
+  // Subtract the positions first: their difference is exact.
   size_t key = work.cls_key ? 1 : 0;
   for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
     const auto distance = hn::Sub(hn::LoadU(d64, work.key_positions + key), hn::Set(d64, origin));
@@ -183,13 +183,13 @@ void GatherRow(const DistanceBias& work, size_t query, float* row) {
   if (work.cls_key) row[0] = work.values[last - 1];
 }
 
-// Takes the work by value because stores to `out` might alias what a reference refers to: the loop would read it anew.
+// Takes `work` by value: stores to `out` might alias a referenced object, so the loop would reload its fields.
 template <Source kSource, bool kStream, class Format>
 void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   const bool scattered = work.key_documents != nullptr || work.key_valid != nullptr;
-  // Masked key by key, or a run of visible keys between two runs of hidden ones.
+  // True: the mask is evaluated per key. False: one run of visible keys lies between two runs of hidden keys.
   const bool by_key = scattered || (bounded && !work.mask_keys_ascend);
   BiasRow row{};
   std::vector<float> gathered(work.values != nullptr ? work.keys : 0);
@@ -225,7 +225,7 @@ void BiasRows(const DistanceBias work, size_t begin, size_t end) {
   }
 }
 
-// Whether stores may bypass the caches: whole registers at their own alignment, and nothing else.
+// Returns whether stores may bypass the caches: every store must be a whole, aligned register.
 bool CanStream(const DistanceBias& work) {
   const size_t registers = 2 * hn::Lanes(hn::ScalableTag<float>()), alignment = registers / 2 * sizeof(float);
   return work.large && work.scores != work.out && work.mask_key_positions == nullptr && work.keys % registers == 0 &&

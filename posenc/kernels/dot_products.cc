@@ -10,7 +10,7 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// kRows rows, four vectors of columns (or one): sums that do not wait for one another.
+// Computes kRows rows (1 or 2) of kVectors vectors of columns (4 or 1): independent sums, which run in parallel.
 template <size_t kRows, size_t kVectors, class D>
 HWY_INLINE void Block(const DotProducts& work, D d, size_t row, size_t column) {
   const float* x = work.rows + row * work.row_stride;
@@ -43,7 +43,7 @@ HWY_INLINE void Block(const DotProducts& work, D d, size_t row, size_t column) {
   store(3, x3, z3);
 }
 
-// Columns from `begin` on while they fill a block; returns the first column left.
+// Computes columns from `begin` on while they fill a block. Returns the first column left.
 template <size_t kVectors, class D>
 HWY_INLINE size_t Blocks(const DotProducts& work, D d, size_t begin) {
   const size_t block = kVectors * hn::Lanes(d);

@@ -1,6 +1,6 @@
-// Error-free transformations and arithmetic on unevaluated sums hi + lo of two doubles, lane by lane.
+// Error-free transformations and double-double arithmetic (unevaluated sums hi + lo), lane by lane.
 //
-// Vectors come back through references: scalable vectors cannot be members of a struct.
+// Functions return vectors through references because scalable vectors cannot be members of a struct.
 
 #if defined(POSENC_KERNELS_DOUBLE_DOUBLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_DOUBLE_DOUBLE_INL_H_
@@ -25,7 +25,7 @@ HWY_INLINE V TwoSum(V a, V b, V& error) {
   return sum;
 }
 
-// The same where |a| >= |b| or a = 0 (Dekker).
+// TwoSum for |a| >= |b| or a = 0 (Dekker, Fast2Sum): sum + error = a + b exactly.
 template <class V>
 HWY_INLINE V FastTwoSum(V a, V b, V& error) {
   const V sum = hn::Add(a, b);
@@ -34,7 +34,7 @@ HWY_INLINE V FastTwoSum(V a, V b, V& error) {
 }
 
 #if !HWY_NATIVE_FMA
-// a = hi + lo, each of at most 26 bits, so that products of halves are exact (Veltkamp). For |a| < 2^996.
+// a = hi + lo, each of at most 26 bits, so that products of halves are exact (Veltkamp). Requires |a| < 2^996.
 template <class D, class V>
 HWY_INLINE V Split(D d, V a, V& lo) {
   const V scaled = hn::Mul(a, hn::Set(d, 0x1p27 + 1));
@@ -61,8 +61,8 @@ HWY_INLINE V TwoProduct(D d, V a, V b, V& error) {
   return product;
 }
 
-// (a_hi + a_lo) * (b_hi + b_lo) with a relative error below 2^-103, if |lo| <= 2^-51 |hi|. The sum's parts may overlap
-// by a few bits.
+// hi + lo = (a_hi + a_lo) * (b_hi + b_lo) with a relative error below 2^-103, if |lo| <= 2^-51 |hi| in both factors.
+// The returned hi and lo may overlap by a few bits.
 template <class D, class V>
 HWY_INLINE V Multiply(D d, V a_hi, V a_lo, V b_hi, V b_lo, V& lo) {
   V error;

@@ -1,4 +1,4 @@
-// e^x of doubles, the same bytes on every processor.
+// e^x of doubles, with the same bytes on every processor.
 
 // Per-target include guard.
 #if defined(POSENC_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -17,15 +17,15 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For |x| <= 700, with a relative error below 4u (u = 2^-53): 2^n e^r, r within ln 2 / 2 of 0, by Taylor's series,
-// whose rest is below 2^-57. Products and sums apart: fused ones would round otherwise.
+// Returns e^x for |x| <= 700 with a relative error below 4u (u = 2^-53): 2^n e^r with |r| <= ln 2 / 2, by a Taylor
+// series whose remainder is below 2^-57. Multiplications and additions are not fused: FMA would round differently.
 template <class D, class V>
 HWY_INLINE V Exp(D d, V x) {
   constexpr double kInverseFactorials[] = {
       1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
       1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       1.0 / 2,      1.0,         1.0};
   constexpr double kLn2High = 0x1.62e42fefa0000p-1,
-                   kLn2Low = 0x1.cf79abc9e3b3ap-40;  // the first has 11 zeros at its end
+                   kLn2Low = 0x1.cf79abc9e3b3ap-40;  // the high part ends in 17 zero bits: n * kLn2High is exact
   const auto n = hn::Round(hn::Mul(x, hn::Set(d, 0x1.71547652b82fep+0)));
   const auto r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(d, kLn2High))), hn::Mul(n, hn::Set(d, kLn2Low)));
   auto sum = hn::Set(d, kInverseFactorials[0]);

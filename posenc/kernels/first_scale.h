@@ -1,5 +1,5 @@
-// What the first rounded values of a table are multiplied by (sincos_rows.h): the CPU's kernel and the device's
-// elements take it from here.
+// Scale factor that the first rounding of a cos/sin table includes (sincos_rows.h). Shared by the CPU kernel and the
+// CUDA code.
 #pragma once
 
 #include <cmath>
@@ -10,10 +10,10 @@ namespace posenc {
 
 struct FirstScale {
   DoubleDouble scale = {1.0, 0.0};
-  bool in_range = true;  // else the fast path's bounds do not hold
+  bool in_range = true;  // 2^-300 <= |scale| <= 2^300; else the fast path's bounds do not hold
 };
 
-// a, or 1/a, to twice a double's precision: of the recipes whose first rounding has the scale in it.
+// Returns a, or 1/a if `divide`, in double-double, for recipes whose first rounding includes the scale.
 inline FirstScale FirstScaleOf(double a, bool divide) {
   FirstScale first{{a, 0.0}};
   if (divide) {

@@ -1,4 +1,4 @@
-// Rounding doubles to a narrower binary format in one step, and writing them out in it.
+// Rounds doubles to a narrower binary format in one step, and stores them in it.
 
 #if defined(POSENC_KERNELS_NARROW_FORMAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_NARROW_FORMAT_INL_H_
@@ -31,15 +31,15 @@ inline NarrowFormat NarrowFormatOf(DType dtype) {
   }
 }
 
-// A number so large beside v that adding it leaves no bits of v below the format's last bit at v.
+// Returns a number so large that adding it to v rounds away the bits of v below the format's last bit.
 template <class D, class V>
 HWY_INLINE V RoundingShift(D d, V v, const NarrowFormat& format) {
-  const V power_of_two = hn::And(v, hn::Inf(d));  // the exponent's bits alone
+  const V power_of_two = hn::And(v, hn::Inf(d));  // exponent bits only
   return hn::Mul(hn::Max(power_of_two, hn::Set(d, format.least_normal)), hn::Set(d, format.to_quantum));
 }
 
-// v rounded to nearest, ties to even, as a double, subnormals included; a zero is positive. Without an upper limit to
-// the exponent: StoreAs makes infinities. For |v| < 2^900, `shift` from v or from a number very near to it.
+// Returns v rounded to nearest, ties to even, as a double, subnormals included; a zero is positive. The exponent has no
+// upper limit: StoreAs produces infinities. Requires |v| < 2^900 and a RoundingShift of v or of a number very near it.
 template <class V>
 HWY_INLINE V RoundBy(V shift, V v) {
   return hn::Sub(hn::Add(v, shift), shift);
@@ -48,15 +48,15 @@ HWY_INLINE V RoundBy(V shift, V v) {
 template <class D, class V>
 HWY_INLINE V RoundTo(D d, V v, const NarrowFormat& format) {
   const V rounded = hn::CopySign(RoundBy(RoundingShift(d, v, format), v), v);
-  return hn::IfThenElse(hn::Lt(hn::Abs(v), hn::Set(d, 0x1p900)), rounded, v);  // NaN and all that overflows: as it is
+  return hn::IfThenElse(hn::Lt(hn::Abs(v), hn::Set(d, 0x1p900)), rounded, v);  // NaN and overflow: unchanged
 }
 
-// v, which a float represents or which is too large for it, as a float.
+// Converts v to float. v must be representable as a float or too large for one, which gives infinity.
 template <class D, class V>
 HWY_INLINE hn::Vec<hn::Rebind<float, D>> ToFloat(D d, V v) {
   const hn::Rebind<float, D> df;
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  // Here Highway's DemoteTo saturates at the largest float.
+  // On these targets Highway's DemoteTo saturates at the largest float.
   HWY_ALIGN double doubles[hn::MaxLanes(D())];
   HWY_ALIGN float floats[hn::MaxLanes(D())];
   hn::Store(v, d, doubles);
@@ -76,7 +76,7 @@ HWY_INLINE void StoreAsBF16(D d, V v, uint16_t* out) {
   hn::StoreU(hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(di, bits)), hn::Rebind<uint16_t, D>(), out);
 }
 
-// By integers where the processor has no conversion of its own: there Highway's is wrong for infinities and NaN.
+// Uses integer arithmetic if the processor has no FP16 conversion: Highway's emulation breaks infinities and NaN.
 template <class D, class V>
 HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
   const hn::Rebind<float, D> df;
@@ -91,7 +91,7 @@ HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
   const auto bits = hn::BitCast(di, magnitude);
 
   auto half = hn::ShiftRight<13>(hn::Sub(bits, constant(112 << 23)));  // rebiases the exponent
-  // Below 2^-14 the significand counts steps of 2^-24, the last bit of numbers from 0.5 on.
+  // Subnormal (below 2^-14): a multiple of 2^-24, which is the weight of the last bit in [0.5, 1).
   const auto steps = hn::BitCast(di, hn::Add(magnitude, hn::Set(df, 0.5f)));
   half = hn::IfThenElse(hn::Lt(bits, constant(113 << 23)), hn::Sub(steps, constant(126 << 23)), half);
   half = hn::IfThenElse(hn::Gt(bits, constant((143 << 23) - 1)), constant(0x7C00), half);  // from 2^16
@@ -101,7 +101,7 @@ HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
 #endif
 }
 
-// Writes Lanes(d) elements of dtype from `out` on; v is rounded to dtype already.
+// Writes Lanes(d) elements of kDType to `out`, which needs no alignment. v must be rounded to kDType already.
 template <DType kDType, class D, class V>
 HWY_INLINE void StoreAs(D d, V v, void* out) {
   if constexpr (kDType == DType::kFP64) {

@@ -1,8 +1,8 @@
-// Primitive: e^(exponent * log_base[i]), for results that are rounded only after a test; the same bytes on every
-// processor.
+// Primitive: powers[i] = e^(exponent * log_base[i]) with an error bound errors[i], for results that are rounded only
+// after a test. The bytes are the same on every processor.
 //
-// Where log_base[i] is wrong by at most u = 2^-53 of itself and the exponent by 2u, the relative error is at most half
-// of errors[i]; the other half is for what the caller multiplies by. Beyond e^+-700 a power is not a number.
+// If log_base[i] has a relative error of at most u = 2^-53 and the exponent of at most 2u, the power's relative error
+// is at most errors[i] / 2; the other half covers the caller's factor. |exponent * log_base[i]| > 700 gives NaN.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
-// Past the caches where both the place and the number of bytes are whole registers.
+// Copies bytes. If `large` and both y and bytes are multiples of a register, the stores bypass the caches.
 HWY_INLINE void CopyElements(const std::byte* x, std::byte* y, size_t bytes, bool large) {
   const hn::ScalableTag<uint8_t> d;
   const size_t lanes = hn::Lanes(d);
@@ -31,7 +31,7 @@ HWY_INLINE void CopyElements(const std::byte* x, std::byte* y, size_t bytes, boo
   }
 }
 
-// The elements of a head row that are not rotated, if they are to be copied.
+// The elements of a head row that are not rotated: copied if x and y differ.
 struct Rest {
   bool large;
   size_t before, rotated, after;  // bytes
@@ -42,13 +42,13 @@ struct Rest {
   }
 };
 
-// To spread or part a table's row costs about as much as rotating two head rows saves.
+// Minimum heads for rearranging the table: rearranging one row costs about as much as it saves on two head rows.
 constexpr size_t kHeadsToSpread = 4;
 
-// From one head row to the next: of a token's heads, or of a head's tokens.
+// Strides from one head row to the next, over a token's heads or over a head's tokens.
 struct Step {
   size_t count, bytes;
-  size_t table_bytes, spread_floats;  // to its row of the tables: 0 between heads
+  size_t table_bytes, spread_floats;  // strides in the tables: 0 between heads
 
   void Take(Row& row) const {
     row.x += bytes;
@@ -60,16 +60,16 @@ struct Step {
 };
 
 struct Tile {
-  Row row;  // the first
+  Row row;  // first row
   Step outer, inner;
-  // From so many inner rows before their end on, what is fetched is of the next outer one, or of the next tile.
+  // With this many inner rows left, the prefetch address jumps to the next outer row or to the next tile.
   size_t rows_ahead, jump, last_jump;
-  std::byte* crossing;  // null, or where a row is kept while it is overwritten
-  bool copies;          // the rest
+  std::byte* crossing;  // null, or a copy of the row that is being overwritten
+  bool copies;          // true: copies `rest`
   Rest rest;
 };
 
-// By value: what no store of bytes can change stays in registers, which counts as rows are short.
+// Takes the tile by value: byte stores may alias a referenced tile and force reloads, which is slow for short rows.
 template <bool kWhole, class Lane, class Format, class Loop>
 HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   const hn::ScalableTag<Lane> whole;
@@ -83,7 +83,7 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
         const size_t bytes = 2 * row.pairs * sizeof(typename Format::Bits);
         if (tile.crossing != nullptr) now.x = static_cast<const std::byte*>(std::memcpy(tile.crossing, row.x, bytes));
       }
-      // Shorter vectors take what whole ones leave, down to single pairs, so that nothing beyond the row is touched.
+      // Shorter vectors rotate the remaining pairs, down to single pairs, so that no access goes beyond the row.
       size_t pair = loop.Rotate(format, whole, now, 0);
       if (kWhole || pair == row.pairs) continue;
       if constexpr (!std::is_same_v<Loop, AnyLoop>) pair = any.Rotate(format, whole, now, pair);
@@ -93,8 +93,8 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   }
 }
 
-// In the caches what is written has to come into the first level too, and the processor finds that out late, with the
-// store: rows are short. Beyond them what is read counts.
+// Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
+// short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
 size_t Ahead(const RotatePairs& work) { return work.large ? kFarAhead : 1024; }
 size_t AheadOfWritten(const RotatePairs& work) {
   return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
@@ -107,8 +107,8 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts, pairs = work.pairs / parts;
   const bool whole = pairs % (Loop::kVectorsOfPairs * hn::Lanes(hn::ScalableTag<Lane>())) == 0;
   const auto rotate_tile = whole ? RotateTile<true, Lane, Format, Loop> : RotateTile<false, Lane, Format, Loop>;
-  // Memory is walked through in its order, tile by tile of tokens, whose tables stay in the first-level cache. With
-  // parts each tile is walked through several times. The inner loop should have many rows: one head's are its tokens.
+  // Tiles of tokens are processed in memory order, and a tile's tables stay in the L1 cache. With several parts each
+  // tile is traversed once per part. The inner loop should have many rows: with one head these are its tokens.
   const bool heads_first = work.heads == 1 || work.head_stride > work.token_stride;
   const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kTableFloats / spread_row, 1);
   const Step heads{work.heads, work.head_stride, 0, 0};
@@ -117,7 +117,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   tile.row.pairs = pairs;
   const size_t ahead = Ahead(work);
   tile.row.ahead = AheadOfWritten(work);
-  // A pair's results land on elements of other pairs: such a head row is read whole before it is written.
+  // In place with different pairings, results overwrite other pairs' elements: the head row is copied first.
   tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
   const size_t element = sizeof(typename Format::Bits), rotated = 2 * work.pairs;
   tile.rest = {work.large, work.rotary_offset * element, rotated * element,
@@ -155,7 +155,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
   }
 }
 
-// Whether RotateTokens is for it: heads that lie close together, of whole registers, and nothing beside them to copy.
+// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy.
 template <class Loop>
 bool HoldsTable(const RotatePairs& work) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), pairs = work.pairs / work.half_split_parts;
@@ -163,7 +163,7 @@ bool HoldsTable(const RotatePairs& work) {
          Loop::HoldsTable(pairs / lanes) && (work.x == work.y || work.head_dim == 2 * work.pairs);
 }
 
-// Token by token, with its table in registers while its heads go by.
+// Rotates token by token. A token's table stays in registers while its heads are rotated.
 template <class Format, class Loop>
 HWY_NOINLINE void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end) {
   const hn::ScalableTag<float> d;
@@ -190,7 +190,7 @@ void RotateWith(Format format, Loop loop, const RotatePairs& work, size_t begin,
   RotateRows<float>(format, loop, work, begin, end, scratch);
 }
 
-// Whether stores may bypass the caches: whole registers at their own alignment, and nothing else.
+// Returns whether stores may bypass the caches: every store must be a whole, aligned register.
 template <class Loop>
 bool CanStream(const RotatePairs& work) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), alignment = lanes * sizeof(float);
@@ -257,7 +257,7 @@ namespace posenc {
 HWY_EXPORT(RotateAndFlush);
 
 void Run(const RotatePairs& work, size_t begin, size_t end) {
-  // Room for a tile of the table spread over the elements, or for the rotated elements of a head row.
+  // Holds the rearranged table rows of a tile, or the rotated elements of a head row.
   thread_local LineVector<float> scratch;
   const size_t floats = std::max(4 * work.pairs, kTableFloats);
   if (scratch.size() < floats) scratch.resize(floats);

@@ -1,12 +1,12 @@
-// Primitive: rotate pairs of elements by given cosines and sines (RoPE's only data pass).
+// Primitive: rotates pairs of elements by given cosines and sines (RoPE's only data pass).
 //
 // For pair k of a head row, with c = cos[k] and s = sin[k] of the row's token:
 //
 //   y0 = x0*c - x1*s          interleaved  [x0 x1 | x2 x3 | ...]   pair k = (2k, 2k+1)
 //   y1 = x1*c + x0*s          half-split   [x0 x1 ... | xP ...]    pair k = (k, k+P),  P = pairs
 //
-// The two pairings are of the 2*pairs elements from rotary_offset on; elements outside them are copied bit for bit.
-// Half-split may be of equal parts of them, one after the other, each with its own halves.
+// Both pairings cover the 2*pairs elements from rotary_offset on; elements outside them are copied bit for bit.
+// Half-split may divide them into consecutive parts of equal size (half_split_parts), each with its own halves.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@
 namespace posenc {
 
 struct RotatePairs {
-  DType dtype;               // of x and y: FP32, FP16 or BF16
+  DType dtype;               // element type of x and y: FP32, FP16 or BF16
   size_t head_dim;           // D: elements of one head row
   size_t rotary_offset = 0;  // first rotated element of a head row
   size_t pairs;              // rotary_dim / 2, at least 1; rotary_offset + 2*pairs <= head_dim
   Pairing input_pairing;
   Pairing output_pairing;
-  size_t half_split_parts = 1;  // pairs is a multiple of it
+  size_t half_split_parts = 1;  // must divide pairs
   Rounding rounding;
 
-  bool large = false;  // x and y exceed the caches: load ahead, and write past them where alignment allows
+  bool large = false;  // x and y exceed the caches: prefetch x, and bypass them in stores where alignment allows
 
-  DType table_dtype;  // of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
+  DType table_dtype;  // element type of cos and sin: FP32 or FP64 (a narrower table is widened to FP32 beforehand)
   const void* cos;    // [tokens, pairs], row-major
   const void* sin;    // [tokens, pairs]; negated by the caller for the reverse direction
-                      // A NaN in them has a payload of zeros, as arithmetic makes it.
+                      // A NaN in cos or sin must have a payload of zeros, as arithmetic produces it.
 
-  const std::byte* x;  // may be equal to y (in place), else must not overlap it
+  const std::byte* x;  // either equal to y (in place) or not overlapping it
   std::byte* y;
   size_t tokens;  // rows of the table
   size_t heads;
@@ -41,12 +41,12 @@ struct RotatePairs {
   size_t head_stride;   // bytes from one head row to the next of the same token
 };
 
-// Of the scratch in which Run holds a tile of the table: half of the smallest first-level cache.
+// Floats of Run's scratch buffer for a tile of the table: 16 KiB, half of the smallest L1 data cache.
 inline constexpr size_t kTableFloats = 4096;
 
-// Rotates the head rows of tokens [begin, end). Thread-safe for disjoint ranges; one dispatched call per slab.
-// No access outside the head rows, no alignment needed. The same bytes on every CPU target (NaN payloads excepted);
-// NaN, infinities, signed zeros and subnormals go through the arithmetic.
+// Rotates the head rows of tokens [begin, end), with one dispatched call. Thread-safe for disjoint ranges. Aborts on
+// other dtypes. No access outside the head rows, no alignment needed. Same bytes on every CPU target, except for NaN
+// payloads. NaN, infinities, signed zeros and subnormals follow IEEE arithmetic.
 void Run(const RotatePairs& work, size_t begin, size_t end);
 
 }  // namespace posenc

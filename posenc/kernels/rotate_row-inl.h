@@ -1,4 +1,4 @@
-// Rotating the pairs of one head row: a loop for each of the usual layouts, and one for all the others.
+// Rotates the pairs of one head row: one loop for each common layout, and AnyLoop for all others.
 
 #include <cstddef>
 
@@ -25,16 +25,16 @@ struct Row {
   const std::byte* x;
   std::byte* y;
   size_t pairs;
-  const std::byte* cos;  // for NeighboursLoop what PartNeighbours makes of them
+  const std::byte* cos;  // NeighboursLoop::Rotate: in the order of PartNeighbours
   const std::byte* sin;
-  const float* spread;  // what SpreadTable makes of them, for ElementLoop
-  size_t ahead;         // how far after y lies what is to be fetched, modulo 2^64
+  const float* spread;  // SpreadTable's output, for ElementLoop::Rotate
+  size_t ahead;         // prefetch distance from y in bytes, modulo 2^64
 };
 
-// At bytes [offset, offset + bytes) of a row: begins to fetch what is used later.
+// Prefetches row.ahead bytes after bytes [offset, offset + bytes) of row.y.
 HWY_INLINE void FetchAhead(const Row& row, size_t offset, size_t bytes) { Prefetch(row.y + offset, row.ahead, bytes); }
 
-// Not fused with what follows: that would change the bytes.
+// Returns a * b, rounded if `rounding` says so. Never fused with the next addition: FMA would change the bytes.
 template <class Format, class D>
 HWY_INLINE hn::Vec<D> Product(Format format, D d, Rounding rounding, hn::Vec<D> a, hn::Vec<D> b) {
   const auto product = hn::Mul(a, b);
@@ -49,23 +49,23 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, hn::Vec<D> c, hn::Ve
   x0 = y0;
 }
 
-// A loop rotates pairs from `pair` on while they fill what it takes at once, and returns the first pair left. All of
-// that is read before any is written, so that y may be x. Where HoldsTable says so, of how many vectors of pairs a row
-// has, RotateHeads rotates all of a token's head rows, whose table stays in registers.
+// Interface of a loop: Rotate() rotates pairs from `pair` on while they fill its vectors, and returns the first pair
+// left. Each step reads all its elements before it writes any, so y may be x. HoldsTable(vectors of pairs in a row) is
+// true if RotateHeads can rotate all of a token's head rows with the table in registers.
 
-// What loops have in common whose RotateHeads takes rows of two or four vectors of pairs. Wider ones would be walked
-// through in columns, which costs more than it gains.
+// Base of the loops whose RotateHeads takes rows of two or four vectors of pairs. Wider rows would be processed column
+// by column, which costs more than it gains.
 struct RowInRegisters {
   static constexpr bool HoldsTable(size_t vectors) { return vectors == 2 || vectors == 4; }
 
-  // Two vectors of a table's entries.
+  // Loads two vectors of table entries.
   template <class D>
   static HWY_INLINE void LoadTwo(D d, const std::byte* table, hn::Vec<D>& a, hn::Vec<D>& b) {
     a = LoadBytes(d, table);
     b = LoadBytes(d, table + hn::Lanes(d) * sizeof(float));
   }
 
-  // Rotate of a loop that takes two vectors of pairs at once.
+  // Implements Rotate() for a loop that takes two vectors of pairs at once.
   template <class Loop, class Format, class D>
   static HWY_INLINE size_t RotateTwos(Format format, D d, const Row& row, size_t pair) {
     const size_t two = 2 * hn::Lanes(d);
@@ -79,7 +79,7 @@ struct RowInRegisters {
   }
 };
 
-// Any choice, as branches: for the rare ones, and for what the other loops leave of a row.
+// Loop for any pairing and rounding, chosen by branches: for rare combinations and for the ends of rows.
 struct AnyLoop {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = false, kPartsTable = false;
@@ -115,7 +115,7 @@ struct AnyLoop {
   }
 };
 
-// Half-split: two vectors of each half at once, which fill one register of 16-bit elements.
+// Half-split loop: takes two vectors of each half at once, which fill one register of 16-bit elements.
 template <Rounding kRounding, bool kStream>
 struct HalvesLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 2;
@@ -144,7 +144,7 @@ struct HalvesLoop : RowInRegisters {
   }
 };
 
-// Interleaved BFloat16: a pair fills one lane, and needs no shuffle.
+// Interleaved BFloat16 loop: a pair fills one lane and needs no shuffle.
 template <Rounding kRounding, bool kStream>
 struct LaneLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 1;
@@ -177,8 +177,8 @@ struct LaneLoop : RowInRegisters {
   }
 };
 
-// Half-split BFloat16: lanes hold two neighbours of one half, and need no shuffle where the table's neighbours are
-// parted as well.
+// Half-split BFloat16 loop: a lane holds two adjacent elements of one half. No shuffle is needed because the table's
+// even and odd entries are separated too.
 template <Rounding kRounding, bool kStream>
 struct NeighboursLoop : RowInRegisters {
   static constexpr size_t kVectorsOfPairs = 2;
@@ -200,13 +200,13 @@ struct NeighboursLoop : RowInRegisters {
     StorePairs<kStream>(format, even1, odd1, d, row.y + pair * kElement + second_half);
   }
 
-  // With the table as PartNeighbours leaves it.
+  // Requires the table in the order of PartNeighbours.
   template <class Format, class D>
   static HWY_INLINE size_t Rotate(Format format, D d, const Row& row, size_t pair) {
     return RotateTwos<NeighboursLoop>(format, d, row, pair);
   }
 
-  // As PartNeighbours does.
+  // Separates even and odd entries of a table in its original order, like PartNeighbours.
   template <class D>
   static HWY_INLINE void LoadTwo(D d, const std::byte* table, hn::Vec<D>& even, hn::Vec<D>& odd) {
 #if HWY_TARGET == HWY_SCALAR
@@ -217,14 +217,14 @@ struct NeighboursLoop : RowInRegisters {
   }
 };
 
-#if HWY_TARGET != HWY_SCALAR  // whose vectors hold no pair
-// Interleaved: every element x times the cosine, plus the other element of its pair times plus or minus the sine. It
-// takes one shuffle where parting elements into two vectors and joining them takes several.
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR's vectors hold no pair
+// Interleaved loop: each element times the cosine, plus the other element of its pair times plus or minus the sine.
+// This takes one shuffle; deinterleaving the elements into two vectors and interleaving them again takes several.
 template <Rounding kRounding, bool kStream>
 struct ElementLoop {
   static constexpr size_t kVectorsOfPairs = 1;
   static constexpr bool kSpreadsTable = true, kPartsTable = false;
-  // Columns: what is streamed past the caches had better be walked through in its order.
+  // RotateHeads goes column by column; stores that bypass the caches (kStream) should go in memory order.
   static constexpr bool HoldsTable(size_t vectors) { return !kStream && vectors % 2 == 0; }
 
   template <class Format, class D>
@@ -233,7 +233,7 @@ struct ElementLoop {
     return hn::Add(Product(format, d, kRounding, x, c), Product(format, d, kRounding, hn::Reverse2(d, x), s));
   }
 
-  // Of two vectors of elements.
+  // Rotates two vectors of elements.
   template <class Format, class D>
   static HWY_INLINE void RotateTwo(Format format, D d, const Row& row, size_t element, hn::Vec<D> cos_a,
                                    hn::Vec<D> sin_a, hn::Vec<D> cos_b, hn::Vec<D> sin_b) {
@@ -256,7 +256,7 @@ struct ElementLoop {
   }
 };
 
-// A column of two vectors of pairs after the other.
+// Rotates all heads of a token column by column; a column is two vectors of pairs.
 template <Rounding kRounding, class Format, class D>
 HWY_INLINE void RotateHeads(ElementLoop<kRounding, false> loop, Format format, D d, const Row& row, size_t heads,
                             size_t head_bytes) {

@@ -1,4 +1,4 @@
-// A token's cosines and sines, laid as the loops over a row's pairs (rotate_row-inl.h) take them.
+// Rearranges a token's cosines and sines for the loops over a row's pairs (rotate_row-inl.h).
 
 #include <cstddef>
 #include <cstring>
@@ -20,8 +20,8 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For NeighboursLoop, a token's row of a table: of each two vectors of a part first the even entries, then the odd
-// ones. What does not fill two vectors stays as it is.
+// Rearranges a token's table row for NeighboursLoop: for every two vectors of a part, first the even entries, then the
+// odd entries. Entries that do not fill two vectors keep their order.
 HWY_INLINE void PartNeighbours(const float* table, size_t parts, size_t pairs, float* parted) {
   const size_t part = pairs / parts;
   for (size_t n = 0; n < parts; ++n, table += part, parted += part) {
@@ -41,7 +41,7 @@ HWY_INLINE void PartNeighbours(const float* table, size_t parts, size_t pairs, f
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Every lane twice: those of the lower half, and those of the upper half.
+// Duplicates every lane: the lower half's lanes go to `lower`, the upper half's to `upper`.
 template <class D>
 HWY_INLINE void Twice(D d, hn::Vec<D> v, hn::Vec<D>& lower, hn::Vec<D>& upper) {
   const hn::RebindToSigned<D> di;
@@ -51,7 +51,7 @@ HWY_INLINE void Twice(D d, hn::Vec<D> v, hn::Vec<D>& lower, hn::Vec<D>& upper) {
   upper = hn::TableLookupLanes(v, hn::IndicesFromVec(d, upper_lanes));
 }
 
-// What ElementLoop multiplies with: of a vector of pairs each cosine twice, and each sine twice, first negated.
+// Expands (c, s) to (c, c) and (-s, s) for each pair of a vector, for ElementLoop.
 template <class D>
 HWY_INLINE void Spread(D d, hn::Vec<D> cos, hn::Vec<D> sin, hn::Vec<D>& cos_a, hn::Vec<D>& cos_b, hn::Vec<D>& sin_a,
                        hn::Vec<D>& sin_b) {
@@ -62,7 +62,7 @@ HWY_INLINE void Spread(D d, hn::Vec<D> cos, hn::Vec<D> sin, hn::Vec<D>& cos_a, h
 }
 #endif
 
-// For ElementLoop, a token's row: its cosines spread, and behind them its sines.
+// Writes a token's row for ElementLoop: its expanded cosines, then its expanded sines (2 * pairs floats each).
 HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread) {
   const float* cos = static_cast<const float*>(work.cos) + token * work.pairs;
   const float* sin = static_cast<const float*>(work.sin) + token * work.pairs;
@@ -82,7 +82,7 @@ HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread
   }
 #endif
   for (; pair < pairs; ++pair) {
-    float c, s;  // which need not be aligned in the table
+    float c, s;  // memcpy: the table may be unaligned
     std::memcpy(&c, cos + pair, sizeof(c));
     std::memcpy(&s, sin + pair, sizeof(s));
     spread[2 * pair] = spread[2 * pair + 1] = c;

@@ -1,6 +1,6 @@
-// Primitive: y = 1 / (1 + exp(-x)) of float64 numbers, in place; the same bytes on every processor.
+// Primitive: y = 1 / (1 + exp(-x)) of float64 numbers, in place, with the same bytes on every processor.
 //
-// Within 4 units in the last place of float64 for |x| <= 700; beyond it 0 or 1. NaN stays NaN.
+// The error is at most 4 units in the last place for |x| <= 700; beyond it the result is 0 or 1. NaN stays NaN.
 #pragma once
 
 #include <cstddef>

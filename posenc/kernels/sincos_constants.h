@@ -3,24 +3,24 @@
 
 namespace posenc {
 
-// An unevaluated sum.
+// Unevaluated sum hi + lo.
 struct DoubleDouble {
   double hi;
   double lo;
 };
 
-// Sizes of the angle for which the bounds hold.
+// Range of |angle| in which the bounds hold, both ends included.
 constexpr double kFastMin = 0x1p-500;
 constexpr double kFastMax = 0x1p44;
 
-// Relative to the result, and absolute for each quarter turn that the reduction takes off the angle.
+// Error bounds: relative to the result, plus absolute for each quarter turn that the reduction subtracts.
 constexpr double kNarrowRelative = 0x1p-48;
 constexpr double kNarrowPerTurn = 0x1p-101;
 constexpr double kWideRelative = 0x1p-96;
 constexpr double kWidePerTurn = 0x1p-150;
 
-// Of a run's entries (sincos_run-inl.h), relative to the scale or to the sines that an entry's sine is made of; and
-// what the turns of half a step count, in turns of the middle.
+// Error bound of a run's entries (sincos_run-inl.h), relative to the scale (cosines) or to the sines that an entry's
+// sine is made of. In the absolute bound, one turn of half a step counts as kRunTurns turns of the middle.
 constexpr double kRunRelative = 0x1p-50;
 constexpr double kRunTurns = 0x1p20;
 

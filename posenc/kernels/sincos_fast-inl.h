@@ -1,12 +1,12 @@
 // Cosine and sine of an angle x_hi + x_lo with a proven bound on the error: in double for formats of up to 24 bits
-// (`Narrow...`), in double-double for FP64 (`Wide...`). docs/exact-tables.md derives the bounds,
-// tests/unit/sincos_bound_test.cc holds the code against them.
+// (`Narrow...`), in double-double for FP64 (`Wide...`). docs/exact-tables.md derives the bounds;
+// tests/unit/sincos_bound_test.cc checks the code against them.
 //
-// Valid for kFastMin <= |x_hi| <= kFastMax, |x_lo| <= 2^-53 |x_hi|. With n quarter turns taken off (`turns` = |n|),
+// Valid for kFastMin <= |x_hi| <= kFastMax, |x_lo| <= 2^-53 |x_hi|. With n quarter turns subtracted (`turns` = |n|),
 //
 //   |error of a result v| <= |v| * k...Relative + |n| * k...PerTurn
 //
-// FMA is used where the processor has it. The last bits of the results depend on that, the bounds do not.
+// FMA is used where the processor has it. The last bits of the results depend on FMA, the bounds do not.
 
 #if defined(POSENC_KERNELS_SINCOS_FAST_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_SINCOS_FAST_INL_H_
@@ -34,7 +34,7 @@ HWY_INLINE V QuarterTurns(D d, V x, VU& quadrant) {
   return hn::Sub(shifted, to_integer);
 }
 
-// Turns cosine and sine of the reduced angle into those of the angle: swapped in odd quadrants, and negated.
+// Swaps cosine and sine of the reduced angle in odd quadrants. SinSign and CosSign give the signs.
 template <class D, class V, class VU>
 HWY_INLINE void SwapByQuadrant(D d, VU quadrant, V& cos, V& sin) {
   const hn::RebindToUnsigned<D> du;
@@ -44,11 +44,11 @@ HWY_INLINE void SwapByQuadrant(D d, VU quadrant, V& cos, V& sin) {
   sin = hn::IfThenElse(odd, old_cos, sin);
 }
 template <class D, class VU>
-HWY_INLINE hn::Vec<D> SinSign(D d, VU quadrant) {  // -0.0 where the sine is to be negated: quadrants 2, 3
+HWY_INLINE hn::Vec<D> SinSign(D d, VU quadrant) {  // -0.0 where the sine is negated: quadrants 2, 3
   return hn::And(hn::BitCast(d, hn::ShiftLeft<62>(quadrant)), hn::SignBit(d));
 }
 template <class D, class VU>
-HWY_INLINE hn::Vec<D> CosSign(D d, VU quadrant) {  // quadrants 1, 2
+HWY_INLINE hn::Vec<D> CosSign(D d, VU quadrant) {  // -0.0 in quadrants 1, 2
   return SinSign(d, hn::Add(quadrant, hn::Set(hn::RebindToUnsigned<D>(), 1)));
 }
 
@@ -88,7 +88,7 @@ HWY_INLINE void NarrowSinCos(D d, V x_hi, V x_lo, V& cos, V& sin, V& turns) {
   turns = hn::Abs(n);
 }
 
-// sum = z * (first + z * (... + z * (last + z * sum))), where z * (the inner part) is below each coefficient.
+// Replaces sum = hi + lo by z * (first + z * (... + z * (last + z * sum))). Requires |z * inner part| < |coefficient|.
 template <class D, class V, size_t kSize>
 HWY_INLINE void WideHorner(D d, V z_hi, V z_lo, const DoubleDouble (&coefficients)[kSize], V& hi, V& lo) {
   for (size_t k = kSize; k > 0; --k) {
@@ -100,7 +100,7 @@ HWY_INLINE void WideHorner(D d, V z_hi, V z_lo, const DoubleDouble (&coefficient
   hi = Multiply(d, z_hi, z_lo, hi, lo, lo);
 }
 
-// The low parts may overlap the high ones by a few bits.
+// Cosine and sine in double-double. The low parts may overlap the high parts by a few bits.
 template <class D, class V>
 HWY_INLINE void WideSinCos(D d, V x_hi, V x_lo, V& cos_hi, V& cos_lo, V& sin_hi, V& sin_lo, V& turns) {
   hn::Vec<hn::RebindToUnsigned<D>> quadrant;

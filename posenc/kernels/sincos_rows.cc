@@ -25,8 +25,8 @@ namespace posenc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A piece of a row, in double: first the frequencies, padded to whole vectors with 0 (an angle that cannot fail), then
-// its cosines and sines, already rounded.
+// A section of a row, in double: its frequencies, padded to whole vectors with 0 (an angle that always passes), and its
+// cosines and sines, already rounded.
 struct Tile {
   HWY_ALIGN double inv_freq[kTile];
   HWY_ALIGN double cos[kTile];
@@ -35,11 +35,11 @@ struct Tile {
   size_t unproven_count;
 };
 
-// What is the same for all entries of a run.
+// Values that all entries of one call share.
 struct Constants {
   FirstScale first;     // a or 1/a for kExact, else 1
   double zero_cos;      // the first rounded value of the cosine at angle zero
-  NarrowFormat format;  // of the first rounding, unless it is FP64
+  NarrowFormat format;  // format of the first rounding; unused for FP64
 };
 
 Constants ConstantsOf(const SinCosRows& work) {
@@ -50,7 +50,7 @@ Constants ConstantsOf(const SinCosRows& work) {
   return constants;
 }
 
-// x_hi + x_lo = the recipe's angle, with the lanes where it is zero.
+// Sets x_hi + x_lo to the recipe's angle. Returns the lanes in which the angle is zero.
 template <Frequencies kFrequencies, class D, class V>
 HWY_INLINE hn::Mask<D> Angle(D d, V position, V inv_freq, V& x_hi, V& x_lo) {
   if constexpr (kFrequencies == Frequencies::kExact) {
@@ -64,15 +64,15 @@ HWY_INLINE hn::Mask<D> Angle(D d, V position, V inv_freq, V& x_hi, V& x_lo) {
   }
 }
 
-// Ziv's test: `value` is rounded in place; true where everything within the error bound rounds to the same number.
-// The rounding error of the sum value + error is far below the slack in the bounds.
+// Ziv's test: rounds `value` in place. True where everything within the error bound rounds to the same number. The
+// rounding error of the sum value + error is far below the slack in the bounds.
 template <class D, class V>
 HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constants, V& value) {
   const V magnitude = hn::Abs(value);
   const V error = hn::MulAdd(magnitude, hn::Set(d, kNarrowRelative), turn_error);
   const V shift = RoundingShift(d, value, constants.format);
   const V rounded = RoundBy(shift, hn::Sub(value, error));
-  // Below this size of the error one shift serves the whole interval, and its ends have the sign of its middle.
+  // With an error this small one shift is right for the whole interval, and its ends have the sign of its middle.
   const auto usable = hn::Gt(magnitude, hn::Mul(turn_error, hn::Set(d, 0x1p31)));
   const auto proven = hn::And(hn::Eq(rounded, RoundBy(shift, hn::Add(value, error))), usable);
   value = hn::CopySign(rounded, value);
@@ -110,13 +110,13 @@ HWY_INLINE hn::Mask<D> RoundedSinCos(D d, V x_hi, V x_lo, const Constants& const
   }
 }
 
-// Cosines and sines of one position and the tile's first `count` frequencies, and which of them are not proven.
+// Computes one position's cosines and sines for the tile's first `count` frequencies; lists unproven ones in `tile`.
 template <Frequencies kFrequencies, bool kWide>
 HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t count, Tile& tile) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
   const size_t lanes = hn::Lanes(d);
-  // Far from these bounds nothing in the fast path can overflow or underflow; a NaN fails every comparison below.
+  // Within these bounds, an ordinary angle cannot overflow or underflow; a NaN fails every comparison below.
   const bool usable = constants.first.in_range && OrdinaryPosition(position);
   const V p = hn::Set(d, usable ? position : std::numeric_limits<double>::quiet_NaN());
   tile.unproven_count = 0;
@@ -137,7 +137,7 @@ HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t c
   }
 }
 
-// The second step of kFloat32 and kFloat64: times (or divided by) a in that type, then rounded to dtype.
+// Second step of kFloat32 and kFloat64: multiplies (or divides) by a in that type; ScaleAndRound rounds to dtype.
 template <class D, class V>
 HWY_INLINE V ScaledBy(D d, V v, hn::TFromD<D> a, bool divide) {
   return divide ? hn::Div(v, hn::Set(d, a)) : hn::Mul(v, hn::Set(d, a));
@@ -155,7 +155,7 @@ void ScaleAndRound(const SinCosRows& work, size_t count, double* values) {
       scaled = ScaledBy(d, v, work.scale, work.divide);
     }
     if (work.dtype != DType::kFP64) scaled = RoundTo(d, scaled, format);
-    // A zero is the sine of angle zero, which stays +0.
+    // A zero in `values` is the sine of angle zero, which stays +0 for any scale.
     hn::Store(hn::IfThenZeroElse(hn::Eq(v, hn::Zero(d)), scaled), d, values + i);
   }
 }
@@ -196,7 +196,7 @@ StoreFunction StoreFunctionFor(DType dtype) {
 
 using RunFunction = void (*)(const SinCosRows&, size_t, size_t, size_t, size_t, RunTile&, std::vector<size_t>&);
 
-// None where an entry takes more than one rounding, or more than doubles.
+// Returns null if an entry takes more than one rounding, if doubles are too narrow, or if the scale is out of range.
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
   if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
   switch (work.dtype) {
@@ -222,7 +222,7 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
     const size_t count = std::min(kTile, work.pairs - first);
     std::fill_n(std::copy_n(work.inv_freq + first, count, tile.inv_freq), kTile - count, 0.0);
     const auto fill_row = [&](size_t row) {
-      // float32(p) of a float32 recipe is taken here, once a row.
+      // kFloat32 rounds the position to float32, once per row.
       const double position =
           work.frequencies == Frequencies::kFloat32 ? static_cast<float>(work.positions[row]) : work.positions[row];
       fill(constants, position, count, tile);

@@ -2,18 +2,18 @@
 //
 // Three recipes (docs/accuracy.md); "rounded" is to nearest, ties to even, always done correctly:
 //   kExact    cos(p * f) * a (or / a) as if in infinite precision, rounded once, directly to `dtype`.
-//   kFloat32  angle = fl32(fl32(p) * f); cos rounded to float32; times (divided by) fl32(a) rounded to float32;
+//   kFloat32  angle = fl32(fl32(p) * f); cos rounded to float32; times (divided by) fl32(a), rounded to float32;
 //             then rounded to `dtype`. f holds float32 values.
-//   kFloat64  the same in float64: angle = fl64(p * f); cos rounded to float64; times a rounded to float64; then
-//             rounded to `dtype`.
+//   kFloat64  angle = fl64(p * f); cos rounded to float64; times (divided by) a, rounded to float64; then rounded to
+//             `dtype`.
 //
-// An angle of exactly zero gives cos = a (or 1/a) and sin = +0, whatever the signs. kExact with a = 0 gives +0 only.
-// Results may be subnormal, signed zeros or infinite as `dtype` has it; an angle that overflows in kFloat32 or kFloat64
-// gives NaN.
+// An angle of exactly zero gives cos = a (or 1/a) and sin = +0, for all signs of p, f and a. kExact with a = 0 gives
+// only +0. Results may be subnormals, signed zeros or infinities of `dtype`. An angle that overflows in kFloat32 or
+// kFloat64 gives NaN.
 //
-// Vector code with a proven error bound, and MPFR for the entries that it cannot decide (docs/exact-tables.md): about
-// one pair in four million, and all with angles beyond 2^44 or below 2^-500, at some microseconds each. kExact but to
-// FP64 is two to six times as fast where at least 32 positions in a row are equally spaced.
+// The fast path is vector code with a proven error bound. MPFR computes the pairs that it cannot decide, in some
+// microseconds each (docs/exact-tables.md): about one in four million, and all angles beyond 2^44 or below 2^-500.
+// kExact, except to FP64, is two to six times as fast where at least 32 consecutive positions are equally spaced.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +25,18 @@ namespace posenc {
 
 struct SinCosRows {
   Frequencies frequencies;
-  DType dtype;              // of cos and sin: FP32, FP16, BF16 or FP64
+  DType dtype;              // element type of cos and sin: FP32, FP16, BF16 or FP64
   const double* positions;  // [rows], any finite value, negative and fractional included
   const double* inv_freq;   // [pairs], finite
   size_t rows;
   size_t pairs;
   double scale = 1.0;   // a: finite
-  bool divide = false;  // divide by a (which is not 0 then) instead of multiplying
+  bool divide = false;  // divide by a instead of multiplying; then a must not be 0
   void* cos;            // [rows, pairs] of dtype, row-major
   void* sin;            // [rows, pairs]
 };
 
-// Computes rows [begin, end). Thread-safe for disjoint ranges. The same bytes on every CPU target.
+// Computes rows [begin, end). Thread-safe for disjoint ranges. Gives the same bytes on every CPU target.
 void Run(const SinCosRows& work, size_t begin, size_t end);
 
 }  // namespace posenc

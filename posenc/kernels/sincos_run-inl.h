@@ -1,13 +1,13 @@
-// Cosines and sines of a run, rows at equally spaced positions: a product of two complex numbers an entry.
+// Cosines and sines of a run (rows at equally spaced positions): one product of two complex numbers per entry.
 //
-// The rows are taken in blocks. A block's middle lies between its rows: the angles of those nearest to it are half a
-// step smaller and half a step larger than its own. With e(x) = cos x + i sin x, and k = 1/2, 3/2, ...
+// Rows are computed in blocks. A block's middle lies halfway between its two central rows, half a step from each. With
+// e(x) = cos x + i sin x, and k = 1/2, 3/2, ...
 //
 //   scale * e((middle +- k * step) * f) = [scale * e(middle * f)] * e(+-k * step * f)
 //
-// where the last factors are the same for all blocks. From block to block the one in brackets is multiplied by another
-// such number, in double-double, so that rounded to double it is as good as computed anew; the product is in double.
-// docs/exact-tables.md derives the bounds, tests/unit/sincos_bound_test.cc holds the code against them.
+// where the last factor is the same for all blocks. The bracketed factor is multiplied by e(kBlock * step * f) from
+// block to block, in double-double: rounded to double, it is as accurate as if recomputed. The product is in double.
+// docs/exact-tables.md derives the bounds; tests/unit/sincos_bound_test.cc checks the code against them.
 
 #if defined(POSENC_KERNELS_SINCOS_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_SINCOS_RUN_INL_H_
@@ -35,7 +35,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Doubles = hn::ScalableTag<double>;
 
-constexpr size_t kTile = 256;  // columns, at most
+constexpr size_t kTile = 256;  // maximum number of columns
 constexpr size_t kHalf = 16;   // rows of a block on each side of its middle
 constexpr size_t kBlock = 2 * kHalf;
 static_assert(kTile % hn::MaxLanes(Doubles()) == 0);
@@ -50,18 +50,18 @@ struct Phases {
 };
 
 struct RunTile {
-  size_t width;      // columns, in whole vectors
-  Phases middle;     // times the scale
-  Phases next;       // of a whole block's step: from one middle to the next
+  size_t width;      // columns, rounded up to whole vectors
+  Phases middle;     // phases of the block's middle, times the scale
+  Phases next;       // phases of kBlock steps: from one middle to the next
   double cos_error;  // bounds for the entries of a block
   HWY_ALIGN double sin_error[kTile];
   HWY_ALIGN double least_sin_error[kTile];
-  // Of k * step * f: kHalf rows of `width` values.
+  // Cosines and sines of k * step * f, k = 1/2, 3/2, ...: kHalf rows of `width` values.
   HWY_ALIGN double cos[kHalf * kTile];
   HWY_ALIGN double sin[kHalf * kTile];
 };
 
-// Whether no product with a number of ordinary size can overflow or underflow.
+// Returns whether no product with a number of ordinary size can overflow or underflow.
 inline bool OrdinaryPosition(double position) {
   const double size = std::abs(position);
   return size == 0 || (size >= 0x1p-800 && size <= 0x1p900);
@@ -72,7 +72,7 @@ HWY_INLINE hn::Mask<D> OrdinaryAngle(D d, V x) {
   return hn::And(hn::Ge(size, hn::Set(d, kFastMin)), hn::Le(size, hn::Set(d, kFastMax)));
 }
 
-// product = x * y, which may be the same, in the columns from i on.
+// product = x * y, for the vector of columns from i on. x, y and product may be the same object.
 template <class D>
 HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases& product) {
   using V = hn::Vec<D>;
@@ -93,14 +93,14 @@ HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases
   hn::Store(error, d, product.sin_lo + i);
 }
 
-// The phases position * inv_freq, times `scale`, in the columns from i on, with the turns taken off; false if an angle
-// is out of range.
+// Computes the phases of position * inv_freq, times `scale`, for the vector of columns from i on. `turns` is the number
+// of quarter turns subtracted. Returns false if an angle is out of range.
 template <class D>
 HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const DoubleDouble& scale, size_t i,
                              Phases& phases, hn::Vec<D>& turns) {
   using V = hn::Vec<D>;
   V x_lo, cos, cos_lo, sin, sin_lo;
-  const V f = position == 0 ? hn::Zero(d) : inv_freq;  // whose parts may overflow
+  const V f = position == 0 ? hn::Zero(d) : inv_freq;  // Split(inv_freq) may overflow
   const V x = TwoProduct(d, hn::Set(d, position), f, x_lo);
   WideSinCos(d, x, x_lo, cos, cos_lo, sin, sin_lo, turns);
   const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
@@ -108,14 +108,14 @@ HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const Do
   sin = Multiply(d, sin, sin_lo, scale_hi, scale_lo, sin_lo);
   hn::Store(FastTwoSum(cos, cos_lo, cos_lo), d, phases.cos + i);
   hn::Store(cos_lo, d, phases.cos_lo + i);
-  // The sine of angle zero is +0, times whatever scale.
+  // The sine of angle zero is +0 for any scale.
   hn::Store(hn::Add(FastTwoSum(sin, sin_lo, sin_lo), hn::Zero(d)), d, phases.sin + i);
   hn::Store(sin_lo, d, phases.sin_lo + i);
   return hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(f, hn::Zero(d))));
 }
 
-// All that the first block takes of a run that begins with these two positions, for `count` frequencies, padded with
-// zeros to whole vectors. False if an angle is out of range.
+// Prepares `run` for the first block of a run that begins with these two positions, for `count` frequencies, padded
+// with zeros to whole vectors. Returns false if a position or an angle is out of range.
 inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, double next_position,
                                   const double* inv_freq, size_t count, RunTile& run) {
   const Doubles d;
@@ -139,7 +139,7 @@ inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, do
     hn::Store(hn::Mul(turns, hn::Set(d, kWidePerTurn)), d, run.least_sin_error + i);
     Multiply(d, offset, offset, i, one_step);
   }
-  // The columns are in the inner loop because the products of one column wait for each other.
+  // The inner loop is over columns because each product of a column depends on the previous one.
   for (size_t k = 0; k < kHalf; ++k) {
     for (size_t i = 0; i < run.width; i += lanes) {
       if (k > 0) Multiply(d, offset, one_step, i, offset);
@@ -148,7 +148,7 @@ inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, do
     }
   }
   for (size_t i = 0; i < run.width; i += lanes) {
-    Multiply(d, offset, offset, i, run.next);  // of kBlock - 1 steps
+    Multiply(d, offset, offset, i, run.next);  // phases of kBlock - 1 steps
     Multiply(d, run.next, one_step, i, run.next);
     V largest = hn::Zero(d);
     for (size_t k = 0; k < kHalf; ++k) largest = hn::Max(largest, hn::Abs(hn::Load(d, run.sin + k * run.width + i)));
@@ -158,7 +158,7 @@ inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, do
   return true;
 }
 
-// To be called before a block's rows are filled.
+// Sets the current block's sin_error; call before its rows are filled.
 HWY_INLINE void SetSinErrors(RunTile& run) {
   const Doubles d;
   for (size_t i = 0; i < run.width; i += hn::Lanes(d)) {
@@ -172,7 +172,7 @@ HWY_INLINE void NextBlock(RunTile& run) {
   for (size_t i = 0; i < run.width; i += hn::Lanes(d)) Multiply(d, run.middle, run.next, i, run.middle);
 }
 
-// Numbers below and above the two entries whose errors are at most `error`: x * c + y * s and x * c - y * s.
+// Bounds of the two entries x * c + y * s and x * c - y * s, whose errors are at most `error`.
 template <class V>
 HWY_INLINE void Bounds(V x, V c, V y, V s, V error, V& sum_low, V& sum_high, V& difference_low, V& difference_high) {
   const V low = hn::MulSub(x, c, error), high = hn::MulAdd(x, c, error);
@@ -182,13 +182,13 @@ HWY_INLINE void Bounds(V x, V c, V y, V s, V error, V& sum_low, V& sum_high, V& 
   difference_high = hn::NegMulAdd(y, s, high);
 }
 
-// The lanes in which Ziv's test is made: floats where that is the format, else doubles.
+// Lanes of Ziv's test: floats for FP32, else doubles.
 template <DType kDType>
 using TestedLanes = std::conditional_t<kDType == DType::kFP32, hn::Rebind<float, Doubles>, Doubles>;
 template <DType kDType>
 using Doubt = hn::Vec<hn::RebindToUnsigned<TestedLanes<kDType>>>;
 
-// Ziv's test: both ends are rounded, and one is stored. Where they are not the same number, `doubt` gets bits.
+// Ziv's test: rounds both ends and stores one. Sets bits of `doubt` where the rounded ends differ.
 template <DType kDType, class D, class V>
 HWY_INLINE void StoreRounded(D d, V low, V high, Doubt<kDType>& doubt, uint8_t* out) {
   const hn::RebindToUnsigned<TestedLanes<kDType>> du;
@@ -197,8 +197,8 @@ HWY_INLINE void StoreRounded(D d, V low, V high, Doubt<kDType>& doubt, uint8_t* 
     doubt = hn::Or(doubt, hn::Xor(hn::BitCast(du, rounded), hn::BitCast(du, ToFloat(d, high))));
     hn::StoreU(rounded, hn::Rebind<float, D>(), reinterpret_cast<float*>(out));
   } else {
-    // The shift of the end nearer to zero serves both: where the other is in a higher binade, they round to the same
-    // number only if that is the power of two between them.
+    // The shift of the end nearer to zero is right for both: if the other end is in a higher binade, they round to the
+    // same number only if that is the power of two between them.
     const V shift = RoundingShift(d, hn::Min(hn::Abs(low), hn::Abs(high)), NarrowFormatOf(kDType));
     const V rounded = RoundBy(shift, low);
     doubt = hn::Or(doubt, hn::BitCast(du, hn::Xor(rounded, RoundBy(shift, high))));
@@ -207,13 +207,13 @@ HWY_INLINE void StoreRounded(D d, V low, V high, Doubt<kDType>& doubt, uint8_t* 
   }
 }
 
-// Where a row of cosines and one of sines go.
+// Output addresses of a row of cosines and a row of sines.
 struct RowOut {
   uint8_t* cos;
   uint8_t* sin;
 };
 
-// The k-th rows before and after the middle, in the columns from i on.
+// Fills the k-th rows before and after the middle, for the vector of columns from i on.
 template <DType kDType, class D, class V>
 HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
                             Doubt<kDType>& doubt_before, Doubt<kDType>& doubt_after) {
@@ -233,7 +233,7 @@ struct PairProven {
   bool before, after;
 };
 
-// The first `count` columns of those two rows.
+// Fills the first `count` columns of the k-th rows before and after the middle.
 template <DType kDType>
 HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
   const Doubles d;
@@ -248,7 +248,7 @@ HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, Ro
     FillVectors<kDType>(d, run, k, i, cos_error, {before.cos + at, before.sin + at}, {after.cos + at, after.sin + at},
                         doubt_before, doubt_after);
   }
-  if (i < count) {  // the rest of the last vector is beyond the row
+  if (i < count) {  // the last vector reaches beyond the row
     uint8_t last[4][hn::MaxLanes(Doubles()) * kSize];
     FillVectors<kDType>(d, run, k, i, cos_error, {last[0], last[1]}, {last[2], last[3]}, doubt_before, doubt_after);
     const size_t at = i * kSize, bytes = (count - i) * kSize;
@@ -260,11 +260,11 @@ HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, Ro
   return {hn::AllTrue(du, hn::Eq(doubt_before, hn::Zero(du))), hn::AllTrue(du, hn::Eq(doubt_after, hn::Zero(du)))};
 }
 
-// Rows [begin, begin + rows) of `count` columns from `first` on; appends the rows that are not proven.
+// Fills rows [begin, begin + rows), `count` columns from `first` on. Appends unproven rows to `unproven`.
 template <DType kDType>
 HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, size_t first, size_t count, RunTile& run,
                           std::vector<size_t>& unproven) {
-  uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the rows of the last block that are not of the run
+  uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the last block's rows beyond the run
   const auto out = [&](size_t row) -> RowOut {
     if (row >= rows) return {beyond[0], beyond[1]};
     const size_t offset = ((begin + row) * work.pairs + first) * SizeOf(kDType);

@@ -21,7 +21,7 @@ class Number {
   Number(const Number&) = delete;
   Number& operator=(const Number&) = delete;
   ~Number() { mpfr_clear(value_); }
-  operator mpfr_ptr() { return value_; }  // NOLINT(google-explicit-constructor): goes where an mpfr_t goes
+  operator mpfr_ptr() { return value_; }  // NOLINT(google-explicit-constructor): passed as an mpfr_t
 
  private:
   mpfr_t value_;
@@ -30,7 +30,7 @@ class Number {
 struct Format {
   int precision;    // significant bits, the hidden one included
   int least;        // the smallest positive value is 2^least
-  double overflow;  // the first power of two that is too large
+  double overflow;  // least power of two that is too large
 };
 
 Format FormatOf(DType dtype) {
@@ -42,7 +42,7 @@ Format FormatOf(DType dtype) {
   }
 }
 
-// `value` rounded to nearest, ties to even, subnormals and infinity included.
+// Returns `value` rounded to nearest, ties to even, subnormals and infinity included.
 double Round(mpfr_srcptr value, const Format& format) {
   if (mpfr_zero_p(value)) return mpfr_signbit(value) ? -0.0 : 0.0;
   const int64_t exponent = mpfr_get_exp(value);  // |value| in [2^(exponent-1), 2^exponent)
@@ -56,8 +56,8 @@ double Round(mpfr_srcptr value, const Format& format) {
   return std::copysign(std::numeric_limits<double>::infinity(), rounded);
 }
 
-// True and the rounded value if all of value*(1 +- 2^(3-precision)) rounds to one number. `value` approximates a number
-// other than 0.
+// Sets `rounded` and returns true if all of value*(1 +- 2^(3-precision)) rounds to one number. `value` approximates a
+// number other than 0.
 bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
   if (mpfr_inf_p(value) || mpfr_zero_p(value)) {  // over- or underflow of MPFR's range, and so of the format's
     const double magnitude = mpfr_inf_p(value) ? std::numeric_limits<double>::infinity() : 0.0;
@@ -93,11 +93,11 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
   mpfr_set_d(angle, position, MPFR_RNDN);
   mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
 
-  // Only an angle of zero makes an exact tie possible (its cosine is the scale or its inverse): a scale that is not
-  // exact but undecided above 4096 bits is a tie. The cosine and sine of any other double product, times an algebraic
-  // scale, are transcendental, so that some precision settles them. Which one is only known for angles near 0: there
+  // Only an angle of zero can give an exact tie (its cosine is the scale or its inverse): an inexact scale that is
+  // undecided above 4096 bits is a tie. The cosine and sine of any other product of doubles, times an algebraic scale,
+  // are transcendental, so some precision decides them. That precision is known only for angles near 0: there
   // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297, and so can sin(x) = x (1 - x^2/6). Elsewhere each
-  // further bit halves the chance to be undecided.
+  // further bit halves the probability of being undecided.
   constexpr mpfr_prec_t kMostBits = 8192;
   CosSin result{0.0, 0.0};
   const bool zero = mpfr_zero_p(angle);

@@ -15,14 +15,14 @@
 namespace posenc {
 namespace {
 
-// 2 pi as the sum of two doubles, to 2^-107 of it.
+// 2 pi as the sum of two doubles, with a relative error of 2^-107.
 constexpr double kTwoPiHi = 0x1.921fb54442d18p+2, kTwoPiLo = 0x1.1a62633145c07p-52;
 
 struct DoubleDouble {
   double hi, lo;
 };
 
-// a + b and a * b without error (the product unless it is tiny).
+// a + b and a * b as exact sums hi + lo (the product is inexact if it is tiny).
 DoubleDouble TwoSum(double a, double b) {
   const double sum = a + b, of_b = sum - a;
   return {sum, (a - (sum - of_b)) + (b - of_b)};
@@ -32,11 +32,11 @@ DoubleDouble TwoProduct(double a, double b) {
   return {product, std::fma(a, b, -product)};
 }
 
-// An angle in [-pi/4, pi/4], up to rounding, and how many quarter turns were taken from it.
+// An angle in [-pi/4, pi/4], up to rounding, and the number of quarter turns (mod 4) subtracted from it.
 struct Reduced {
   DoubleDouble angle;
   int quarters;  // 0 .. 3
-  double error;  // of the angle, absolute; infinite where nothing is known
+  double error;  // absolute error bound of the angle; infinite if unknown
 };
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
@@ -53,15 +53,15 @@ Reduced Reduce(const double* factors, const double* point, size_t terms) {
     magnitude += tiny ? kUnknown : std::abs(product.hi);
   }
   if (!(magnitude < 0x1p50)) return {{0, 0}, 0, kUnknown};
-  // The 2n additions that made `rest` err by 2^-53 of at most `rounded` each; where that is zero, nothing was rounded.
-  // What is left of `sum` without a multiple of quarter turns is exact.
+  // `rest` is the result of 2n additions, each with an error of at most 2^-53 * rounded; if `rounded` is zero, it is
+  // exact. Subtracting the quarter turns from `sum` is exact.
   const double lost = static_cast<double>(terms) * 0x1p-51 * rounded;
   const double quarters = std::floor(4 * sum + 0.5);
   const DoubleDouble turns = TwoSum(sum - 0.25 * quarters, rest);
   const DoubleDouble angle = TwoProduct(turns.hi, kTwoPiHi);
   const double low = angle.lo + (turns.hi * kTwoPiLo + turns.lo * kTwoPiHi);
   const DoubleDouble sharp = TwoSum(angle.hi, low);
-  // Four operations on numbers of 2^-51 of the angle, each with 2^-53 of them; and 2 pi < 8.
+  // Four operations on numbers of at most 2^-51 |angle|, each with a relative error of 2^-53; and 2 pi < 8.
   const double error = 0x1p-100 * std::abs(sharp.hi) + 8 * lost;
   return {sharp, static_cast<int>(static_cast<int64_t>(quarters) & 3), error};
 }
@@ -75,19 +75,19 @@ double RoundTo(DType dtype, double value) {
   }
 }
 
-// `value`, of that error, rounded in place; false where the error leaves more than one result.
+// Rounds `value`, which has an absolute error of at most `error`, in place. Returns false if the result is uncertain.
 bool RoundIfProven(DType dtype, double error, double& value) {
   if (dtype == DType::kFP64) return false;
-  // The value is a rounded sine or cosine plus a rounded correction: 2^-52 of it, and as much again to spare.
+  // The value is a rounded sine or cosine plus a rounded correction: a relative error of 2^-52, and the same as slack.
   error += 0x1p-51 * std::abs(value);
   const double low = RoundTo(dtype, value - error), high = RoundTo(dtype, value + error);
   value = low;
   return std::bit_cast<uint64_t>(low) == std::bit_cast<uint64_t>(high);
 }
 
-// A sine or cosine by MPFR, rounded once: `function` is mpfr_sinu or mpfr_cosu. Truncated to a few more bits than the
-// type has and, unless that is exact, given one more bit, it stands on the true value's side of every boundary of the
-// type.
+// Returns a sine or cosine by MPFR, rounded once: `function` is mpfr_sinu or mpfr_cosu. It truncates to a few more bits
+// than the type has and, unless that is exact, appends a one bit (sticky bit). The result is then on the same side of
+// every rounding boundary of the type as the true value.
 template <class Function>
 double Exactly(Function function, const Real& turns, DType dtype) {
   const int bits = dtype == DType::kFP64 ? 64 : 51;
@@ -102,7 +102,7 @@ double Exactly(Function function, const Real& turns, DType dtype) {
   return RoundTo(dtype, mpfr_get_d(value.get(), MPFR_RNDN));
 }
 
-// The slow path. Sums of products of doubles have less than 4300 bits.
+// Slow path: computes one entry with MPFR. Sums of products of doubles have less than 4300 bits, so `turns` is exact.
 void Slow(const double* factors, const double* point, size_t terms, DType dtype, double& cos, double& sin) {
   InterruptionPoint();
   const RealPrecision exact(4400);
@@ -131,7 +131,7 @@ void Run(const SinCosTurns& work) {
       reduced[k] = Reduce(factors + k * work.terms, work.point, work.terms);
       angles[k] = reduced[k].angle.hi;
     }
-    // Correctly rounded cosines and sines of the angles' leading parts.
+    // Computes correctly rounded cosines and sines of the angles' leading parts.
     Run(SinCosRows{.frequencies = Frequencies::kFloat64,
                    .dtype = DType::kFP64,
                    .positions = &one,

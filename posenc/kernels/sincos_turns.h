@@ -1,8 +1,8 @@
 // Primitive: cosines and sines of a sum of products, in turns: angle = 2 pi sum_j factor_j point_j, as if in infinite
 // precision, rounded once to `dtype`.
 //
-// float64 arithmetic with a proven error bound, and MPFR for the entries that it cannot decide (some microseconds
-// each): about one in a hundred million, all of FP64, and sums beyond 2^50.
+// The fast path is float64 arithmetic with a proven error bound. MPFR computes the entries that it cannot decide, in
+// some microseconds each: about one in a hundred million, all of FP64, and sums of |products| of 2^50 or more.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace posenc {
 
 struct SinCosTurns {
   DType dtype;            // FP32, FP16, BF16 or FP64
-  const double* factors;  // [pairs, terms], finite
+  const double* factors;  // [pairs, terms], row-major, finite
   const double* point;    // [terms], finite
   size_t pairs;
   size_t terms;
@@ -21,7 +21,7 @@ struct SinCosTurns {
   std::byte* sin;  // [pairs]
 };
 
-// The same bytes on every CPU target. A value of exactly zero is +0.
+// Computes all of cos and sin. Gives the same bytes on every CPU target. A value of exactly zero is +0.
 void Run(const SinCosTurns& work);
 
 }  // namespace posenc

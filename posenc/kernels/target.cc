@@ -28,7 +28,7 @@ namespace {
 
 HWY_EXPORT(DispatchedTarget);
 
-// What this processor offers, as it was before anything was forced: Highway reports only the forced target afterwards.
+// Targets of this processor, cached before any target is forced: afterwards Highway reports only the forced one.
 const std::vector<int64_t>& DetectedTargets() {
   static const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
   return targets;
@@ -49,7 +49,7 @@ std::string CpuTarget() { return LowerCaseName(HWY_DYNAMIC_DISPATCH(DispatchedTa
 absl::Status ForceCpuTarget(std::string_view name) {
   for (const int64_t target : DetectedTargets()) {
     if (LowerCaseName(target) != name) continue;
-    // One mask serves the dispatch tables of all kernels: the first call after this one sets it anew.
+    // All kernels' dispatch tables use one mask, which is recomputed on the first kernel call after this one.
     hwy::SetSupportedTargetsForTest(target);
     return absl::OkStatus();
   }

@@ -74,7 +74,7 @@ NopeSettings ReadNope(const v1::Nope& message) {
   return {message.has_num_heads() ? std::optional(message.num_heads()) : std::nullopt};
 }
 
-// Puts what was read into the method, or names the method in the error.
+// Stores the settings in the method, or prefixes the error's field with the method's name.
 template <class Settings>
 absl::Status Put(std::string_view name, absl::StatusOr<Settings> settings, BiasMethod* method) {
   if (!settings.ok()) return Within(name, settings.status());
@@ -134,7 +134,7 @@ void Write(const SwinV2Settings& settings, v1::BiasMethod* message) {
     swin.set_pretrained_window_height(settings.pretrained_window->height);
     swin.set_pretrained_window_width(settings.pretrained_window->width);
   }
-  if (settings.hidden_weight.values.empty()) return;  // only a config.json has described it
+  if (settings.hidden_weight.values.empty()) return;  // known from config.json only
   WriteMatrix(settings.hidden_weight, swin.mutable_hidden_weight());
   WriteVector(settings.hidden_bias, swin.mutable_hidden_bias());
   WriteMatrix(settings.output_weight, swin.mutable_output_weight());

@@ -11,7 +11,7 @@ namespace posenc::wire {
 
 namespace {
 
-// Swin v2's network, whose windows its config.json says. Errors name the field from "swin_v2" on.
+// Resolves Swin v2's network, whose window sizes its config.json gives. Errors name the field from "swin_v2" on.
 absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasMethod& method,
                                            const v1::Precision& precision) {
   auto layers = SelectWeighted(reader, method.swin_v2().model(), Wanted::kRotaryOrBias);

@@ -1,4 +1,4 @@
-// From a request's bias method to settings, and what an answer says of them.
+// Resolves a request's bias method to settings, and writes the answer's info about them.
 #pragma once
 
 #include <string_view>
@@ -20,13 +20,13 @@ struct ResolvedBias {
 // Errors name the field from `field` on.
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
                                          const v1::Precision& precision, std::string_view field = "method");
-// A model's layers, already chosen, which have a bias.
+// Overload for layers already selected; they must have a bias.
 absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision);
 
-// Added to scores, table_dtype and rounding count as well.
+// kAdded: the bias is added to scores, so table_dtype and rounding are part of the fingerprint, too.
 enum class BiasUse { kAlone, kAdded };
 
-// `method` is the completed one.
+// `method` must be completed (Complete()).
 void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info);
 void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info);
 

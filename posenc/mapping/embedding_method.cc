@@ -31,7 +31,7 @@ absl::StatusOr<LearnedSettings> Read(const Reader& reader, const v1::Learned& me
   return settings;
 }
 
-// A table whose offset and shape its model's config.json may say.
+// Resolves a learned table, whose offset and shape its model's config.json may give.
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& message) {
   if (!message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read(reader, message));

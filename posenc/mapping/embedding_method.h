@@ -1,4 +1,4 @@
-// The messages of absolute encodings.
+// Converts the messages of absolute positional encodings to settings and back.
 #pragma once
 
 #include "posenc/mapping/read.h"
@@ -12,7 +12,7 @@ namespace posenc::wire {
 absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
                                                           const v1::GenerateEmbeddingRequest& request);
 
-// What a config.json can say of the method; false where it can say nothing.
+// Writes the settings that a config.json can give. Returns false if it can give none for this method.
 bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan);
 
 // The message Grid, alone and with a model's config.json.
@@ -27,7 +27,7 @@ void WriteGrid(const GridSettings& settings, v1::Grid* message);
 absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message);
 void WriteSinusoidal(const SinusoidalSettings& settings, v1::Sinusoidal* message);
 
-// BOOL [B, S].
+// Reads a BOOL tensor [B, S].
 absl::StatusOr<Matrix<uint8_t>> ReadTokenValid(const Reader& reader, const v1::Tensor& tensor);
 
 }  // namespace posenc::wire

@@ -43,11 +43,11 @@ absl::StatusOr<OfModel<GridSettings>> ResolveGrid(const Reader& reader, const v1
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kGrid));
     v1::Grid said;
     WriteGrid(*layers.grid, &said);
-    // What the request says may be a default.
+    // The request may state defaults that config.json omits.
     if (message.has_normalize() && !said.has_normalize()) said.set_normalize(true);
     if (message.has_scale() && !said.has_scale()) said.set_scale(2 * std::numbers::pi);
     if (message.has_offset() && !said.has_offset()) said.set_offset(0);
-    if (said.height() == 0) {  // of any image
+    if (said.height() == 0) {  // the model takes any image size
       said.set_height(message.height());
       said.set_width(message.width());
       if (said.has_frames()) said.set_frames(message.frames());

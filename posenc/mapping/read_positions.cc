@@ -6,7 +6,7 @@
 namespace posenc::wire {
 namespace {
 
-// [S] or [B, S], with the dimension of the axes where there is one. The library has the axes first.
+// Reads ids [S] or [B, S], with one more dimension for the axes if `dimension` says so. The result has the axes first.
 absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tensor, AxisDimension dimension) {
   PositionIds result;
   if (dimension == AxisDimension::kUnspecified || dimension == AxisDimension::kNone) {

@@ -37,7 +37,7 @@ constexpr EnumPairs<v1::MropeOrder, MropeOrder> kMropeOrders = {
 using google::protobuf::FieldDescriptor;
 
 // The fields of RopeParameters have the same names on both sides (VisitFields is the list), so that reflection maps
-// them. Found by name once: every call reads them.
+// them. Looked up by name once, because every call reads them.
 const FieldDescriptor* const* FieldsInOrder() {
   static const auto* fields = [] {
     auto* found = new std::vector<const FieldDescriptor*>;
@@ -70,7 +70,7 @@ struct FromMessage {
     const auto values = reflection->GetRepeatedFieldRef<T>(message, from);
     field.assign(values.begin(), values.end());
   }
-  // May be refused: ReadRopeParameters.
+  // Enums may be invalid: ReadRopeParameters reads them.
   void operator()(std::string_view, LongropeBranch&) { ++next; }
   void operator()(std::string_view, MropeOrder&) { ++next; }
 };

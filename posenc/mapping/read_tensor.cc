@@ -18,7 +18,7 @@ std::vector<T> ReadAs(const Payloads& payloads, const v1::Tensor& tensor) {
   return values;
 }
 
-// Integers become float64 without loss, or are refused.
+// Converts to float64. Returns INVALID_ARGUMENT for integers above 2^53 in magnitude, which could lose digits.
 template <class T>
 absl::StatusOr<std::vector<double>> Widen(std::string_view field, const std::vector<T>& values) {
   std::vector<double> wide;
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<double>> Widen(std::string_view field, const std::vec
   return wide;
 }
 
-// One axis: the same for every batch row. Two: [b, n].
+// Matrix of a tensor [n], shared by all batch rows, or [b, n].
 template <class T>
 absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shape, std::vector<T> values) {
   if (shape.rank() == 1) return Matrix<T>{std::move(values), 1, shape.shape[0], true};

@@ -65,7 +65,7 @@ absl::StatusOr<LayerNorm> ReadLayerNorm(const Reader& reader, const v1::LayerNor
   return norm;
 }
 
-// What was read of a field, or its error under the field's name.
+// Returns the value of a field, or its error with the field's name prefixed.
 template <class T>
 absl::StatusOr<T> In(std::string_view field, absl::StatusOr<T> read) {
   if (!read.ok()) return Within(field, read.status());
@@ -154,14 +154,14 @@ absl::StatusOr<CopeSettings> Read(const Reader& reader, const v1::Cope& message)
   return settings;
 }
 
-// What was read as a method, or its error under the method's name.
+// Returns the settings as a method, or their error with the method's name prefixed.
 template <class Settings>
 absl::StatusOr<RelativeMethod> Method(std::string_view name, absl::StatusOr<Settings> settings) {
   if (!settings.ok()) return Within(name, settings.status());
   return RelativeMethod(*std::move(settings));
 }
 
-// Not those of a model that only its config.json has described.
+// Writes the weight unless it is empty, as for a model known from its config.json only.
 template <class Message>
 void WriteWeight(const Matrix<float>& weight, Message* message, v1::Tensor* (Message::*field)()) {
   if (!weight.values.empty()) WriteMatrix(weight, (message->*field)());
@@ -196,7 +196,7 @@ void Write(const TransformerXlSettings& settings, v1::RelativeMethod* method) {
   if (settings.position_bias) WriteMatrix(*settings.position_bias, message.mutable_position_bias());
   if (settings.content_bias) WriteMatrix(*settings.content_bias, message.mutable_content_bias());
   if (settings.clamp_len) message.set_clamp_len(*settings.clamp_len);
-  if (settings.encoding != TransformerXlEncoding::kHalves) {  // their fingerprints are older than the field
+  if (settings.encoding != TransformerXlEncoding::kHalves) {  // fingerprints of kHalves are older than the field
     message.set_encoding(Name(settings.encoding, kTransformerXlEncodings));
   }
 }

@@ -1,4 +1,4 @@
-// The message of a method of relative terms: from it to settings and back.
+// Converts the messages of relative-position methods to settings and back.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,7 +11,7 @@ namespace posenc::wire {
 // Errors name the field within the message.
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message);
 
-// Canonical settings: sent back, they give the same bytes.
+// Writes canonical settings; a request with them gives the same bytes.
 void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* message);
 
 }  // namespace posenc::wire

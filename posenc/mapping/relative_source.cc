@@ -11,7 +11,7 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// The method's own message, and its config.json, if it has one.
+// Field of the method's own message, and the method's config.json; null if absent.
 const FieldDescriptor& FieldOf(const v1::RelativeMethod& method) {
   return *v1::RelativeMethod::descriptor()->FindFieldByNumber(method.method_case());
 }
@@ -40,7 +40,7 @@ absl::Status CheckTables(const ModelTerms& model, const RelativeMethod& given) {
     return CheckTable("deberta.relative_embeddings", deberta->relative_embeddings, model.rows, model.width);
   }
   const Projection& position = std::get<TransformerXlSettings>(given).position;
-  if (!position.weight || model.width == 0) return absl::OkStatus();  // the method says what is missing
+  if (!position.weight || model.width == 0) return absl::OkStatus();  // the method's Complete() reports it
   return CheckTable("transformer_xl.position.weight", *position.weight, model.heads * model.head_dim, model.width);
 }
 
@@ -103,7 +103,7 @@ absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) 
           has ? "the model has it" : "the model has none");
     }
   }
-  if (call.q.rank() != 4) return absl::OkStatus();  // which the call refuses
+  if (call.q.rank() != 4) return absl::OkStatus();  // RelativeScores::Create rejects it
   const int64_t heads = call.q.shape[call.layout == Layout::kBHSD ? 1 : 2];
   if (call.q.shape[3] != model.head_dim) {
     return InvalidArgument("MISMATCH", "q.shape", fmt::format("{} channels", call.q.shape[3]),

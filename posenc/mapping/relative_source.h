@@ -1,4 +1,4 @@
-// From a request's method of relative terms, and the config.json beside its weights, to settings.
+// Resolves a request's relative-position method, and the config.json beside its weights, to settings.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@ struct ResolvedTerms {
   RelativeMethod method;
   Precision precision;
   std::vector<Note> notes;
-  std::optional<ModelTerms> model;  // whose sizes the tables have
+  std::optional<ModelTerms> model;  // the tables have its sizes
 };
 
 // Errors name the field from "method" on.
 absl::StatusOr<ResolvedTerms> ResolveTerms(const Reader& reader, const v1::RelativeMethod& method,
                                            const v1::Precision& precision);
-// Of the values; errors from "shaw" on.
+// ResolveTerms for RelativeValues. Errors name the field from "shaw" on.
 absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw& shaw, const v1::Precision& precision);
 
-// INVALID_ARGUMENT unless q is of the model's heads, or of some of them as the geometry says, and the model's biases of
-// q are there.
+// Returns INVALID_ARGUMENT unless q has the model's heads, or the part of them that the geometry selects, and
+// Transformer-XL's biases are given exactly if the model has them.
 absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call);
 
 }  // namespace posenc::wire

@@ -78,7 +78,7 @@ std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
 
 namespace {
 
-// What few plans have. Those without have the fingerprints that they had before it existed.
+// Adds the fields that few plans have. Plans without them keep the fingerprints from before these fields existed.
 void AddRest(const RotaryPlan& plan, Fingerprint* fingerprint) {
   if (!plan.axis.empty()) {
     fingerprint->Add("axis").Add(std::vector<double>(plan.axis.begin(), plan.axis.end()));

@@ -1,4 +1,4 @@
-// From a request's rotary source to plans, and what an answer says of them.
+// Resolves a request's rotary source to plans, and writes the answer's info about them.
 #pragma once
 
 #include <optional>
@@ -15,11 +15,11 @@
 namespace posenc::wire {
 
 struct ResolvedRotary {
-  std::optional<Rotary> rotary;  // none: the model's layer has no rotary embedding
+  std::optional<Rotary> rotary;  // absent: the model's layer has no rotary embedding
   Precision precision;
   std::string layer_type;
   std::vector<Note> notes;
-  bool scales_softmax = true;  // whether the settings' owner multiplies its softmax scale
+  bool scales_softmax = true;  // the model multiplies its softmax scale by the plan's factor
 };
 
 // Errors name the field by its path from `field` on.
@@ -28,14 +28,14 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
 // Errors name the field within the settings.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
                                              const Precision& precision);
-// A model's layers, already chosen.
+// Overload for layers already selected.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
                                              const Limits& limits);
 
-// What every answer says.
+// Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);
 
-// Info of a rotary answer whose sequences have these plans, in their order (one: shared by all).
+// Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all.
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
                      v1::AnswerInfo* info);
 std::vector<const RotaryPlan*> PlansOf(const TableRows& rows);

@@ -37,7 +37,7 @@ absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& read
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
     v1::Sinusoidal said;
     WriteSinusoidal(*layers.sinusoidal, &said);
-    // What the request says may be a default.
+    // The request may state defaults that config.json omits.
     if (message.has_max_timescale() && !said.has_max_timescale()) said.set_max_timescale(kMaxTimescale);
     if (message.has_scale() && !said.has_scale()) said.set_scale(1);
     POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));

@@ -12,7 +12,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Of a number, a flag or an enum; of one without presence its zero.
+// Value of a number, flag or enum field as text; the zero value if the field is unset.
 std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   switch (field.cpp_type()) {

@@ -1,4 +1,4 @@
-// config.json beside a model's weights: what a message leaves unset is filled in from the file.
+// Fills the unset fields of a message from the config.json given beside a model's weights.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -13,20 +13,20 @@
 
 namespace posenc::wire {
 
-// Settings, and what their model's config.json says besides.
+// Settings, with the precision and notes from their model's config.json.
 template <class Settings>
 struct OfModel {
   Settings settings;
-  std::optional<Precision> precision;  // the class's own; absent: there is no config.json
+  std::optional<Precision> precision;  // the model class's own; absent: there is no config.json
   std::vector<Note> notes;
 };
 
-// The layers that the model selects, which have what is wanted. Errors name the field from "model" on.
+// The layers that `model` selects; they have what `wanted` names. Errors name the field from "model" on.
 absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::ModelConfig& model, Wanted wanted);
 
-// Puts into `given` each setting that `said`, of the same type, has and it has not. CONFLICT: one that says otherwise,
-// or a message within it that `said` has not; MISSING: one that `said` has. Tensors, their layouts and the field
-// `model` are not touched.
+// Copies each setting that `said` has and `given` lacks to `given`, a message of the same type. CONFLICT if a setting
+// differs, or if `given` has a submessage that `said` lacks; MISSING if it lacks one that `said` has. Tensors, their
+// layouts and the field `model` are not touched.
 absl::Status FillFrom(const google::protobuf::Message& said, google::protobuf::Message* given);
 
 }  // namespace posenc::wire

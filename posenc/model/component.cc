@@ -19,7 +19,7 @@ std::string NameOf(const std::string& prefix, std::string_view field) {
   return prefix.empty() ? std::string(field) : fmt::format("{}.{}", prefix, field);
 }
 
-// Parts where the row says they are, and other objects NAME_config that say a model_type that we know.
+// Returns the parts that the type's row lists, text_config, and other NAME_config objects with a known model_type.
 std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type) {
   std::vector<PartType> parts = type != nullptr ? type->parts : std::vector<PartType>();
   for (const auto& [key, value] : config.tree().items()) {
@@ -37,12 +37,12 @@ std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type)
 
 class Search {
  public:
-  // Appends the parts of an object, and itself where it has a scheme of its own.
+  // Appends the parts of an object, and the object itself unless it is composite.
   absl::Status Add(const std::string& prefix, const ConfigObject& config, std::string_view implied, int depth) {
     POSENC_ASSIGN_OR_RETURN(const auto said, config.String("model_type"));
     std::string model_type = said && !said->empty() ? *said : std::string(implied);
     const ModelType* type = FindModelType(model_type);
-    // Old files call a part as they call the whole.
+    // Old files give a part the model_type of the whole file: use the implied type.
     if (depth > 0 && type != nullptr && type->scheme == Scheme::kParts && FindModelType(implied) != nullptr &&
         FindModelType(implied)->scheme != Scheme::kParts) {
       model_type = std::string(implied);
@@ -61,7 +61,7 @@ class Search {
         POSENC_RETURN_IF_ERROR(Add(name, *object, part.model_type, depth + 1));
       } else if (type != nullptr && type->flat_text) {
         all_.push_back({name, config, std::string(part.model_type), FindModelType(part.model_type), true});
-      } else {  // all as the class has it
+      } else {  // part absent from the file: class defaults
         const ConfigObject defaults(config.Path(part.field), kEmpty);
         POSENC_RETURN_IF_ERROR(Add(name, defaults, part.model_type, depth + 1));
       }
@@ -77,7 +77,7 @@ class Search {
   std::vector<Component> all_;
 };
 
-// Null: of unknown type.
+// `type` is null if the model_type is unknown.
 bool MayHave(const ModelType* type, Wanted wanted) {
   switch (wanted) {
     case Wanted::kRotaryOrBias: return type == nullptr || IsSelected(type->scheme);

@@ -1,4 +1,4 @@
-// The parts of a file that have positions of their own: a composite model's text_config, vision_config, ...
+// Selects the part of a file with its own positional encoding: a composite model's text_config, vision_config, ...
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace posenc {
 struct Component {
   std::string name;  // "text", "vision", "thinker.text", ...
   ConfigObject config;
-  std::string model_type;  // as the file says, or as its composite type implies
-  const ModelType* type;   // null: not known
-  bool nested;             // an object of the file, not the whole
+  std::string model_type;  // from the file, or implied by its composite type
+  const ModelType* type;   // null: unknown model_type
+  bool nested;             // an object of the file, not the whole file
 };
 
-// The part of that name; where none is named, the only one that may have what is wanted. Of an unknown type it may be a
-// rotary embedding.
+// Returns the part called `name`, or, if `name` is empty, the only part that may have `wanted`. A part of unknown type
+// may have kRotaryOrBias. INVALID_ARGUMENT if none fits or several do. The result refers to `file`.
 absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted);
 
 }  // namespace posenc

@@ -18,8 +18,8 @@ absl::Status Malformed(std::string_view value, std::string_view limit) {
   return InvalidArgument("MALFORMED", "config_json", value, limit);
 }
 
-// A pass over the text that builds nothing and stops at the first thing that is refused. (json::parse with a callback
-// could do it in one pass, but searches all siblings at the end of every object.)
+// Validates the text without building a tree, and stops at the first error. (json::parse with a callback needs one pass
+// only, but searches all siblings at the end of every object.)
 class JsonCheck : public json::json_sax_t {
  public:
   const absl::Status& status() const { return status_; }
@@ -59,7 +59,7 @@ class JsonCheck : public json::json_sax_t {
     return false;
   }
 
-  std::vector<std::set<std::string>> open_;  // objects and arrays around, with the keys seen so far
+  std::vector<std::set<std::string>> open_;  // enclosing objects and arrays, each with its keys so far
   absl::Status status_;
 };
 
@@ -78,7 +78,7 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
     return InvalidArgument("OUT_OF_RANGE", "config_json", fmt::format("{} bytes", text.size()),
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));
   }
-  // The parser takes it for the end of the text, and would not look at what follows.
+  // The parser treats NUL as the end of the text and ignores the rest.
   if (text.find('\0') != std::string_view::npos) return Malformed("a NUL byte", "must be valid JSON");
   JsonCheck check;
   if (!json::sax_parse(text, &check)) return check.status();
@@ -92,7 +92,7 @@ std::string ConfigObject::Path(std::string_view name) const {
 }
 
 const json* ConfigObject::Find(std::string_view name) const {
-  if (name.empty()) return nullptr;  // of a type that has no such field
+  if (name.empty()) return nullptr;  // the model type has no such field
   const auto found = tree_.find(name);
   return found == tree_.end() || found->is_null() ? nullptr : &*found;
 }

@@ -1,4 +1,4 @@
-// The text of a config.json as a checked tree, and typed access to its fields.
+// Validating parser for config.json, and typed access to its fields.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace posenc {
 
-// INVALID_ARGUMENT (field "config_json") unless the text is one JSON object: UTF-8, within the size limit, nested at
-// most 64 deep, without duplicate keys, and with numbers that a float64 can hold.
+// Returns INVALID_ARGUMENT (field "config_json") unless the text is one JSON object: UTF-8, within the size limit, at
+// most 64 levels deep, without duplicate keys, and with numbers that a float64 can hold.
 absl::StatusOr<nlohmann::json> ParseConfigJson(std::string_view text, const Limits& limits);
 
-// Reads fields of one object by name. null counts as absent; a value of another type is INVALID_ARGUMENT naming the
-// path.
+// Reads fields of one object by name. Getters return nullopt if the field is absent or null, and INVALID_ARGUMENT that
+// names its path if the value has another type.
 class ConfigObject {
  public:
-  // `path` is how messages call the object: "" or "text_config", "rope_scaling", ...; `json` must outlive this.
+  // `path` names the object in error messages: "" or "text_config", "rope_scaling", ... `json` must outlive this.
   ConfigObject(std::string path, const nlohmann::json& json) : path_(std::move(path)), tree_(json) {}
 
   const nlohmann::json& tree() const { return tree_; }
   std::string Path(std::string_view name) const;
-  // The field, or null if it is absent or JSON's null, or the name is "".
+  // Returns null if the field is absent or JSON null, or if `name` is empty.
   const nlohmann::json* Find(std::string_view name) const;
 
-  // The first of the names that is there.
+  // Number and Integer read the first of `names` that is present. Integer's range is 0 .. 2^40.
   absl::StatusOr<std::optional<double>> Number(std::initializer_list<std::string_view> names) const;
   absl::StatusOr<std::optional<int64_t>> Integer(std::initializer_list<std::string_view> names) const;
-  // A whole number of at least 1; one below it, as -1, stands for none.
+  // Reads an integer of 1 .. 2^40. Returns nullopt for an integer below 1: files write -1 for none.
   absl::StatusOr<std::optional<int64_t>> Length(std::string_view name) const;
   absl::StatusOr<std::optional<bool>> Bool(std::string_view name) const;
   absl::StatusOr<std::optional<std::string>> String(std::string_view name) const;

@@ -14,7 +14,7 @@ absl::StatusOr<bool> IsSet(const ConfigObject& config, std::string_view flag) {
   return set.value_or(false);
 }
 
-// The one that a class has, where the caller does not say which: the rotary embedding, unless the file has none.
+// Resolves kAny: the rotary embedding, unless the file switches it off and the class has a grid; else sines or a table.
 absl::StatusOr<Wanted> WantedOf(const ConfigObject& config, const DiffusersType& type, Wanted wanted) {
   if (wanted != Wanted::kAny) return wanted;
   if (type.rotary) {

@@ -1,4 +1,4 @@
-// config.json files of diffusers' transformers, which say _class_name where others say model_type.
+// Reader for config.json files of diffusers' transformers, which have _class_name instead of model_type.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,41 @@ namespace posenc {
 
 inline constexpr std::string_view kClassName = "_class_name";
 
-// What that class has of what is wanted. INVALID_ARGUMENT naming _class_name, or a field that is missing, of the wrong
-// type, out of range, or that says there is none.
+// Reads the `wanted` kind of encoding. INVALID_ARGUMENT names _class_name, or a field that is missing, of the wrong
+// type, out of range, or that switches the encoding off.
 absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted, const Limits& limits);
 
-// Names of the classes that are known: those that a file selects, or those that no settings can say.
+// Names of the known classes: those with an encoding that a file selects, or those that no settings can express.
 std::vector<std::string_view> DiffusersClasses(bool selected);
 
-// Fields of a diffusers file: numbers, widths that one of them says or two, and nulls that say something.
+// Fields of a diffusers file: numbers, widths given by one field or two, and nulls with a meaning.
 
-// What is said of a field without which there is nothing to compute.
+// INVALID_ARGUMENT (MISSING) for a field without which the class has no positions.
 absl::Status Missing(const ConfigObject& config, std::string_view field);
 
-// Of one head: the first field, divided by the second where there is one. INVALID_ARGUMENT naming a field that is below
-// 1, or a width that the heads do not divide.
+// Width of one head, in elements: the first field, divided by the second if there is one. INVALID_ARGUMENT names a
+// field outside 1 .. 2^20, or a width that the heads do not divide.
 absl::StatusOr<int64_t> HeadWidth(const ConfigObject& config, const FieldWidth& width);
 
-// Of all heads together: the product.
+// Width of all heads together, in elements: the product of the two fields.
 absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth& width);
 
-// null, which is the class's None; an absent field is its default.
+// True if the field is present and null (Python None). An absent field has the class's default instead.
 bool IsNull(const ConfigObject& config, std::string_view field);
 
-// A whole number of at least 1: the field's, else `own`. MISSING: neither is there.
+// Returns the field's value, or `own` if absent. OUT_OF_RANGE unless 1 .. 2^20; MISSING if absent and `own` is 0.
 absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t own);
 
-// What a diffusers class adds to its input: sines of a grid's cells or of frames, or a learned table.
+// Encodings that a diffusers class adds to its input: sines of a grid's cells or of frames, or a learned table.
 
-// INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range, or that says there are none.
+// Returns INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range, or that switches it off.
 absl::StatusOr<GridSettings> DiffusersGridOf(const ConfigObject& config, const DiffusersGrid& grid);
 absl::StatusOr<SinusoidalSettings> DiffusersSinesOf(const ConfigObject& config, const DiffusersSines& sines);
 absl::StatusOr<ModelTable> DiffusersTableOf(const ConfigObject& config, const DiffusersTable& table);
 
-// The rotary embedding of a diffusers class.
+// Rotary embedding of a diffusers class.
 
-// INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range.
+// Returns INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range.
 absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary,
                                                  const Limits& limits);
 

@@ -15,7 +15,7 @@ bool IsNull(const ConfigObject& config, std::string_view field) {
 }
 
 absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t own) {
-  constexpr int64_t kMost = 1 << 20;  // so that products of two and a small number are no overflow
+  constexpr int64_t kMost = 1 << 20;  // a product of two values and a small factor cannot overflow
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Integer({field}));
   if (!given && own == 0) return Missing(config, field);
   const int64_t count = given.value_or(own);

@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// A video's cells are those of no base: its coordinates are only divided. Its text comes first.
+// Reads a video's grid. It has no base_size: coordinates are only divided by the scales. Text tokens come first.
 absl::Status ReadVideo(const ConfigObject& config, GridSettings& settings) {
   POSENC_ASSIGN_OR_RETURN(const auto spatial, config.Number({"spatial_interpolation_scale"}));
   POSENC_ASSIGN_OR_RETURN(const auto temporal, config.Number({"temporal_interpolation_scale"}));
@@ -17,7 +17,7 @@ absl::Status ReadVideo(const ConfigObject& config, GridSettings& settings) {
   settings.interpolation_scale = spatial.value_or(1.875);
   settings.temporal_interpolation_scale = temporal.value_or(1);
   settings.extra_tokens = text.value_or(226);
-  settings.frames = 0;  // the request says how many
+  settings.frames = 0;  // the request gives the number
   return absl::OkStatus();
 }
 

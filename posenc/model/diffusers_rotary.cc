@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<int64_t>> ListedWidths(const ConfigObject& config, co
   return widths;
 }
 
-// Of D elements.
+// Returns each axis's width, in elements, of `dim` elements that rotate.
 std::vector<int64_t> Divided(AxisSplit split, int64_t dim) {
   switch (split) {
     case AxisSplit::kThirds:
@@ -65,7 +65,7 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
   return absl::OkStatus();
 }
 
-// Of h and w; t has what is left of the pairs.
+// Returns the pairs of t, h and w. The file gives h and w; t has the remaining pairs.
 absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, const DiffusersRotary& rotary,
                                                 int64_t pairs) {
   POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> sections, ListedWidths(config, rotary));
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, cons
   return sections;
 }
 
-// OmniGen's class reads two lists of its block, and nothing else.
+// Reads LongRoPE for OmniGen, whose class uses short_factor and long_factor of the block and nothing else.
 absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, RotarySettings& settings) {
   RopeParameters parameters{.rope_type = "longrope"};
   POSENC_ASSIGN_OR_RETURN(const auto block, config.Object("rope_scaling"));
@@ -115,11 +115,11 @@ absl::StatusOr<RopeParameters> ParametersOf(const ConfigObject& config, const Di
   return parameters;
 }
 
-// Of all heads together. The axes take turns, after pairs that do not turn.
+// Returns frequencies over all heads together: first pairs that do not rotate, then the three axes alternate.
 absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int64_t dim, double theta,
                                                 const Limits& limits) {
   constexpr int64_t kAxes = 3;
-  if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before anything is computed of that many
+  if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before allocating that many
     return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} of all heads", dim),
                            fmt::format("all heads together must have {} .. {}", 4 * kAxes, limits.max_rotary_dim));
   }
@@ -133,7 +133,7 @@ absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int6
   return given;
 }
 
-// Halves of each head, which are parts of the one wide head.
+// Sets half-split pairing within each head. The heads are parts of one wide head.
 absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, RotarySettings& settings) {
   POSENC_ASSIGN_OR_RETURN(const auto kind, config.String(rotary.pairing_field));
   if (kind.value_or("interleaved") == "interleaved") return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Read off the source of diffusers 0.42.
+// Rows of diffusers' transformer classes, taken from the source of diffusers 0.42.
 #include "posenc/model/diffusers_types.h"
 
 namespace posenc {
@@ -38,7 +38,7 @@ DiffusersRotary Listed(std::vector<int64_t> widths, std::string_view note, std::
       .widths = std::move(widths), .theta_field = theta_field, .theta = theta, .precision = precision, .note = note};
 }
 
-// Of a field with another name.
+// Reads the axis widths from another field.
 DiffusersRotary ListedAs(std::string_view widths_field, DiffusersRotary rotary) {
   rotary.widths_field = widths_field;
   return rotary;
@@ -72,7 +72,7 @@ DiffusersRotary One(FieldWidth width, double theta, Precision precision, std::st
   return {.split = kOne, .theta = theta, .pairing = kHalf, .precision = precision, .width = width, .note = note};
 }
 
-// Half of a head turns.
+// One axis; half of each head rotates.
 DiffusersRotary OneOfHalf(FieldWidth width, std::string_view note) {
   DiffusersRotary rotary = One(width, 10000, kF32, note);
   rotary.width_over = 2;
@@ -103,7 +103,7 @@ DiffusersRotary Ltx(int64_t head_dim) {
           .note = kLtxFractions};
 }
 
-// Its second release, and what is built upon it.
+// LTX-2, and classes built on it.
 DiffusersRotary Ltx2() {
   DiffusersRotary rotary = WithTheta("rope_theta", Ltx(128));
   rotary.pairing_field = "rope_type";
@@ -229,7 +229,7 @@ std::vector<DiffusersType> MakeTypes() {
       {.class_name = "PriorTransformer", .table = DiffusersTable{"num_embeddings", 77, Heads(32, 64), "additional_embeddings", 4}},
       {.class_name = "T5FilmDecoder", .table = DiffusersTable{"targets_length", 256, {"d_model", 768}}},
 
-      // What no settings say.
+      // Classes that no settings can express.
       {.class_name = "DreamLiteTransformer2DModel", .instead = "it has no positional encoding"},
       {.class_name = "ErnieImageTransformer2DModel", .instead = "it turns the two elements of a pair by different angles, which is no rotation"},
       {.class_name = "MochiTransformer3DModel", .instead = "its frequencies are learned: give given_table"},

@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// See HeadShare.
+// Applies HeadShare to hidden / heads.
 absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads) {
   const HeadShare& share = part.type.share;
   std::optional<int64_t> given;
@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
   const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
   if (width) return *width;
-  // A head_dim of null is no class default.
+  // A null head_dim does not stand for the class's default.
   const bool given_null = config.tree().contains(std::string(field));
   if (type.head_dim != 0 && !given_null) return type.head_dim;
   POSENC_ASSIGN_OR_RETURN(auto hidden, config.Integer({type.hidden_size_field, "n_embd", "d_model", "width"}));

@@ -17,7 +17,7 @@ RopeBlock ClassBlock(const LayerDefaults& defaults) {
   return block;
 }
 
-// kByType, kByTypeFilled.
+// BlockFor for Layers::kByType and kByTypeFilled.
 absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
   const LayerDefaults* own = DefaultsOf(part.type, layer_type);
   const bool fills = part.type.layers == Layers::kByTypeFilled && own != nullptr;
@@ -48,7 +48,7 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
                            fmt::format("model_type \"{}\" wants a block a layer type", part.type.name));
   }
   if (!blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
-    // These classes look for blocks by layer type in rope_parameters, and for one block in rope_scaling only.
+    // These classes read a single block from rope_scaling only; rope_parameters must have one block per layer type.
     part.Say("NOT_USED", "rope_parameters",
              fmt::format("model_type \"{}\" reads blocks by layer type there, and this is "
                          "one for all: default blocks are taken",

@@ -1,4 +1,4 @@
-// The scaling block of each type of layers.
+// Scaling block of each layer type.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,21 @@
 
 namespace posenc {
 
-// The block that holds for a layer type. nullopt: no rope.
+// Scaling block of a layer type. nullopt: no rotary embedding.
 struct LayerBlock {
   std::optional<RopeBlock> block;
   double class_theta;
-  std::string_view theta_field;  // outside the block
-  bool flat;
+  std::string_view theta_field;  // theta's name outside the block
+  bool flat;                     // one block serves all layers
 };
 
-// The block that holds for a layer type.
+// Selects the block of a layer type. INVALID_ARGUMENT if the file's blocks do not fit the class or lack this type.
 absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type);
 
-// The class's own of a layer type, or null.
+// Returns the class's defaults for a layer type, or null.
 const LayerDefaults* DefaultsOf(const ModelType& type, std::string_view layer_type);
 
-// Whether there is one block a layer type.
+// True if the file has one block per layer type.
 inline bool IsByLayerType(const RopeBlocks& blocks) { return !blocks.empty() && !blocks[0].first.empty(); }
 
 }  // namespace posenc

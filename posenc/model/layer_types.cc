@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kThetaPrefix = "rope_theta ";
 
-// kNoRopeList: whatever layer_types says of the layers' windows.
+// kNoRopeList. Ignores layer_types, which describes the layers' windows.
 absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(auto rope, part.config.Numbers("no_rope_layers"));
   if (rope && rope->empty()) rope.reset();
@@ -33,7 +33,7 @@ std::string ThetaName(double theta) {
   return theta == 0 ? std::string(kNoRope) : fmt::format("{}{}", kThetaPrefix, theta);
 }
 
-// kThetaList: layers of equal theta are of one type.
+// kThetaList: layers with equal theta share a type.
 absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(const auto thetas, part.config.Numbers("layer_rope_theta"));
   if (!thetas || static_cast<int64_t>(thetas->size()) != layers) {

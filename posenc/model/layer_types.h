@@ -1,4 +1,4 @@
-// The types by which a part's layers differ.
+// Layer types of a part.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace posenc {
 
-// Types of classes that list no types, but which layers turn.
+// Layer types of classes that list which layers rotate, not the layers' types.
 inline constexpr std::string_view kRope = "rope", kNoRope = "no_rope";
 
-// The type of each layer; empty where all are the same or their number is not known.
+// Returns the type of each layer; empty if layers have no types, or if no list gives them and `layers` is 0 (unknown).
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers);
 
-// False of layers of other kinds, which no class rotates.
+// False for linear_attention, conv, mamba, recurrent, moe and mlp layers, which no class rotates.
 bool HasAttention(std::string_view layer_type);
 
-// Whether the class leaves these layers without rotary embedding.
+// True if the class gives these layers no rotary embedding.
 bool LeavesOut(const Part& part, std::string_view layer_type);
 
-// Where a layer's theta is its own (kThetaList), the theta that its type names.
+// Returns the theta in the name of a layer type of kThetaList; otherwise nullopt.
 std::optional<double> ThetaOf(const Part& part, std::string_view layer_type);
 
 }  // namespace posenc

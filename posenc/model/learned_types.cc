@@ -1,6 +1,6 @@
-// Model types of which a config.json selects a learned table of positions, or relative keys in its place: settings
-// only, as the weights come with the request. Read off transformers 5.23; the relative keys of BERT's kin, which it has
-// no longer, off 4.57.
+// Model types with a learned table of positions, or relative keys in its place. config.json gives settings only: the
+// weights come with the request. Taken from transformers 5.23; relative keys of BERT-like types, which it no longer
+// has, from 4.57.
 #include "posenc/model/model_types.h"
 
 namespace posenc {
@@ -9,7 +9,7 @@ namespace {
 using enum Scheme;
 using enum TableStart;
 
-// The class's own number of positions and width of a row.
+// Table with the class's default number of positions and row width.
 ModelType Table(std::string_view name, int64_t positions, int64_t width, std::string_view width_field = "hidden_size",
                 std::string_view positions_field = "max_position_embeddings") {
   return {.name = name,
@@ -32,7 +32,7 @@ ModelType AfterPadding(std::string_view name, int64_t positions, int64_t width, 
   return type;
 }
 
-// With position_embedding_type.
+// Adds relative keys (Shaw), which position_embedding_type selects.
 ModelType BertLike(ModelType type) {
   type.terms = Terms::kBert;
   return type;
@@ -48,7 +48,7 @@ ModelType Image(std::string_view name, int64_t width, int64_t image_size, int64_
                                   .tokens_before = tokens_before}};
 }
 
-// Of an image of another size each patch takes the row of a cell of the table's own grid.
+// For an image of another size, each patch uses the row of a cell in the table's own grid.
 ModelType Bucketed(std::string_view name, int64_t width, int64_t image_size, int64_t patch_size) {
   ModelType type = Image(name, width, image_size, patch_size, 0);
   type.note =
@@ -78,7 +78,7 @@ ModelType Sam(std::string_view name, int64_t image_size = 1024) {
   return type;
 }
 
-// ViTDet's, whose table has a row for a cls token that is not used.
+// ViTDet types, whose table has an unused row for a cls token.
 ModelType Pretrained(std::string_view name, int64_t width, std::string_view only_if) {
   ModelType type = Sized(Image(name, width, 224, 16, 1), "pretrain_image_size");
   type.learned->only_if = only_if;
@@ -88,7 +88,7 @@ ModelType Pretrained(std::string_view name, int64_t width, std::string_view only
   return type;
 }
 
-// With terms of rows and columns as SAM's.
+// Adds relative terms of rows and columns, like SAM's.
 ModelType WithTerms(ModelType type) {
   type.scheme = kRelativeTerms;
   type.note =
@@ -123,7 +123,7 @@ ModelType IdeficsVision() {
   return type;
 }
 
-// Its field counts the tokens before the patches; of the table's size only the sum matters.
+// Pixio's n_cls_tokens come before the patches. tokens_after is equivalent: only the sum sets the table's size.
 ModelType Pixio() {
   ModelType type = Image("pixio", 1280, 256, 16, 0);
   type.learned->tokens_after = 8;
@@ -248,7 +248,7 @@ std::vector<ModelType> MakeLearnedTypes() {
       Noted(Table("pix2struct_vision_model", 4096, 768, "hidden_size", "seq_len"), "two tables of this size, row_embedder of a patch's row and column_embedder of its column, from 1 (0 is padding): both are added"),
       Noted(Table("sam3_lite_text_text_model", 77, 512), "for a text of another length than the table's the model resizes the table first"),
 
-      // Learned tables of patches: width, image, patch, tokens before.
+      // Learned tables of patches: width, image size, patch size, tokens before.
       Bucketed("idefics2_vision", 768, 224, 32),
       Bucketed("idefics3_vision", 1152, 224, 32),
       Bucketed("minicpmv4_6_vision", 768, 224, 16),

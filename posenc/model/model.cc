@@ -35,7 +35,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
              fmt::format("\"{}\" is not known: read by the general rules, with the pairing of the request",
                          Quote(component.model_type)));
   }
-  if (!component.nested) part.type.width = {};  // whole files say it, and are not guessed at
+  if (!component.nested) part.type.width = {};  // a whole file must give its own width
   if (!part.type.leaves) part.type.leaves = part.type.pairing;
   if (part.type.reads_interleave) {
     POSENC_ASSIGN_OR_RETURN(const auto interleave, part.config.Bool("rope_interleave"));
@@ -66,8 +66,8 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
   return std::vector<ModelLayers>{std::move(layers)};
 }
 
-// What a term or a learned table is asked for, or, by kAny, what the part has that is neither rotary embedding nor
-// bias.
+// Resolves kAny to the first kind that the part has: a score term, sines, a grid, a learned table (unless the scheme is
+// a rotary embedding or a bias), else kRotaryOrBias.
 absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
   if (source.wanted != Wanted::kAny) return source.wanted;
   const absl::Status terms = CheckTerms(part);
@@ -78,7 +78,7 @@ absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
   return part.type.learned && !IsSelected(part.type.scheme) ? Wanted::kLearned : Wanted::kRotaryOrBias;
 }
 
-// What is added to the input, and is of no layer.
+// True for kinds that are added to the model's input and belong to no layer.
 bool IsOfInput(Wanted wanted) {
   return wanted == Wanted::kLearned || wanted == Wanted::kSinusoidal || wanted == Wanted::kGrid;
 }
@@ -164,7 +164,7 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
     return InvalidArgument("OUT_OF_RANGE", "layer_index", fmt::format("{}", *index), "the file has no such layer");
   }
   if (const auto* type = std::get_if<std::string>(&source.layer)) {
-    if (all.size() == 1 && all[0].layer_type.empty()) return std::move(all[0]);  // the same for every type
+    if (all.size() == 1 && all[0].layer_type.empty()) return std::move(all[0]);  // one entry serves every type
     for (ModelLayers& layers : all) {
       if (layers.layer_type == *type) return std::move(layers);
     }

@@ -1,5 +1,5 @@
-// Read off the configuration and modeling files of transformers 5.23; scripts/check-model-types compares every row with
-// what an installed release computes.
+// Rows of model types, taken from the configuration and modeling files of transformers 5.23. scripts/check-model-types
+// compares every row with the results of an installed release.
 #include "posenc/model/model_types.h"
 
 #include <map>
@@ -59,14 +59,14 @@ std::vector<ModelType> MakeModelTypes() {
 
   const RopeParameters muse_spark = {.rope_type = "default", .rope_theta = 500000};
 
-  // Where rope_scaling says something, it is for full_attention.
+  // rope_scaling applies to full_attention, and to sliding_attention if scale_local.
   const auto local_global = [](double local, std::string_view local_field, double global, std::string_view global_field,
                                bool scale_local) {
     return std::vector<LayerDefaults>{{"sliding_attention", local, local_field, scale_local},
                                       {"full_attention", global, global_field, true}};
   };
   const auto two = [](LayerDefaults first, LayerDefaults second) { return std::vector<LayerDefaults>{first, second}; };
-  const auto by_head = [](double local, double global) {  // Gemma 4: wider heads where attention is global
+  const auto by_head = [](double local, double global) {  // Gemma 4: wider heads in full_attention layers
     return std::vector<LayerDefaults>{{.layer_type = "sliding_attention", .rope_theta = local},
                                       {.layer_type = "full_attention",
                                        .rope_theta = global,
@@ -99,13 +99,13 @@ std::vector<ModelType> MakeModelTypes() {
           {.layer_type = "full_attention", .rope_theta = 1e6, .rope_type = "proportional", .partial = 0.5});
   const auto deepseek_v4 = two({.layer_type = "main", .rope_theta = 10000, .partial = 0.125},
                                {.layer_type = "compress", .rope_theta = 160000, .partial = 0.125});
-  // A null block: no rotary embedding there.
+  // Layer types that these lists omit have no block by default: no rotary embedding.
   const std::vector<LayerDefaults> beam = {{"sliding_attention", 10000}};
   const std::vector<LayerDefaults> step3p5 = {{"full_attention", 10000}};
 
   // clang-format off
   return {
-      // Like Llama: half-split, the eager chain, all of the head.
+      // Like Llama: half-split, eager precision, the whole head rotates.
       {.name = "apertus", .theta = 1.2e7, .block = Llama3(1.2e7, 8, 8192, 1, 4)},
       {.name = "arcee"},
       {.name = "aria_text", .width = {4096, 32}},
@@ -190,7 +190,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "voxtral_realtime_text", .width = {4096, 32}},
       {.name = "xcodec2", .head_dim = 64},
 
-      // Part of the head, if partial_rotary_factor says so.
+      // Part of the head rotates (partial_rotary_factor).
       {.name = "bamba", .partial = 0.5},
       {.name = "dots3_note_audio_encoder", .partial = 0.5, .width = {1280, 20}},
       {.name = "glm4_moe", .partial = 0.5},
@@ -212,7 +212,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "solar_open", .theta = 1e6, .partial = 1, .head_dim = 128},
       {.name = "stablelm", .partial = 0.25},
 
-      // Interleaved.
+      // Interleaved pairing.
       {.name = "blt_global_transformer", .pairing = kInter, .theta = 500000, .width = {2048, 16}},
       {.name = "blt_local_decoder", .pairing = kInter, .theta = 500000, .width = {1024, 16}},
       {.name = "blt_local_encoder", .pairing = kInter, .theta = 500000, .width = {1024, 16}},
@@ -227,7 +227,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "pe_audio_video_encoder", .pairing = kInter, .theta = 20000, .head_dim = 128},
       {.name = "pe_video_encoder", .pairing = kInter, .theta = 20000, .head_dim = 128},
 
-      // Tables are rounded, the products are not.
+      // Tables are rounded to the tensor's type, products are not.
       {.name = "cohere", .pairing = kInter, .precision = kVllm, .theta = 500000},
       {.name = "evolla", .precision = kVllm, .theta = 500000},
 
@@ -239,7 +239,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "olmo2", .precision = kF32},
       {.name = "olmo_hybrid", .precision = kF32},
 
-      // Not on every layer.
+      // Rotary embedding on some layers only.
       {.name = "afmoe", .head_dim = 128, .layers = kSlidingOnly, .pattern = {4, "global_attn_every_n_layers"}},
       {.name = "cohere2", .pairing = kInter, .precision = kVllm, .width = {8192, 64}, .layers = kSlidingOnly, .pattern = {4}},
       {.name = "cohere2_moe", .pairing = kInter, .precision = kVllm, .head_dim = 128, .layers = kSlidingOnly, .pattern = {4}},
@@ -254,7 +254,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "muse_spark_text", .block = muse_spark, .head_dim = 64, .layers = kThetaList, .pattern = {4}},
       {.name = "smollm3", .theta = 2e6, .layers = kNoRopeList},
 
-      // A block for each type of layers.
+      // One block per layer type.
       {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .by_layer = beam},
       {.name = "cohere_compass_text", .layers = kByType, .mrope = kThirds, .sections = {24, 20, 20}},
       {.name = "deepseek_v4", .pairing = kInter, .precision = kVllm, .partial = 0.125, .head_dim = 512, .layers = kByType, .by_layer = deepseek_v4, .note = kLastRotate},
@@ -294,7 +294,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "mistral_large4_text", .pairing = kInter, .leaves = kHalf, .block = mistral_large4, .head_dim = 64, .mla = true, .layers = kNoRopeList},
       {.name = "youtu", .pairing = kInter, .leaves = kHalf, .reads_interleave = true, .head_dim = 64, .mla = true},
 
-      // Several axes.
+      // Several axes (M-RoPE).
       {.name = "cosmos3_edge_text", .theta = 1e8, .head_dim = 128, .mrope = kThirds, .sections = {24, 20, 20}},
       {.name = "ernie4_5_vl_moe_text", .pairing = kInter, .precision = kF32, .theta = 500000, .width = {2560, 20}, .mrope = kErnie, .sections = {22, 22, 20}},
       {.name = "glm4v_moe_text", .partial = 0.5, .width = {4096, 96}, .mrope = kContig, .sections = {8, 12, 12}},
@@ -315,7 +315,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "qwen3_vl_text", .theta = 500000, .head_dim = 128, .mrope = kThirds, .sections = {24, 20, 20}},
       {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .mrope = kThirds, .sections = {11, 11, 10}},
 
-      // The positions of an image: (h, w) unless noted.
+      // Axial rotary embedding. Positions of an image are (h, w) unless noted.
       {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .width = {384, 6}, .note = kCentres},
       {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24}},
@@ -356,7 +356,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16}, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
 
-      // Only where a field says so.
+      // Rotary embedding only if a field selects it.
       {.name = "clvp_encoder", .precision = kF32, .theta_field = "", .hidden_size_field = "projection_dim", .width = {768, 12}, .share = {.divisor = 2, .least = 32}, .only_if = {"use_rotary_embedding", "true", true}, .note = kValuesToo},
       {.name = "esm", .precision = kVllm, .only_if = {"position_embedding_type", "rotary"}},
       {.name = "granitemoehybrid", .only_if = {"position_embedding_type", "rope"}},
@@ -364,12 +364,12 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "wav2vec2-bert", .precision = kF32, .theta_field = "rotary_embedding_base", .only_if = {"position_embeddings_type", "rotary"}, .terms = Terms::kConformerByType, .position_type = "relative_key"},
       {.name = "zamba2", .head_dim_field = "attention_head_dim", .only_if = {"use_mem_rope", "true"}},
 
-      // Elements of a head row, where not by a share of head_dim.
+      // Rotated width from rotary_dim, or the whole head (RoFormer).
       {.name = "codegen", .pairing = kInter, .head_dim_field = "rotary_dim", .head_dim = 64},
       {.name = "gptj", .pairing = kInter, .head_dim_field = "rotary_dim", .head_dim = 64},
       {.name = "roformer", .pairing = kInter, .precision = kNumpyTables},
 
-      // Biases in windows.
+      // Biases within windows.
       {.name = "beit", .scheme = kBeit},
       {.name = "clap_audio_model", .scheme = kSwin, .window = 8},
       {.name = "data2vec-vision", .scheme = kBeit},
@@ -379,7 +379,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "swin2sr", .scheme = kSwinV2, .window = 8},
       {.name = "swinv2", .scheme = kSwinV2},
 
-      // ALiBi, buckets, and ALiBi or rotary.
+      // ALiBi, Falcon (ALiBi or rotary), and T5 buckets.
       {.name = "bloom", .scheme = kBloomAlibi},
       {.name = "falcon", .scheme = kFalcon},
       {.name = "mpt", .scheme = kMptAlibi},
@@ -394,7 +394,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "umt5", .scheme = kT5},
       {.name = "wavlm", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 320, .max_distance = 800, .buckets_field = "num_buckets", .distance_field = "max_bucket_distance"}, .note = "each layer multiplies the bias by a gate of its queries, which is the caller's"},
 
-      // Files of several parts: where they are, and what they are unless they say so themselves.
+      // Composite files: the field of each part, and its model_type if the part has none.
       Composite("aria", {{"text_config", "aria_text"}}),
       Composite("audioflamingo3", {{"text_config", "qwen2"}}),
       Composite("aya_vision", {{"text_config", "cohere2"}}),

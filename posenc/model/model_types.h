@@ -1,4 +1,4 @@
-// What transformers' model classes decide where a config.json is silent: one row a model_type.
+// Defaults of transformers' model classes for fields that a config.json leaves out: one row per model_type.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace posenc {
 
-// What the model's attention has for positions.
+// Positional encoding of the model's attention.
 enum class Scheme {
-  kRotary,  // of one axis, or of several as mrope_section says
-  kAxial,   // rotary, an equal share of the head for each axis
+  kRotary,  // one axis, or several by mrope_section
+  kAxial,   // rotary, with an equal share of the head per axis
   kBloomAlibi,
   kMptAlibi,
-  kFalcon,  // ALiBi where the file says alibi, else rotary
-  kT5,      // buckets
-  kSwin,    // a bias in windows
-  kSwinV2,  // the same, of a network
-  kBeit,    // the same, with a cls token
-  kParts,   // nothing of its own: parts have
-  // What is no rotary embedding or bias that a config.json selects. Of those with terms or a learned table it selects
-  // these (ModelType); of the others SchemeName says where else they are, if anywhere.
+  kFalcon,  // ALiBi if the file's `alibi` is true, else rotary
+  kT5,      // a bias by bucketed distance
+  kSwin,    // a bias within windows
+  kSwinV2,  // a bias within windows, computed by a small network
+  kBeit,    // a bias over all patches and a cls token
+  kParts,   // composite file: only its parts have encodings
+  // Schemes without a rotary embedding or bias that a config.json selects. It selects their score terms, tables and
+  // sines if ModelType has them; for the others, SchemeName names the API to use instead, if any.
   kTerms,
   kLearned,
   kSinusoidal,
@@ -36,10 +36,10 @@ enum class Scheme {
 
 // The scheme in words, for errors.
 std::string_view SchemeName(Scheme scheme);
-// Whether settings of ours for a rotary embedding or a bias can say it.
+// True if RotarySettings or bias settings can express the scheme.
 bool IsSelected(Scheme scheme);
 
-// Whose term of the scores a model type has, besides or in place of its scheme: the settings of RelativeScores.
+// Score term of a model type, in addition to or instead of its scheme. Selects the settings of RelativeScores.
 enum class Terms {
   kNone,
   kGraniteSpeech,
@@ -48,31 +48,31 @@ enum class Terms {
   kDebertaV2,
   kXlnet,
   kTransformerXl,
-  kConformer,  // wav2vec2-conformer's
+  kConformer,  // wav2vec2-conformer's term
   kGemmaAudio,
-  kConformerByType,  // the same, or Shaw's, where position_embeddings_type says so
-  kBert,             // Shaw's, where position_embedding_type says so
+  kConformerByType,  // kConformer's or Shaw's, by position_embeddings_type
+  kBert,             // Shaw's, by position_embedding_type
   kNezha,
   kSpeechT5,
 };
 
-// Where the rows of a learned table begin.
+// Row of a learned table for position 0.
 enum class TableStart {
   kZero,
-  kAfterPadding,  // the token at position p has row p + pad_token_id + 1 (RoBERTa)
-  kTwo,           // row p + 2, of two rows more than there are positions (OPT)
+  kAfterPadding,  // position p has row p + pad_token_id + 1 (RoBERTa)
+  kTwo,           // position p has row p + 2; the table has two extra rows (OPT)
 };
 
-// Of what a learned table's rows are.
+// Items that a learned table has rows for.
 enum class TableOf {
   kPositions,
   kImage,        // patches of image_size and patch_size
   kVideo,        // tubelets of num_frames and image_size
-  kSpectrogram,  // patches of num_mel_bins and max_length, which overlap
+  kSpectrogram,  // overlapping patches of num_mel_bins and max_length
 };
 
-// A learned table of absolute positions: the class's own numbers, where a file leaves them out, and the fields that say
-// them.
+// A learned table of absolute positions: the class's defaults for numbers that a file leaves out, and the fields that
+// give them.
 struct LearnedTable {
   int64_t positions = 0;
   int64_t width = 0;
@@ -80,18 +80,18 @@ struct LearnedTable {
   std::string_view width_field = "hidden_size";
   std::string_view positions_field = "max_position_embeddings";
   int64_t padding = 1;        // kAfterPadding: pad_token_id
-  bool reads_padding = true;  // from the file
+  bool reads_padding = true;  // false: the class ignores the file's pad_token_id
   TableOf of = TableOf::kPositions;
   int64_t image_size = 0, patch_size = 0;
-  int64_t image_width = 0;  // 0: as image_size
+  int64_t image_width = 0;  // 0: equal to image_size
   std::string_view image_field = "image_size";
-  // Rows for tokens that are no patches, and the field that says how many follow them.
+  // Rows for tokens other than patches. tokens_after_field gives the number after the patches.
   int64_t tokens_before = 0, tokens_after = 0;
   std::string_view tokens_after_field = "";
-  std::string_view only_if = "";  // a flag that must be true
+  std::string_view only_if = "";  // a flag that must not be false
 };
 
-// Sines and cosines of positions, added to the input: the class's own width, and the field that says it.
+// Sines and cosines of positions, added to the input: the class's default width, and the field that gives it.
 struct SineTable {
   SinusoidalConvention convention;
   int64_t width = 0;
@@ -103,10 +103,10 @@ struct SineTable {
   std::string_view only_if = "";    // a flag that must be true
   int64_t padding = 1;              // kFairseq: pad_token_id
   bool cosines_first = false;
-  bool by_width = false;  // max_timescale 10000^((D - 2) / D) and a scale of D^-0.5
+  bool by_width = false;  // for a width of D, max_timescale is 10000^((D - 2) / D) and scale D^-0.5
 };
 
-// The same of the cells of an image.
+// Sines and cosines of the cells of an image, added to the input.
 struct SineGrid {
   GridConvention convention = GridConvention::kMae;
   int64_t width = 0;
@@ -116,66 +116,66 @@ struct SineGrid {
   bool rows_first = false;
   double offset = 0;
   std::string_view scale_field = "";
-  std::string_view only_if = "";  // what position_embedding_type must be
-  // Of images of one size: image_size and patch_size, after so many rows of zeros.
+  std::string_view only_if = "";  // required position_embedding_type; "": any
+  // For images of one size: image_size, patch_size, and the rows of zeros before the patches. 0: images of any size.
   int64_t image_size = 0, patch_size = 0, tokens_before = 0;
 };
 
-// How the layers differ. Layers without attention (layer_types linear_attention, conv, mamba) never have any.
+// How the layers' rotary embeddings differ. Layers without attention (HasAttention) have none.
 enum class Layers {
   kUniform,
-  kByType,               // a block each, as the file says; by_layer where it has none
-  kByTypeFilled,         // the same, and what is missing of a block, or null, is as by_layer says
+  kByType,               // one block per layer type; by_layer if the file has no block
+  kByTypeFilled,         // kByType, and by_layer fills missing or null blocks, and partial
   kSlidingOnly,          // full_attention layers have no rotary embedding
-  kSlidingOnlyIfWindow,  // the same, unless sliding_window is null: then all have
-  kNoRopeList,           // no_rope_layers: 1 means rope
-  kThetaList,            // layer_rope_theta: one a layer, 0 means none; else, by the pattern, every n-th from the last
+  kSlidingOnlyIfWindow,  // kSlidingOnly, unless sliding_window is null: then all have one
+  kNoRopeList,           // no_rope_layers: 1 means rotary embedding, 0 none
+  kThetaList,            // layer_rope_theta per layer, 0: none; if absent, every n-th layer back from the last has none
 };
 
-// The types of layers where the file does not list them: every n-th is full_attention.
+// Layer types for a file that does not list them: every n-th layer is full_attention.
 struct LayerPattern {
-  int64_t every = 0;                                  // 0: the file must say
-  std::string_view field = "sliding_window_pattern";  // where the file may say n
+  int64_t every = 0;                                  // n; 0: no pattern
+  std::string_view field = "sliding_window_pattern";  // field that gives n, if present
   std::string_view others = "sliding_attention";
-  bool last = false;  // the last layer is full_attention too
+  bool last = false;  // the last layer is full_attention, too
 };
 
-// A class's own block for one type of layers.
+// A class's default block for one layer type.
 struct LayerDefaults {
   std::string_view layer_type;
   double rope_theta = 10000;
-  std::string_view theta_field = "";  // outside the block; "": none
-  bool takes_rope_scaling = false;    // the file's rope_scaling is for these layers
+  std::string_view theta_field = "";  // theta's name outside the block; "": none
+  bool takes_rope_scaling = false;    // the file's rope_scaling applies to these layers
   std::string_view rope_type = "default";
   std::optional<double> partial;
-  std::string_view head_dim_field = "";  // "": as the other layers
-  int64_t head_dim = 0;
+  std::string_view head_dim_field = "";  // field with these layers' head width
+  int64_t head_dim = 0;                  // 0: as in the other layers
 };
 
-// The width that turns, where it is not hidden_size / num_attention_heads: that, divided by a field and a number.
+// Rotated width as a share: hidden_size / num_attention_heads / divisor / (the field's value), but at least `least`.
 struct HeadShare {
   std::string_view divisor_field = "";
   int64_t divisor = 1;
   int64_t least = 0;
 };
 
-// The class's own hidden_size and num_attention_heads; only of parts, from whose files transformers leaves them out.
+// The class's default hidden_size and num_attention_heads. Used for nested parts only: transformers omits them there.
 struct Width {
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0;
 };
 
-// A part of a composite file: where it is, and what it is where it has no model_type.
+// A part of a composite file: its field, and its model_type if the part gives none.
 struct PartType {
   std::string_view field;
   std::string_view model_type;
 };
 
-// T5's buckets in one stack.
+// T5 buckets for a file with one stack.
 struct OneStack {
   bool bidirectional = true;
-  bool scales_scores = false;  // by 1/sqrt(head_dim)
-  // The class's own, and the fields that say them; "": none.
+  bool scales_scores = false;  // the model scales q.k by 1/sqrt(head_dim)
+  // The class's defaults, and the fields that give them; "": no field.
   int64_t num_buckets = 32, max_distance = 128;
   std::string_view buckets_field = "relative_attention_num_buckets";
   std::string_view distance_field = "relative_attention_max_distance";
@@ -185,34 +185,34 @@ struct OneStack {
 struct Condition {
   std::string_view field;
   std::string_view value;
-  bool if_absent = false;  // a file that does not say means it
+  bool if_absent = false;  // an absent field satisfies the condition
 };
 
 struct ModelType {
   std::string_view name;
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
-  std::optional<Pairing> leaves;            // another pairing, in which q and k leave
+  std::optional<Pairing> leaves;            // output pairing, if it differs from `pairing`
   bool reads_interleave = false;            // rope_interleave false: q and k come half-split
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 
   double theta = 10000;
-  std::string_view theta_field = "rope_theta";  // outside the block, the only name by which the class knows it
-  // The class's own partial_rotary_factor. Absent: it is not read where rope_type is "default".
+  std::string_view theta_field = "rope_theta";  // theta's only name outside the block for this class
+  // The class's default partial_rotary_factor. nullopt: the class does not read it for rope_type "default".
   std::optional<double> partial;
   std::string_view partial_field = "partial_rotary_factor";
-  // The class's own original_max_position_embeddings, which counts as one that stands outside the block. 0: none.
+  // The class's default original_max_position_embeddings, treated as a field outside the block. 0: none.
   double original_length = 0;
-  std::optional<RopeParameters> block;  // the class's own, where the file has none
+  std::optional<RopeParameters> block;  // the class's default block
   bool negate_angle = false;
 
-  // The width of a head: this field, this number, or hidden_size / num_attention_heads.
+  // Width of a head: this field, else this number unless 0, else hidden_size / num_attention_heads.
   std::string_view head_dim_field = "head_dim";
   int64_t head_dim = 0;
   std::string_view hidden_size_field = "hidden_size";
   Width width;
   HeadShare share;
-  // Multi-head latent attention: the width is qk_rope_head_dim, a part of the head of its own, and the softmax scale is
+  // Multi-head latent attention: the width is qk_rope_head_dim, a separate part of the head, and the softmax scale is
   // multiplied by m(s, mscale_all_dim)^2.
   bool mla = false;
 
@@ -221,23 +221,23 @@ struct ModelType {
   std::vector<LayerDefaults> by_layer;
 
   MropeOrder mrope = MropeOrder::kNone;
-  std::vector<int64_t> sections;  // the class's own mrope_section; kErnie without: h and w share all pairs
+  std::vector<int64_t> sections;  // default mrope_section; kErnie, if empty: h and w share all pairs
   int64_t axes = 2;               // kAxial
-  bool alternating = false;       // kAxial: the axes take turns
-  bool own_halves = false;        // kAxial: half-split pairing is of each axis's own elements
-  int64_t window = 7;             // kSwin: the class's own window_size
-  // kT5: a file of one stack, not of two.
+  bool alternating = false;       // kAxial: pairs alternate between the axes
+  bool own_halves = false;        // kAxial: half-split pairing within each axis's elements
+  int64_t window = 7;             // kSwin, kSwinV2: default window_size
+  // kT5: set if the file has one stack, not two.
   std::optional<OneStack> one_stack;
-  std::string_view encoder_biases_field = "";  // kT5: a list, of which one is of the tokens' distance, as T5 has it
+  std::string_view encoder_biases_field = "";  // kT5: a list of biases, one by token distance like T5's
   double second_start = 0;                     // kAxial: frequency_start of the second axis
-  // A field of the scaling block that the class reads for something else: it multiplies its queries by
-  // 1 + field * ln(1 + floor(position / L0)).
+  // A field of the scaling block that does not affect the rotation: the class multiplies its queries by
+  // 1 + field * ln(1 + floor(position / L0)), where L0 is original_max_position_embeddings.
   std::string_view query_scale_field = "";
-  Condition only_if;           // else there is no rotary embedding
-  std::string_view note = "";  // what a caller must know of the positions or the tensors
+  Condition only_if;           // if not met, there is no rotary embedding
+  std::string_view note = "";  // advice to callers on positions or tensors
 
   Terms terms = Terms::kNone;
-  std::string_view position_type = "";  // kConformerByType: the class's own position_embeddings_type
+  std::string_view position_type = "";  // kConformerByType: default position_embeddings_type
   std::optional<LearnedTable> learned;
   std::optional<SineTable> sines;
   std::optional<SineGrid> grid;
@@ -246,30 +246,30 @@ struct ModelType {
   bool flat_text = false;  // a file without text_config is itself the text part
 };
 
-// A file of several models' parts.
+// A composite file, with parts of several models.
 inline ModelType Composite(std::string_view name, std::vector<PartType> parts, bool flat_text = false) {
   return {.name = name, .scheme = Scheme::kParts, .parts = std::move(parts), .flat_text = flat_text};
 }
 
-// With what a caller must know.
+// Sets the type's note to callers.
 inline ModelType Noted(ModelType type, std::string_view note) {
   type.note = note;
   return type;
 }
 
-// Those of which a config.json selects a rotary embedding or a bias, or parts; those of which it selects a term
-// (weighted_types.cc) or a table (learned_types.cc) alone, as their weights come with the request; those of which it
-// selects sines of the input's positions (sine_types.cc); and those of which it selects nothing (other_types.cc).
+// Model types by what a config.json selects: a rotary embedding, a bias or parts (model_types.cc); a score term
+// (weighted_types.cc) or a table (learned_types.cc), whose weights come with the request; sines of the input's
+// positions (sine_types.cc); nothing (other_types.cc).
 const std::vector<ModelType>& ModelTypes();
 const std::vector<ModelType>& WeightedTypes();
 const std::vector<ModelType>& LearnedTypes();
 const std::vector<ModelType>& SineTypes();
 const std::vector<ModelType>& OtherTypes();
 
-// All of these.
+// Rows of all five lists.
 std::vector<const ModelType*> AllModelTypes();
 
-// The row of that name, or null.
+// Returns the row with this name, or null.
 const ModelType* FindModelType(std::string_view model_type);
 
 }  // namespace posenc

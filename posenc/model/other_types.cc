@@ -1,5 +1,5 @@
-// Model types of which a config.json selects nothing: what they have instead, as far as transformers 5.23's source
-// says.
+// Model types from which a config.json selects no encoding, with the scheme that they have instead according to the
+// source of transformers 5.23.
 #include <algorithm>
 
 #include "posenc/model/model_types.h"
@@ -7,7 +7,7 @@
 namespace posenc {
 namespace {
 
-// Names, separated by spaces or line breaks.
+// `names` are separated by spaces or line breaks.
 void Add(Scheme scheme, std::string_view names, std::vector<ModelType>* types) {
   while (!names.empty()) {
     const size_t begin = names.find_first_not_of(" \n");

@@ -18,21 +18,21 @@ namespace posenc {
 
 struct Part {
   ConfigObject config;
-  ModelType type;  // of an unknown model_type: Llama-like, with the caller's pairing
+  ModelType type;  // for an unknown model_type: Llama-like, with the caller's pairing
   bool known;
-  std::string name;  // of the component
+  std::string name;  // Component::name
   std::vector<Note> notes;
-  std::optional<int64_t> layer_head_dim;  // of the layers being read, where they have one of their own
+  std::optional<int64_t> layer_head_dim;  // set if the layers being read have their own
 
   void Say(std::string code, std::string field, std::string message) {
     notes.push_back({std::move(code), std::move(field), std::move(message)});
   }
-  // The type's own note, if it has one.
+  // Adds the type's note, if it has one.
   void SayNote() {
     if (!type.note.empty()) Say("POSITIONS", "model_type", std::string(type.note));
   }
 
-  // UNSUPPORTED: what the type has instead of what it is asked for.
+  // INVALID_ARGUMENT (UNSUPPORTED) that names the scheme that the type has instead of the requested one.
   absl::Status HasOther() const {
     return InvalidArgument("UNSUPPORTED", config.Path("model_type"), type.name,
                            fmt::format("has {}", SchemeName(type.scheme)));

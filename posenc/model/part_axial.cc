@@ -23,7 +23,7 @@ struct IsSet {
   }
 };
 
-// These classes take rope_theta from a block and nothing else.
+// Notes every field of the block as unused except rope_theta, the only one that these classes read.
 void NoteUnread(const RopeParameters& block, Part& part) {
   VisitFields(block, [&part](std::string_view name, const auto& field) {
     if (name == "rope_theta" || !IsSet()(field)) return;
@@ -48,7 +48,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
   const double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
-  // Two axes: the head's halves. Three: the largest even third, and the rest of the head does not turn.
+  // Two axes: half of the head each. Three: the largest even third each; the rest of the head does not rotate.
   const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;
   AxialRope axial{{}, part.type.alternating};
   for (int64_t axis = 0; axis < part.type.axes; ++axis) {

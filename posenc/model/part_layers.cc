@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 
-// INVALID_ARGUMENT unless the field that switches the rotary embedding on does.
+// Returns INVALID_ARGUMENT (UNSUPPORTED) if the file does not switch the rotary embedding on.
 absl::Status CheckHasRotary(const Part& part) {
   const Condition& wanted = part.type.only_if;
   if (wanted.field.empty()) return absl::OkStatus();
@@ -30,7 +30,7 @@ absl::Status CheckHasRotary(const Part& part) {
       fmt::format("model_type \"{}\" has a rotary embedding only where this is {}", part.type.name, wanted.value));
 }
 
-// Without any of these, a file of unknown type has no positional encoding that we know of.
+// A file of unknown model_type without any of these fields has no known positional encoding.
 bool MentionsRope(const Part& part) {
   for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct"}) {
     if (part.config.Find(name) != nullptr) return true;
@@ -38,7 +38,7 @@ bool MentionsRope(const Part& part) {
   return false;
 }
 
-// A head width of these layers' own.
+// Sets part.layer_head_dim if these layers have their own head width.
 absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::vector<uint32_t>& layers) {
   if (const LayerDefaults* own = DefaultsOf(part.type, layer_type); own != nullptr && own->head_dim != 0) {
     POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({own->head_dim_field}));
@@ -53,7 +53,7 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
   return absl::OkStatus();
 }
 
-// The different types, and that of each layer: empty where it is not known, or there is but one, "".
+// Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is "".
 struct Types {
   std::vector<std::string> distinct;
   std::vector<std::string> of_layer;
@@ -61,7 +61,7 @@ struct Types {
 
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(std::vector<std::string> types, LayerTypes(part, layers));
-  // In the order of their first layers.
+  // Ordered by first occurrence.
   std::vector<std::string> distinct;
   for (const std::string& type : types) {
     if (std::find(distinct.begin(), distinct.end(), type) == distinct.end()) distinct.push_back(type);
@@ -69,7 +69,7 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   }
   const bool too_many_listed = distinct.size() > kMaxLayerTypes;
   const bool nested = IsByLayerType(blocks);
-  // DeepSeek-V4's blocks are not by the types that layer_types lists.
+  // DeepSeek-V4's blocks have other labels than its layer_types: layer_types is ignored if no label matches.
   const auto is_label = [&](const std::string& type) {
     if (!nested) return DefaultsOf(part.type, type) != nullptr;
     return std::any_of(blocks.begin(), blocks.end(), [&type](const auto& block) { return block.first == type; });
@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   POSENC_ASSIGN_OR_RETURN(const Types types, TypesOf(part, blocks, static_cast<int64_t>(common.layer_index.size())));
   std::vector<ModelLayers> result;
   for (const std::string& layer_type : types.distinct) {
-    Part own = part;  // notes are by layer type
+    Part own = part;  // a copy: notes are per layer type
     ModelLayers entry = common;
     entry.layer_type = layer_type;
     entry.scales_softmax = part.type.mla;

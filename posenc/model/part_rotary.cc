@@ -9,14 +9,14 @@
 namespace posenc {
 namespace {
 
-// Where a value stands both in the block and outside, transformers takes one of them without a word: we say so.
+// Notes an unused value: if the block and the outer file differ, transformers silently takes one of the two.
 void NoteUnused(Part& part, std::string_view name, const std::optional<double>& used,
                 const std::optional<double>& unused, std::string_view where) {
   if (!used || !unused || *used == *unused) return;
   part.Say("NOT_USED", std::string(name), fmt::format("{} {} is not used: {} counts", where, *unused, *used));
 }
 
-// A field outside the block: of a known class by its own name for it, of an unknown one by either.
+// Reads a field outside the block: under the known class's name for it, or, for an unknown class, under either name.
 absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, std::string_view usual,
                                             std::string_view older) {
   if (!part.known) return part.config.Number({usual, older});
@@ -29,7 +29,7 @@ absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, st
   return part.config.Number({own});
 }
 
-// transformers' standardize_rope_params: fields outside the block move into it. `flat`: one block for all layers.
+// Moves fields outside the block into it, as transformers' standardize_rope_params does.
 absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& context) {
   const ConfigObject& config = part.config;
   RopeParameters& p = block.parameters;
@@ -109,7 +109,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
   const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
   if (part.type.mla) {
-    p.partial_rotary_factor.reset();  // transformers' share of the whole head: qk_rope_head_dim says the same
+    p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
   } else if (!part.type.partial && narrows) {
     if (p.rope_type != "default") {
       return InvalidArgument("UNSUPPORTED", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),

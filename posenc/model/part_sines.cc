@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// The same number, wherever the file says it.
+// Reads the temperature. UNSUPPORTED if its fields (one per axis) differ.
 absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
   std::optional<double> temperature;
   for (std::string_view field : grid.temperature_fields) {

@@ -5,7 +5,7 @@
 namespace posenc {
 namespace {
 
-// Of the biases that the encoder adds up one, and without arguments of its own, must be of the tokens' distance.
+// The encoder sums several biases. Exactly one must be of token distance ("1d"), without arguments of its own.
 absl::Status CheckEncoderBiases(const Part& part) {
   const std::string_view field = part.type.encoder_biases_field;
   const nlohmann::json* biases = part.config.Find(field);

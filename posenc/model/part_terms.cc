@@ -21,21 +21,21 @@ absl::Status SwitchedOff(const Part& part, std::string_view field, std::string_v
                                      part.type.name, wanted));
 }
 
-// A field that names a kind of positions: JSON's null is none.
+// Reads a field that names a kind of positions. Returns `otherwise` if absent, but "null" for JSON null.
 absl::StatusOr<std::string> Kind(const Part& part, std::string_view field, std::string_view otherwise) {
   POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String(field));
   if (kind) return *kind;
   return part.config.tree().contains(std::string(field)) ? std::string("null") : std::string(otherwise);
 }
 
-// "C2P | p2c" as "c2p" and "p2c".
+// Splits "C2P | p2c" into "c2p" and "p2c".
 std::vector<std::string> Words(const std::string& text) {
   std::vector<std::string> words = absl::StrSplit(absl::AsciiStrToLower(text), '|');
   for (std::string& word : words) absl::StripAsciiWhitespace(&word);
   return words;
 }
 
-// pos_att_type: a list, or as older files have it "c2p|p2c".
+// Reads pos_att_type: a list, or a string like "c2p|p2c" in older files.
 absl::StatusOr<std::vector<std::string>> AttentionTypes(const Part& part) {
   constexpr std::string_view kField = "pos_att_type";
   const nlohmann::json* value = part.config.Find(kField);
@@ -96,7 +96,7 @@ absl::StatusOr<ModelTerms> DebertaOf(Part& part) {
                     .width = width.value_or(0)};
 }
 
-// R's layout is the only thing in which conformers differ from Transformer-XL.
+// Conformers differ from Transformer-XL only in the layout of R, the relative encodings.
 absl::StatusOr<ModelTerms> TransformerXlOf(Part& part, TransformerXlEncoding encoding) {
   TransformerXlSettings settings;
   settings.encoding = encoding;
@@ -191,7 +191,7 @@ absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto left, config.Integer({"attention_context_left"}));
   POSENC_ASSIGN_OR_RETURN(const auto right, config.Integer({"attention_context_right"}));
   POSENC_ASSIGN_OR_RETURN(const auto chunk, config.Integer({"attention_chunk_size"}));
-  // Gemma 4 takes the distance to the first of its encodings to be half of its context.
+  // Gemma 4 assumes that its first encoding's distance is half of its context.
   const int64_t before = left.value_or(13) - 1;
   if (part.type.name == "gemma4_audio" && (chunk.value_or(12) + before + right.value_or(0)) / 2 != before) {
     return InvalidArgument("UNSUPPORTED", config.Path("attention_context_left"), fmt::format("{}", before + 1),
@@ -245,7 +245,7 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
     case Terms::kGraniteSpeech: return GraniteSpeechOf(part);
     case Terms::kVits: return VitsOf(part);
   }
-  __builtin_unreachable();  // CheckTerms
+  __builtin_unreachable();  // CheckTerms refuses kNone
 }
 
 }  // namespace
@@ -263,7 +263,7 @@ absl::Status CheckTerms(const Part& part) {
     }
     case Terms::kConformerByType: {
       POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", part.type.position_type));
-      // Only the classes that have a rotary embedding, too, have the other kind beside their own.
+      // wav2vec2-bert has relative_key and relative. The other classes have only their default kind.
       const bool has_keys = part.type.position_type == "relative_key";
       const bool has_relative = part.type.name != "seamless_m4t_v2";
       if ((kind == "relative" && has_relative) || (kind == "relative_key" && has_keys)) return absl::OkStatus();

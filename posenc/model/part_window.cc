@@ -60,7 +60,7 @@ absl::StatusOr<SwinSettings> SwinOf(Part& part) {
 
 namespace {
 
-// One whole number a stage.
+// Reads one integer, 0 .. 100000, per stage.
 absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::string_view field, size_t stages,
                                              const std::vector<double>& otherwise) {
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Numbers(field));
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::st
 absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelLayers& common) {
   const ConfigObject& config = part.config;
   constexpr size_t kMostStages = 16;
-  const bool swin2sr = part.type.name == "swin2sr";  // all stages have the image's own resolution
+  const bool swin2sr = part.type.name == "swin2sr";  // all stages have the image's resolution
   POSENC_ASSIGN_OR_RETURN(const auto depths, config.Numbers("depths"));
   if (!depths || depths->empty() || depths->size() > kMostStages) {
     return InvalidArgument(depths ? "OUT_OF_RANGE" : "MISSING", config.Path("depths"),

@@ -1,4 +1,4 @@
-// Readers of a part of a config.json, a file part_NAME.cc each.
+// Readers for a part of a config.json, mostly one part_NAME.cc each.
 #pragma once
 
 #include <cstdint>
@@ -14,90 +14,90 @@
 
 namespace posenc {
 
-// The number and the width of a part's heads.
+// Number and width of a part's heads.
 
-// None where the file does not say.
+// Returns nullopt if neither the file nor the class gives the number of heads.
 absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part);
 absl::StatusOr<int64_t> HeadDimOf(const Part& part);
 
-// The rotary settings of a part's layers: what stands in the block, beside it, and in the model's class.
+// Rotary settings of a part's layers: from the scaling block, the fields outside it, and the class's defaults.
 
-// What surrounds a block.
+// Settings from outside a scaling block.
 struct BlockContext {
   double class_theta;            // the class's rope_theta for these layers
-  std::string_view theta_field;  // its name outside the block; "": none
+  std::string_view theta_field;  // rope_theta's name outside the block; "": none
   bool flat;                     // one block serves all layers
 };
 
-// Departures from the letter of the file become notes of the part.
+// Adds a note to the part for each setting that is not used as the file states it.
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context);
 
-// The rotary settings of a vision part, whose positions have an axis for rows and one for columns.
+// Rotary settings of a vision part, whose positions have two or three axes (ModelType::axes).
 
 absl::StatusOr<RotarySettings> AxialOf(Part& part);
 
-// The rotary embedding of each type of a part's layers.
+// Rotary settings of each layer type of a part.
 
-// Entries like `common`, which holds the index of every layer, as far as the file says how many there are.
+// Returns one copy of `common` per layer type. `common` holds every layer index, none if the layer count is unknown.
 absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const ModelLayers& common);
 
-// The ALiBi settings of a part (BLOOM, MPT, Falcon).
+// ALiBi settings of a part (BLOOM, MPT, Falcon).
 
-// Whether the part's bias is ALiBi.
+// Returns UNSUPPORTED for an MPT file that switches ALiBi off.
 absl::StatusOr<bool> HasAlibi(const Part& part);
 
 absl::StatusOr<AlibiSettings> AlibiOf(Part& part);
 
-// The buckets of a T5's part.
+// Bucket settings of a T5 part.
 
-// The part's name says which: both stacks share one file, which has one set of buckets for them.
+// A file with two stacks has one set of buckets for both: the part's name selects "encoder" or "decoder".
 absl::StatusOr<T5Settings> T5Of(Part& part);
 
-// The window of a Swin's or BEiT's bias, whose table comes with the request.
+// Window of a Swin or BEiT bias, whose table comes with the request.
 
-// A size that the file gives as one number or as [height, width].
+// Reads a size that the file gives as one number or as [height, width]; `otherwise` if absent.
 absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, Window otherwise);
 inline absl::StatusOr<Window> SizeOf(const ConfigObject& config, std::string_view field, int64_t otherwise) {
   return SizeOf(config, field, Window{otherwise, otherwise});
 }
 
-// How many pieces of a size, a step apart (0: side by side), a length has that the field says. OUT_OF_RANGE: none, or
-// more than 65536.
+// Returns the number of patches of `size` in `length`, `step` apart (0: adjacent patches). OUT_OF_RANGE naming `field`
+// unless it is 1 .. 65536.
 absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view field, int64_t length, int64_t size,
                                 int64_t step = 0);
 
-// The rows and columns of patches, of patch_size, of an image of the field's size.
+// Returns the rows and columns of patches (patch_size) of an image whose size `field` gives.
 absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view field, Window otherwise,
                                  int64_t patch_otherwise);
 
-// window_size, in every stage whose tokens are at least as many.
+// Returns window_size. A stage with fewer tokens than that has a window of its own size.
 absl::StatusOr<SwinSettings> SwinOf(Part& part);
 
-// The windows of each stage, and its heads, as entries like `common`: layer types "stage1", "stage2", ..., or one entry
-// where all stages are alike.
+// Returns the window and heads of each stage in copies of `common` with layer types "stage1", "stage2", ...: one entry
+// if all stages are equal.
 absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelLayers& common);
 
-// All patches of an image of image_size, where the file says that layers have the bias.
+// The window is all patches of image_size. UNSUPPORTED if the file switches the bias off.
 absl::StatusOr<BeitSettings> BeitOf(Part& part);
 
-// The term of the scores that a part's attention has beside q . k, whose weights come with the request.
+// Score term that a part's attention adds to q . k. Its weights come with the request.
 
-// INVALID_ARGUMENT, UNSUPPORTED, naming the field of the file that switches the term off, or the type that has none.
+// Returns INVALID_ARGUMENT (UNSUPPORTED) naming the field that switches the term off, or the type that has none.
 absl::Status CheckTerms(const Part& part);
 
-// Of a part that has one.
+// Requires CheckTerms(part).ok().
 absl::StatusOr<ModelTerms> TermsOf(Part& part);
 
-// The learned table of a part's positions, which comes with the request.
+// Learned table of a part's positions, which comes with the request.
 
-// INVALID_ARGUMENT, UNSUPPORTED, where the file says that positions are none of the input.
+// Returns INVALID_ARGUMENT (UNSUPPORTED) if the part does not add a table of positions to its input.
 absl::StatusOr<ModelTable> LearnedOf(Part& part);
 
-// The sines and cosines of positions that a part adds to its input.
+// Sines and cosines of positions that a part adds to its input.
 
 absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part);
 
-// Height and width are 0 where the model takes images of any size.
+// Height and width are 0 if the model takes images of any size.
 absl::StatusOr<GridSettings> GridOf(Part& part);
 
 }  // namespace posenc

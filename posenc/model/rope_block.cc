@@ -12,8 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// The block with its old key `type` renamed, and without nulls, so that two spellings of the same settings compare
-// equal.
+// Renames the old key `type` to `rope_type` and drops nulls, so that two spellings of the same settings compare equal.
 absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model) {
   json canonical = json::object();
   for (const auto& [key, value] : block.tree().items()) {
@@ -21,7 +20,7 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
   }
   POSENC_ASSIGN_OR_RETURN(auto type, block.String("type"));
   POSENC_ASSIGN_OR_RETURN(auto rope_type, block.String("rope_type"));
-  if (model.mrope != MropeOrder::kNone) {  // what Qwen2-VL's files call "default" with an mrope_section
+  if (model.mrope != MropeOrder::kNone) {  // Qwen2-VL's name for "default" with an mrope_section
     if (type == "mrope") type = "default";
     if (rope_type == "mrope") rope_type = "default";
   }
@@ -34,7 +33,7 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
   return canonical;
 }
 
-// Fields that no config.json has, or that are not read from there.
+// True for fields of RopeParameters that no config.json has, or that FieldReader does not read.
 bool IsOurs(std::string_view name) {
   for (std::string_view ours : {"longrope_branch", "frequency_dim", "negate_angle", "mixed_b", "ext_factor",
                                 "attn_factor", "freq_factors", "max_freq", "mrope_section", "mrope_order"}) {
@@ -43,7 +42,7 @@ bool IsOurs(std::string_view name) {
   return false;
 }
 
-// Reads each known field of a block into its place.
+// Visitor that reads each field of a block into RopeParameters. Keeps the first error in `status`.
 struct FieldReader {
   const ConfigObject& block;
   absl::Status status;
@@ -59,7 +58,7 @@ struct FieldReader {
   void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
 };
 
-// Fields that only this class knows, and the rotation does not read.
+// Returns the known block fields of this class that FieldReader does not read.
 std::vector<std::string_view> OthersOf(const ModelType& type) {
   std::vector<std::string_view> others;
   if (!type.query_scale_field.empty()) others = {type.query_scale_field, "max_position_embeddings"};
@@ -67,7 +66,7 @@ std::vector<std::string_view> OthersOf(const ModelType& type) {
   return others;
 }
 
-// mrope_section, of a class that has one.
+// Reads mrope_section if the class has one.
 absl::Status ReadSections(const ConfigObject& block, const ModelType& type, RopeParameters* p) {
   if (type.mrope == MropeOrder::kNone) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const auto sections, block.Numbers("mrope_section"));

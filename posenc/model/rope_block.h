@@ -1,5 +1,5 @@
-// The scaling block of a config.json, in its old (`rope_scaling`, `type`) and new (`rope_parameters`, `rope_type`)
-// spelling.
+// Reader for the scaling block of a config.json, in its old (`rope_scaling`, `type`) and new (`rope_parameters`,
+// `rope_type`) spelling.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@
 namespace posenc {
 
 struct RopeBlock {
-  RopeParameters parameters;  // rope_type "default" where the block does not say
-  bool has_factor = false;    // the key "factor" is there, be it null
+  RopeParameters parameters;  // rope_type is "default" if absent
+  bool has_factor = false;    // the key "factor" is present, even if null
   bool has_query_scale = false;
 };
 
-// The file's blocks: one for all layers (key ""), or one a layer type. Empty if there is none. A null block of a layer
-// type is kept as nullopt: layers without rope.
+// The file's blocks: one for all layers (key ""), or one per layer type. Empty if the file has none. A null block of a
+// layer type is nullopt: these layers have no rotary embedding.
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
-// INVALID_ARGUMENT naming the field: one that is unknown (never ignored), of the wrong type, or two spellings that
-// disagree. Fields that only some classes know are known if `type` is one.
+// Returns INVALID_ARGUMENT naming a field that is unknown (never ignored), has the wrong type, or whose two spellings
+// disagree. Fields of some classes only are known if `type` is one of these classes.
 absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type);
 
 }  // namespace posenc

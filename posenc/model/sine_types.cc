@@ -1,4 +1,4 @@
-// Model types of which a config.json selects sines and cosines of positions, which are added to the input. Read off
+// Model types whose config.json selects sines and cosines of positions that are added to the input. Taken from
 // transformers 5.23.
 #include "posenc/model/model_types.h"
 
@@ -12,7 +12,7 @@ constexpr std::string_view kEncoder =
 constexpr std::string_view kDecoderWidth =
     "of the encoder; the decoder has the same of decoder_hidden_size: give dim, and no model";
 
-// Of tables that the class computes in float64.
+// Precision of tables that the class computes in float64.
 constexpr Precision kFloat64Table = {Frequencies::kFloat64, TableDtype::kTensor, Rounding::kEachOperation};
 
 ModelType Sines(std::string_view name, SinusoidalConvention convention, int64_t width,
@@ -33,7 +33,7 @@ ModelType CosinesFirst(std::string_view name, int64_t width) {
   return type;
 }
 
-// Timescales and scale by the width (NeMo).
+// max_timescale and scale depend on the width (NeMo).
 ModelType ByWidth(std::string_view name, int64_t width) {
   ModelType type = Sines(name, kTensor2Tensor, width, "hidden_size");
   type.sines->by_width = true;
@@ -48,7 +48,7 @@ ModelType FunAsrNano() {
   return type;
 }
 
-// Its min_timescale multiplies the frequencies that it should divide.
+// TimesFM multiplies the frequencies by min_timescale instead of dividing, so only 1 is supported.
 ModelType TimesFm() {
   ModelType type = Sines("timesfm", kTensor2Tensor, 1280, "hidden_size");
   type.sines->max_timescale_field = "max_timescale";
@@ -100,7 +100,7 @@ std::vector<ModelType> MakeSineTypes() {
       InFloat64(Sines("time_series_transformer", kHalves, 64)),
       Sines("videoprism_text_model", kHalves, 768, "hidden_size"),
 
-      // Padding 1.
+      // fairseq's sines; pad_token_id 1 by default.
       Sines("fsmt", kFairseq, 1024),
       Sines("kosmos_2_text_model", kFairseq, 2048, "embed_dim"),
       Sines("kosmos_2_5_text_model", kFairseq, 1536, "embed_dim"),

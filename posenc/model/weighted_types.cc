@@ -1,5 +1,5 @@
-// Model types of which a config.json selects a term of the scores: settings only, as the weights come with the request.
-// Read off transformers 5.23; transfo-xl and nezha, which it has no longer, off 4.57.
+// Model types whose config.json selects a score term. It gives settings only: the weights come with the request. Taken
+// from transformers 5.23; transfo-xl and nezha, which it no longer has, from 4.57.
 #include "posenc/model/model_types.h"
 
 namespace posenc {
@@ -10,7 +10,7 @@ using enum Scheme;
 std::vector<ModelType> MakeWeightedTypes() {
   // clang-format off
   return {
-      // Terms of the scores; DeBERTa's input may have positions of its own, too.
+      // Score terms. DeBERTa may also add a learned table to its input.
       {.name = "deberta", .scheme = kTerms, .terms = Terms::kDeberta, .learned = LearnedTable{512, 768}},
       {.name = "deberta-v2", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kDebertaV2, .learned = LearnedTable{512, 1536}},
       {.name = "nemotron_asr_streaming_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
@@ -30,7 +30,7 @@ std::vector<ModelType> MakeWeightedTypes() {
       {.name = "vits", .scheme = kTerms, .terms = Terms::kVits},
       {.name = "xlnet", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kXlnet},
 
-      // Of several parts.
+      // Composite files.
       Composite("align", {{"text_config", "align_text_model"}}),
       Composite("altclip", {{"text_config", "altclip_text_model"}, {"vision_config", "altclip_vision_model"}}),
       Composite("blip", {{"text_config", "blip_text_model"}, {"vision_config", "blip_vision_model"}}),

@@ -1,4 +1,4 @@
-// A tensor of tokens and heads, [B, S, H, d] or [B, H, S, d], seen as rows of d channels.
+// View of a tensor [B, S, H, d] or [B, H, S, d] as rows of d channels.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ struct HeadRows {
   int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
   int64_t token_stride = 0, head_stride = 0;  // elements
 
-  // FP32, FP16 or BF16.
+  // INVALID_ARGUMENT unless the tensor is FP32, FP16 or BF16 and has four axes.
   static absl::StatusOr<HeadRows> Of(std::string_view field, const TensorShape& tensor, Layout layout,
                                      const Limits& limits);
 
-  // The byte at which the row of a token starts.
+  // Byte offset of a token's row.
   size_t At(int64_t b, int64_t head, int64_t token) const;
-  // So many tokens' rows from `token` on as float32, one after another.
+  // Writes the rows of `count` tokens from `token` on to `out`, contiguous, as float32.
   void Load(const std::byte* data, int64_t b, int64_t head, int64_t token, int64_t count, float* out) const;
 };
 

@@ -18,7 +18,7 @@
 namespace posenc {
 namespace {
 
-// Of a slab: as many columns as the products' kernel takes at a time, and less where rows are long.
+// Queries per slab: as many columns as the dot-product kernel takes at a time, fewer if rows are long (kSums).
 constexpr int64_t kQueries = 32, kFewestQueries = 8;
 constexpr int64_t kSums = int64_t{1} << 19;
 
@@ -113,7 +113,7 @@ absl::Status RelativeScores::LayPositions(const Limits& limits) {
   return Within("method", posenc::CheckPositions(call_.method, relative_, limits));
 }
 
-// The mask and the positions that it compares, for one query.
+// Kernel arguments of one query: the mask and the positions that it compares.
 DistanceBias RelativeScores::RowWork(const Slab& slab, int64_t i) const {
   DistanceBias work{.dtype = call_.dtype, .queries = 1, .keys = static_cast<size_t>(keys_)};
   if (!call_.mask) return work;
@@ -185,7 +185,7 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
       double value = scale_ * sums[i * keys_ + j];
       const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
       if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
-      // A NaN as arithmetic makes it: the bias' kernel rounds others as if they were numbers.
+      // Every NaN becomes the default quiet NaN: the bias kernel rounds other NaNs as if they were numbers.
       row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
     }
     const size_t at = ((slab.b * q_.heads + slab.h) * q_.tokens + slab.begin + i) * row_bytes;

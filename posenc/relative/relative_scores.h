@@ -1,4 +1,4 @@
-// The positional term of attention scores in which q and k take part.
+// Positional terms of attention scores that depend on q and k.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct RelativeTables;
 struct Slab;
 class RelativeSums;
 
-// A checked call. Immutable: it can run on any thread, any number of times.
+// A validated RelativeScores call. Immutable and thread-safe; it can run any number of times.
 class RelativeScores {
  public:
   static absl::StatusOr<RelativeScores> Create(RelativeScoresCall call, const Limits& limits);
@@ -44,7 +44,7 @@ class RelativeScores {
   const RelativeMethod& method() const { return call_.method; }
   double scale() const { return scale_; }
 
-  // k and add_to are null where there is none; add_to may be `out`. No alignment needed.
+  // k and add_to are null if absent; add_to may equal `out` (in place). No alignment needed.
   struct Buffers {
     const std::byte* q;
     const std::byte* k;

@@ -8,10 +8,10 @@
 namespace posenc {
 namespace {
 
-// Keys that meet a slab at a time: what they share stays in the caches.
+// Keys per tile of a slab: few enough that the rows and products that cells share stay in the caches.
 constexpr int64_t kKeys = 256;
 
-// rows [count, depth] as columns [depth, count].
+// Transposes rows [count, depth] to columns [depth, count].
 std::vector<double> Columns(const float* rows, int64_t count, int64_t depth) {
   std::vector<double> columns(count * depth);
   for (int64_t i = 0; i < count; ++i) {
@@ -20,7 +20,7 @@ std::vector<double> Columns(const float* rows, int64_t count, int64_t depth) {
   return columns;
 }
 
-// A product of rows [n, d] with columns [d, width].
+// Matrix product of rows [n, d] and columns [d, width].
 std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const std::vector<double>& columns,
                             int64_t width) {
   const int64_t count = static_cast<int64_t>(rows.size()) / depth;
@@ -35,7 +35,7 @@ std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const s
   return products;
 }
 
-// The rows of a table that a tile's cells take, without those between them where they are few.
+// Table rows that a tile's cells use: a contiguous range, or, if that is longer than 4 * kKeys, only the rows in use.
 class TileRows {
  public:
   explicit TileRows(std::vector<int32_t> of_cells) : slots_(std::move(of_cells)) {
@@ -55,7 +55,7 @@ class TileRows {
     }
   }
 
-  // Their products with columns [d, width]: [rows, width], of which slot(cell) is the cell's row.
+  // Products of the rows with columns [d, width]: [rows, width]. slot(cell) is the cell's row in them.
   std::vector<double> Products(const HeadTable& table, int64_t head, const std::vector<double>& columns,
                                int64_t width) const {
     std::vector<double> products(count_ * width);

@@ -17,7 +17,7 @@ struct Slab {
   int64_t b, h, begin, count;
 };
 
-// Each Add...() adds to a slab's sums, [count, keys]. What it is made of must outlive it. Thread-safe.
+// Each Add...() adds to a slab's sums, [count, keys]. The constructor's arguments must outlive the object. Thread-safe.
 class RelativeSums {
  public:
   RelativeSums(const HeadRows& q, const std::byte* q_data, const std::optional<HeadRows>& k, const std::byte* k_data,
@@ -34,16 +34,16 @@ class RelativeSums {
         query_positions_(query_positions),
         key_positions_(key_positions) {}
 
-  // (q_i + bias) . k_j.
+  // Adds (q_i + bias) . k_j.
   void AddContent(const Slab& slab, double* sums) const;
-  // q_i and k_j with the rows of their distance.
+  // Adds the products of q_i and of k_j with the table rows of their distance.
   void AddByDistance(const Slab& slab, double* sums) const;
-  // The rows of both positions.
+  // Adds the products of the table rows of the query's and the key's position.
   void AddByPosition(const Slab& slab, double* sums) const;
 
-  // q_i with the rows of a table that goes by no distance, as far as so many keys can be counted: [rows, count].
+  // Products of q_i with the rows of CoPE's table, which is indexed by a count of keys: [min(rows, keys + 1), count].
   std::vector<double> QueryProducts(const Slab& slab) const;
-  // The row that a query of the slab and a key take.
+  // Table row for query i of the slab and key j.
   int32_t RowOf(const Slab& slab, int64_t i, int64_t j) const;
 
  private:

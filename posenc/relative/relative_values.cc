@@ -16,7 +16,7 @@
 namespace posenc {
 namespace {
 
-// Of a slab: queries, and less where each has many sums.
+// Queries per slab; fewer if each has many sums.
 constexpr int64_t kQueriesOfSlab = 32;
 constexpr int64_t kSumsOfSlab = int64_t{1} << 19;
 
@@ -81,7 +81,7 @@ absl::Status RelativeValues::Run(const std::byte* probabilities, const std::byte
   const HeadRows& alpha = probabilities_;
   const int64_t keys = alpha.dim, d = out_.dim;
   std::vector<int32_t> row_of_distance;
-  int64_t first_row = 0, rows = 0;  // of a table that may be far larger, those that distances take
+  int64_t first_row = 0, rows = 0;  // range of table rows that distances use; the table may be far larger
   if (keys > 0) {
     row_of_distance = ShawRows(call_.shaw, distances_);
     const auto [least, most] = std::minmax_element(row_of_distance.begin(), row_of_distance.end());

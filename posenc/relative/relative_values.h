@@ -1,4 +1,4 @@
-// Shaw's term of the attention's output: what each query's probabilities take of a table by distance.
+// Shaw's term of the attention output: each query's probabilities times the rows of a table indexed by distance.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct RelativeValuesCall {
   DType dtype = DType::kFP32;
   Precision precision;
   TensorShape probabilities;          // [B, H, Sq, Sk]
-  std::optional<TensorShape> add_to;  // as the answer
+  std::optional<TensorShape> add_to;  // shape of the answer, of `dtype`
 };
 
-// A checked call. Immutable: it can run on any thread, any number of times.
+// A validated RelativeValues call. Immutable and thread-safe; it can run any number of times.
 class RelativeValues {
  public:
   static absl::StatusOr<RelativeValues> Create(RelativeValuesCall call, const Limits& limits);
@@ -34,7 +34,7 @@ class RelativeValues {
   const TensorShape& shape() const { return shape_; }
   const ShawSettings& shaw() const { return call_.shaw; }
 
-  // add_to is null where there is none, and may be `out`. No alignment needed.
+  // add_to is null if absent, and may equal `out` (in place). No alignment needed.
   absl::Status Run(const std::byte* probabilities, const std::byte* add_to, std::byte* out, WorkPool& pool,
                    const Cancellation& cancelled) const;
 

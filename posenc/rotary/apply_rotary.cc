@@ -15,10 +15,10 @@
 namespace posenc {
 namespace {
 
-// What is worth a thread's while, and of which a caller's cancellation is asked.
+// Bytes per slab: enough work to outweigh scheduling. Cancellation is checked once per slab.
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
 
-// A tensor's axes, whatever their order.
+// A tensor's axis sizes, independent of their order in the layout.
 //
 //   BSHD [sequences, length, heads, head_dim]
 //   BHSD [sequences, heads, length, head_dim]
@@ -44,7 +44,7 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
   __builtin_unreachable();
 }
 
-// Of the memory that rotating an operand of so many bytes reads and writes: in place it is the same.
+// Bytes of memory that a rotation of `bytes` bytes touches: `bytes` in place, otherwise twice that (read x, write y).
 int64_t TouchedBytes(const RotaryApplication::Buffers& buffers, int64_t bytes) {
   return buffers.x->From(0).data() == buffers.y ? bytes : 2 * bytes;
 }
@@ -76,8 +76,8 @@ DType TypeOfTable(TableDtype table_dtype, DType tensor) {
   __builtin_unreachable();
 }
 
-// [first, end) as the rest of a unit, whole units, and the beginning of one: partial(unit, begin, end within it) and
-// whole(first unit, end).
+// Splits [first, end) into the rest of a unit, whole units, and the beginning of a unit. Calls partial(unit, begin, end
+// within it) and whole(first unit, end).
 template <typename Partial, typename Whole>
 void Split(int64_t first, int64_t end, int64_t unit, const Partial& partial, const Whole& whole) {
   if (first == end) return;
@@ -129,7 +129,7 @@ std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Op
   return TableOf(rows_, cells.token, cells.tokens, TableType(which), which);
 }
 
-// All of the cells' work but for its table and where its bytes lie.
+// Kernel arguments for the cells, except for the table, x and y.
 RotatePairs RotaryApplication::Work(const Cells& cells, Operand which) const {
   const RotaryOperand& rotated = operand(which);
   const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
@@ -156,7 +156,7 @@ RotatePairs RotaryApplication::Work(const Cells& cells, Operand which) const {
   };
 }
 
-// The byte of the tensor at which the cells' first head row begins.
+// Byte offset of the cells' first head row in the tensor.
 size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
   const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
   const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
@@ -185,7 +185,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
     return RunOn(*device, has_q ? q : Buffers(), has_k ? k : Buffers(), pool, cancelled);
   }
 
-  // Rows that serve every sequence are computed once, for one sequence's tokens, and used for all.
+  // Rows that all sequences share are computed once, for one sequence's tokens, and reused for the others.
   const bool share = rows_.same_for_all();
   const int64_t items = share ? q_axes.length : positions.tokens();
   const int64_t repeats = share ? q_axes.sequences : 1;
@@ -198,7 +198,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   if (has_k) count(Operand::kKey, k);
   const int64_t slab = Slab(token_bytes);
   const bool large = ExceedsCaches(touched);
-  // Where one token of all sequences is more than a slab, as in a batch of decode steps, slabs are of some sequences.
+  // If one token of all sequences exceeds a slab (a batch of decode steps), each slab covers only some sequences.
   const int64_t together = std::clamp<int64_t>(kSlabBytes * repeats / token_bytes, 1, repeats);
   const int64_t parts = (repeats + together - 1) / together;
 
@@ -223,7 +223,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
       for (int64_t n = begin; n < end; ++n) rotate_both({n / parts, 1, 0, 0}, n % parts);
       return;
     }
-    // A slab may span sequences: each piece has its own.
+    // A slab may span sequences; each sequence's part gets its own table.
     for (int64_t token = begin; token < end;) {
       const int64_t stop = std::min(end, positions.begin(positions.SequenceOf(token) + 1));
       rotate_both({token, stop - token, 0, 0}, 0);

@@ -1,4 +1,4 @@
-// Rotating q and k.
+// Applies a rotary embedding (RoPE) to q and k.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 namespace posenc {
 
 struct RotaryOperand {
-  TensorShape tensor;  // FP32, FP16 or BF16; axes as the layout says
+  TensorShape tensor;  // FP32, FP16 or BF16; axes in the layout's order
   int64_t rotary_offset = 0;
 };
 
@@ -34,32 +34,32 @@ struct ApplyRotary {
 
 class SlabTable;  // posenc/rotary/slab_table.h
 
-// A checked call. Immutable: it can run on any thread, any number of times.
+// A validated ApplyRotary call. Immutable and thread-safe; it can run any number of times.
 class RotaryApplication {
  public:
   static absl::StatusOr<RotaryApplication> Create(const Rotary& rotary, ApplyRotary call, const Limits& limits);
 
   const TableRows& rows() const { return rows_; }
-  // Into how many calls of the device Run would cut this one.
+  // Number of device calls that Run would split this call into.
   int64_t SlabsOn(const Device& device) const;
 
-  // x may be y's own bytes (in place), else must not overlap them. Null where there is no such operand.
+  // Host buffers of an operand. x may be y's own bytes (in place); otherwise they must not overlap. Null if absent.
   struct Buffers {
     const ByteSource* x = nullptr;
     std::byte* y = nullptr;
   };
-  // `device` computes what it does not decline; null: the CPU computes all.
+  // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
   absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr) const;
 
-  // The same in a device's memory, whose addresses these are: x may be y.
+  // Device addresses of an operand, for RunInPlace. x may equal y. Null if absent.
   struct DeviceBuffers {
     const std::byte* x = nullptr;
     std::byte* y = nullptr;
   };
   absl::Status RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
 
-  // Rotates head rows [first, first + count) of one operand, counted in the order in which they are stored; the buffers
-  // begin with the first of them. The same bytes as Run's.
+  // Rotates head rows [first, first + count) of one operand, counted in storage order. The buffers begin with row
+  // `first`. Writes the same bytes as Run.
   absl::Status RunRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
                        const Cancellation& cancelled) const;
 
@@ -75,20 +75,21 @@ class RotaryApplication {
   int64_t heads(Operand which) const;
   DType TableType(Operand which) const;
   int64_t TokenBytes(Operand which) const;
-  // Tokens that are together worth a thread's while, and whose table stays in the second-level cache.
+  // Tokens per slab: enough work to outweigh scheduling, few enough that their table stays in the L2 cache.
   int64_t Slab(int64_t token_bytes) const;
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
-  // Of cells of one sequence. The buffers begin at byte `origin` of the tensor.
+  // `cells` must lie in one sequence.
   std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which) const;
   RotatePairs Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
-  // False where the device did not.
+  // Returns false if the device declined; nothing is written then.
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
   absl::Status RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
   void RotateDeclined(Cells cells, Operand which, Buffers buffers, const Cancellation& cancelled) const;
   int64_t DeviceSlab(const Device& device) const;
-  // The end of the tokens from this one on, at most so many, that one work of a device can hold.
+  // End of the tokens from `token` on that one device call can cover; at most token + most.
   int64_t SlabEnd(int64_t token, int64_t most) const;
+  // `cells` must lie in one sequence. The buffers begin at byte `origin` of the tensor.
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;
 

@@ -1,4 +1,4 @@
-// The part of a rotation that devices compute.
+// RotaryApplication's methods that run on a device.
 #include <algorithm>
 #include <memory>
 
@@ -25,7 +25,7 @@ bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand whi
 
 absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
                                            const Cancellation& cancelled) const {
-  // Of a table at once: what a device holds, and computes until the caller is asked for again.
+  // Table entries per call: bounds the table's device memory and the time between cancellation checks.
   constexpr int64_t kEntries = int64_t{1} << 20;
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
   for (int64_t token = 0; token < rows_.positions().tokens();) {
@@ -54,7 +54,7 @@ absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Dev
 }
 
 int64_t RotaryApplication::SlabEnd(int64_t token, int64_t most) const {
-  // Sequences lie together where heads are not outermost, and a recipe is of several where there is one plan.
+  // Sequences are contiguous unless the layout is BHSD. A recipe can cover several of them only if they share one plan.
   const TokenPositions& positions = rows_.positions();
   const bool spans = call_.layout != Layout::kBHSD && rows_.entries() == 1 && rows_.has_recipe();
   const int64_t end = spans ? positions.tokens() : positions.begin(positions.SequenceOf(token) + 1);
@@ -69,7 +69,7 @@ int64_t RotaryApplication::SlabsOn(const Device& device) const {
   return std::max(pieces, (tokens + most - 1) / most) * (call_.k ? 2 : 1);
 }
 
-// Tokens of a slab: what the device takes, but enough slabs for all of its places, if each is worth a call.
+// Tokens per slab: few enough to occupy all concurrent calls, but at least kWorthACall bytes, and at most slab_bytes().
 int64_t RotaryApplication::DeviceSlab(const Device& device) const {
   constexpr int64_t kWorthACall = int64_t{2} << 20;
   int64_t token_bytes = TokenBytes(Operand::kQuery);
@@ -97,13 +97,13 @@ absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, Work
       token = stop;
     }
   };
-  // As many bodies as the device has places.
+  // One loop body per concurrent device call.
   POSENC_RETURN_IF_ERROR(
       pool.ParallelFor(tokens, std::max(slab, (tokens + places - 1) / places), cancelled, rotate_slabs));
   return cancelled();
 }
 
-// In the CPU's own slabs.
+// Rotates on the CPU, in CPU-sized slabs, a slab that the device declined.
 void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers,
                                        const Cancellation& cancelled) const {
   const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;

@@ -33,7 +33,7 @@ absl::Status CheckDistances(const Positions& distances, int64_t count) {
 absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t axes, Positions distances, int64_t count,
                                                       const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckDistances(distances, count));
-  // The work is that of a table of cosines and sines, and so is its limit.
+  // The curves cost as much to compute as a float64 table of cosines and sines, so they have the same limit.
   int64_t bytes;
   if (__builtin_mul_overflow(count, static_cast<int64_t>(plan.inv_freq.size() * 2 * sizeof(double)), &bytes) ||
       bytes > limits.max_output_bytes) {

@@ -90,13 +90,13 @@ absl::StatusOr<int64_t> TableGeneration::Bytes(int64_t rows, const Limits& limit
 absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
                                   const Cancellation& cancelled, Device* device) const {
   const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
-  // Long enough that the set-up of a run of positions does not show (docs/exact-tables.md).
+  // Long enough to amortize the set-up of a run of positions (docs/exact-tables.md).
   const size_t cpu_slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
   if (device != nullptr && !table_.has_recipe()) device = nullptr;
   const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
   absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
     const size_t count = end - begin, doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
-    // Not initialised; doubles for their alignment, which the answer's tensors do not have.
+    // Uninitialised scratch. Its elements are doubles for the alignment that the answer's tensors do not have.
     const auto half = std::make_unique_for_overwrite<double[]>(2 * doubles);
     auto* half_cos = reinterpret_cast<std::byte*>(half.get());
     auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);

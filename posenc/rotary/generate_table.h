@@ -17,22 +17,22 @@ struct GenerateTable {
   int64_t rows = 0;
   DType dtype = DType::kFP32;  // FP32, FP16, BF16 or FP64
   TableForm form = TableForm::kHalfWidth;
-  std::optional<Operand> operand;  // for xpos, and for nothing else
+  std::optional<Operand> operand;  // required with xpos, otherwise rejected
 };
 
 class TableGeneration {
  public:
-  // Refuses positions that only make sense for tensors: offsets, cu_seqlens, a scaling length other than a given one.
+  // INVALID_ARGUMENT for positions that only fit tensors: offsets, cu_seqlens, per-sequence or whole-batch lengths.
   static absl::StatusOr<TableGeneration> Create(const Rotary& rotary, GenerateTable call, const Limits& limits);
 
   const TableRows& table() const { return table_; }
   int64_t rows() const { return rows_; }
   int64_t width() const;
-  // Of the cosines (the sines have as many) of so many rows.
+  // Bytes of `rows` rows of cosines; the sines take as many.
   absl::StatusOr<int64_t> Bytes(int64_t rows, const Limits& limits) const;
 
   // Writes rows [row_begin, row_begin + rows) of width() elements to cos and sin, which need no alignment.
-  // `device` computes what it does not decline; null: the CPU computes all.
+  // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
   absl::Status Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
                    const Cancellation& cancelled, Device* device = nullptr) const;
 

@@ -19,7 +19,7 @@ PairScaling Classify(double ratio, std::optional<double> factor) {
 absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary, const RotaryPlan& plan,
                                                             const Limits& limits) {
   const auto* scaled = std::get_if<RopeParameters>(&rotary.settings().frequencies);
-  if (scaled == nullptr || !scaled->rope_theta) return std::vector<ScaledPair>();  // "pixel" and "constant" read none
+  if (scaled == nullptr || !scaled->rope_theta) return std::vector<ScaledPair>();  // not in "pixel", "constant"
   RotarySettings settings;
   settings.frequencies = RopeParameters{.rope_type = "default",
                                         .rope_theta = scaled->rope_theta,

@@ -1,4 +1,4 @@
-// What a rotary scaling did to each pair: its frequency beside the unscaled one.
+// Compares each pair's frequency with its frequency before RoPE scaling.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ struct ScaledPair {
   PairScaling scaling;
 };
 
-// One a pair of the exact plan; none where there is no unscaled counterpart (proto/posenc/v1/service.proto).
+// One entry per pair of the exact plan; empty if there is no unscaled counterpart (proto/posenc/v1/service.proto).
 absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary, const RotaryPlan& plan,
                                                             const Limits& limits);
 

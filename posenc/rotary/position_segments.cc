@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// Points of a grid; none if a size is negative or the product does not fit 63 bits (sizes of 0 do not hide it).
+// Number of points. Nullopt if a size is negative or the product of the sizes other than 0 does not fit 63 bits.
 std::optional<int64_t> CountOf(const PositionGrid& grid) {
   int64_t points = 1;
   bool empty = false;
@@ -26,14 +26,14 @@ std::optional<int64_t> CountOf(const PositionLine& line) {
   return line.count < 0 ? std::nullopt : std::optional(line.count);
 }
 
-// How many points of a grid have one and the same value on the axis before the next comes.
+// Row-major stride of an axis: the number of consecutive points that share one value on it.
 int64_t Stride(const PositionGrid& grid, int64_t axis) {
   int64_t stride = 1;
   for (size_t k = axis + 1; k < grid.size.size(); ++k) stride *= grid.size[k];
   return stride;
 }
 
-// The positions of a segment's tokens [begin, begin + count) on that axis.
+// Writes the positions of a segment's tokens [begin, begin + count) on `axis`.
 void Fill(const PositionLine& line, int64_t begin, int64_t count, int64_t, double* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = line.start + static_cast<double>(begin + i) * line.step;
 }
@@ -48,7 +48,8 @@ void Fill(const PositionGrid& grid, int64_t begin, int64_t count, int64_t axis, 
   }
 }
 
-// The largest of them over all axes; count > 0. Positions are monotone in the index: the ends are enough.
+// Largest position of tokens [begin, begin + count) over all axes; count > 0. Positions are monotone in the index, so
+// the ends suffice.
 double Largest(const PositionLine& line, int64_t begin, int64_t count) {
   return std::max(line.start + static_cast<double>(begin) * line.step,
                   line.start + static_cast<double>(begin + count - 1) * line.step);
@@ -58,7 +59,7 @@ double Largest(const PositionGrid& grid, int64_t begin, int64_t count) {
   for (size_t axis = 0; axis < grid.size.size(); ++axis) {
     const int64_t stride = Stride(grid, static_cast<int64_t>(axis)), size = grid.size[axis];
     const int64_t first = begin / stride, last = (begin + count - 1) / stride;
-    // Where the index wraps around, both of its own ends are met.
+    // If the index wraps around, the range contains both of the axis's ends.
     const bool wraps = first / size != last / size;
     for (const int64_t index : {wraps ? 0 : first % size, wraps ? size - 1 : last % size}) {
       largest = std::max(largest, grid.start[axis] + static_cast<double>(index) * grid.step[axis]);
@@ -91,7 +92,7 @@ absl::Status Check(const PositionGrid& grid, int64_t axes) {
   return absl::OkStatus();
 }
 
-// Evenly spaced positions are rows if their ends and the step are integers and both ends are rows.
+// Checks that evenly spaced positions are row indices: it suffices that both ends and the second position are.
 absl::Status CheckRun(const std::string& field, int64_t count, double start, double step, int64_t rows) {
   if (count == 0) return absl::OkStatus();
   POSENC_RETURN_IF_ERROR(CheckIndex(field + ".start", start, rows));
@@ -116,7 +117,7 @@ absl::Status CheckIndices(const PositionSegments& segments, int64_t rows) {
     if (const auto* line = std::get_if<PositionLine>(&segments.segments[n])) {
       POSENC_RETURN_IF_ERROR(CheckRun(field + ".line", line->count, line->start, line->step, rows));
     } else {
-      const auto& grid = std::get<PositionGrid>(segments.segments[n]);  // of one axis
+      const auto& grid = std::get<PositionGrid>(segments.segments[n]);  // has one axis
       POSENC_RETURN_IF_ERROR(CheckRun(field + ".grid", grid.size[0], grid.start[0], grid.step[0], rows));
     }
   }

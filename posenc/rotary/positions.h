@@ -1,4 +1,4 @@
-// Where each token of a call stands, evaluated a slab at a time: nothing the size of the tensors is kept.
+// Positions of a call's tokens, computed a slab at a time: nothing of the tensors' size is kept.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace posenc {
 
-// The tokens of a call: `sequences` of `length` tokens each, or packed ones.
+// Tokens of a call: `sequences` sequences of `length` tokens each, or packed sequences.
 struct TokenGrid {
   int64_t sequences;  // B; 1 when packed
   int64_t length;     // S; T when packed
   bool packed;        // layout THD: cu_seqlens may divide the tokens
-  int64_t axes = 1;   // values that a position has
+  int64_t axes = 1;   // values per position
 };
 
 class TokenPositions {
@@ -29,29 +29,29 @@ class TokenPositions {
   int64_t tokens() const { return begin(sequences_); }
   // Sequence n holds tokens begin(n) .. begin(n+1)-1, counted over the whole call.
   int64_t begin(int64_t n) const { return bounds_.empty() ? n * length_ : bounds_[n]; }
-  // The sequence that a token belongs to.
+  // Index of the sequence that a token belongs to.
   int64_t SequenceOf(int64_t token) const;
 
-  // Whether token s stands at the same position in every sequence (of equal length).
+  // Whether token s has the same position in every sequence (of equal length).
   bool same_for_all() const { return same_for_all_; }
 
   int64_t axes() const { return axes_; }
   // Whether a token's positions may differ by axis.
   bool axes_differ() const { return axes_differ_; }
 
-  // Writes the positions on that axis of tokens [token, token + count), all of one sequence.
+  // Writes the positions on `axis` of tokens [token, token + count), all of one sequence.
   void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
 
-  // What it keeps of the caller's numbers.
+  // Bytes kept of the caller's numbers.
   int64_t held_bytes() const;
 
-  // INVALID_ARGUMENT unless all are integers in [0, rows). One axis.
+  // Returns INVALID_ARGUMENT unless all positions are integers in [0, rows). Positions must have one axis.
   absl::Status CheckIndices(int64_t rows) const;
 
-  // The length that a scaling counts for each sequence, by the rule: one entry for all, or one a sequence.
-  // Only where the frequencies depend on it: INVALID_ARGUMENT if the rule is missing.
+  // Sequence lengths that RoPE scaling uses, by the rule: one entry for all sequences, or one per sequence. Call only
+  // if the frequencies depend on the length. INVALID_ARGUMENT if the rule is missing.
   absl::StatusOr<std::vector<int64_t>> ScalingLengths(const Limits& limits) const;
-  // INVALID_ARGUMENT if a rule is given where nothing reads it.
+  // Returns INVALID_ARGUMENT if a rule or length is given. Call if the frequencies do not depend on the length.
   absl::Status RefuseScalingLength() const;
 
  private:

@@ -14,7 +14,7 @@ struct NamedWidth {
   int64_t dim;
 };
 
-// The width that the frequencies have, where they say it.
+// Rotary width that the frequencies imply; nullopt if they imply none.
 std::optional<NamedWidth> OwnWidth(const RotarySettings& settings) {
   if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
     return NamedWidth{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size())};
@@ -27,7 +27,7 @@ std::optional<NamedWidth> OwnWidth(const RotarySettings& settings) {
   return std::nullopt;
 }
 
-// A factor that narrows the width: not one that the formula has its own use for.
+// partial_rotary_factor if it narrows the width. Null if absent, or if the rope_type's formula reads it itself.
 const double* PartialFactor(const RotarySettings& settings) {
   const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies);
   if (parameters == nullptr || !parameters->partial_rotary_factor) return nullptr;

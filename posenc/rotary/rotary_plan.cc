@@ -17,7 +17,7 @@
 namespace posenc {
 namespace {
 
-// For each field of a RopeParameters: is it set, and is it finite?
+// Visitor of RopeParameters: checks that each field that is set is finite and is read by the method.
 struct FieldCheck {
   const RopeMethod& method;
   absl::Status status;
@@ -58,7 +58,7 @@ struct FieldCheck {
 
 constexpr size_t kPlanCacheBytes = size_t{16} << 20;
 
-// A field of a cache's key, of whatever type: its name where it is set, and its value.
+// Adds a field's name and value to a cache key if the field is set; enums are always added.
 void AddField(std::string_view name, const std::vector<double>& field, Fingerprint* key) {
   if (!field.empty()) key->Add(name).Add(field);
 }
@@ -94,7 +94,7 @@ absl::Status CompleteGiven(GivenFrequencies& given) {
   return RequireAtLeast("attention_scaling", *given.attention_scaling, 0);
 }
 
-// What the width does not matter for; the formula of rope_parameters needs it, and is completed later.
+// Completes what does not depend on the rotary width. The formula of rope_parameters does and is completed later.
 absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
   if (std::holds_alternative<std::monostate>(settings.frequencies)) {
     return InvalidArgument("MISSING", "frequencies", "",
@@ -135,7 +135,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
     POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
   }
 
-  Rotary rotary(std::move(settings), arithmetic, limits.plans_at_hand);
+  Rotary rotary(std::move(settings), arithmetic, limits.cached_plans_only);
   RotarySettings& s = rotary.settings_;
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
@@ -226,9 +226,9 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
   const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
-  if (computes && plans_at_hand_) {
+  if (computes && cached_plans_only_) {
     std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
-    if (plan == nullptr) return NotAtHand();
+    if (plan == nullptr) return WouldBlock();
     return plan;
   }
   if (computes) return PlanCache().Get(CacheKey(seq_len), [&] { return MakePlan(seq_len); });

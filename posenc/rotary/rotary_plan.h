@@ -1,4 +1,4 @@
-// From rotary settings to frequencies.
+// Computes frequencies from rotary settings.
 #pragma once
 
 #include <memory>
@@ -15,30 +15,30 @@
 namespace posenc {
 
 struct RopeInput;   // posenc/methods/rope/rope.h
-struct RopeMethod;  // the same
+struct RopeMethod;  // posenc/methods/rope/rope.h
 
 // The frequencies of one sequence length.
 struct RotaryPlan {
-  int64_t seq_len = 0;  // 0 where the frequencies do not depend on it
+  int64_t seq_len = 0;  // 0 if the frequencies do not depend on it
   std::string branch;
   std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32; none for a given table
-  std::vector<int64_t> axis;     // by which axis of a position each pair turns; empty: there is one
+  std::vector<int64_t> axis;     // [rotary_dim / 2], position axis of each pair; empty: there is one axis
   double attention_scaling = 1;
   double softmax_scale_factor = 1;
-  double position_divisor = 1;  // never under kExact, where the frequencies are divided
+  double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
   std::optional<XposPlan> xpos;
 };
 
-// The plans of this process, by all that determines them.
+// Process-wide cache of plans, keyed by everything that determines them. Thread-safe.
 SharedCache<RotaryPlan>& PlanCache();
 
-// Settings that have been checked and completed, from which plans are made. Immutable.
+// Checked and completed settings, from which plans are made. Immutable.
 class Rotary {
  public:
-  // INVALID_ARGUMENT names the field that is missing, out of range, or not read by the rope_type.
+  // Returns INVALID_ARGUMENT naming the field that is missing, out of range, or not read by the rope_type.
   static absl::StatusOr<Rotary> Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits);
 
-  // Every default filled in; sent back, they give the same bytes.
+  // Settings with every default filled in; a request with them gives the same bytes.
   const RotarySettings& settings() const { return settings_; }
   Frequencies arithmetic() const { return arithmetic_; }
   int64_t rotary_dim() const { return *settings_.rotary_dim; }
@@ -46,20 +46,21 @@ class Rotary {
   Pairing output_pairing() const { return *settings_.output_pairing; }
   int64_t half_split_parts() const { return settings_.half_split_parts; }
 
-  // How many axes a position has.
+  // Number of axes of a position.
   int64_t axes() const { return axes_; }
-  // Null where there is none.
+  // Null if there is no given_table.
   const GivenTable* table() const { return std::get_if<GivenTable>(&settings_.frequencies); }
   // Whether plans differ by sequence length.
   bool NeedsSeqLen() const;
 
-  // seq_len >= 1 where NeedsSeqLen(), else it is not read. INVALID_ARGUMENT if a frequency is not finite (a huge
-  // rope_theta in float32). From PlanCache(), where computing takes long; NotAtHand() where limits forbid to compute.
+  // seq_len must be >= 1 if NeedsSeqLen(), otherwise it is ignored. INVALID_ARGUMENT if a frequency is not finite (a
+  // huge rope_theta in float32). Plans that are slow to compute come from PlanCache(); WouldBlock() if such a plan is
+  // not cached and Limits::cached_plans_only allows cached plans only.
   absl::StatusOr<std::shared_ptr<const RotaryPlan>> Plan(int64_t seq_len) const;
 
  private:
-  Rotary(RotarySettings settings, Frequencies arithmetic, bool plans_at_hand)
-      : settings_(std::move(settings)), arithmetic_(arithmetic), plans_at_hand_(plans_at_hand) {}
+  Rotary(RotarySettings settings, Frequencies arithmetic, bool cached_plans_only)
+      : settings_(std::move(settings)), arithmetic_(arithmetic), cached_plans_only_(cached_plans_only) {}
   RopeInput Input(int64_t seq_len) const;
   absl::StatusOr<RotaryPlan> MakePlan(int64_t seq_len) const;
   std::string CacheKey(int64_t seq_len) const;
@@ -68,9 +69,9 @@ class Rotary {
 
   RotarySettings settings_;
   Frequencies arithmetic_;
-  bool plans_at_hand_;
-  const RopeMethod* method_ = nullptr;  // of rope_parameters, else null
-  std::vector<int64_t> axis_;           // as RotaryPlan::axis
+  bool cached_plans_only_;
+  const RopeMethod* method_ = nullptr;  // null unless rope_parameters are given
+  std::vector<int64_t> axis_;           // see RotaryPlan::axis
   int64_t axes_ = 1;
 };
 

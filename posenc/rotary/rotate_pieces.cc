@@ -7,7 +7,7 @@
 namespace posenc {
 namespace {
 
-// Rows that follow one another in memory: all heads of a token, then the next token's; or one head's of all tokens.
+// Rows with consecutive offsets: all heads of a token, then of the next token; or one head's rows of all tokens.
 class Rows {
  public:
   Rows(RotatePairs work, const ByteSource& x, std::byte* y)
@@ -17,7 +17,7 @@ class Rows {
         row_(work.head_dim * SizeOf(work.dtype)),
         of_table_(work.pairs * SizeOf(work.table_dtype)) {}
 
-  // `heads` rows for each of `tokens` tokens, from `start` on.
+  // Rotates `heads` rows of each of `tokens` tokens, from byte `start` on.
   void Rotate(size_t start, size_t tokens, size_t heads) {
     const size_t rows = tokens * heads;
     for (size_t done = 0; done < rows;) {
@@ -29,7 +29,7 @@ class Rows {
         ++done;
         continue;
       }
-      // What is left of a token, whole tokens, and a beginning of one.
+      // The rest of a token, or whole tokens, or the beginning of a token.
       const size_t within = done % heads;
       const bool whole = within == 0 && together >= heads;
       const size_t n = whole ? together / heads * heads : std::min(together, heads - within);
@@ -39,7 +39,7 @@ class Rows {
   }
 
  private:
-  // A row that does not lie together.
+  // Copies a row that spans several pieces into one buffer.
   const std::byte* Gather(size_t at) {
     gathered_.resize(row_);
     Copy(x_, at, row_, gathered_.data());

@@ -1,4 +1,4 @@
-// Rotation from bytes that lie in pieces.
+// Rotates pairs of a tensor whose bytes may be split over several memory blocks (ByteSource).
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace posenc {
 
-// Rotates all tokens of `work`, whose x and y it sets: the first head row of the first token is read at `start` of x
-// and written at `start` of y. What lies together is rotated from where it is; a head row that does not is put together
-// first. x may be y's own bytes (in place), else must not overlap them.
+// Rotates all tokens of `work`, whose x and y it sets. The first head row of the first token is read at byte `start` of
+// x and written at byte `start` of y. Contiguous rows are read in place; a head row that spans several pieces is copied
+// to scratch first. x may be y's own bytes (in place); otherwise they must not overlap.
 void Run(RotatePairs work, const ByteSource& x, std::byte* y, size_t start);
 
 }  // namespace posenc

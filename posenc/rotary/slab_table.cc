@@ -6,7 +6,7 @@ namespace posenc {
 namespace {
 
 constexpr size_t kTableCacheBytes = size_t{32} << 20;
-// Entries that are computed in the time that looking for them takes; those of xPos take longer.
+// Below this many entries, computing takes no longer than a cache lookup; entries with xPos take longer.
 constexpr int64_t kFewEntries = 256;
 
 }  // namespace

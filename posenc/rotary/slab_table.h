@@ -1,4 +1,4 @@
-// Cosines and sines of some tokens, in the form in which RotatePairs takes them.
+// Cosines and sines of a range of tokens, in the format that RotatePairs reads.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace posenc {
 
-// Immutable.
+// Immutable and thread-safe.
 class SlabTable {
  public:
-  // Entries of `type`, widened to float32 where that is narrower. `operand`: for whom, where that makes a difference.
+  // Entries are rounded to `type`, then widened to float32 if `type` is narrower. `operand` matters with xPos only.
   SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand);
 
   DType widened() const { return widened_; }
   const void* cos() const { return bytes_.data(); }
-  const void* sin() const { return bytes_.data() + bytes_.size() / 2; }  // where a line begins, too
+  const void* sin() const { return bytes_.data() + bytes_.size() / 2; }  // cache-line aligned, too
   size_t bytes() const { return sizeof(*this) + bytes_.size(); }
 
  private:
@@ -27,10 +27,10 @@ class SlabTable {
   LineVector<std::byte> bytes_;
 };
 
-// The tables of this process, by all that determines them: the layers of a model ask for the same.
+// Process-wide cache of tables, keyed by everything that determines them: a model's layers use the same tables.
 SharedCache<SlabTable>& TableCache();
 
-// From the cache, where finding it takes less time than computing it, and all of the call's leave room for others'.
+// Uses the cache if a lookup is faster than computing and all of the call's tables take at most a quarter of it.
 std::shared_ptr<const SlabTable> TableOf(const TableRows& rows, int64_t token, int64_t count, DType type,
                                          Operand operand);
 

@@ -15,14 +15,14 @@
 namespace posenc {
 namespace {
 
-// Flips the sign bit of `count` elements, little-endian as all supported machines are.
+// Flips the sign bit of `count` little-endian elements; all supported machines are little-endian.
 void Negate(DType dtype, void* data, size_t count) {
   const size_t size = SizeOf(dtype);
   auto* sign = static_cast<unsigned char*>(data) + size - 1;
   for (size_t i = 0; i < count; ++i, sign += size) *sign ^= 0x80;
 }
 
-// What the rows of one axis have in common: its columns in wider rows, and which of `from`'s rows each takes.
+// Placement of one axis's rows in wider rows: the axis's columns, and the source row of each output row.
 struct AxisRows {
   const std::vector<size_t>& columns;
   const std::vector<size_t>& row_of;
@@ -48,7 +48,7 @@ void Scatter(size_t size, const std::byte* from, const AxisRows& axis, std::byte
   }
 }
 
-// Leaves each of the values once, in order; the result says where each one then is.
+// Sorts the values and removes duplicates. Returns each original value's index in the result.
 std::vector<size_t> Distinct(std::vector<double>* values) {
   const std::vector<double> all = *values;
   std::sort(values->begin(), values->end());
@@ -61,8 +61,8 @@ std::vector<size_t> Distinct(std::vector<double>* values) {
   return places;
 }
 
-// Whether no entry needs more than the fast path: sines of very large and very small angles are MPFR's. False as well
-// where finding that out would take long.
+// Whether the fast path suffices for all entries: sines of very large and very small angles need MPFR. Also false if
+// the check itself would take long.
 bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr<const RotaryPlan>>& plans) {
   constexpr double kLargest = 0x1p40, kSmallest = 0x1p-400;
   constexpr int64_t kMostRuns = 4096, kMostPositions = int64_t{1} << 20;
@@ -96,8 +96,8 @@ bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr
 
 absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions positions, Direction direction,
                                             const Limits& limits) {
-  // xPos' scales are powers, by MPFR where they are not usual.
-  if (limits.plans_at_hand && rotary.settings().xpos) return NotAtHand();
+  // xPos's scales are powers, which may need MPFR.
+  if (limits.cached_plans_only && rotary.settings().xpos) return WouldBlock();
   std::vector<int64_t> lengths = {0};
   if (rotary.NeedsSeqLen()) {
     auto given = positions.ScalingLengths(limits);
@@ -136,7 +136,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
-  if (limits.plans_at_hand && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return NotAtHand();
+  if (limits.cached_plans_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
   rows.SetColumns();
   return rows;
 }
@@ -177,8 +177,8 @@ void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos
   }
 }
 
-// The columns of one axis; the primitive takes one position a row. In a grid positions come again and again: each is
-// computed once.
+// Computes the columns of one axis; the kernel takes one position per row. Positions repeat in a grid, so each distinct
+// position is computed once.
 void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos,
                             std::byte* sin) const {
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));

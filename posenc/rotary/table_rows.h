@@ -1,4 +1,4 @@
-// The cosines and sines of a call: for each token the row of its sequence's plan.
+// Cosines and sines of a call: one row per token, from its sequence's plan.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class TableRows {
 
   const TokenPositions& positions() const { return positions_; }
   size_t pairs() const { return pairs_; }
-  // One entry for all sequences, or one a sequence; entries of equal length are the same plan.
+  // One entry for all sequences, or one per sequence. Entries of equal length share a plan.
   size_t entries() const { return plan_of_.size(); }
   const RotaryPlan& plan(int64_t sequence) const {
     return *plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
@@ -33,16 +33,16 @@ class TableRows {
   // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
-  // Whether q and k have rows of their own.
+  // Whether q and k have different rows (xPos).
   bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
 
-  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. The sines are those
-  // of the direction: negated for kTranspose and kInverse, and kInverse divides by the attention scaling.
+  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
+  // kInverse negate the sines, and kInverse divides by the attention scaling.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
-  // All that determines what Compute writes, where that is not a given table.
+  // Cache key of what Compute writes. Not for given tables.
   std::string Key(int64_t token, int64_t count, DType dtype, Operand operand) const;
-  // What Compute would compute them from. Tokens of several sequences may be together where there is one entry. None
-  // where that is a given table, or xPos.
+  // Inputs from which a device computes the rows that Compute writes. The tokens may span sequences if there is one
+  // entry. Nullopt for given tables and xPos.
   std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
   bool is_given() const { return table_.has_value(); }
   bool has_recipe() const { return !table_ && !differ_by_operand(); }

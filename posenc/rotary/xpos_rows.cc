@@ -1,5 +1,5 @@
-// Ziv's test as in docs/exact-tables.md, with doubles: a value of proven error is rounded at both ends of its interval,
-// and what does not round to one number is computed by MPFR.
+// Ziv's rounding test (docs/exact-tables.md) with doubles: both ends of a value's proven error interval are rounded,
+// and MPFR computes the values whose ends round to different numbers.
 #include "posenc/rotary/xpos_rows.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace posenc {
 namespace {
 
-// zeta^exponent for each column, by its logarithm, and a bound of the relative error.
+// zeta^exponent of each column, computed from log(zeta), and a bound of its relative error.
 struct ColumnPowers {
   explicit ColumnPowers(size_t columns) : values(columns), errors(columns) {}
   void Compute(const XposPlan& xpos, double exponent) {
@@ -25,7 +25,7 @@ struct ColumnPowers {
   std::vector<double> values, errors;
 };
 
-// RN(zeta_i^exponent) in the type F.
+// zeta_i^exponent, rounded to nearest in the type F.
 template <class F>
 F RoundedPower(const XposPlan& xpos, size_t i, F exponent, const ColumnPowers& powers) {
   if constexpr (sizeof(F) == sizeof(float)) {
@@ -35,7 +35,7 @@ F RoundedPower(const XposPlan& xpos, size_t i, F exponent, const ColumnPowers& p
   return RoundedPow<F>(static_cast<F>(xpos.zeta[i]), exponent);
 }
 
-// The chain of kFloat32 and kFloat64: `values` hold cos * a (or / a) of one row.
+// Scales one row as kFloat32 and kFloat64 do. On entry, cos and sin are already multiplied (or divided) by a.
 template <class F>
 void ScaleRow(const XposPlan& xpos, double position, bool reciprocal, bool divide, ColumnPowers& powers,
               std::vector<F>& cos, std::vector<F>& sin) {
@@ -69,11 +69,11 @@ void RunChain(const SinCosRows& work, DType type, const XposPlan& xpos, bool rec
   }
 }
 
-// One entry pair of kExact by MPFR.
+// Computes one entry pair of kExact with MPFR.
 CosSin SlowEntry(const SinCosRows& work, const XposPlan& xpos, bool invert, double position, size_t i) {
   if (work.scale == 0) return {0.0, 0.0};
   return ScaledSinCos(position, work.inv_freq[i], work.dtype, [&](mpfr_ptr value) {
-    // The exponent is below 2^63 in size or the result is 0 or infinite anyhow: 96 bits more make up for it.
+    // 96 extra bits suffice for exponents below 2^63 in magnitude; beyond that the result is 0 or infinite anyway.
     const RealPrecision working(mpfr_get_prec(value) + 96);
     const Real d(static_cast<double>(xpos.dim));
     const Real zeta = (Real(static_cast<double>(10 * i)) + Real(2.0) * d) / (Real(7.0) * d);
@@ -85,7 +85,8 @@ CosSin SlowEntry(const SinCosRows& work, const XposPlan& xpos, bool invert, doub
   });
 }
 
-// Both ends of an entry's interval, rounded to work.dtype; where they differ, or the bound does not hold, by MPFR.
+// Rounds both ends of each entry's interval to work.dtype. MPFR computes the entry if they differ or the bound does not
+// hold.
 void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const size_t pairs = work.pairs, size = SizeOf(work.dtype);
@@ -116,7 +117,7 @@ void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
       for (size_t i = 0; i < pairs; ++i) {
         const double product = e->value[i] * powers.values[i];
         const double scaled = work.divide ? product / work.scale : product * work.scale;
-        // The bound is relative: nothing may have underflowed on the way, but for a sine of angle zero.
+        // The error bound is relative, so no intermediate value may have underflowed, except for the sine of angle 0.
         const auto ordinary = [](double x) { return std::abs(x) > 0x1p-900 && std::abs(x) < 0x1p900; };
         const bool usable = (ordinary(product) && ordinary(scaled)) || (scaled == 0 && e->value[i] == 0);
         const double error = scaled * powers.errors[i];
@@ -145,7 +146,7 @@ void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
 
 void RunWithXpos(const SinCosRows& work, const XposPlan& xpos, bool reciprocal) {
   switch (work.frequencies) {
-    // An inverse rotation divides by what a forward one multiplies by.
+    // An inverse rotation divides by the scale that a forward rotation multiplies by.
     case Frequencies::kExact: return RunExact(work, xpos, reciprocal != work.divide);
     case Frequencies::kFloat32: return RunChain<float>(work, DType::kFP32, xpos, reciprocal);
     case Frequencies::kFloat64: return RunChain<double>(work, DType::kFP64, xpos, reciprocal);

@@ -23,7 +23,7 @@ constexpr EnumPairs<v1::PairScaling, PairScaling> kPairScalings = {
     {v1::PAIR_SCALING_STOPPED, PairScaling::kStopped},
 };
 
-// What is analyzed: frequencies, and of how many axes a distance is.
+// Subject of an analysis: frequencies, and the number of axes of a distance.
 struct Subject {
   RotaryPlan plan;
   int64_t axes = 1;
@@ -85,7 +85,7 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
   }
   POSENC_ASSIGN_OR_RETURN(const OfModel<SinusoidalSettings> resolved, ResolveSinusoidal(reader, message));
   SinusoidalSettings settings = resolved.settings;
-  // Checks all but that there is a pair at all.
+  // Checks everything except that there is at least one pair.
   POSENC_RETURN_IF_ERROR(Encode(settings, Frequencies::kExact, reader.limits).status());
   POSENC_RETURN_IF_ERROR(Complete(settings, reader.limits));
   if (settings.dim < 2) {

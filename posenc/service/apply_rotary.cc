@@ -20,20 +20,20 @@ absl::StatusOr<Output> PlaceOf(const Reader& reader, std::string_view name, cons
   return reader.Place(std::string(name) + ".output", OutputOf(message), reader.payloads.Size(message.tensor()), answer);
 }
 
-// Where the tensors lie: in the memory of one device, as RequestRegions made sure, or, if null, this host's.
+// Device whose memory holds all tensors (RequestRegions ensures that it is one device); null: host memory.
 Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) {
   const v1::Tensor& q = request.q().tensor();
   return q.has_region() ? payloads.DeviceOf(q.region()) : nullptr;
 }
 
-// Rotates where the tensors lie.
+// Prepares a rotation in the memory of the device `home`.
 absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const RotaryApplication> application,
                             Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
   if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
     return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
                            fmt::format("the tensors lie on {}, and nobody else can reach them", home->name()));
   }
-  if (limits.plans_at_hand) return NotAtHand();
+  if (limits.cached_plans_only) return WouldBlock();
   if (application == nullptr) {
     return InvalidArgument("UNSUPPORTED", "q.tensor", "",
                            fmt::format("this layer does not rotate: its tensors stay as they are on {}", home->name()));
@@ -55,7 +55,7 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
 absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::ApplyRotaryResponse* response) {
   const Reader reader{payloads, limits};
-  int64_t bytes = 0;  // of the answer itself
+  int64_t bytes = 0;  // in the answer message itself, not in regions
   Job job;
   job.operands = {&request.q().tensor()};
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
@@ -84,7 +84,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,
                                                                  slabs, limits, response->mutable_info()));
 
-  // Rotated from where the request's bytes lie into the answer: no byte is copied on the way.
+  // Reads the request's bytes where they are and writes to the answer, without an intermediate copy.
   job.run = [application = prepared.application, operands = job.operands, device](
                 const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                 const Cancellation& cancelled) -> absl::Status {

@@ -12,7 +12,7 @@
 namespace posenc::wire {
 namespace {
 
-// What both requests share, but for form, type and scores.
+// Reads the fields that GenerateBias and AddBias share; not form, dtype and scores.
 template <class Request>
 absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, const ResolvedBias& resolved) {
   GenerateBias call;
@@ -52,7 +52,7 @@ absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request,
   return prepared;
 }
 
-// A job for `count` queries' rows from `first` on, whose size has been checked.
+// Job that writes the rows of `count` queries from `first` on. Their size must have been checked.
 Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, int64_t count, Output output,
             DeviceLease device = nullptr) {
   Job job;
@@ -64,7 +64,8 @@ Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, in
   return job;
 }
 
-// For ChooseDevice: biases go to a device only if it is asked for, however many slabs they make.
+// Slab count for ChooseDevice; null if only the CPU can compute the bias. The number does not matter, because biases go
+// to a device only on request.
 Devices::Slabs SlabsOf(const BiasGeneration& bias) {
   if (!bias.IsForDevices()) return nullptr;
   return [](const Device&) { return 1; };

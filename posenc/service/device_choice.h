@@ -1,4 +1,4 @@
-// Who computes a call.
+// Chooses the device that computes a call.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +9,8 @@
 
 namespace posenc::wire {
 
-// Null: the CPU. `slabs` says into how many calls of a device the work is cut; null: it is none for devices. The
-// answer's info says which it is. NotAtHand() where a device may not be waited for.
+// Returns null for the CPU. `slabs` counts the device calls that the work is split into; null: only the CPU can do it.
+// Writes the device's name to `info`. Returns WouldBlock() if limits forbid to block and a device is chosen.
 inline absl::StatusOr<DeviceLease> ChooseDevice(const v1::CallHints& hints, DeviceWork work, int64_t bytes,
                                                 const Devices::Slabs& slabs, const Limits& limits,
                                                 v1::AnswerInfo* info) {
@@ -18,7 +18,7 @@ inline absl::StatusOr<DeviceLease> ChooseDevice(const v1::CallHints& hints, Devi
   const Devices& devices = limits.devices != nullptr && slabs != nullptr ? *limits.devices : none;
   POSENC_ASSIGN_OR_RETURN(DeviceLease device, devices.Choose(hints.device(), work, bytes, slabs));
   if (device == nullptr) return device;
-  if (limits.plans_at_hand) return NotAtHand();
+  if (limits.cached_plans_only) return WouldBlock();
   info->set_device(device->name());
   return device;
 }

@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// A word of lower case, maybe with a number behind a colon.
+// Whether the text is a lower-case word, optionally followed by a colon and a number.
 bool IsName(std::string_view text) {
   const std::string_view family = text.substr(0, text.find(':'));
   const auto all = [](std::string_view part, char first, char last) {
@@ -20,7 +20,8 @@ bool IsName(std::string_view text) {
   return all(family, 'a', 'z') && (family.size() == text.size() || all(text.substr(family.size() + 1), '0', '9'));
 }
 
-// By the times of one item and of `many`, of so many bytes each; make(items) is what is timed.
+// Fits a Speed to the median times of one item and of `many` items of item_bytes each. make(items) returns the function
+// to time.
 template <class Make>
 Speed Fit(int64_t item_bytes, int64_t many, const Make& make) {
   constexpr int kTimes = 5;
@@ -75,7 +76,7 @@ absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork w
       if (IsNamedBy(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
       continue;
     }
-    // Calls that it has already go before this one.
+    // The device's calls in flight run before this one.
     const int64_t calls = slabs == nullptr ? 1 : slabs(*kept->device);
     const double seconds = seconds_of(kept->speeds, calls) * static_cast<double>(kept->busy + 1);
     if (seconds < least) {

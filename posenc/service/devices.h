@@ -1,4 +1,4 @@
-// Which device computes a call.
+// The devices of this process, and the choice of a device for a call.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace posenc {
 
-// How long work of so many bytes takes, as measured at start; of biases it is not.
+// Kinds of work, and the time that work takes, measured at start. The speed of biases is not measured.
 enum class DeviceWork { kRotation, kTable, kBias };
 struct Speed {
   double seconds_a_call = 0;
@@ -29,33 +29,33 @@ struct Speeds {
   Speed rotation, table;
 };
 
-// Whether "cuda", or "cuda:1", names the device of that name.
+// Whether `asked`, a family ("cuda") or a name ("cuda:1"), matches the device named `name`.
 bool IsNamedBy(std::string_view asked, std::string_view name);
 
-// A device for one call, counted as busy until the last copy goes.
+// A device leased to one call; the call counts as in flight until the last copy is destroyed.
 using DeviceLease = std::shared_ptr<Device>;
 
-// Thread-safe once all devices are there.
+// Thread-safe once all devices are added.
 class Devices {
  public:
   struct Kept {
     std::unique_ptr<Device> device;
     Speeds speeds;
-    std::atomic<int64_t> busy{0};  // calls
+    std::atomic<int64_t> busy{0};  // calls in flight
   };
 
   void Add(std::unique_ptr<Device> device, Speeds speeds);
   void SetCpu(Speeds speeds) { cpu_ = speeds; }
 
-  // The device for a call of so many bytes; null: the CPU. `asked` is "" (whichever takes the least time; for biases
-  // the CPU), "cpu", a family ("cuda": the one with the fewest calls) or a name ("cuda:1"). INVALID_ARGUMENT if it is
-  // none of these; null if there is no such device, or it is withdrawn. A device takes its time for each of `slabs`;
-  // null: there is one.
+  // Device for a call of `bytes` bytes; null: the CPU. `asked` is "" (the least estimated time; for biases the CPU),
+  // "cpu", a family ("cuda": the device with the fewest calls in flight) or a name ("cuda:1"). INVALID_ARGUMENT if it
+  // is none of these; null if there is no such device, or it is withdrawn. `slabs` counts the device calls that the
+  // work is split into, each at the cost of one call; null: one.
   using Slabs = std::function<int64_t(const Device& device)>;
   absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes,
                                      const Slabs& slabs = nullptr) const;
 
-  // That very device, though it be withdrawn; null: there is none.
+  // The device of exactly that name, even if it is withdrawn; null if there is none.
   Device* Find(std::string_view name) const;
 
   bool empty() const { return kept_.empty(); }
@@ -67,7 +67,7 @@ class Devices {
   Speeds cpu_;
 };
 
-// What rotations and tables take, on a device or, if null, on the pool: by medians of a few calls, small and large.
+// Measures rotations and tables on the device or, if null, on the pool: medians of a few small and large calls.
 Speeds MeasureSpeeds(Device* device, WorkPool& pool);
 
 }  // namespace posenc

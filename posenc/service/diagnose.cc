@@ -16,7 +16,7 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
                                                              {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
                                                              {v1::DIRECTION_INVERSE, Direction::kInverse}};
 
-// What was asked for, with the rotary embedding that says so.
+// The expected settings, and the rotary embedding that they describe; absent if the request expects nothing.
 struct Expected {
   diagnose::Asked asked;
   std::optional<Rotary> rotary;
@@ -49,7 +49,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     }
     return expected;
   }
-  // Frequencies are compared over the real numbers first; the precision is one of those that are tried.
+  // Frequencies are compared as real numbers first; the request's precision is one of those that are tried.
   auto resolved = ResolveRotary(reader, request.expected(), request.precision(), "expected");
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
@@ -149,10 +149,10 @@ void Write(const diagnose::Explanation& explanation, const diagnose::Evidence* e
   for (const auto& departure : candidate.departures) Write(departure, message->add_departures());
   RotarySettings settings = candidate.settings;
   if (std::holds_alternative<GivenTable>(settings.frequencies))
-    settings.frequencies = std::monostate();  // the caller's
+    settings.frequencies = std::monostate();  // the caller has the table
   WriteRotarySettings(settings, message->mutable_settings());
   if (candidate.attention_scaling) {
-    // Settings that say the factor say it; others have it beside them.
+    // given_frequencies have a field for the factor; for other settings only the explanation's own field holds it.
     if (auto* given = message->mutable_settings(); given->has_given_frequencies()) {
       given->mutable_given_frequencies()->set_attention_scaling(*candidate.attention_scaling);
     }
@@ -235,7 +235,7 @@ absl::StatusOr<Job> PrepareFrequencies(const Reader& reader, const v1::DiagnoseR
   return job;
 }
 
-// What lies under `rotation` is named from there on.
+// Prefixes the field of an INVALID_ARGUMENT error with the evidence's name.
 absl::Status AtEvidence(const v1::DiagnoseRequest& request, const absl::Status& status) {
   const bool named = !status.ok() && absl::IsInvalidArgument(status);
   return named ? Within(request.has_table() ? "table" : "rotation", status) : status;

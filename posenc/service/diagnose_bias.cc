@@ -41,7 +41,7 @@ absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& re
   return asked;
 }
 
-// As [B, H, Sq, Sk].
+// Shape of the bias as [B, H, Sq, Sk]; B is 1 if the tensor has three axes.
 absl::StatusOr<TensorShape> ReadShape(const Reader& reader, const v1::DiagnoseBiasRequest& request) {
   if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "is required");
   POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("bias", request.bias()));

@@ -1,4 +1,4 @@
-// What the diagnoses of rotations and of biases have in common on the wire.
+// Message conversions that the diagnoses of rotations and of biases share.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 namespace posenc::wire {
 namespace {
 
-// Sequence lengths to explain, checked where the settings depend on them. What they take is taken off `values_left`,
-// which all of a model's layers share.
+// Sequence lengths to explain, checked; {0} if the settings do not depend on them. Subtracts the number of frequencies
+// from `values_left`, the budget that all of a model's layers share.
 absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, const Rotary& rotary,
                                              const Limits& limits, int64_t* values_left) {
   if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
@@ -57,7 +57,7 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
 
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
   const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
-  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // as a config.json does
+  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // known from config.json only
   if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
   WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
   Matrix<double> slopes;
@@ -68,14 +68,14 @@ absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::Answer
   return absl::OkStatus();
 }
 
-// What only the file says: the weights are not here.
+// Explains relative terms from config.json alone; the request has no weights.
 void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::AnswerInfo* info) {
   WriteCommonInfo(precision, layers.notes, info);
   WriteRelativeMethod(layers.terms->settings, info->mutable_plan()->mutable_relative());
   info->mutable_plan()->set_softmax_scale_factor(1);
 }
 
-// What is added to the input: without a learned table's own numbers.
+// Explains an encoding that is added to the input, without a learned table's values.
 absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precision, const Limits& limits,
                               v1::AnswerInfo* info) {
   if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(Complete(*settings, limits));

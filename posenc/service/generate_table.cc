@@ -53,7 +53,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   return prepared;
 }
 
-// A job for rows [row_begin, row_begin + rows) into cos and sin, whose size has been checked.
+// Job that writes rows [row_begin, row_begin + rows) to cos and sin. Their size must have been checked.
 Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Tensor* cos, v1::Tensor* sin,
             DeviceLease device = nullptr) {
   const TensorShape shape{table.dtype, {rows, table.generation->width()}};
@@ -69,7 +69,7 @@ Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Ten
   return job;
 }
 
-// Twice the bytes of `rows` rows, for cosines and sines, within the limit for an answer.
+// Bytes of `rows` rows of cosines and sines together. RESOURCE_EXHAUSTED above the limit for an answer.
 absl::StatusOr<int64_t> CheckedBytes(const PreparedTable& table, int64_t rows, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const int64_t bytes, table.generation->Bytes(rows, limits));
   int64_t both;

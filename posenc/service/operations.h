@@ -1,7 +1,7 @@
-// What each RPC does, without gRPC: from a parsed request to a job that fills its answer's tensors.
+// The RPCs' operations, without gRPC: they turn a parsed request into a job that fills its answer's tensors.
 //
-// Two steps, because the answer's sizes must be known (and charged, and allocated) before anything is computed:
-// Prepare() validates, plans, and fills the response but for the tensors' data; Job::run computes them.
+// There are two steps, because the answer's sizes must be known, charged and allocated before anything is computed:
+// Prepare() validates, plans, and fills the response except for the tensors' data; Job::run computes the data.
 #pragma once
 
 #include <algorithm>
@@ -24,16 +24,16 @@ namespace posenc::wire {
 
 struct Job {
   std::vector<Output> outputs;  // in the order of their field numbers in the response
-  // Of answers whose message takes long to find: fills the response, which has no outputs then, before it is laid out.
-  // Null: it is filled already. Otherwise as run.
+  // Fills a response that takes long to compute and has no outputs, before it is laid out. Null: the response is filled
+  // already. Threads and lifetimes as for run.
   std::function<absl::Status(WorkPool& pool, const Cancellation& cancelled)> decide;
-  // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. On any thread;
-  // request and response must outlive it. The buffers need no alignment. Null: there are no outputs.
+  // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. Can run on any
+  // thread; request and response must outlive it. The buffers need no alignment. Null: there are no outputs.
   std::function<absl::Status(const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool& pool,
                              const Cancellation& cancelled)>
       run;
-  // Tensors of the request whose bytes run alone reads. If there are any, run can be called for every request that
-  // differs in nothing but those bytes, with that one's payloads; else at most once.
+  // Tensors of the request whose bytes only run reads. If there are any, run can be called again for each request that
+  // differs only in those bytes, with that request's payloads; otherwise at most once.
   std::vector<const v1::Tensor*> operands;
 };
 
@@ -53,14 +53,13 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, c
 absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const Limits&, v1::DiagnoseResponse*);
 absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest&, const Payloads&, const Limits&, v1::DiagnoseBiasResponse*);
 
-// An answer in tiles of rows: one job a tile. There is at least one, which brings info and shape, if of no rows.
+// An answer in tiles of rows, one job per tile. There is at least one tile, if only to carry info and shape of 0 rows.
 struct TileStream {
   int64_t rows;
   int64_t rows_per_tile;   // >= 1
-  int64_t held_bytes = 0;  // kept until the last tile, beside the request
-  // The job of rows [row_begin, min(row_begin + rows_per_tile, rows)); `response`, of the stream's type, gets
-  // row_begin, the tensors' headers, and, in the tile at row 0, the info. The request and its payloads are no longer
-  // needed.
+  int64_t held_bytes = 0;  // bytes kept until the last tile, not counting the request
+  // Returns the job of rows [row_begin, min(row_begin + rows_per_tile, rows)). `response`, of the stream's type, gets
+  // row_begin, the tensors' headers, and, in the tile at row 0, the info. Needs neither the request nor its payloads.
   std::function<Job(int64_t row_begin, google::protobuf::Message* response)> tile;
 
   int64_t RowsAt(int64_t row_begin) const { return std::min(rows_per_tile, rows - row_begin); }
@@ -68,7 +67,7 @@ struct TileStream {
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&);
 
-// The part of the server's information that is the library's: version, build, numerics, targets, methods, limits.
+// Writes the library's part of the server information: version, build, numerics, targets, methods, limits.
 void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response);
 
 }  // namespace posenc::wire

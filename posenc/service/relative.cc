@@ -22,7 +22,7 @@ absl::StatusOr<Layout> ReadLayout(v1::Layout layout) {
                                     {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}});
 }
 
-// The answer's type: add_to's, where there is one.
+// The answer's dtype: add_to's if present, otherwise the request's.
 template <class Request>
 absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<TensorShape>& add_to) {
   if (!add_to) return Choose("dtype", request.dtype(), kDataTypes);
@@ -32,7 +32,7 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
   return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "with add_to absent or that tensor's");
 }
 
-// All bytes of a tensor.
+// Copies all bytes of a tensor.
 std::vector<std::byte> Read(const Payloads& payloads, const v1::Tensor& tensor) {
   std::vector<std::byte> bytes(payloads.Size(tensor));
   payloads.CopyTo(tensor, bytes.data());

@@ -1,4 +1,4 @@
-// The request of ApplyRotary, from which a stream's header differs only in where the tensors' bytes are.
+// Prepares the request of ApplyRotary or a stream's header; they differ only in where the tensors' bytes are.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace posenc::wire {
 
-// Where the tensors' bytes are.
+// Location of the tensors' bytes.
 enum class Bytes { kInRequest, kInChunks };
 
 struct PreparedRotary {
-  TensorShape q, k;                                      // k: [0] where there is none
+  TensorShape q, k;                                      // k: [0] if absent
   std::shared_ptr<const RotaryApplication> application;  // null: a layer that does not rotate
   v1::AnswerInfo info;
 };

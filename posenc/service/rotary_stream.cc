@@ -58,7 +58,7 @@ absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) cons
 
 absl::Status RotaryStream::Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y,
                                WorkPool& pool, const Cancellation& cancelled) const {
-  if (size == 0) return absl::OkStatus();  // an operand that is empty, or not there
+  if (size == 0) return absl::OkStatus();  // an empty or absent operand
   if (prepared_.application == nullptr) {  // a layer that does not rotate
     Copy(x, 0, static_cast<size_t>(size), y);
     return absl::OkStatus();

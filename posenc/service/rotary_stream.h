@@ -1,4 +1,4 @@
-// StreamApplyRotary without its transport: what the header says, prepared once, and then ranges of q and k.
+// StreamApplyRotary without its transport: prepares the header once, then rotates ranges of q and k.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace posenc::wire {
 
-// Immutable once it is made; needs neither the header nor its payloads any more.
+// Immutable and thread-safe. Needs neither the header nor its payloads after Create.
 class RotaryStream {
  public:
   // Errors name the field from "header" on.
@@ -23,16 +23,16 @@ class RotaryStream {
 
   const v1::AnswerInfo& info() const { return prepared_.info; }
 
-  // Bytes of the operand; 0 where there is none.
+  // Bytes of the operand; 0 if absent.
   int64_t Size(v1::Operand operand) const { return operand == v1::OPERAND_QUERY ? q_size_ : k_size_; }
   int64_t RowSize(v1::Operand operand) const;
-  // Kept of the header's positions.
+  // Bytes kept of the header's positions.
   int64_t held_bytes() const;
 
-  // INVALID_ARGUMENT, from "chunk" on, unless it is whole head rows of an operand, at least one.
+  // Returns INVALID_ARGUMENT, named from "chunk" on, unless the chunk is one or more whole head rows of an operand.
   absl::Status Check(const v1::RotaryChunk& chunk, size_t size) const;
 
-  // Rotates `size` bytes of the operand from byte `begin` on, which have been checked: x and y begin with the first.
+  // Rotates `size` bytes of the operand from byte `begin` on, which Check() has accepted. x and y begin at that byte.
   absl::Status Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y, WorkPool& pool,
                    const Cancellation& cancelled) const;
 

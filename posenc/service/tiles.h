@@ -1,4 +1,4 @@
-// Sizes of tiles, for the streams of them.
+// Tile sizes of streamed answers.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace posenc::wire {
 
-// Rows of a tile: as `asked`, else what fills about 1 MiB; of at least one row and at most all of them. Errors:
-// INVALID_ARGUMENT at rows_per_tile, RESOURCE_EXHAUSTED where a tile is larger than an answer may be.
+// Rows per tile: `asked`, otherwise as many as fill about 1 MiB; at least one, at most all. INVALID_ARGUMENT naming
+// rows_per_tile if `asked` is below 1; RESOURCE_EXHAUSTED if a tile exceeds the limit for an answer.
 absl::StatusOr<int64_t> RowsPerTile(std::optional<int64_t> asked, int64_t rows, int64_t row_bytes,
                                     const Limits& limits);
 

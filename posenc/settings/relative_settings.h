@@ -1,5 +1,5 @@
-// What a caller asks for of terms in which q, k or absolute positions take part: proto/posenc/v1/relative.proto in
-// plain C++, as spec.h for the other messages.
+// Settings of relative-position terms that depend on q, k or absolute positions: the messages of
+// proto/posenc/v1/relative.proto in plain C++. settings.h has the other messages.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a caller asks for, in plain C++: the messages of proto/posenc/v1 without protobuf. Their comments say what each
-// field means; here is only what they do not.
+// Settings of a request in plain C++: the messages of proto/posenc/v1 without protobuf. The .proto files document the
+// fields; comments here only add what is specific to the C++ form.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,7 @@ struct RopeParameters {
   MropeOrder mrope_order = MropeOrder::kNone;
 };
 
-// Calls visit(name, field) for every field but rope_type: the one list of their names. P is RopeParameters, const or
-// not.
+// Calls visit(name, field) for every field but rope_type. The only list of the field names. P may be const.
 template <class P, class Visitor>
 void VisitFields(P& p, Visitor&& visit) {
   visit("rope_theta", p.rope_theta);
@@ -99,7 +98,7 @@ struct AxialRope {
 
 enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
 
-// Tables as they came; shared, because settings are copied.
+// Cosine and sine tables as received. Shared ownership avoids copying the bytes with the settings.
 struct GivenTable {
   DType dtype = DType::kFP32;
   int64_t rows = 0;
@@ -142,8 +141,8 @@ enum class Direction { kForward, kTranspose, kInverse };
 enum class Layout { kBSHD, kBHSD, kTHD };
 enum class Operand { kQuery, kKey };
 
-// Numbers of one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. rows == 1 also stands for
-// "the same for every batch row" where `shared` says so.
+// Numbers with one axis or two: positions [S] or [B, S], slopes [H] or [B, H], flags [B, Sk]. If `shared`, rows is 1
+// and that row applies to every batch row.
 template <class T>
 struct Matrix {
   std::vector<T> values;  // row-major
@@ -154,7 +153,7 @@ struct Matrix {
   const T* row(int64_t b) const { return values.data() + (shared ? 0 : b * columns); }
 };
 
-// The least and the largest distance, key - query: whole numbers.
+// The smallest and the largest distance, key - query; whole numbers, both inclusive.
 struct Distances {
   double first;
   double last;
@@ -167,8 +166,8 @@ struct PerSequenceOffsets {
   std::vector<int64_t> offsets;
 };
 struct PositionIds {
-  Matrix<double> ids;  // of several axes: one after the other, each [rows, columns]
-  int64_t axes = 1;    // without a dimension for them 1, which stands for all
+  Matrix<double> ids;  // [axes, rows, columns]
+  int64_t axes = 1;    // 1 without an axis dimension: the ids then apply to all axes
 };
 struct PositionLine {
   int64_t count;
@@ -177,7 +176,7 @@ struct PositionLine {
 };
 struct PositionGrid {
   std::vector<int64_t> size;
-  std::vector<double> start, step;  // as many as sizes
+  std::vector<double> start, step;  // one per axis, like size
 };
 using PositionSegment = std::variant<PositionLine, PositionGrid>;
 struct PositionSegments {
@@ -254,13 +253,13 @@ struct GridSettings {
 };
 
 struct FourierSettings {
-  Matrix<double> frequencies;  // B
-  Matrix<double> points;       // x
+  Matrix<double> frequencies;  // B: [m, n]
+  Matrix<double> points;       // x: [S, n]
 
   static constexpr std::string_view kName = "fourier";
 };
 
-// An absolute encoding. posenc/methods/embedding/encoding.h says what each becomes.
+// An absolute encoding. posenc/methods/embedding/encoding.h turns each into rows.
 using EmbeddingMethod =
     std::variant<SinusoidalSettings, LearnedSettings, TimestepSettings, GridSettings, FourierSettings>;
 
@@ -307,7 +306,7 @@ struct SandwichSettings {
   std::optional<double> base;
 };
 
-// Of tokens, row by row.
+// Attention window of height x width tokens, row-major.
 struct Window {
   int64_t height = 0;
   int64_t width = 0;
@@ -343,7 +342,7 @@ struct NopeSettings {
   std::optional<int64_t> num_heads;
 };
 
-// A caller's table of values by bucket, turned so that a head's values are a row: [H, buckets].
+// A caller's table of bias values by bucket, transposed to one row per head: [H, buckets].
 using BiasTable = Matrix<float>;
 
 struct BiasMethod {
@@ -371,14 +370,14 @@ struct Mask {
   std::optional<Matrix<uint8_t>> key_valid;
   std::optional<Matrix<double>> query_documents;
   std::optional<Matrix<double>> key_documents;
-  std::vector<int64_t> prefix_length;  // none, one, or one a batch row
+  std::vector<int64_t> prefix_length;  // empty, one for all, or one per batch row
   std::variant<double, LowestFinite> fill = 0.0;
   bool zero_fully_masked_rows = false;
 };
 
 enum class BiasForm { kDense, kCompact, kIndex, kCompactIndex };
 
-// Something a careful reader of the answer should know.
+// A remark about an answer: not an error, but worth the caller's attention.
 struct Note {
   std::string code;
   std::string field;

@@ -60,7 +60,7 @@ absl::Span<const std::byte> SlicedPayloads::From(const v1::TensorChunk& chunk, s
 
 absl::Span<const std::byte> SlicedPayloads::From(wire::ByteRange range, size_t offset) const {
   const size_t at = range.offset + offset;
-  // The last slice that begins at or before it; empty ones that begin there too come before that one.
+  // The last slice that begins at or before `at`. Empty slices with the same begin precede it, so it is not empty.
   const size_t n = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
   const size_t skip = at - begins_[n];
   return {reinterpret_cast<const std::byte*>(slices_[n].begin()) + skip,

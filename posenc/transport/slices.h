@@ -1,4 +1,4 @@
-// gRPC's messages, read without a copy: what server and client share.
+// Zero-copy reading of gRPC messages, shared by server and client.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace posenc::transport {
 
-// The bytes of the slices, in order. The slices must outlive it.
+// Input stream over the bytes of gRPC slices, in order. The slices must outlive it.
 class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
  public:
   explicit SliceStream(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
@@ -24,17 +24,17 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
 
  private:
   const std::vector<grpc::Slice>& slices_;
-  size_t slice_ = 0;   // the one that the next byte is in
-  size_t within_ = 0;  // where in it
+  size_t slice_ = 0;   // index of the slice with the next byte
+  size_t within_ = 0;  // the next byte's offset in that slice
   int64_t consumed_ = 0;
 };
 
-// The tensors of a stripped message, whose bytes stay in the slices that they came in, or in shared memory.
+// Payloads of a stripped message: tensor bytes stay in the received slices or in shared memory. Owns the slices.
 class SlicedPayloads final : public wire::Payloads {
  public:
   SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
 
-  // The request's, which must outlive this. Until they are known, a tensor in one has no bytes here.
+  // Sets the request's regions, which must outlive this. Before that, tensors in regions have size 0.
   void SetRegions(const wire::RequestRegions* regions) { regions_ = regions; }
 
   size_t Size(const v1::Tensor& tensor) const override;
@@ -48,7 +48,7 @@ class SlicedPayloads final : public wire::Payloads {
   size_t Size(const v1::TensorChunk& chunk) const override;
   absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
 
-  // The same of whatever the ticket n, less than count(), stands for.
+  // Access by ticket: size and contiguous bytes of the data with ticket n < count().
   size_t count() const { return ranges_.size(); }
   size_t SizeOf(size_t n) const { return ranges_[n].length; }
   absl::Span<const std::byte> PieceOf(size_t n, size_t offset) const { return From(ranges_[n], offset); }
@@ -57,7 +57,7 @@ class SlicedPayloads final : public wire::Payloads {
   absl::Span<const std::byte> From(wire::ByteRange range, size_t offset) const;
 
   std::vector<grpc::Slice> slices_;
-  std::vector<size_t> begins_;  // of each slice in the message
+  std::vector<size_t> begins_;  // byte offset of each slice in the message
   std::vector<wire::ByteRange> ranges_;
   const wire::RequestRegions* regions_ = nullptr;
 };

@@ -16,7 +16,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// gRPC's and protobuf's sizes are ints; the slack is for what they put around a message.
+// gRPC and protobuf use int sizes; the 64 KiB of slack are for their framing.
 constexpr size_t kMaxAnswerBytes = std::numeric_limits<int32_t>::max() - (size_t{64} << 10);
 
 absl::Status AnswerTooLarge(size_t bytes) {
@@ -40,7 +40,7 @@ const FieldDescriptor* FieldOf(const Message& response, const v1::Tensor* tensor
   return nullptr;
 }
 
-// The response without its outputs, which are lent out for the while.
+// Serializes the response without its outputs: they are released for the duration of the call, then set again.
 std::string SerializeOthers(Message* response, absl::Span<const FieldDescriptor* const> outputs) {
   const Reflection& reflection = *response->GetReflection();
   std::vector<Message*> lent;
@@ -90,7 +90,7 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
 }
 
 Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
-  v1::TensorChunk place;  // without the data of the chunk, which is a ticket where it came in slices
+  v1::TensorChunk place;  // excludes the chunk's data, which may be a ticket (walker.h)
   place.set_byte_offset(chunk.rows().byte_offset());
   std::string rows = place.SerializeAsString();
   PutLengthTag(v1::TensorChunk::kDataFieldNumber, &rows);

@@ -1,9 +1,9 @@
-// A response as one contiguous buffer, the tensors' data computed in place.
+// Layout of a response in one contiguous buffer, into which the tensors' data are computed in place.
 //
 //   | other fields  tag len { dtype shape  15 len | data of output 0 | tag len { ... | data of output 1 |
 //                                                 ^ data_offset(0)                   ^ data_offset(1)
 //
-// It parses to the response with the data set.
+// The buffer parses to the response with its data set.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,32 @@
 
 namespace posenc::wire {
 
-// A tensor of an answer whose data are computed after its message has been laid out.
+// A tensor of an answer whose data are computed after the message layout is fixed.
 struct Output {
   v1::Tensor* tensor;  // a direct field of the response, with dtype and shape set and data empty
   size_t bytes;
 
-  // Where they belong, if not into the answer; else null.
+  // Returns the shared-memory region to write the data to; null if they go into the answer.
   const v1::Region* region() const { return tensor != nullptr && tensor->has_region() ? &tensor->region() : nullptr; }
 };
 
 class Answer {
  public:
-  // Lays out `response`, whose outputs hold all but their data. It is left as it was and not referred to afterwards.
-  // RESOURCE_EXHAUSTED when the message would be too large for gRPC, whose sizes are ints.
+  // Lays out `response`, whose outputs have no data yet. `response` is unchanged afterwards and not retained.
+  // RESOURCE_EXHAUSTED if the message is too large for gRPC, whose sizes are ints.
   static absl::StatusOr<Answer> LayOut(google::protobuf::Message* response, absl::Span<const Output> outputs);
 
-  // The same of a rotated chunk of `bytes` bytes, which `chunk` holds all about but them.
+  // Lays out a StreamApplyRotaryResponse with a rotated chunk of `bytes` bytes; operand and byte offset are `chunk`'s.
   static Answer OfChunk(const v1::RotaryChunk& chunk, size_t bytes);
 
   size_t size() const { return size_; }
-  // Where the data of output n belong, unless they are shared.
+  // Byte offset in the buffer at which the data of output n belong. Meaningless for outputs in shared memory.
   size_t data_offset(size_t n) const { return data_offsets_[n]; }
-  // Writes all of buffer[0 .. size()) but the data.
+  // Writes buffer[0 .. size()) except the data.
   void WriteHeaders(std::byte* buffer) const;
 
  private:
-  std::vector<std::string> headers_;  // what stands before each output's data; with no outputs one, the message
+  std::vector<std::string> headers_;  // bytes before each output's data; one, the message, if no outputs
   std::vector<size_t> data_offsets_;
   size_t size_ = 0;
 };

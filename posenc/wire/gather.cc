@@ -21,7 +21,7 @@ using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormat;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr int kBlockBytes = 4096;  // of headers
+constexpr int kBlockBytes = 4096;  // size of a header block
 constexpr uint32_t kDataNumber = v1::Tensor::kDataFieldNumber;
 static_assert(kDataNumber == v1::TensorChunk::kDataFieldNumber);
 constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max() - (size_t{64} << 10);
@@ -86,16 +86,16 @@ class PieceStream final : public google::protobuf::io::ZeroCopyOutputStream {
 
  private:
   Gathered* to_;
-  int begin_ = kBlockBytes;  // in the last block: of the piece that is being written
+  int begin_ = kBlockBytes;  // start of the current piece in the last block
   int used_ = kBlockBytes;
 };
 
-// The tensors with views and the messages that they are within: those whose size protobuf does not know.
+// Sizes and writes messages that contain views: their cached protobuf size lacks the views' bytes.
 class Gatherer {
  public:
   explicit Gatherer(absl::Span<const TensorView> views) : views_(views) {}
 
-  // The size of the message, whose parts' sizes protobuf has cached.
+  // Returns the message's size with views. Requires cached sizes of all its parts (ByteSizeLong).
   size_t Measure(const Message& message) {
     size_t size = message.GetCachedSize();
     bool grows = false;
@@ -129,7 +129,7 @@ class Gatherer {
         Write(part, out);
       });
     }
-    // No field of a tensor, or chunk, comes after its data.
+    // data has the highest field number of a Tensor and of a TensorChunk, so it comes last.
     if (const TensorView* view = ViewOf(message); view != nullptr && !view->bytes.empty()) {
       out->WriteTag(LengthTag(kDataNumber));
       out->WriteVarint32(static_cast<uint32_t>(view->bytes.size()));
@@ -172,7 +172,7 @@ class Gatherer {
 
 absl::StatusOr<Gathered> Gather(const Message& message, absl::Span<const TensorView> views) {
   Gatherer gatherer(views);
-  // Also tells every part to cache its size.
+  // ByteSizeLong also caches the size of every sub-message.
   size_t size = message.ByteSizeLong();
   if (size <= kMaxBytes && !views.empty()) size = gatherer.Measure(message);
   if (size > kMaxBytes) {

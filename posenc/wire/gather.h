@@ -3,8 +3,8 @@
 //   0a 8a01 (q { 78.. (shape)  7a 8001 | <the caller's bytes> | 12 ..
 //   piece of a header                    piece by reference     piece of a header
 //
-// The pieces, put together, are what protobuf serializes: its own code writes every field, and hands over large strings
-// by reference.
+// The concatenated pieces equal protobuf's serialization: protobuf's own code writes every field and passes large
+// strings by reference.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ namespace posenc::wire {
 struct Gathered {
   struct Piece {
     absl::Span<const std::byte> bytes;
-    bool lent;  // refers to the message or to a view; else to `headers`
+    bool lent;  // points into the message or a view; else into `headers`
   };
   std::vector<Piece> pieces;
   std::vector<std::unique_ptr<std::byte[]>> headers;
-  size_t size = 0;  // of all pieces
+  size_t size = 0;  // bytes of all pieces
 };
 
-// What is shorter is copied: a piece of its own would cost more.
+// Bytes. Shorter strings are copied, which is cheaper than a separate piece.
 inline constexpr size_t kSmallestLent = 4096;
 
-// Each view's bytes stand for the data of its tensor or chunk, which is part of the message and has none of its own
-// (CheckViews). The message and the bytes must outlive the result. RESOURCE_EXHAUSTED when the message would be too
-// large for gRPC, whose sizes are ints.
+// Serializes `message`. Each view supplies the data of its tensor or chunk, which is part of the message and has no
+// data itself (CheckViews). The message and the views' bytes must outlive the result. RESOURCE_EXHAUSTED if the message
+// is too large for gRPC, whose sizes are ints.
 absl::StatusOr<Gathered> Gather(const google::protobuf::Message& message, absl::Span<const TensorView> views);
 
 }  // namespace posenc::wire

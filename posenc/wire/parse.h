@@ -1,4 +1,4 @@
-// The one way from a request's bytes to a message that may be acted on.
+// Parsing and strict validation of requests. All requests go through it.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace posenc::wire {
 
-// Of a request, beside the tensors' data: config.json files, frequencies, segments.
+// Maximum bytes of a request excluding tensor data: config.json files, frequencies, segments.
 inline constexpr size_t kMaxStrippedBytes = size_t{8} << 20;
 
-// Parses what was stripped (walker.h) and checks for what is unknown. INVALID_ARGUMENT names the message. has_regions
-// as in RejectUnknown (strict.h).
+// Parses a stripped message (walker.h) and rejects unknown fields and enum values. Returns INVALID_ARGUMENT naming the
+// message or the field. `has_regions` is passed to RejectUnknown (strict.h).
 absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request,
                            bool* has_regions = nullptr);
 
-// The same of a request of the stripper's type as it came. Its tensors hold tickets into the ranges returned.
+// Strips, parses and checks a serialized request of the stripper's type. Its tensors then hold tickets: indices into
+// the returned ranges. RESOURCE_EXHAUSTED above kMaxStrippedBytes.
 absl::StatusOr<std::vector<ByteRange>> ParseRequest(const Stripper& stripper,
                                                     google::protobuf::io::ZeroCopyInputStream* input,
                                                     google::protobuf::Message* request);

@@ -1,4 +1,4 @@
-// Where the bytes of a request's tensors are.
+// Access to the bytes of a request's tensors, wherever they are stored.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@ class Device;  // posenc/device/device.h
 
 namespace posenc::wire {
 
-// In process, a tensor's bytes are in the message. In the server they stay in the call's slices, and Tensor.data holds
-// only a ticket (walker.h), or they are in a region (shared_memory.h). Code that reads requests sees this interface and
-// does not know which. Thread-safe.
+// Interface that hides where tensor bytes are stored. In process they are in the message. In the server they stay in
+// the call's slices, and Tensor.data holds only a ticket (walker.h), or they are in a region (shared_memory.h).
+// Thread-safe.
 class Payloads {
  public:
   virtual ~Payloads() = default;
   virtual size_t Size(const v1::Tensor& tensor) const = 0;
-  // What lies together in memory from `offset` on, which is less than Size(tensor): at least one byte.
+  // Returns contiguous bytes from `offset` on, at least one. Requires offset < Size(tensor).
   virtual absl::Span<const std::byte> From(const v1::Tensor& tensor, size_t offset) const = 0;
-  // The first byte of one of the request's regions. Null where there is no shared memory: tensors in it cannot be read.
+  // Returns the first byte of one of the request's regions; null if shared memory is not supported here.
   virtual std::byte* At(const v1::Region&) const { return nullptr; }
-  // Whose addresses those are; null: this host's.
+  // Returns the device that owns the addresses of At(); null for host memory.
   virtual Device* DeviceOf(const v1::Region&) const { return nullptr; }
-  // The same of a piece of a tensor. Those that do not come in slices have it in the message.
+  // Size() and From() of a tensor's chunk. By default its bytes are in the message.
   virtual size_t Size(const v1::TensorChunk& chunk) const { return chunk.data().size(); }
   virtual absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const {
     return {reinterpret_cast<const std::byte*>(chunk.data().data()) + offset, chunk.data().size() - offset};
   }
 
-  // Copies all Size() bytes to `out`, which may be where they are.
+  // Copies all Size() bytes to `out`, in place if they are already there.
   void CopyTo(const v1::Tensor& tensor, std::byte* out) const;
   void CopyTo(const v1::TensorChunk& chunk, std::byte* out) const;
 };
@@ -46,13 +46,13 @@ class InMessage final : public Payloads {
   }
 };
 
-// Bytes that stand for the data of a tensor (a v1::Tensor or v1::TensorChunk of a message), which has none of its own.
+// Bytes outside a message that are the data of one of its tensors (v1::Tensor or v1::TensorChunk), whose data is empty.
 struct TensorView {
   const google::protobuf::Message* tensor;
   absl::Span<const std::byte> bytes;
 };
 
-// In process, but that some tensors' bytes are beside the message. The views must outlive it.
+// Payloads in process, with some tensors' bytes in views instead of in the message. The views must outlive it.
 class BesideMessage final : public Payloads {
  public:
   explicit BesideMessage(absl::Span<const TensorView> views) : views_(views) {}
@@ -72,7 +72,7 @@ class BesideMessage final : public Payloads {
   const absl::Span<const TensorView> views_;
 };
 
-// The bytes of one Tensor or TensorChunk. It and the payloads must outlive this.
+// ByteSource of one Tensor or TensorChunk. The message and the payloads must outlive it.
 template <typename Message>
 class BytesOf final : public ByteSource {
  public:

@@ -21,15 +21,15 @@ using google::protobuf::Message;
 
 constexpr size_t kTokenBytes = 16;
 
-// What an output may be the place of, by the field's name beside it.
+// Sibling fields of `output` that hold its operand: an in-place output may be the same region.
 constexpr std::array<std::string_view, 3> kOperands = {"tensor", "scores", "add_to"};
 
 std::string Join(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
-// Calls see(path of the field that holds it, region, is_output) for each region of the message, until a status is not
-// OK: for an output that is the field itself, else the tensor. Refuses data beside a region.
+// Calls see(path, region, is_output) for each region of the message until a status is not OK. `path` is the region
+// field itself for an output, else the tensor that holds the region. INVALID_ARGUMENT if a tensor has data and region.
 absl::Status ForEachRegion(
     const Message& message, const std::string& path,
     absl::FunctionRef<absl::Status(const std::string& path, const v1::Region& region, bool is_output)> see) {
@@ -84,7 +84,7 @@ bool Same(const v1::Region& a, const v1::Region& b) {
   return a.token() == b.token() && a.offset() == b.offset() && a.byte_size() == b.byte_size();
 }
 
-// Whether the output field at this path may be the tensor at that one: "q.output" and "q.tensor".
+// Returns true if the output at path `output` may be in place of the tensor at path `tensor`: "q.output", "q.tensor".
 bool IsOperandOf(std::string_view output, std::string_view tensor) {
   constexpr std::string_view kOutput = "output";
   if (output != kOutput && !output.ends_with(".output")) return false;
@@ -106,7 +106,7 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
     }
     auto memory = source.Find(region.token());
     if (memory == nullptr) {
-      // Never its value: who knows it may use the memory.
+      // The error omits the token's value: it is a secret that grants access to the memory.
       const std::string limit = "this memory is not registered, or no longer";
       return Restore(absl::StatusCode::kNotFound, absl::StrCat(token, ": ", limit), {"NOT_FOUND", token, "", limit});
     }
@@ -122,7 +122,7 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
   return regions;
 }
 
-// Of a rotation in a device's memory all operands and outputs lie there, and nothing else does.
+// Only ApplyRotary may use device memory: all its operands and outputs must be on one device, and nothing else on any.
 absl::Status RequestRegions::CheckDevices(const Message& request) const {
   const auto first =
       std::find_if(uses_.begin(), uses_.end(), [](const Use& use) { return use.memory->device() != nullptr; });
@@ -172,7 +172,7 @@ absl::Status RequestRegions::CheckOverlaps() const {
 }
 
 void RequestRegions::Count() {
-  // Read where they lie, or copied to where the answer goes and nowhere else.
+  // Operands that are read in place, or copied only once, directly into the answer.
   constexpr std::array<std::string_view, 4> kInPlace = {"q.tensor", "k.tensor", "scores", "add_to"};
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const Use& use : uses_) {
@@ -196,7 +196,7 @@ std::byte* RequestRegions::At(const v1::Region& region) const {
   for (const Use& use : uses_) {
     if (use.region.token() == region.token()) return use.memory->bytes().data() + region.offset();
   }
-  std::abort();  // not of this request
+  std::abort();  // the region is not part of this request
 }
 
 absl::Status RequestRegions::CheckUndamaged() const {
@@ -221,7 +221,7 @@ bool IsInPlace(const Message& request) {
         (is_output ? outputs : tensors).emplace_back(path, region);
         return absl::OkStatus();
       });
-  if (!status.ok()) return false;  // which the server refuses
+  if (!status.ok()) return false;  // the server refuses this request
   for (const auto& [output, to] : outputs) {
     for (const auto& [tensor, from] : tensors) {
       if (IsOperandOf(output, tensor) && Same(to, from)) return true;

@@ -1,4 +1,4 @@
-// Regions: memory that a caller shares, in place of bytes in the message (docs/shared-memory.md).
+// Shared-memory regions, which replace tensor bytes in the message (docs/shared-memory.md).
 #pragma once
 
 #include <cstddef>
@@ -18,47 +18,47 @@
 
 namespace posenc::wire {
 
-// Memory that is mapped here and at the caller's, who may write to it at any time. Whoever uses it holds it.
+// Memory mapped in this process and the caller's; the caller may write to it at any time. Held by shared_ptr.
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual absl::Span<std::byte> bytes() const = 0;
   virtual bool writable() const = 0;
-  // Which file it is the beginning of: mappings of one file overlap although their addresses do not.
+  // Returns an id of the file that is mapped from its beginning. Mappings with equal ids overlap, at other addresses.
   virtual std::pair<uint64_t, uint64_t> file() const = 0;
-  // Whether the memory has gone from under a reader or a writer. Once it has, it stays so.
+  // Returns true once the file was truncated under a reader or a writer; it then stays true.
   virtual bool damaged() const = 0;
-  // Whose memory it is: bytes() are addresses there, which nobody here may read. Null: this host's.
+  // Returns the device that owns the memory; bytes() are then device addresses, not readable here. Null: host memory.
   virtual Device* device() const { return nullptr; }
 };
 
-// Where tokens are known. Thread-safe.
+// Registry of shared memory by token. Thread-safe.
 class SharedMemorySource {
  public:
   virtual ~SharedMemorySource() = default;
-  // Null for a token that is not registered.
+  // Returns null if the token is not registered.
   virtual std::shared_ptr<const SharedMemory> Find(std::string_view token) const = 0;
 };
 
-// The regions of one request, held for as long as this lives. Immutable.
+// The regions of one request; holds a reference to their memory. Immutable.
 class RequestRegions {
  public:
-  // Finds every Region of the request, at any depth. NOT_FOUND for an unknown token, INVALID_ARGUMENT for a part beyond
-  // the memory, data beside a region, memory of a device that is not both operand and output of a rotation, an output
-  // to memory that is registered read-only, and an output that overlaps anything else that the call reads or writes,
-  // unless it is exactly the operand that it is the output of.
+  // Finds every Region of the request, at any depth. NOT_FOUND for an unknown token; DATA_LOSS for damaged memory.
+  // INVALID_ARGUMENT for a token that is not 16 bytes, a range beyond the memory, data beside a region, device memory
+  // other than all operands and outputs of a rotation, an output in memory registered as read-only, and an output that
+  // overlaps anything else the call reads or writes, unless it equals its own operand (in place).
   static absl::StatusOr<RequestRegions> Find(const google::protobuf::Message& request,
                                              const SharedMemorySource& source);
 
-  // The first byte of a region of that request.
+  // Returns the first byte of a region of the request. Aborts if the region is not part of it.
   std::byte* At(const v1::Region& region) const;
   Device* DeviceOf(const v1::Region& region) const;
-  // DATA_LOSS naming the field, if any of the memory is damaged.
+  // Returns DATA_LOSS naming the field if any of the memory is damaged.
   absl::Status CheckUndamaged() const;
 
-  // Bytes of all tensors in regions; outputs are none.
+  // Returns the bytes of all input tensors in regions, outputs excluded. Saturates at the int64 maximum.
   int64_t read_bytes() const { return read_bytes_; }
-  // Bytes of the tensors that are copied before they are used: all but operands of the answer's own shape.
+  // Returns the bytes of input tensors that are copied before use: all but operands with the answer's shape.
   int64_t copied_bytes() const { return copied_bytes_; }
 
  private:
@@ -77,11 +77,11 @@ class RequestRegions {
   int64_t copied_bytes_ = 0;
 };
 
-// Whether there is a Region in the request, at any depth.
+// Returns true if the request contains a Region, at any depth.
 bool HasRegions(const google::protobuf::Message& request);
 
-// Whether an output of the request is also one of its operands: then a second run would not find what the first one
-// read.
+// Returns true if an output of the request is also its operand. Such a request must not be retried: the first run
+// overwrites its input.
 bool IsInPlace(const google::protobuf::Message& request);
 
 }  // namespace posenc::wire

@@ -19,15 +19,15 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// What of a message's type the check needs, found once: every request is checked, and reflection takes long to ask.
+// Cached properties of a message type. Every request is checked, and looking them up by reflection is slow.
 struct Type {
   struct Field {
     const FieldDescriptor* descriptor;
-    const Type* type;  // of a sub-message; null for an enum
+    const Type* type;  // the sub-message's type; null for an enum
   };
   const Reflection* reflection;
   bool is_region;
-  std::vector<Field> fields;  // that can hold what is unknown, as they are declared
+  std::vector<Field> fields;  // enum and message fields, in declaration order
 };
 using Types = absl::flat_hash_map<const google::protobuf::Descriptor*, std::unique_ptr<Type>>;
 
@@ -51,7 +51,7 @@ const Type* AddType(const google::protobuf::Descriptor* descriptor, Types* types
 }
 
 const Type& TypeOf(const Message& message) {
-  // Of every request: of the service's file, and of the side socket's.
+  // Types of all requests: those in the service's file and in the shared-memory socket's file.
   static const Types* types = [] {
     auto* all = new Types;
     for (const auto* file :

@@ -1,4 +1,4 @@
-// What proto3 would drop in silence.
+// Rejects request contents that proto3 would silently ignore.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,12 +6,12 @@
 
 namespace posenc::wire {
 
-// INVALID_ARGUMENT for an unknown field (UNKNOWN_FIELD, field = path of the message that holds it) or an unknown enum
-// value (UNKNOWN_VALUE, field = its path, as "mask.fill_kind"), anywhere but in a posenc.v1.CallHints, which holds
-// nothing that can change a byte of the answer. A newer client's field must not be dropped: its answer would be wrong
-// with status OK.
+// Returns INVALID_ARGUMENT for an unknown field (UNKNOWN_FIELD, field = path of the message that holds it) or an
+// unknown enum value (UNKNOWN_VALUE, field = its path, e.g. "mask.fill_kind"), anywhere but in a posenc.v1.CallHints,
+// which cannot change a byte of the answer. A newer client's field must not be ignored: its answer would be wrong with
+// status OK.
 //
-// Regions are refused too (UNSUPPORTED), unless `has_regions` is given: it is set to true if there are any.
+// If `has_regions` is null, regions are refused too (UNSUPPORTED); else it is set to true if there are any.
 absl::Status RejectUnknown(const google::protobuf::Message& message, bool* has_regions = nullptr);
 
 }  // namespace posenc::wire

@@ -1,4 +1,4 @@
-// Single values of messages: enums, and a tensor's type and shape.
+// Conversion of single message values: enums, and a tensor's type and shape.
 //
 // Errors name the field by its path, `field`.
 #pragma once
@@ -20,12 +20,11 @@
 
 namespace posenc::wire {
 
-// The pairs of equal values of a proto enum and one of ours; a proto value without a pair (_UNSPECIFIED) is not
-// allowed.
+// Mapping between a proto enum and a C++ enum; a proto value without a pair (e.g. _UNSPECIFIED) is not allowed.
 template <class Proto, class Ours>
 using EnumPairs = std::initializer_list<std::pair<Proto, Ours>>;
 
-// The value that stands beside `value`, or INVALID_ARGUMENT listing the choices.
+// Returns the C++ value mapped to `value`, or INVALID_ARGUMENT listing the choices.
 template <class Proto, class Ours>
 absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs<Proto, Ours>& pairs) {
   std::string names;
@@ -39,7 +38,7 @@ absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs
   return InvalidArgument("MISSING", field, "", "has no default: one of " + names);
 }
 
-// The same the other way round; `value` must be among the pairs.
+// Returns the proto value mapped to `value`. Aborts if `value` is not among the pairs.
 template <class Proto, class Ours>
 Proto Name(Ours value, const EnumPairs<Proto, Ours>& pairs) {
   for (const auto& [proto, ours] : pairs) {
@@ -53,7 +52,7 @@ inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
     {v1::DATA_TYPE_FP64, DType::kFP64}, {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
     {v1::DATA_TYPE_BOOL, DType::kBOOL},
 };
-// The type and shape of a tensor, whose data are not looked at.
+// Returns a tensor's type and shape; its data are not read. Returns INVALID_ARGUMENT as Choose() and ByteSize() do.
 absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits);
 
 }  // namespace posenc::wire

@@ -19,9 +19,9 @@ using google::protobuf::FieldDescriptor;
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLength = 2, kStartGroup = 3, kEndGroup = 4, kFixed32 = 5 };
 
 constexpr int kMaxDepth = 100;      // protobuf's own default
-constexpr size_t kLengthBytes = 5;  // a rewritten length: a varint padded to the longest that protobuf reads
+constexpr size_t kLengthBytes = 5;  // a rewritten length: a varint padded to protobuf's maximum
 constexpr size_t kTicketBytes = 4;  // little-endian
-constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();          // the whole input's
+constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();          // for the whole input
 constexpr uint64_t kMaxLength = std::numeric_limits<int32_t>::max() - 16;  // protobuf refuses longer fields
 
 bool HoldsData(const FieldDescriptor& field) {
@@ -30,7 +30,7 @@ bool HoldsData(const FieldDescriptor& field) {
          (type == v1::TensorChunk::descriptor() && field.number() == v1::TensorChunk::kDataFieldNumber);
 }
 
-// A varint as it stands on the wire.
+// A varint: its value and its bytes on the wire.
 struct Varint {
   uint64_t value = 0;
   std::array<char, 10> bytes;
@@ -44,7 +44,8 @@ class Walk {
        const absl::flat_hash_set<const Descriptor*>& carriers, size_t max_copied_bytes)
       : input_(input), root_(root), carriers_(carriers), max_copied_bytes_(max_copied_bytes) {}
 
-  // The functions below return false after a failure, which failure() then tells.
+  // Walks a message of `type` up to input position `end`. All functions that return bool return false after an error,
+  // which failure() then holds.
   bool Message(const Descriptor* type, uint64_t end, int depth) {
     while (!AtEnd(end)) {
       Varint tag;
@@ -136,11 +137,11 @@ class Walk {
 
   bool ReadTag(uint64_t end, Varint* tag) {
     if (!ReadVarint(5, end, tag)) return false;
-    tag->value &= 0xffffffff;  // as protobuf does: further bits of the fifth byte are dropped
+    tag->value &= 0xffffffff;  // like protobuf, ignore further bits of the fifth byte
     return tag->value >> 3 != 0 || Malformed("field number 0");
   }
 
-  // Of a field that lies before `end`.
+  // Reads the length of a field; fails if the field extends beyond `end`.
   bool ReadLength(uint64_t end, Varint* length) {
     if (!ReadVarint(5, end, length)) return false;
     if (length->value > kMaxLength) return Malformed("length above 2 GiB");
@@ -183,7 +184,7 @@ class Walk {
     return true;
   }
 
-  // Whether no byte is left before `end`; otherwise chunk_ has one.
+  // Returns true if no byte is left before `end`. If false, chunk_ is not empty.
   bool AtEnd(uint64_t end) {
     if (position_ == end) return true;
     while (chunk_.empty()) {
@@ -205,8 +206,8 @@ class Walk {
   const Descriptor* root_;
   const absl::flat_hash_set<const Descriptor*>& carriers_;
   const size_t max_copied_bytes_;
-  std::string_view chunk_;  // of the input, not yet consumed
-  uint64_t position_ = 0;   // of chunk_'s first byte in the input
+  std::string_view chunk_;  // unconsumed rest of the current input chunk
+  uint64_t position_ = 0;   // input position of chunk_'s first byte
   Stripped result_;
   absl::Status failure_;
 };

@@ -1,16 +1,16 @@
-// Takes the tensors' bytes out of a serialized request before protobuf sees it.
+// Removes tensor data from a serialized request before protobuf parses it (zero-copy parsing).
 //
-// Strip() copies a message with every data of a posenc.v1.Tensor or TensorChunk, at any depth, replaced by a ticket:
-// the index of the byte range of the input that holds the data. protobuf then parses the copy. So merging of repeated
-// sub-messages, oneof switching, wrong wire types, groups and unknown fields stay protobuf's own rules, the surviving
-// Tensor.data holds the ticket of the surviving occurrence, and megabytes of tensor are never copied into a
-// std::string.
+// Strip() copies a message and replaces the data of every posenc.v1.Tensor or TensorChunk, at any depth, by a ticket:
+// the index of the byte range of the input that holds the data. protobuf then parses the copy. Merging of repeated
+// sub-messages, oneof switching, wrong wire types, groups and unknown fields thus follow protobuf's own rules, the
+// surviving Tensor.data holds the ticket of the surviving occurrence, and megabytes of tensor data are never copied
+// into a std::string.
 //
 //   in    0a 8a01 (q {  78.. (shape)  7a 8001 <128 bytes> })         field, length, contents
 //   out   0a 8b80808000 (q { 78..     7a 04   <ticket>    })         lengths rewritten, five bytes wide
 //
-// Everything else is copied as it stands. Only sub-messages that can contain such data are looked into, by their
-// fields' numbers; a group is never one of them (proto3 has none) and is copied like any unknown field.
+// Everything else is copied unchanged. Only sub-messages that can contain such data are parsed, by field number. Groups
+// do not exist in proto3 and are copied like any unknown field.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,12 @@ struct Stripped {
 
 class Stripper {
  public:
-  // For messages of this type, which must outlive the stripper.
+  // Strips messages of `type`. The descriptor must outlive the stripper.
   explicit Stripper(const google::protobuf::Descriptor* type);
 
-  // Refuses (INVALID_ARGUMENT, MALFORMED) only what protobuf refuses: truncation, overlong varints, lengths beyond the
-  // end, field number 0, wire types 6 and 7, a wrong end of a group, nesting deeper than 100. What it lets pass,
-  // protobuf judges. RESOURCE_EXHAUSTED when the copy would exceed max_copied_bytes.
+  // Returns INVALID_ARGUMENT (MALFORMED) only for input that protobuf refuses: truncation, overlong varints, lengths
+  // beyond the end, field number 0, wire types 6 and 7, a wrong end of a group, nesting deeper than 100. Other errors
+  // are left to protobuf. RESOURCE_EXHAUSTED if the copy would exceed max_copied_bytes. Thread-safe.
   absl::StatusOr<Stripped> Strip(google::protobuf::io::ZeroCopyInputStream* input, size_t max_copied_bytes) const;
 
  private:
@@ -52,10 +52,10 @@ class Stripper {
   absl::flat_hash_set<const google::protobuf::Descriptor*> carriers_;  // message types that can contain data
 };
 
-// The ticket that the data of a tensor, or chunk, of a stripped and parsed message are, which must not be empty.
+// Decodes the ticket in the data of a stripped tensor or chunk. `data` must not be empty.
 size_t TicketOf(const std::string& data);
 
-// The range that the data of a tensor, or chunk, of a stripped and parsed message stands for. Empty data: length 0.
+// Returns the input range of the data of a stripped tensor or chunk; length 0 if `data` is empty.
 ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges);
 
 }  // namespace posenc::wire

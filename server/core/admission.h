@@ -1,4 +1,5 @@
-// How much is in flight, and whether more may be. Standard types only, so that it runs under ThreadSanitizer.
+// Admission control: limits on requests and bytes in flight. Standard types only, so that it runs under
+// ThreadSanitizer.
 #pragma once
 
 #include <chrono>
@@ -11,8 +12,8 @@ namespace posenc::server {
 
 class Admission;
 
-// Something that counts against a limit for as long as this lives. It keeps the books open too: an answer's last slice
-// may be released long after the server is gone.
+// RAII charge against the limits of an Admission. Shares its ownership: an answer's last slice may be released long
+// after the server is destroyed.
 class Charge {
  public:
   Charge() = default;
@@ -20,12 +21,12 @@ class Charge {
   Charge& operator=(Charge&& other) noexcept;
   ~Charge() { Return(); }
 
-  // Ends it early.
+  // Returns the charge before destruction. Does nothing the second time.
   void Return();
 
  private:
   friend class Admission;
-  std::shared_ptr<Admission> admission_;  // null: charges nothing
+  std::shared_ptr<Admission> admission_;  // null if nothing is charged
   int64_t bytes_ = 0;
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
@@ -35,9 +36,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
  public:
   enum class Verdict {
     kAdmitted,
-    kOverloaded,  // not now
-    kDraining,    // not here any more
-    kTooLarge,    // never
+    kOverloaded,  // a limit is reached; retry later
+    kDraining,    // the server is shutting down
+    kTooLarge,    // can never be admitted
   };
 
   struct Counters {
@@ -50,30 +51,30 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   static std::shared_ptr<Admission> Create(int64_t max_requests, int64_t max_bytes);
 
-  // A handler was entered; the charge lives until its last word is sent. It counts against no limit.
+  // Counts a handler that was entered. Keep the charge until its final status is sent. It counts against no limit.
   Charge EnterHandler();
-  // A request and its bytes. *request and *bytes must charge nothing; they are set when the request is admitted.
+  // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
   Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes);
-  // Bytes of an answer, for a request that already holds `held` bytes. *bytes as above.
+  // Charges bytes of an answer, for a request that already holds `held` bytes. *bytes must be empty.
   Verdict AdmitBytes(int64_t size, int64_t held, Charge* bytes);
 
   void CountFailure();
   void CountRefusal();
   Counters counters() const;
 
-  // From now on requests are refused.
+  // Refuses requests from now on.
   void Drain();
-  // Waits until no handler has been entered for `quiet`; false if `deadline` came first.
+  // Waits until no handler has been entered for `quiet`. Returns false if `deadline` came first.
   bool WaitForQuiet(std::chrono::steady_clock::duration quiet, std::chrono::steady_clock::time_point deadline);
-  // Waits until no request is in flight; false if `deadline` came first. After Drain() that comes, whoever calls on.
+  // Waits until no request is in flight. Returns false if `deadline` came first. Call Drain() first to stop new ones.
   bool WaitForRequests(std::chrono::steady_clock::time_point deadline);
-  // Waits until no handler is in progress, a refusal's included; false if `deadline` came first.
+  // Waits until no handler is in progress, including those that refuse. Returns false if `deadline` came first.
   bool WaitForHandlers(std::chrono::steady_clock::time_point deadline);
 
  private:
   friend class Charge;
   Admission(int64_t max_requests, int64_t max_bytes) : max_requests_(max_requests), max_bytes_(max_bytes) {}
-  // With the lock held.
+  // BytesFit() and Take() require mutex_; Return() locks it.
   bool BytesFit(int64_t size) const { return size <= max_bytes_ - counters_.in_flight_bytes; }
   Charge Take(int64_t bytes, int64_t requests, int64_t handlers);
   void Return(const Charge& charge);
@@ -81,7 +82,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   const int64_t max_requests_;
   const int64_t max_bytes_;
   mutable std::mutex mutex_;
-  std::condition_variable ended_;  // the last request or the last handler
+  std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();

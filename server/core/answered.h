@@ -1,4 +1,4 @@
-// Which bytes of a tensor have been answered, by ranges in any order.
+// Set of a tensor's byte ranges that have been answered, added in any order.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,11 @@ namespace posenc::server {
 
 class Answered {
  public:
-  // Ranges may overlap. What lies beyond gaps is remembered of so many ranges only; the furthest is forgotten first, as
-  // if it had not been answered.
+  // Maximum number of disjoint ranges kept. Above it the range with the highest offset is dropped, as if it had not
+  // been answered.
   static constexpr size_t kMostRanges = 1024;
 
+  // Adds the bytes [begin, end). Ranges may overlap.
   void Add(int64_t begin, int64_t end) {
     auto next = ranges_.upper_bound(begin);
     if (next != ranges_.begin()) {
@@ -36,7 +37,7 @@ class Answered {
   int64_t FirstMissing() const { return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second; }
 
  private:
-  std::map<int64_t, int64_t> ranges_;  // end by begin: apart, and in order
+  std::map<int64_t, int64_t> ranges_;  // begin to end; disjoint and sorted
 };
 
 }  // namespace posenc::server

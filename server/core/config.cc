@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
 constexpr int64_t kGiB = 1024 * kMiB;
-// What one message can have: gRPC's sizes are ints.
+// Largest message: gRPC's sizes are ints, and SetTransport() adds 1 MiB to the limit of requests.
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
 constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
 constexpr int64_t kDay = 24 * 60 * 60;
@@ -32,12 +32,12 @@ struct Integer {
   int64_t most;
 };
 struct Text {};
-struct Texts {};  // each occurrence of the flag adds one; with a comma between them, several
+struct Texts {};  // repeatable flag; each occurrence may hold several values, separated by commas
 struct Choice {
   std::vector<std::string> of;
 };
 
-// The one list of settings: visit(group, flag, member, kind, help).
+// Single list of all settings: calls visit(group, flag, member, kind, help) for each.
 template <typename AConfig, typename Visitor>
 void VisitSettings(AConfig& c, Visitor&& visit) {
   using enum Unit;
@@ -228,9 +228,9 @@ std::string Complete(const Machine& machine, Config* config) {
   if (config->io_threads == 0) config->io_threads = machine.cpus < 4 ? 1 : std::min(machine.cpus / 2, 16);
   Limits& limits = config->limits;
   if (config->max_in_flight_bytes == 0) {
-    // A quarter: the same bytes may stand in gRPC's buffers once more, and libraries and plans need their part.
+    // A quarter of the memory: gRPC's buffers may hold the same bytes once more, and libraries and plans need some too.
     config->max_in_flight_bytes = machine.memory_bytes == 0 ? kGiB : std::clamp(machine.memory_bytes / 4, kMiB, kGiB);
-    // On a small machine the limits of one request follow, unless they were set.
+    // On a small machine the limits of one request shrink too, unless they were set.
     const Limits defaults;
     if (limits.max_request_bytes == defaults.max_request_bytes) {
       limits.max_request_bytes = std::min(limits.max_request_bytes, config->max_in_flight_bytes / 2);
@@ -255,8 +255,8 @@ std::string Complete(const Machine& machine, Config* config) {
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {
-    // With less, gRPC kills calls that admission has let in. It also buffers what is not charged yet: of a stream one
-    // chunk, beside the one before, which is charged.
+    // With a smaller quota gRPC kills admitted calls. Its buffers also hold bytes that are not charged yet: a stream's
+    // next chunk, beside the current one, which is charged.
     return "--memory-quota-bytes (" + std::to_string(config->memory_quota_bytes) +
            ") is less than three times --max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) + ")";
   }

@@ -16,19 +16,19 @@ struct Config {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   std::string port_file;
   int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
-  int64_t io_threads = 0;     // 0: from the same
-  std::string device_plugin;  // empty: the CPU alone
+  int64_t io_threads = 0;     // 0: half the CPUs, from 1 to 16
+  std::string device_plugin;  // empty: CPU only
   int64_t plan_cache_bytes = int64_t{16} << 20;
   int64_t table_cache_bytes = int64_t{32} << 20;
   int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
 
   Limits limits;
-  int64_t max_in_flight_bytes = 0;  // 0: a share of the memory
+  int64_t max_in_flight_bytes = 0;  // 0: a quarter of the memory, at most 1 GiB
   int64_t max_in_flight_requests = 1024;
   int64_t retry_pushback_ms = 100;
 
   std::string shared_memory_socket;  // empty: shared memory is off
-  std::string shared_memory_prefix;  // empty: none by name
+  std::string shared_memory_prefix;  // empty: no registration by name
   int64_t max_regions = 256;
   int64_t max_region_bytes = int64_t{4} << 30;
 
@@ -50,28 +50,28 @@ struct Config {
   std::string log_level = "info";
 };
 
-// What the defaults that depend on the machine are computed from.
+// Machine properties from which some defaults are computed.
 struct Machine {
   int cpus;
-  int64_t memory_bytes;  // 0: not known
+  int64_t memory_bytes;  // 0: unknown
 };
 Machine ThisMachine();
 
-// Either a config, complete and consistent, or a text to print (help, or what is wrong) and the exit status.
+// Either a complete and consistent config, or a text to print (help or an error) and the exit status.
 struct ParsedArguments {
   std::optional<Config> config;
-  // Variables called POSENC_SERVER_... that are no setting: misspelt, most likely. Those that Kubernetes sets for a
-  // service of this name (POSENC_SERVER_PORT, POSENC_SERVER_SERVICE_HOST, ...) are not among them.
+  // Environment variables POSENC_SERVER_... that are no setting, most likely misspelt. Excludes the variables that
+  // Kubernetes sets for a service of this name (POSENC_SERVER_PORT, POSENC_SERVER_SERVICE_HOST, ...).
   std::vector<std::string> unknown_variables;
   std::string text;
   int exit_status = 0;
 };
 ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine);
 
-// Fills in what was left to the machine. The text says what contradicts what; empty if nothing does.
+// Replaces zeros by defaults for the machine. Returns an error text if settings contradict each other, else "".
 std::string Complete(const Machine& machine, Config* config);
 
-// Every setting with its value, for the log.
+// Every setting as (flag without dashes, value), for the log.
 std::vector<std::pair<std::string, std::string>> Describe(const Config& config);
 
 }  // namespace posenc::server

@@ -19,14 +19,14 @@ struct State {
   spdlog::logger logger;
 };
 
-// Never destroyed: a call's last line may come after main() has returned.
+// Not destroyed at exit: a call may log its last line after main() has returned.
 std::atomic<State*> state{nullptr};
 
 std::string Dump(const auto& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
-// A plain word as it is, all else quoted and escaped as in JSON.
+// Returns a plain word unchanged, any other value as JSON (quoted and escaped).
 std::string Word(const nlohmann::json& value) {
   const std::string* text = value.get_ptr<const std::string*>();
   const auto plain = [](char c) {
@@ -50,7 +50,7 @@ void StartLog(LogFormat format, const std::string& level) {
   started->logger.flush_on(spdlog::level::trace);
   delete state.exchange(started);
 #if GOOGLE_PROTOBUF_VERSION < 4022000
-  // It would print a line of its own for every malformed string that a caller sends.
+  // Protobuf would print a line of its own for every malformed string that a caller sends.
   google::protobuf::SetLogHandler(nullptr);
 #endif
 }

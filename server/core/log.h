@@ -1,4 +1,4 @@
-// Log lines: one event each, a message and fields, as text or as one JSON object. Never tensor data.
+// Log lines: one event each, a message and fields, as text or as one JSON object. They never contain tensor data.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,15 @@ enum class LogFormat { kText, kJson };
 using LogLevel = spdlog::level::level_enum;
 using LogFields = std::vector<std::pair<std::string, nlohmann::json>>;
 
-// Lines go to standard output; what gRPC itself has to say goes to standard error. Until this is called, nothing is
-// logged. `level` as spdlog names it: "debug", "info", "warning", "error", "off".
+// Starts logging to standard output; nothing is logged before. gRPC's own messages go to standard error. `level` is a
+// spdlog level name: "debug", "info", "warning", "error", "off".
 void StartLog(LogFormat format, const std::string& level);
 
+// True if lines of this level are logged. Thread-safe, like Log().
 bool Logs(LogLevel level);
 void Log(LogLevel level, std::string_view message, const LogFields& fields = {});
 
-// One line, without its end. Whatever the strings hold, it is valid JSON, or text without control characters.
+// Formats one line without a line break. For any field values it is valid JSON, or text without control characters.
 std::string FormatLine(LogFormat format, LogLevel level, std::chrono::system_clock::time_point time,
                        std::string_view message, const LogFields& fields);
 

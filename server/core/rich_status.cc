@@ -13,7 +13,7 @@ constexpr size_t kMaxTextBytes = 1024;
 constexpr char kDomain[] = "posenc";
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
-// Valid in a proto3 string whatever came from a caller: other bytes than ASCII are escaped.
+// Escapes all but printable ASCII, so that a caller's text is valid in a proto3 string. At most kMaxTextBytes.
 std::string Printable(std::string_view text) {
   std::string printable;
   for (const char c : text) {
@@ -29,7 +29,7 @@ std::string Printable(std::string_view text) {
   return printable;
 }
 
-// The violation's description is the message without the field that it begins with.
+// BadRequest with one violation. Its description is the message without the leading "field: ".
 google::rpc::BadRequest ViolationOf(const std::string& field, std::string_view message) {
   google::rpc::BadRequest bad_request;
   auto& violation = *bad_request.add_field_violations();
@@ -56,7 +56,7 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
   metadata["started"] = started ? "true" : "false";
 
   v1::RichStatus rich;
-  rich.set_code(static_cast<int>(status.code()));  // the numbers are gRPC's
+  rich.set_code(static_cast<int>(status.code()));  // absl and gRPC use the same numbers
   rich.set_message(Printable({status.message().data(), status.message().size()}));
   google::protobuf::Any* detail = rich.add_details();
   detail->set_type_url(kErrorInfoType);

@@ -1,4 +1,4 @@
-// What the process sets up before it serves: signals, and memory that the C library would keep.
+// Process setup before serving: stop signals and malloc tuning.
 #pragma once
 
 #include <chrono>
@@ -8,25 +8,26 @@
 
 namespace posenc::server {
 
-// Made before any other thread, which inherit that the signals are blocked: nothing runs in a signal handler.
+// Blocks SIGTERM and SIGINT, so that no code runs in a signal handler. Construct it before other threads, which inherit
+// the signal mask.
 class StopSignals {
  public:
   StopSignals();
-  // Waits for the first; from then on they act as usual, so that a second one ends the process at once. Absent: none
-  // came in that time.
+  // Waits for a signal and returns it, or nullopt after `timeout`. The first signal unblocks both, so that a second one
+  // ends the process at once.
   std::optional<int> Wait(std::chrono::seconds timeout);
 
  private:
   sigset_t signals_;
 };
 
-// Memory that requests lay in, kept for the next.
+// Malloc tuning. Does nothing without glibc.
 
-// gRPC takes a large request apart into thousands of small pieces. By default the C library gives their memory back
-// after each call, and has it filled with fresh pages for the next; and it keeps as many heaps as there are threads,
-// each with holes of its own. From now on it keeps about so many bytes, in two heaps.
+// Makes malloc keep about `bytes` of freed memory, in two arenas. gRPC splits a large request into thousands of small
+// pieces. By default glibc returns their memory to the system after each call and faults in fresh pages for the next,
+// and it keeps as many arenas as there are threads, each with its own fragmentation.
 void KeepFreedMemory(int64_t bytes);
-// Gives back what it keeps.
+// Returns free heap memory to the system (malloc_trim).
 void ReturnFreedMemory();
 
 }  // namespace posenc::server

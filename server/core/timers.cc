@@ -35,7 +35,7 @@ Timers::Timer Timers::At(std::chrono::steady_clock::time_point time, std::functi
   std::lock_guard lock(mutex_);
   timer.key_ = {time, ++last_};
   actions_.emplace(timer.key_, std::move(action));
-  // A revoked action does not wake the thread, so that with equal timeouts it wakes once in a while, not for each call.
+  // Revoke() does not wake the thread: with equal timeouts the thread then wakes once in a while, not for each call.
   if (time < wakes_at_) changed_.notify_all();
   return timer;
 }

@@ -1,5 +1,4 @@
-// What is to be done at a time, for all calls on one thread. Standard types only, so that it runs under
-// ThreadSanitizer.
+// Timers for all calls, which run actions on one thread. Standard types only, so that it runs under ThreadSanitizer.
 #pragma once
 
 #include <chrono>
@@ -17,7 +16,7 @@ class Timers {
   using Key = std::pair<std::chrono::steady_clock::time_point, uint64_t>;
 
  public:
-  // One thing to be done, unless it is revoked before. Must not outlive its Timers.
+  // Handle of a pending action; revokes it on destruction. Must not outlive its Timers.
   class Timer {
    public:
     Timer() = default;
@@ -25,8 +24,8 @@ class Timers {
     Timer& operator=(Timer&& other) noexcept;
     ~Timer() { Revoke(); }
 
-    // From its return on, the action is not under way and will not be: what it refers to may go. Within the action
-    // itself it returns at once.
+    // Cancels the action, or waits for it if it is running: what it refers to may be destroyed afterwards. On the timer
+    // thread (within an action) it returns at once.
     void Revoke();
 
    private:
@@ -36,12 +35,12 @@ class Timers {
   };
 
   Timers() : thread_([this] { Run(); }) {}
-  // Runs no more actions.
+  // Waits for a running action; pending ones are dropped.
   ~Timers();
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
-  // The action should be short: others wait for it.
+  // Runs the action at `time` on the timer thread. It should be short: other actions wait for it. Thread-safe.
   [[nodiscard]] Timer At(std::chrono::steady_clock::time_point time, std::function<void()> action);
 
  private:
@@ -51,7 +50,7 @@ class Timers {
   std::condition_variable changed_, ended_;
   std::map<Key, std::function<void()>> actions_;
   uint64_t last_ = 0;
-  uint64_t running_ = 0;  // number of the action under way; 0: none
+  uint64_t running_ = 0;  // number of the running action; 0: none
   std::chrono::steady_clock::time_point wakes_at_ = std::chrono::steady_clock::time_point::min();
   bool stopping_ = false;
   std::thread thread_;

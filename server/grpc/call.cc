@@ -23,8 +23,8 @@ using google::protobuf::Message;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kServerTiming[] = "server-timing";
 
-// The caller's slices instead of a reference to them: the buffer is there until the RPC's end, which a client that does
-// not read its answer can put off.
+// Moves the slices out of the RPC's buffer. That buffer lives until the RPC ends, which a client that does not read its
+// answer can delay.
 grpc::ByteBuffer Take(grpc::ByteBuffer* request) {
   grpc::ByteBuffer taken;
   if (request != nullptr) taken.Swap(request);
@@ -51,9 +51,9 @@ void AddPathsToHints(const google::protobuf::Descriptor& type, const Path& way, 
   }
 }
 
-// CallHints.request_id, where the message has hints, itself or one message down (StreamTableRequest.table).
+// CallHints.request_id, from hints in the message or one level down (StreamTableRequest.table). Empty if absent.
 std::string RequestId(const Message& request) {
-  // Found once: reflection takes long to ask.
+  // Computed once: reflection is slow.
   static const auto* const paths = [] {
     auto* all = new absl::flat_hash_map<const google::protobuf::Descriptor*, std::vector<Path>>;
     const auto& file = *v1::ApplyRotaryRequest::descriptor()->file();
@@ -88,7 +88,7 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
       waits_since_(entered_) {}
 
 absl::Status Call::Admit() {
-  // A client that half-closes without a message, or a call that the memory quota has killed.
+  // The client half-closed without a message, or the memory quota killed the call.
   if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
@@ -127,7 +127,7 @@ void Call::BeginWork() {
 }
 
 void Call::WaitForWork() {
-  if (work_began_ == Clock::time_point()) return;  // it waits since it was entered
+  if (work_began_ == Clock::time_point()) return;  // still queued since its entry
   EndWork();
   waits_since_ = Clock::now();
 }
@@ -179,7 +179,7 @@ absl::Status Call::Accept(const Message& request, std::string request_id, bool h
 absl::Status Call::FindRegions(const Message& request) {
   POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
   payloads_->SetRegions(&*regions_);
-  // What is copied takes memory as if it had come with the message, and is bounded like that.
+  // Copied bytes take memory like bytes of the message, so the same limit applies.
   const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
   const auto held = static_cast<int64_t>(bytes_in_);
   if (copied > limit - held) {
@@ -201,7 +201,7 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
 absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                            std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
   const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
-  AnswerBuffer buffer(layout.size(), first_data, core_->answer_pool, std::move(charge));
+  AnswerBuffer buffer(layout.size(), first_data, core_->buffer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;
@@ -228,7 +228,7 @@ void Call::ReleaseRequest() {
 
 grpc::Status Call::End(const absl::Status& result) {
   EndWork();
-  // An error may come from the zeros that were read in place of what was lost.
+  // The error may result from the zeros that replaced lost shared memory: report the loss instead.
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
@@ -236,7 +236,7 @@ grpc::Status Call::End(const absl::Status& result) {
                    absl::StrFormat("queue;dur=%.3f, compute;dur=%.3f", Milliseconds(queued_), Milliseconds(computed_)));
   if (refused_) {
     core_->admission->CountRefusal();
-    // Not negative in a drain either: that would forbid the retry, and another server of the name can answer it.
+    // Not negative while draining either: that would forbid retries, which another server of the same name can answer.
     rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
   } else if (!status.ok()) {
     core_->admission->CountFailure();

@@ -1,4 +1,4 @@
-// What every call goes through, whatever its method: admission, parsing, an answer's memory, and the last word.
+// Steps common to the calls of all methods: admission, parsing, the answer's memory, and the final status.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 #include "posenc/wire/shared_memory.h"
 #include "posenc/wire/walker.h"
 #include "server/core/admission.h"
-#include "server/core/answer_pool.h"
+#include "server/core/buffer_pool.h"
 #include "server/core/config.h"
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
@@ -30,12 +30,12 @@
 
 namespace posenc::server {
 
-// Shared by all calls; outlives them.
+// State shared by all calls. Must outlive them.
 struct Core {
   explicit Core(const Config& with)
       : config(with),
         admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes)),
-        answer_pool(std::make_shared<AnswerPool>(static_cast<size_t>(config.answer_pool_bytes))),
+        buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
     TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
@@ -43,16 +43,17 @@ struct Core {
 
   const Config config;
   const std::shared_ptr<Admission> admission;
-  const std::shared_ptr<AnswerPool> answer_pool;
+  const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   RecentCalls recent_calls;
   WorkPool pool;
   Timers timers;
 };
 
+// Converts the exception being handled: RESOURCE_EXHAUSTED for std::bad_alloc, else INTERNAL.
 absl::Status StatusOfCurrentException();
 
-// Runs `serve`, turning what it throws into a status: nothing may escape into gRPC's or the pool's threads.
+// Runs `serve` and converts exceptions to a status: none may escape into gRPC's or the pool's threads.
 template <typename Serve>
 absl::Status WithoutExceptions(Serve&& serve) {
   try {
@@ -62,69 +63,71 @@ absl::Status WithoutExceptions(Serve&& serve) {
   }
 }
 
-// Lives from the handler's entry until gRPC is done with the call. Not thread-safe but for Cancel(): the threads of a
-// call take turns.
+// One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
+// of a call take turns.
 class Call {
  public:
-  // Takes the request's slices over, so that they can be released before the answer is. Null: they are still to come.
+  // Takes ownership of the request's slices, to release them before the answer. `request` is null for streams, whose
+  // messages come later.
   Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request);
 
-  // INVALID_ARGUMENT where there is no message, RESOURCE_EXHAUSTED for one that is too large, UNAVAILABLE in overload
-  // and drain.
+  // Returns INVALID_ARGUMENT if there is no message, RESOURCE_EXHAUSTED if it is too large, UNAVAILABLE under overload
+  // or while draining.
   absl::Status Admit();
-  // The same before there is a message.
+  // Admits a stream before its first message. Returns UNAVAILABLE under overload or while draining.
   absl::Status AdmitStream();
-  // RESOURCE_EXHAUSTED for a message that is too large.
+  // Returns RESOURCE_EXHAUSTED if a message of so many bytes is too large.
   absl::Status CheckSize(size_t bytes) const;
-  // What an admission's verdict on so many bytes, which are asked for together, is for the caller.
+  // Converts a verdict to the caller's status. `bytes`: all bytes requested together, for the error text.
   absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
 
   size_t bytes_in() const { return bytes_in_; }
-  // Of a message of a stream.
+  // Adds the bytes of a stream's message to bytes_in().
   void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
-  // The time until the first work is the queue's, and all that the call waits for work once more; `compute` is the sum
-  // of the work's.
+  // Timing for the server-timing trailer. `queue`: time from entry to the first BeginWork(), and from WaitForWork() to
+  // the next. `compute`: total time from BeginWork() to EndWork().
   void BeginWork();
   void WaitForWork();
   void EndWork();
 
-  // Around the time in which the client must take a message. When --send-timeout is over, the call is cancelled.
+  // Enclose the time in which the client must take a message. The call is cancelled after --send-timeout.
   void BeginSend();
   void EndSend() { send_timer_.Revoke(); }
 
-  // Whether the caller still waits, and there is time. Thread-safe.
+  // Returns DEADLINE_EXCEEDED or CANCELLED if the caller no longer waits, DATA_LOSS if shared memory is damaged.
+  // Thread-safe.
   absl::Status StillWanted() const;
-  // Runs a step of the call's work: it is interrupted once StillWanted() is not OK, and exceptions become statuses.
+  // Runs a step of the call's work. Interrupts it once StillWanted() is not OK; converts exceptions to a status.
   template <typename Step>
   absl::Status RunStep(Step&& step) {
     const Cancellation cancelled = [this] { return StillWanted(); };
     return WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
   }
-  // --max-call-seconds after the call's beginning.
+  // The time --max-call-seconds after the call's entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
-  // The request without its tensors' bytes, which stay in its slices: payloads() knows them.
+  // Returns the request without its tensors' bytes, which stay in its slices, accessible through payloads().
   absl::StatusOr<std::string> Strip(const wire::Stripper& stripper);
   absl::Status Parse(const std::string& stripped, google::protobuf::Message* request);
-  // Instead of Parse(), where it is known what that would give.
+  // Replaces Parse() if its result is already known.
   absl::Status Accept(const google::protobuf::Message& request, std::string request_id, bool has_regions);
   const std::string& request_id() const { return request_id_; }
   const transport::SlicedPayloads& payloads() const { return *payloads_; }
   bool has_regions() const { return regions_.has_value(); }
-  // What the call reads beside its message, and what of it is copied.
+  // Bytes of tensors in shared memory, and those among them that are copied.
   int64_t shared_bytes() const { return regions_ ? regions_->read_bytes() : 0; }
   int64_t copied_bytes() const { return regions_ ? regions_->copied_bytes() : 0; }
 
-  // Bytes of an answer: charged, so UNAVAILABLE or RESOURCE_EXHAUSTED where they do not fit.
+  // Charges the bytes of an answer. Returns UNAVAILABLE or RESOURCE_EXHAUSTED if they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
-  // Allocates the answer and computes it, from these payloads. Throws std::bad_alloc.
+  // Allocates the answer and computes it from `payloads`. Throws std::bad_alloc.
   absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                        std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer);
-  // The request's bytes are no longer needed.
+  // Frees the request's bytes and returns their charges.
   void ReleaseRequest();
 
-  // Trailers, counters and the log line. The result is for Finish(), which begins to send: the call may then be gone.
+  // Sets trailers, counts and logs the end. Pass the result to Finish(), during which the call may be destroyed.
   grpc::Status End(const absl::Status& status);
 
  private:
@@ -142,7 +145,7 @@ class Call {
   const bool valid_;
   size_t bytes_in_;
   std::optional<wire::RequestRegions> regions_;
-  Charge copied_charge_;  // of what is copied from them
+  Charge copied_charge_;  // bytes copied from regions_
   std::optional<transport::SlicedPayloads> payloads_;
   std::string request_id_;
   std::atomic<bool> given_up_{false};
@@ -154,7 +157,7 @@ class Call {
   Clock::time_point work_began_;
   Clock::duration queued_{0};
   Clock::duration computed_{0};
-  // Last, so that it is revoked first: the RPC is there as long as its reactor.
+  // Declared last, so that it is revoked first. The RPC outlives its reactor.
   Timers::Timer send_timer_;
 };
 

@@ -1,4 +1,4 @@
-// The kinds of calls: one answer, tiles of rows, rotated chunks.
+// Reactors for the kinds of calls: one answer, a stream of tiles of rows, a stream of rotated chunks.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace posenc::server {
 
-// What distinguishes one unary RPC from another.
+// Description of a unary method.
 struct UnaryMethod {
   using Prepare =
       std::function<absl::StatusOr<wire::Job>(const google::protobuf::Message& request, const wire::Payloads& payloads,
                                               const Limits& limits, google::protobuf::Message* response)>;
 
-  // prepare(const Request&, const wire::Payloads&, const Limits&, Response*).
+  // Calls prepare(const Request&, const wire::Payloads&, const Limits&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
   static UnaryMethod Of(std::string_view name, TypedPrepare prepare) {
     return {name, Request::default_instance(), Response::default_instance(), wire::Stripper(Request::descriptor()),
@@ -36,23 +36,22 @@ struct UnaryMethod {
   const google::protobuf::Message& response;
   wire::Stripper stripper;
   Prepare prepare;
-  // Answered on the thread that received it and not subject to admission, so that an overloaded server can still say
-  // so.
+  // Served on the receiving thread without admission, so that an overloaded server can still report its state.
   bool immediate = false;
-  // What a small request asks for is small or large as its answer is, but for biases over very long distances: it goes
-  // into the lane for small calls, is prepared there, and leaves it again if its answer is large.
+  // A small request costs as much as its answer is large, except for biases over very long distances. It is prepared in
+  // the pool's small-task lane, and moves to the bulk lane if its answer is large.
   bool prepares_quickly = false;
-  // A small request cannot ask for much work or a large answer: where its plan is at hand it is served on the thread
-  // that received it, which saves handing it over.
+  // A small request cannot cause much work or a large answer. If its plan is cached, it is served on the receiving
+  // thread, which saves a handover to the pool.
   bool as_small_as_its_request = false;
 };
 
-// Serves the call: on a thread of the pool, once it is admitted.
+// Serves the call once it is admitted: on a pool thread, or on the receiving thread (see UnaryMethod).
 std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
 
 // StreamTable and StreamBias: tiles of rows, one at a time.
 
-// What distinguishes one such RPC from another.
+// Description of a method that streams tiles.
 struct TileMethod {
   template <typename Request, typename Response>
   static TileMethod Of(std::string_view name) {
@@ -71,16 +70,16 @@ struct TileMethod {
       prepare;
 };
 
-// A tile is computed when the one before it has gone to the transport, so a client that does not read holds one. Bytes
-// for one tile are charged at the start and kept: an overload that comes later does not break the stream off.
+// Serves a stream of tiles. A tile is computed after the previous one has gone to the transport (backpressure), so a
+// client that does not read holds one. One tile's bytes are charged for the whole stream: later overload cannot end it.
 std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request);
 
-// StreamApplyRotary: a header, then chunks, each answered by itself.
+// StreamApplyRotary: a header, then chunks, each with its own answer.
 
-// Chunks are answered in the order in which they come. At most two are in the server's memory: the next one is read
-// while one is computed, and none while two wait. Each is charged like a call's request and answer; where that finds no
-// room, it waits for the stream's own answers to leave, and without any the stream ends with UNAVAILABLE. `stripper` is
-// of StreamApplyRotaryRequest.
+// Serves a stream of chunks, in order. At most two are in the server's memory: the next one is read while one is
+// computed, and none while two wait. Each is charged like a call's request and answer. If the charge does not fit, the
+// chunk waits until the stream's own answers are sent; if there are none, the stream ends with UNAVAILABLE. `stripper`
+// is for StreamApplyRotaryRequest.
 std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc);
 
 }  // namespace posenc::server

@@ -12,9 +12,9 @@ namespace {
 using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
 
-constexpr size_t kMaxName = 256;  // of a service, which a watch keeps
+constexpr size_t kMaxName = 256;  // bytes of a service's name, which a Watch stores
 
-// The service that was asked after.
+// Returns the requested service's name. Sets *status if the request is invalid.
 std::string ServiceIn(grpc::ByteBuffer* request, grpc::Status* status) {
   HealthCheckRequest message;
   if (!ParseMessage(request, &message)) {
@@ -54,7 +54,7 @@ class Health::Check final : public Reactor {
   grpc::ByteBuffer* const request_;
 };
 
-// Its state has the lock of Health, and writing under it does no harm: what comes of it comes from elsewhere.
+// Its state is guarded by Health's mutex. Calling Write() under it is safe: completions arrive on other threads.
 class Health::Watch final : public Reactor {
  public:
   Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request) : health_(health), rpc_(rpc), request_(request) {}
@@ -70,7 +70,7 @@ class Health::Watch final : public Reactor {
 
   const std::string& service() const { return service_; }
 
-  // With the lock held.
+  // Sends the status if it has changed. Requires Health's mutex.
   void Tell() {
     const Status now = health_->StatusOf(service_);
     if (writing_ || told_ == now) return;

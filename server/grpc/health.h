@@ -6,16 +6,16 @@
 #include <set>
 #include <string>
 
-#include "server/grpc/polling.h"
+#include "server/grpc/completion_queue.h"
 
 namespace posenc::server {
 
-// Outlives the RPCs of its methods. Thread-safe.
+// Must outlive the RPCs of its methods. Thread-safe.
 class Health {
  public:
-  // A service appears, or changes. The empty name is the server as a whole.
+  // Adds a service or changes its status, and notifies watches. The empty name is the server as a whole.
   void Set(const std::string& service, bool serving);
-  // All are NOT_SERVING from now on, whatever is set.
+  // Reports all services as NOT_SERVING from now on, regardless of Set().
   void EndServing();
 
   void AddTo(Methods* methods);
@@ -24,7 +24,7 @@ class Health {
   class Check;
   class Watch;
   enum class Status { kServing = 1, kNotServing = 2, kUnknownService = 3 };
-  // With the lock held.
+  // Requires mutex_.
   Status StatusOf(const std::string& service) const;
 
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// Small messages of protobuf's in gRPC's buffers, for services that are not posenc's own.
+// Conversion between small protobuf messages and gRPC buffers, for services that are not posenc's own.
 #pragma once
 
 #include "google/protobuf/message_lite.h"

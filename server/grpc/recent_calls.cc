@@ -7,14 +7,14 @@
 namespace posenc::server {
 namespace {
 
-constexpr size_t kEntries = 16;             // a service has few models in a step at a time
-constexpr size_t kMostBytes = 16 << 10;     // of a message and what was read beside it
-constexpr size_t kMostOfArena = 128 << 10;  // of the two messages
+constexpr size_t kEntries = 16;             // few models are in a step at the same time
+constexpr size_t kMostBytes = 16 << 10;     // bytes of an entry: message and non-operand payloads
+constexpr size_t kMostOfArena = 128 << 10;  // bytes of request and response
 
 }  // namespace
 
-// Of a message that is as long as the entry's, and has the same bytes but for the request_id's, protobuf makes the same
-// but for the request_id, as long as that is UTF-8.
+// Equal sizes and equal bytes apart from request_id parse to the same message apart from request_id, if that is UTF-8
+// (ASCII is required here).
 bool RecentCalls::IsSame(const Entry& entry, const std::string& message) {
   if (message.size() != entry.message.size()) return false;
   const std::string_view kept = entry.message, now = message;
@@ -27,7 +27,7 @@ bool RecentCalls::IsSame(const Entry& entry, const std::string& message) {
 bool RecentCalls::Serves(const Entry& entry, const google::protobuf::Message& type, const std::string& message,
                          const transport::SlicedPayloads& payloads) {
   if (!IsSame(entry, message) || entry.prepared->request->GetDescriptor() != type.GetDescriptor()) return false;
-  for (size_t n = 0; n < entry.sizes.size(); ++n) {  // as many as the message has tickets
+  for (size_t n = 0; n < entry.sizes.size(); ++n) {  // one per ticket in the message
     if (payloads.SizeOf(n) != entry.sizes[n]) return false;
     for (size_t done = 0; done < entry.read[n].size();) {
       const absl::Span<const std::byte> piece = payloads.PieceOf(n, done);
@@ -54,7 +54,7 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
                        const transport::SlicedPayloads& payloads) {
   if (prepared->job.operands.empty() || prepared->arena.SpaceUsed() > kMostOfArena) return;
   Entry entry{.message = std::move(message), .request_id = std::move(request_id)};
-  // Bytes that are there once are the field's, and no others'.
+  // Only if the request_id's bytes occur once in the message, they are certain to be that field's.
   const size_t at = entry.message.find(entry.request_id);
   if (!entry.request_id.empty() && entry.message.find(entry.request_id, at + 1) == std::string::npos) {
     entry.id_begin = at;
@@ -79,7 +79,7 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
   if (bytes > kMostBytes) return;
   entry.prepared = std::move(prepared);
   const std::lock_guard lock(mutex_);
-  // Calls that came at once have each prepared it.
+  // Concurrent calls may each have prepared the same.
   const bool kept = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
     return Serves(other, *entry.prepared->request, entry.message, payloads);
   });

@@ -1,5 +1,5 @@
-// Calls that were prepared lately. The layers of a model's step ask for the same rotation of other bytes: what the
-// first of them found out, from parsing to the layout of the answer, serves the rest.
+// Cache of recently prepared calls. The layers of a model's step request the same rotation of different bytes: the
+// first call's preparation, from parsing to the answer's layout, is reused for the rest.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace posenc::server {
 
-// All that precedes computing.
+// Result of all steps before the computation.
 struct Prepared {
-  google::protobuf::Arena arena;  // of the messages
+  google::protobuf::Arena arena;  // owns both messages
   google::protobuf::Message* request = nullptr;
   google::protobuf::Message* response = nullptr;
   bool has_regions = false;
@@ -25,28 +25,28 @@ struct Prepared {
   wire::Answer layout;
 };
 
-// Keeps some small ones; the least recently used goes first. Thread-safe.
+// LRU cache of a few small calls. Thread-safe.
 class RecentCalls {
  public:
   struct Found {
-    std::shared_ptr<const Prepared> prepared;  // null: none
-    std::string request_id;                    // this request's own
+    std::shared_ptr<const Prepared> prepared;  // null if absent
+    std::string request_id;                    // request_id of Find()'s message
   };
 
-  // What was kept for a request of this type that differs from this one at most in what wire::Job::operands says, and
-  // in a request_id of as many bytes. `message` is the request, stripped, and `payloads` what it was stripped of.
+  // Finds a kept request of this type that differs at most in the bytes of wire::Job::operands, and in a request_id of
+  // equal length. `message` is the stripped request, `payloads` the bytes it was stripped of.
   Found Find(const google::protobuf::Message& type, const std::string& message,
              const transport::SlicedPayloads& payloads);
-  // Keeps what was prepared from these, if others can use it.
+  // Keeps what was prepared from `message` and `payloads`, if other calls can use it and it is small.
   void Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
             const transport::SlicedPayloads& payloads);
 
  private:
   struct Entry {
     std::string message, request_id;
-    size_t id_begin = 0, id_end = 0;  // where it is in the message; nowhere, if that is not certain
-    std::vector<size_t> sizes;        // of what it was stripped of
-    std::vector<std::string> read;    // the bytes; empty where an operand's
+    size_t id_begin = 0, id_end = 0;  // range of request_id in message; 0, 0 if ambiguous
+    std::vector<size_t> sizes;        // bytes of each payload
+    std::vector<std::string> read;    // content of each payload; empty for operands
     std::shared_ptr<const Prepared> prepared;
   };
   static bool IsSame(const Entry& entry, const std::string& message);
@@ -54,7 +54,7 @@ class RecentCalls {
                      const transport::SlicedPayloads& payloads);
 
   std::mutex mutex_;
-  std::vector<Entry> entries_;  // the last used first
+  std::vector<Entry> entries_;  // most recently used first
 };
 
 }  // namespace posenc::server

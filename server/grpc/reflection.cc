@@ -20,7 +20,7 @@ using google::protobuf::FileDescriptor;
 using ::grpc::reflection::v1::ServerReflectionRequest;
 using ::grpc::reflection::v1::ServerReflectionResponse;
 
-// The file before those that it imports: some clients take the first one for what they asked for.
+// Adds the file before its imports: some clients take the first one as the one they asked for.
 void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added, ServerReflectionResponse* response) {
   if (!added->insert(&file).second) return;
   google::protobuf::FileDescriptorProto message;
@@ -56,7 +56,7 @@ void AnswerNumbers(const DescriptorPool& pool, const std::string& name, ServerRe
   for (const auto* field : found) answer.add_extension_number(field->number());
 }
 
-// Files and descriptors are those that the server itself was compiled with.
+// Answers from the descriptors that are compiled into the server.
 ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   ServerReflectionResponse response;
@@ -93,7 +93,7 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
   return response;
 }
 
-// One question, one answer.
+// Reads one request at a time and writes its response.
 class ReflectionCall final : public Reactor {
  public:
   explicit ReflectionCall(Rpc* rpc) : rpc_(rpc) {}

@@ -1,7 +1,7 @@
-// grpc.reflection.v1.ServerReflection, and v1alpha, whose messages are the same: what there is to call.
+// grpc.reflection.v1.ServerReflection and v1alpha, whose messages are identical: describes the services to clients.
 #pragma once
 
-#include "server/grpc/polling.h"
+#include "server/grpc/completion_queue.h"
 
 namespace posenc::server {
 

@@ -16,9 +16,9 @@
 namespace posenc::server {
 namespace {
 
-// Read, and not yet written.
+// Maximum number of messages that are read and whose answers are not yet written.
 constexpr size_t kMostInWork = 2;
-// By which an answer may exceed its chunk: lengths and tags that the request may do without.
+// Bytes by which an answer may exceed its chunk: lengths and tags that the request may omit.
 constexpr size_t kOverhead = 64;
 
 class RotaryCall final : public Reactor {
@@ -29,7 +29,7 @@ class RotaryCall final : public Reactor {
   void Start() override {
     std::unique_lock lock(mutex_);
     stopped_ = call_.AdmitStream();
-    // A client that sends nothing must not stay for ever.
+    // Limits how long a client that sends nothing can keep the call open.
     time_limit_ = core_->timers.At(call_.LatestEnd(), [this] {
       std::unique_lock held(mutex_);
       Stop(call_.StillWanted());
@@ -40,7 +40,7 @@ class RotaryCall final : public Reactor {
 
  private:
   struct Reply {
-    grpc::ByteBuffer bytes;  // gRPC's while it is written
+    grpc::ByteBuffer bytes;  // in use by gRPC while it is written
     v1::Operand operand = v1::OPERAND_UNSPECIFIED;
     int64_t begin = 0, end = 0;
   };
@@ -71,12 +71,12 @@ class RotaryCall final : public Reactor {
     Advance(std::move(lock));
   }
 
-  // With the lock held: the first status counts.
+  // Keeps the first error. Requires mutex_.
   void Stop(const absl::Status& status) {
     if (stopped_.ok()) stopped_ = status;
   }
 
-  // Starts whatever can be started. The call may then be gone.
+  // Starts every operation that can start now. The call may be destroyed afterwards.
   void Advance(std::unique_lock<std::mutex> lock) {
     if (ended_) return;
     if (!writing_ && !replies_.empty()) {
@@ -115,14 +115,14 @@ class RotaryCall final : public Reactor {
     return ResumableAt(v1::Operand_Name(operand), answered.FirstMissing(), status);
   }
 
-  // Serves the first of the messages received, on a thread of the pool. Others may come meanwhile.
+  // Serves the first received message on a pool thread. More messages may arrive meanwhile.
   void Work(grpc::ByteBuffer* first) {
     Reply reply;
     bool no_room = false;
     call_.BeginWork();
     const absl::Status status = call_.RunStep([&] { return Serve(*first, &reply, &no_room); });
-    // Only now: the last to let go of a message's slices must be a ByteBuffer. gRPC 1.51 crashes where a grpc::Slice is
-    // on a thread that is not its own, if memory is short.
+    // Cleared only now: a ByteBuffer must be the last to release a message's slices. gRPC 1.51 crashes if memory is
+    // short and the last one is a grpc::Slice on a thread that is not gRPC's own.
     if (status.ok() && !no_room) first->Clear();
     call_.EndWork();
     std::unique_lock lock(mutex_);
@@ -158,7 +158,7 @@ class RotaryCall final : public Reactor {
         return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
       case v1::StreamApplyRotaryRequest::kHeader:
         POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, size, reply));
-        header_charge_ = std::move(charge);  // tables stay
+        header_charge_ = std::move(charge);  // the tables stay in memory
         break;
       case v1::StreamApplyRotaryRequest::kChunk:
         at_fault_ = request.chunk().operand();
@@ -212,7 +212,7 @@ class RotaryCall final : public Reactor {
     return call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
   }
 
-  // *no_room: not now, but answers of this stream are still to leave.
+  // Sets *no_room if the bytes do not fit now, but answers of this stream are still to be sent.
   absl::Status Admit(size_t size, size_t held, Charge* charge, bool* no_room) {
     const auto bytes = static_cast<int64_t>(size);
     const auto verdict = core_->admission->AdmitBytes(bytes, static_cast<int64_t>(held), charge);
@@ -228,23 +228,23 @@ class RotaryCall final : public Reactor {
   Rpc* const rpc_;
   Call call_;
 
-  // Of the thread that computes; for others while none does.
+  // Used by the computing thread; by other threads only while none computes.
   Charge header_charge_, positions_charge_;
   std::optional<wire::RotaryStream> stream_;
-  v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // whose chunk is, or was last, in work
+  v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // operand of the chunk in work, or that failed
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   absl::Status stopped_;
-  grpc::ByteBuffer incoming_;              // gRPC's while reading
-  std::deque<grpc::ByteBuffer> received_;  // the first is the computing thread's while it computes
+  grpc::ByteBuffer incoming_;              // in use by gRPC while reading_
+  std::deque<grpc::ByteBuffer> received_;  // the computing thread uses the first while computing_
   std::deque<Reply> replies_;
   Answered q_, k_;
   bool reading_ = false, computing_ = false, writing_ = false;
-  bool held_up_ = false;  // until an answer has left
+  bool held_up_ = false;  // waiting until an answer is sent
   bool half_closed_ = false;
   bool ended_ = false;
 
-  Timers::Timer time_limit_;  // last: revoked first
+  Timers::Timer time_limit_;  // declared last: revoked first
 };
 
 }  // namespace

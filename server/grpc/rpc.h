@@ -1,4 +1,5 @@
-// An RPC and who serves it. What carries it is gRPC (server/grpc/polling.h), or a test.
+// Interfaces of an RPC and of the reactor that serves it. Rpc is implemented by gRPC (server/grpc/completion_queue.h)
+// and by tests.
 #pragma once
 
 #include <chrono>
@@ -11,44 +12,45 @@
 
 namespace posenc::server {
 
-// What a reactor can do. Thread-safe, but for one read and one write at a time, none after Finish().
+// Operations of a reactor on its RPC. Thread-safe, but with at most one read and one write at a time, none after
+// Finish().
 class Rpc {
  public:
   virtual std::chrono::system_clock::time_point deadline() const = 0;
-  // Whether the caller no longer waits.
+  // True if the caller no longer waits.
   virtual bool cancelled() const = 0;
-  // Before Finish().
+  // Must be called before Finish().
   virtual void AddTrailer(const std::string& name, const std::string& value) = 0;
   virtual void TryCancel() = 0;
 
-  // The client's next message, which is there when OnReadDone comes.
+  // Reads the client's next message into *message, which is complete when OnReadDone() is called.
   virtual void Read(grpc::ByteBuffer* message) = 0;
   virtual void Write(const grpc::ByteBuffer& message) = 0;
-  // Begins to send the end: the reactor may then be gone.
+  // Begins to send the final status. The reactor may be destroyed from then on.
   virtual void Finish(const grpc::Status& status) = 0;
-  // The same after one message.
+  // Sends one message, then finishes with OK. The reactor may be destroyed from then on.
   virtual void WriteAndFinish(const grpc::ByteBuffer& message) = 0;
 
  protected:
   ~Rpc() = default;
 };
 
-// Serves one RPC, which owns it and deletes it when Finish() has been called, what it sent has been taken or given up,
-// and all that is told below has been told. That comes from threads of the RPC's, some of it at the same time.
+// Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all
+// callbacks below have returned. The callbacks come from the RPC's threads, some of them concurrently.
 class Reactor {
  public:
   virtual ~Reactor() = default;
   virtual void Start() = 0;
-  // False: there is no further message.
+  // ok is false if there is no further message.
   virtual void OnReadDone(bool /*ok*/) {}
-  // False: it has not been sent, and nothing will be.
+  // ok is false if the message was not sent; no later one will be.
   virtual void OnWriteDone(bool /*ok*/) {}
-  // Once after Start(), if the RPC is cancelled, even if it is finished.
+  // Called once after Start() if the RPC is cancelled, even if it is finished.
   virtual void OnCancel() {}
 };
 
-// Of a method. `request`: the client's first message, if the method reads it first, else null; invalid if there is
-// none. It stays where it is as long as the reactor.
+// Makes a method's reactor. `request`: the client's first message if the method reads it first, else null; invalid if
+// the client sent none. It outlives the reactor.
 using MakeReactor = std::function<std::unique_ptr<Reactor>(Rpc* rpc, grpc::ByteBuffer* request)>;
 
 }  // namespace posenc::server

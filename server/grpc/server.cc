@@ -30,28 +30,28 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kSlack = 1 << 20;
-// How often a caller that was refused comes back before it gives up: gRPC's own retries, and our client's.
+// Number of tries of a refused caller before it gives up: gRPC's own retries, and our client's.
 constexpr int kTries = 5;
-// After the last call's end, for gRPC to end by itself: callers have that long to read the end of their answers.
+// Time after the last call for gRPC to shut down by itself, in which callers can read the end of their answers.
 constexpr milliseconds kQuiet{1000};
 constexpr seconds kWatchdogGrace{5};
 
-// A flag's value in gRPC's unit, which is an int.
+// Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
 int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
 
 void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
-  // Somewhat more than admission lets in, whose refusal says more. Policy only: gRPC buffers a message of any size
-  // before it refuses it, and the quota is what bounds that.
+  // Slightly above the admission limit, whose error says more. It does not bound memory: gRPC buffers a message of any
+  // size before it refuses it. The resource quota bounds that.
   builder->SetMaxReceiveMessageSize(ToInt(config.limits.max_request_bytes + kSlack));
-  builder->SetMaxSendMessageSize(-1);  // answers are laid out, and bounded, before they are computed
+  builder->SetMaxSendMessageSize(-1);  // unlimited: answers are bounded before they are computed
   grpc::ResourceQuota quota("posenc");
   quota.Resize(static_cast<size_t>(config.memory_quota_bytes));
   builder->SetResourceQuota(quota);
-  // A compressed message is inflated before anyone can count it.
+  // gRPC inflates a compressed message before its size can be checked.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  // Not gRPC's own, whatever else in the process has asked for it.
+  // Disables gRPC's own health service, even if other code in the process has enabled it.
   builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
@@ -67,15 +67,15 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
 
 constexpr std::string_view kUnix = "unix:";
 
-// What gRPC would not refuse.
+// Rejects bad addresses that gRPC would accept.
 absl::Status CheckAddress(const std::string& address) {
   if (address.starts_with(kUnix)) {
-    // gRPC takes a socket from one who listens there.
+    // gRPC would take over a socket at which another process listens.
     std::string_view path = std::string_view(address).substr(kUnix.size());
     if (path.starts_with("//")) path.remove_prefix(2);
     return RemoveDeadSocket("--listen", std::string(path));
   }
-  // A port above 65535 would be one modulo 65536.
+  // gRPC would take a port above 65535 modulo 65536.
   int port = 0;
   const size_t colon = address.rfind(':');
   if (colon != std::string::npos && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 65535) {
@@ -84,7 +84,7 @@ absl::Status CheckAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
-// Ends the process if it is not dismissed in time.
+// Ends the process if it is not destroyed in time.
 class Watchdog {
  public:
   explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
@@ -122,8 +122,8 @@ Server::Server(Config config)
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
-  // Keeps gRPC up until the process ends: the destructor of its last object may block for ten seconds (a thread that
-  // sits in a poll, seen with 1.51).
+  // Keeps gRPC initialized until the process ends: the destructor of its last object may block for ten seconds (a
+  // thread stuck in poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   std::unique_ptr<Server> server(new Server(config));
   server->devices_.Load(config.device_plugin, server->core_.pool);
@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
     POSENC_RETURN_IF_ERROR(CheckAddress(config.listen[n]));
     builder.AddListeningPort(config.listen[n], grpc::InsecureServerCredentials(), &ports[n]);
   }
-  server->polling_ = std::make_unique<Polling>(&builder);
+  server->polling_ = std::make_unique<CompletionQueueLoop>(&builder);
   server->grpc_server_ = builder.BuildAndStart();
   for (size_t n = 0; n < ports.size(); ++n) {
     if (server->grpc_server_ == nullptr ? ports[n] == 0 || n + 1 == ports.size() : ports[n] == 0) {
@@ -173,21 +173,21 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
-  // Once GOAWAY is sent, gRPC 1.51 closes a connection with the end of its last call, and a caller who has not read all
-  // of the answer loses the rest. So GOAWAY comes after the last call: the connection is then closed when the caller
-  // has answered the ping that goes with it, which he reads last.
+  // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
+  // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
+  // answered the ping that comes with GOAWAY, which it reads last.
   core_.admission->WaitForRequests(deadline);
   // A call that reaches gRPC 1.51 after Shutdown() enters no handler; its client sees CANCELLED, not a refusal. So the
-  // refusals come first. Callers come back after --retry-pushback, so a pause somewhat longer than that is the end of
-  // them; one who never gives up is not waited for.
+  // refusals come first. Callers retry after --retry-pushback, so none is left after a slightly longer pause. A caller
+  // that never gives up is not waited for.
   const milliseconds pause(core_.config.retry_pushback_ms + 50);
   core_.admission->WaitForQuiet(pause, std::min(deadline, steady_clock::now() + kTries * pause));
   std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
-  // What is then left are health watches and reflection, which end only when they are told to. By now the shutdown has
-  // begun, so that no handler is entered any more; one that was in between is waited for.
+  // The remaining calls are health watches and reflection, which end only when cancelled. The shutdown has begun by
+  // now, so no further handler is entered; one that was entered in between is waited for.
   if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
     core_.admission->WaitForHandlers(deadline);
     grpc_server_cancel_all_calls(grpc_server_->c_server());

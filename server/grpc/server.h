@@ -1,4 +1,4 @@
-// The running server: gRPC's listeners around the service, with health and reflection, and its orderly end.
+// The running server: gRPC's listeners, the service, health and reflection, and graceful shutdown.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "grpcpp/server.h"
 #include "server/core/config.h"
 #include "server/grpc/call.h"
+#include "server/grpc/completion_queue.h"
 #include "server/grpc/health.h"
-#include "server/grpc/polling.h"
 #include "server/grpc/server_devices.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
@@ -20,18 +20,19 @@ namespace posenc::server {
 
 class Server {
  public:
-  // Listens and serves. INVALID_ARGUMENT naming --listen or --shared-memory-socket when an address is bad or taken.
+  // Listens and serves. Returns INVALID_ARGUMENT naming --listen or --shared-memory-socket if an address is bad or
+  // taken.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
-  // Ends the server at once where Drain() was not called.
+  // Shuts down at once if Drain() was not called.
   ~Server();
 
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
   Admission::Counters counters() const { return core_.admission->counters(); }
 
-  // Ends the server in order: tells health checks, waits --drain-notice, refuses what comes (UNAVAILABLE, DRAINING),
-  // answers every call whose handler was entered, and after --drain-timeout cancels those that are left. True if none
-  // was. If gRPC itself is stuck after that, a watchdog ends the process with status 1.
+  // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, refuses new calls (UNAVAILABLE, DRAINING),
+  // answers every call whose handler was entered, and cancels the rest after --drain-timeout. Returns true if none was
+  // cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
   bool Drain();
 
  private:
@@ -42,7 +43,7 @@ class Server {
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   Health health_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<Polling> polling_;  // ends before what its calls use
+  std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
   std::unique_ptr<SideSocket> side_socket_;
   int port_ = 0;
 };

@@ -1,4 +1,4 @@
-// The devices of a server: found by a plugin and measured at its start, described and reported to health checks after.
+// Devices of a server: loaded from a plugin and measured at its start, then described and reported to health checks.
 #pragma once
 
 #include <mutex>
@@ -15,12 +15,12 @@ namespace posenc::server {
 
 class ServerDevices {
  public:
-  // For Limits::devices.
+  // The devices for Limits::devices.
   const Devices& devices() const { return devices_; }
 
-  // Once, before the first call. Whatever is wrong with a plugin is logged, and described: the CPU is always there.
+  // Call it once, before the first call is served. Plugin errors are logged and described; the CPU is always available.
   void Load(const std::string& plugin_path, WorkPool& pool);
-  // From now on, and null: no more. Each device is a service of its own there, "posenc.device.cuda:0".
+  // Reports to `health` from now on; null stops it. Each device is a health service, such as "posenc.device.cuda:0".
   void ReportTo(Health* health);
   void Describe(v1::GetServerInfoResponse* response) const;
 
@@ -29,7 +29,7 @@ class ServerDevices {
   void SetHealth(const PluginDevice& device);
 
   Devices devices_;
-  std::vector<const PluginDevice*> plugin_devices_;  // those of devices_, in their order
+  std::vector<const PluginDevice*> plugin_devices_;  // owned by devices_, in its order
   std::string problem_;
   std::mutex mutex_;
   Health* health_ = nullptr;

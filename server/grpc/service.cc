@@ -42,7 +42,7 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
   Describe(PlanCache().counters(), response->mutable_counters()->mutable_plan_cache());
   Describe(TableCache().counters(), response->mutable_counters()->mutable_table_cache());
-  const AnswerPool::Counters answers = core.answer_pool->counters();
+  const BufferPool::Counters answers = core.buffer_pool->counters();
   v1::PoolCounters& pool = *response->mutable_counters()->mutable_answer_pool();
   pool.set_reused(answers.reused);
   pool.set_allocated(answers.allocated);
@@ -50,7 +50,7 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   return wire::Job();
 }
 
-// The methods of the service, one after the other.
+// Adds the service's methods one by one.
 class Service {
  public:
   Service(Core* core, Methods* methods) : core_(core), methods_(methods) {}
@@ -62,7 +62,7 @@ class Service {
     };
   }
 
-  // Its work is wire::Prepare's.
+  // Returns a method whose job comes from wire::Prepare().
   template <typename Request, typename Response>
   static UnaryMethod Prepared(std::string_view name) {
     return UnaryMethod::Of<Request, Response>(

@@ -1,8 +1,8 @@
-// posenc.v1.PositionalEncodingService: what each of its methods is served by.
+// Handlers of the methods of posenc.v1.PositionalEncodingService.
 #pragma once
 
 #include "server/grpc/call.h"
-#include "server/grpc/polling.h"
+#include "server/grpc/completion_queue.h"
 #include "server/grpc/server_devices.h"
 #include "server/shared_memory/registry.h"
 
@@ -10,7 +10,7 @@ namespace posenc::server {
 
 inline constexpr char kServiceName[] = "posenc.v1.PositionalEncodingService";
 
-// `memory`: null where shared memory is off. All must outlive the methods' RPCs.
+// Adds the service's methods. `memory` is null if shared memory is off. All pointers must outlive the methods' RPCs.
 void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices);
 
 }  // namespace posenc::server

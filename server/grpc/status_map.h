@@ -1,4 +1,4 @@
-// The one map from the library's errors to gRPC's.
+// The only mapping of the library's errors to gRPC's.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace posenc::server {
 
-// With ToRich's details (rich_status.h) in grpc-status-details-bin.
+// Converts a status, with ToRich()'s details (rich_status.h) in grpc-status-details-bin.
 grpc::Status ToGrpc(const absl::Status& status, bool started);
 
 }  // namespace posenc::server

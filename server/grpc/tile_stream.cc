@@ -9,7 +9,7 @@
 namespace posenc::server {
 namespace {
 
-// By which later tiles may exceed the first: row_begin, a varint with its tag, is absent from that.
+// Bytes by which later tiles may exceed the first, which omits row_begin: a varint with its tag.
 constexpr size_t kRowBeginBytes = 11;
 
 class TileCall final : public Reactor {
@@ -38,7 +38,7 @@ class TileCall final : public Reactor {
     if (!status.ok()) return End(status);
     call_.BeginSend();
     rpc_->Write(tile_);
-    // Another thread may be in OnWriteDone.
+    // OnWriteDone() may already run on another thread.
   }
 
   absl::Status ComputeTile() {
@@ -71,7 +71,7 @@ class TileCall final : public Reactor {
 
   void End(const absl::Status& status) {
     rpc_->Finish(call_.End(status));
-    // The stream may be gone.
+    // The stream may be destroyed by now.
   }
 
   Core* const core_;

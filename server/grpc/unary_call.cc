@@ -12,16 +12,16 @@
 namespace posenc::server {
 namespace {
 
-// Of a request that is served where it arrives, or of what it has in shared memory: 8 MiB and a header. That takes less
-// time than handing it to another thread and back, at most half a millisecond of the thread that receives, which takes
-// longer to receive as much.
+// Requests up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
+// That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
+// millisecond, less than it takes to receive as many bytes.
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
-// Of those that idle threads need not help with: waking one takes longer.
+// Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
-// Of what no large call should hold up, where it must go to the pool.
+// Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-// Of most answers that only the work gives.
+// Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
 
 class UnaryCall final : public Reactor {
@@ -34,10 +34,10 @@ class UnaryCall final : public Reactor {
     absl::Status status = call_.Admit();
     if (status.ok() && method_.as_small_as_its_request && IsWithin(kAtOnceBytes)) {
       Limits limits = core_->config.limits;
-      limits.plans_at_hand = true;
-      const Alone alone;  // the thread has others to receive: the pool's tasks may take long
+      limits.cached_plans_only = true;
+      const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
       status = call_.RunStep([&] { return Serve(limits, kAtOnceBytes); });
-      if (!IsNotAtHand(status)) return End(status);
+      if (!IsWouldBlock(status)) return End(status);
       status = absl::OkStatus();
     }
     if (status.ok())
@@ -46,7 +46,7 @@ class UnaryCall final : public Reactor {
   }
 
  private:
-  // As far as that is known, which it is when the call is prepared.
+  // True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
   bool IsWithin(size_t bytes) const {
     if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
     if (prepared_ == nullptr) return true;
@@ -65,34 +65,34 @@ class UnaryCall final : public Reactor {
 
   void Run(size_t most) {
     absl::Status status = call_.RunStep([&] { return Serve(core_->config.limits, most); });
-    if (IsNotAtHand(status)) {
-      prepared_ = nullptr;  // it can be large, and nothing of it is charged: what waits is not to hold it
+    if (IsWouldBlock(status)) {
+      prepared_ = nullptr;  // can be large and is not charged: not kept while queued
       status = Submit(kAnySize);
       if (status.ok()) return;
     }
     End(status);
-    // The call may be gone.
+    // The call may be destroyed by now.
   }
 
   void End(const absl::Status& status) {
     const grpc::Status sent = call_.End(status);
     if (!sent.ok()) return rpc_->Finish(sent);
-    grpc::ByteBuffer answer;  // not the call's any more, which a client can keep from its end
+    grpc::ByteBuffer answer;  // not a member: a client can delay the call's destruction
     answer.Swap(&answer_);
     rpc_->WriteAndFinish(answer);
   }
 
-  // NotAtHand where it turns out to be larger than `most`, or not to be at hand.
+  // Returns WouldBlock() if the call exceeds `most`, or would block although limits.cached_plans_only.
   absl::Status Serve(const Limits& limits, size_t most) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     if (prepared_ == nullptr) {
       POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits, most));
     }
-    if (!IsWithin(most)) return NotAtHand();
-    std::optional<Alone> helped;
-    if (limits.plans_at_hand && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
-    const auto prepared = std::move(prepared_);  // what it holds is not to wait until the answer is taken
+    if (!IsWithin(most)) return WouldBlock();
+    std::optional<NoWorkStealing> helped;
+    if (limits.cached_plans_only && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+    const auto prepared = std::move(prepared_);  // freed before the client takes the answer
     if (prepared->job.decide) return Decide(*prepared);
     std::shared_ptr<Charge> charge;
     if (!method_.immediate) {
@@ -101,7 +101,7 @@ class UnaryCall final : public Reactor {
     return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
   }
 
-  // Only the work says how long the answer is; but of very long ones, an overload is told before it.
+  // The answer's size is known only after the work. Charging first reports overload early, except for long answers.
   absl::Status Decide(const Prepared& prepared) {
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
     POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.StillWanted(); }));
@@ -112,10 +112,10 @@ class UnaryCall final : public Reactor {
     return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
   }
 
-  // Only what plans_at_hand allows is kept for others: what takes long belongs into the pool each time.
+  // Keeps only calls that cached_plans_only allows in recent_calls: slow ones must go to the pool each time.
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits, size_t most) {
     POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
-    if (limits.plans_at_hand) {
+    if (limits.cached_plans_only) {
       auto [recent, request_id] = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
       if (recent != nullptr) {
         POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
@@ -125,16 +125,16 @@ class UnaryCall final : public Reactor {
     const auto prepared = std::make_shared<Prepared>();
     prepared->request = method_.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
-    // What lies in regions can be large though the request is small, and some of it is read now.
-    if (!limits.plans_at_hand && !IsWithin(most)) return NotAtHand();
+    // Regions can be large although the request is small, and preparing reads some of them.
+    if (!limits.cached_plans_only && !IsWithin(most)) return WouldBlock();
     prepared->has_regions = call_.has_regions();
     prepared->response = method_.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
                             method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
     if (prepared->job.decide) return prepared;
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
-    // What was copied from shared memory may be other bytes by now.
-    if (limits.plans_at_hand && call_.copied_bytes() == 0) {
+    // Bytes that were copied from shared memory may have changed since.
+    if (limits.cached_plans_only && call_.copied_bytes() == 0) {
       core_->recent_calls.Keep(prepared, std::move(stripped), call_.request_id(), call_.payloads());
     }
     return prepared;

@@ -1,4 +1,4 @@
-// A file descriptor with an owner, and the words for what the system says of it.
+// Owning file descriptor, and the text of an errno.
 #pragma once
 
 #include <unistd.h>
@@ -34,7 +34,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-// Of an errno.
+// Returns the message of an errno.
 inline std::string TextOf(int error) { return std::generic_category().message(error); }
 
 }  // namespace posenc::server

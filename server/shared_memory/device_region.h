@@ -1,4 +1,4 @@
-// Memory of a caller's on a device: nothing of it is mapped here.
+// A caller's memory on a device. It is not mapped into the host's address space.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ class DeviceRegion final : public wire::SharedMemory {
 
   absl::Span<std::byte> bytes() const override { return {static_cast<std::byte*>(memory_.begin.get()), memory_.size}; }
   bool writable() const override { return writable_; }
-  // An allocation that is opened twice has one address; a device is no file's.
+  // Identity for overlap checks: an allocation opened twice has one address, and no file has a Device's address as ID.
   std::pair<uint64_t, uint64_t> file() const override {
     return {reinterpret_cast<uintptr_t>(device_), reinterpret_cast<uintptr_t>(memory_.begin.get())};
   }

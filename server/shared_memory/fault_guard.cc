@@ -12,10 +12,10 @@
 namespace posenc::server {
 namespace {
 
-constexpr uint64_t kPage = 4096;  // a unit; pages may be larger
-constexpr int kCountBits = 27;    // at most 512 GiB a range; what remains holds any address of 48 bits
+constexpr uint64_t kPage = 4096;  // unit of Slot::range in bytes; the system's pages may be larger
+constexpr int kCountBits = 27;    // at most 512 GiB a range; the other bits hold any 48-bit address
 
-// Read by the handler, therefore lock-free. A range is one word, so that it is never seen half changed.
+// One guarded range. The signal handler reads it, so it is lock-free. A range is one word, never seen half changed.
 struct Slot {
   std::atomic<uint64_t> range{0};  // first page << kCountBits | pages; 0: free
   std::atomic<bool> writable{false};
@@ -24,12 +24,12 @@ struct Slot {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 std::array<Slot, FaultGuard::kMostRanges> slots;
-std::atomic<size_t> slots_used{0};  // all behind were never taken
-std::mutex slots_mutex;             // of those who take and free them
-struct sigaction before;            // what SIGBUS did
+std::atomic<size_t> slots_used{0};  // slots from here on were never used
+std::mutex slots_mutex;             // held to take and free slots
+struct sigaction before;            // SIGBUS action before ours
 
-// The range that the faulting thread's instruction touches is held by it, so that its slot does not change meanwhile;
-// others may.
+// SIGBUS handler. The faulting thread keeps the range that it accesses registered, so that range's slot does not change
+// meanwhile; other slots may.
 void OnBusError(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   const uint64_t page = reinterpret_cast<uintptr_t>(info->si_addr) / kPage;
@@ -47,7 +47,7 @@ void OnBusError(int signal, siginfo_t* info, void*) {
     if (mapped != MAP_FAILED) return;
     break;
   }
-  // Not ours: the same again, with what it did before. One that was sent would not come again by itself.
+  // Not one of our mappings: restore the previous action and let the fault happen again. A sent signal is raised again.
   sigaction(SIGBUS, &before, nullptr);
   if (info->si_code <= 0) raise(signal);
   errno = saved;

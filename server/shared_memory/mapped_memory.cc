@@ -15,7 +15,7 @@
 namespace posenc::server {
 namespace {
 
-// Huge pages, devices and other file systems can block or fault in ways of their own.
+// Accepts regular tmpfs files only: huge pages, devices and other file systems can block or fault in other ways.
 absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t byte_size) {
   struct statfs system = {};
   struct stat status = {};
@@ -40,7 +40,7 @@ size_t PagesOf(int64_t byte_size) {
 }  // namespace
 
 absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size) {
-  // Only what memfd_create makes has seals; others fail.
+  // Files that memfd_create did not make fail here, or lack the seals.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   if (seals < 0) return InvalidArgument("UNSUPPORTED", "register_memfd", "", "the descriptor must be a memfd");
@@ -62,7 +62,7 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
     return InvalidArgument("OUT_OF_RANGE", "name", name,
                            absl::StrCat("must begin with ", prefix, ", without another slash or a zero byte"));
   }
-  // Without O_NONBLOCK a FIFO of that name would hold us up.
+  // Without O_NONBLOCK, opening a FIFO of that name would block.
   Descriptor file(shm_open(name.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
   if (!file.valid()) return InvalidArgument("UNSUPPORTED", "name", name, TextOf(errno));
   POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size));
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
   void* begin =
       fstat(file.get(), &status) == 0 ? mmap(nullptr, pages, protection, MAP_SHARED, file.get(), 0) : MAP_FAILED;
   if (begin == MAP_FAILED && errno == EPERM && read_only) {
-    // Sealed against writing, which a shared mapping of a writable descriptor might still become.
+    // Sealed against writing: a shared mapping of a writable descriptor, which could become writable, is refused.
     begin = mmap(nullptr, pages, protection, MAP_PRIVATE, file.get(), 0);
   }
   if (begin == MAP_FAILED) {
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
 }
 
 MappedMemory::~MappedMemory() {
-  guard_.reset();  // before someone else's memory can be at the same address
+  guard_.reset();  // before the address range can be reused
   munmap(begin_, PagesOf(static_cast<int64_t>(size_)));
 }
 

@@ -1,4 +1,4 @@
-// Memory of a caller's, mapped and guarded.
+// A caller's memory, mapped and guarded against SIGBUS.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace posenc::server {
 
-// What may be mapped; the descriptor is not needed afterwards. Errors (INVALID_ARGUMENT) name field, value and limit.
-//
-// `file` must be a memfd, sealed against shrinking and growing, of at least byte_size bytes.
+// Checks before mapping. Errors (INVALID_ARGUMENT) name field, value and limit.
+
+// Checks that `file` is a memfd, sealed against shrinking and growing, of at least byte_size bytes.
 absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size);
-// Opens the object of that name, which must begin with `prefix` (none does if that is empty), be a regular file in
-// memory and have at least byte_size bytes.
+// Opens the object of that name, which must begin with `prefix` (an empty prefix allows no name), be a regular file of
+// tmpfs and have at least byte_size bytes.
 absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string& prefix, int64_t byte_size,
                                      bool read_only);
 
 class MappedMemory final : public wire::SharedMemory {
  public:
-  // The first byte_size bytes of the file, at least one.
+  // Maps the first byte_size bytes of the file, at least one. The descriptor may be closed afterwards.
   static absl::StatusOr<std::unique_ptr<MappedMemory>> Map(const Descriptor& file, int64_t byte_size, bool read_only);
   ~MappedMemory() override;
 

@@ -1,4 +1,4 @@
-// What one connection of the side socket asks for.
+// Handler of the requests of one side socket connection.
 #pragma once
 
 #include <string>
@@ -13,21 +13,21 @@
 
 namespace posenc::server {
 
-// Its memory stays registered for as long as this lives. Not thread-safe.
+// Registers a connection's memory, and unregisters it on destruction. Not thread-safe.
 class Registrar {
  public:
-  // `prefix`: of the names that may be registered (--shared-memory-prefix).
+  // `prefix`: required prefix of POSIX names (--shared-memory-prefix). Registry and devices must outlive it.
   Registrar(SharedMemoryRegistry* registry, std::string prefix, const Devices* devices)
       : registry_(registry), prefix_(std::move(prefix)), devices_(devices) {}
   ~Registrar();
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
 
-  // From a packet and the descriptors that came with it to the packet that answers it: a SharedMemoryRequest and a
-  // SharedMemoryResponse (proto/posenc/v1/shared_memory.proto).
+  // Serves a SharedMemoryRequest packet and the descriptors that came with it. Returns the SharedMemoryResponse packet,
+  // which may be an error (proto/posenc/v1/shared_memory.proto).
   std::string Answer(std::string_view packet, std::vector<Descriptor> descriptors);
 
-  // A response that is an error.
+  // Returns the packet of an error response.
   static std::string ErrorPacket(const absl::Status& status);
 
  private:

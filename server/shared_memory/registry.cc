@@ -81,7 +81,7 @@ absl::StatusOr<std::string> SharedMemoryRegistry::RegisterOn(Device* device, std
 }
 
 bool SharedMemoryRegistry::Unregister(std::string_view token) {
-  std::shared_ptr<const wire::SharedMemory> memory;  // unmapped without the lock
+  std::shared_ptr<const wire::SharedMemory> memory;  // may be unmapped, after the lock is released
   const std::lock_guard lock(mutex_);
   const auto found = memory_.find(token);
   if (found == memory_.end()) return false;

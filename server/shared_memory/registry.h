@@ -1,4 +1,4 @@
-// The shared memory that calls may use, by token.
+// Registry of the shared memory that calls may use, by token.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,26 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
   SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes)
       : books_(std::make_shared<Books>()), max_regions_(max_regions), max_bytes_(max_bytes) {}
 
-  // Maps the memory and answers with its token. RESOURCE_EXHAUSTED when that would exceed a limit. Memory counts until
-  // it is unmapped, which the last call that uses it does.
+  // Maps the memory and returns its token. Returns RESOURCE_EXHAUSTED if that would exceed a limit. Memory counts until
+  // it is unmapped, at the latest by the last call that uses it.
   absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only);
-  // The same of memory on a device, which is none of this host's and does not count as such.
+  // Registers memory on a device and returns its token. It counts as a region, but its bytes do not.
   absl::StatusOr<std::string> RegisterOn(Device* device, std::string_view handle, int64_t byte_size, bool read_only);
-  // False if it is not registered. Who uses it keeps it.
+  // Returns false if it is not registered. Calls that use the memory keep it mapped.
   bool Unregister(std::string_view token);
   std::shared_ptr<const wire::SharedMemory> Find(std::string_view token) const override;
 
   Counters counters() const;
 
  private:
-  // Outlives the registry where a call does.
+  // Counters, shared with registered memory: they outlive the registry if a call does.
   struct Books {
     std::mutex mutex;
     Counters counters;
   };
   absl::Status Enter(int64_t byte_size);
   static void Leave(Books* books, int64_t byte_size);
-  // Under a token. Counted already: by `counted` bytes, until it goes.
+  // Stores memory under a new token. Enter(counted) must precede; the matching Leave() follows when it is unmapped.
   template <class Memory>
   absl::StatusOr<std::string> Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted);
 

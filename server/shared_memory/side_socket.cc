@@ -18,7 +18,7 @@ namespace posenc::server {
 namespace {
 
 constexpr size_t kMostPacketBytes = 4096;
-constexpr int kPauseMilliseconds = 100;  // when descriptors are lacking
+constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
 
 }  // namespace
 
@@ -39,7 +39,7 @@ SideSocket::~SideSocket() {
   if (!thread_.joinable()) return;
   eventfd_write(stop_.get(), 1);
   thread_.join();
-  // Unless another server has put its own there meanwhile.
+  // Remove the socket's file, unless another server has replaced it meanwhile.
   struct stat status = {};
   if (stat(path_.c_str(), &status) == 0 && file_ == std::pair(status.st_dev, status.st_ino)) unlink(path_.c_str());
 }
@@ -48,7 +48,7 @@ void SideSocket::Serve() {
   for (bool more = true; more;) {
     try {
       more = ServeOnce();
-    } catch (const std::exception& error) {  // no memory
+    } catch (const std::exception& error) {  // out of memory
       Log(LogLevel::err, "side socket", {{"error", error.what()}});
     }
   }

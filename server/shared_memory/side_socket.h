@@ -1,4 +1,4 @@
-// The side socket, at which callers register memory.
+// Side socket: the Unix socket at which callers register memory.
 #pragma once
 
 #include <sys/types.h>
@@ -16,12 +16,12 @@
 
 namespace posenc::server {
 
-// Serves on a thread of its own. Its end closes all connections, and with them goes what they have registered.
+// Serves on its own thread. The destructor closes all connections and unregisters their memory.
 class SideSocket {
  public:
   static constexpr size_t kMostConnections = 256;
 
-  // INVALID_ARGUMENT naming --shared-memory-socket where it cannot listen. Registry and devices must outlive it.
+  // Returns INVALID_ARGUMENT naming --shared-memory-socket if it cannot listen. Registry and devices must outlive it.
   static absl::StatusOr<std::unique_ptr<SideSocket>> Start(const std::string& path, const std::string& prefix,
                                                            SharedMemoryRegistry* registry, const Devices* devices);
   ~SideSocket();
@@ -37,20 +37,20 @@ class SideSocket {
   SideSocket(std::string path, std::string prefix, SharedMemoryRegistry* registry, const Devices* devices)
       : path_(std::move(path)), prefix_(std::move(prefix)), registry_(registry), devices_(devices) {}
   void Serve();
-  // Waits for something and does it; false if that is the end.
+  // Waits for events and handles them. Returns false if it was stopped or poll() failed.
   bool ServeOnce();
-  // False if there is no descriptor left for another connection.
+  // Returns false if there is no descriptor or memory left for another connection.
   bool Accept();
-  // False if the connection is over.
+  // Returns false if the connection is over.
   static bool ServePacket(Connection* connection);
 
   const std::string path_;
   const std::string prefix_;
   SharedMemoryRegistry* const registry_;
   const Devices* const devices_;
-  std::pair<dev_t, ino_t> file_;  // the socket's own
+  std::pair<dev_t, ino_t> file_;  // device and inode of the socket's file
   Descriptor listener_;
-  Descriptor stop_;  // readable: it ends
+  Descriptor stop_;  // eventfd, readable once the thread must end
   std::list<Connection> connections_;
   bool paused_ = false;  // no descriptor was left for another connection
   std::thread thread_;

@@ -26,7 +26,7 @@ absl::StatusOr<sockaddr_un> AddressOf(std::string_view flag, const std::string& 
   return address;
 }
 
-// 0, or errno. Sockets of another type are tried as well: the error for a live one is then EPROTOTYPE.
+// Returns 0 or an errno. The socket may have another type: the error for a live one is then EPROTOTYPE.
 int TryToConnect(const sockaddr_un& address) {
   const Descriptor probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.valid()) return errno;
@@ -39,7 +39,7 @@ int TryToConnect(const sockaddr_un& address) {
 absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path) {
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
   struct stat status = {};
-  if (lstat(path.c_str(), &status) != 0) return absl::OkStatus();  // binding says what is wrong
+  if (lstat(path.c_str(), &status) != 0) return absl::OkStatus();  // bind() reports the error
   if (!S_ISSOCK(status.st_mode)) return Refuse(flag, path, "there is a file that is no socket");
   const int error = TryToConnect(address);
   if (error == ENOENT) return absl::OkStatus();
@@ -53,7 +53,7 @@ absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::st
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, path));
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
   Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The mode that a socket has when it is bound is its file's: at no time is it open to others.
+  // bind() gives the file the socket's mode: set before, it is never accessible to other users.
   if (!listener.valid() || fchmod(listener.get(), S_IRUSR | S_IWUSR) != 0 ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
@@ -84,7 +84,7 @@ absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most) 
     if (errno == EAGAIN || errno == EINTR) return absl::UnavailableError("no packet");
     return absl::AbortedError(TextOf(errno));
   }
-  // First of all the descriptors get their owners.
+  // Take ownership of the descriptors first.
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -11,25 +11,25 @@
 
 namespace posenc::server {
 
-// Removes the file of a socket that nobody listens at any more: a server that was killed leaves it. INVALID_ARGUMENT
-// naming `flag` where somebody listens, or where it is another kind of file.
+// Removes a socket's file at which no process listens any more, such as that of a killed server. Returns
+// INVALID_ARGUMENT naming `flag` if a process listens there, or if it is another kind of file.
 absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path);
 
-// A socket of packets at the path, which only this user and root can open. Errors as above.
+// Returns a SOCK_SEQPACKET listener at the path, which only this user and root can open. Errors as RemoveDeadSocket().
 absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::string& path);
 
-// Whether the other end is of this process's user, or root.
+// True if the peer runs as this process's user or as root.
 bool IsTrusted(const Descriptor& connection);
 
 struct Packet {
-  std::string bytes;  // empty: the other end has closed, or there was nothing in it
+  std::string bytes;  // empty: the peer has closed, or sent an empty packet
   std::vector<Descriptor> descriptors;
-  bool cut = false;  // it was longer than `most`, or had more descriptors than fit
+  bool cut = false;  // longer than `most`, or with more descriptors than fit
 };
 
-// Does not wait. UNAVAILABLE if there is no packet now; any other error is the connection's end.
+// Receives a packet without blocking. Returns UNAVAILABLE if there is none now; any other error ends the connection.
 absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most);
-// Does not wait. False if it did not get away.
+// Sends a packet without blocking. Returns false if it was not sent.
 bool SendPacket(const Descriptor& connection, std::string_view packet);
 
 }  // namespace posenc::server

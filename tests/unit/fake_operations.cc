@@ -45,7 +45,7 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Li
 
 absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::ApplyRotaryResponse* response) {
-  if (limits.plans_at_hand && !FakeOperations::plan_at_hand) return NotAtHand();
+  if (limits.cached_plans_only && !FakeOperations::plan_at_hand) return WouldBlock();
   if (request.layout() == v1::LAYOUT_UNSPECIFIED) {
     return InvalidArgument("MISSING", "layout", "", "one of LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD");
   }

@@ -1,7 +1,7 @@
-// An RPC that no transport carries. It promises no more than server/grpc/polling.h does: reactions come on any of its
-// threads, OnCancel beside the others, a read's and a write's at the same time, the reactor's end once, after all
-// others, Finish() and Start(). What is not answered for (TryCancel after that, a second read, a write while there is
-// one) ends the process.
+// An RPC that no transport carries. It promises no more than server/grpc/completion_queue.h does: reactions come on any
+// of its threads, OnCancel beside the others, a read's and a write's at the same time, the reactor's end once, after
+// all others, Finish() and Start(). What is not answered for (TryCancel after that, a second read, a write while there
+// is one) ends the process.
 #pragma once
 
 #include <condition_variable>

@@ -183,7 +183,7 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   std::atomic<bool> ran = false;
   pool.Submit([&] { ran = true; }, Lane::kSmall);
   {
-    const Alone alone;
+    const NoWorkStealing alone;
     size_t slabs = 0;
     EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, [&](size_t, size_t) { ++slabs; }).ok());
     EXPECT_EQ(slabs, 8U);
@@ -196,7 +196,7 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
 
 TEST(WorkPool, WhoIsAloneMayBeHelped) {
   WorkPool pool(2);
-  const Alone outer;
+  const NoWorkStealing outer;
   const auto threads = [&] {
     std::mutex mutex;
     std::set<std::thread::id> seen;
@@ -211,7 +211,7 @@ TEST(WorkPool, WhoIsAloneMayBeHelped) {
     return seen.size();
   };
   {
-    const Alone inner(Help::kIdleThreads);
+    const NoWorkStealing inner(Help::kIdleThreads);
     EXPECT_EQ(threads(), 2u);
   }
   std::set<std::thread::id> seen;

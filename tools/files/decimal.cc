@@ -8,7 +8,7 @@
 namespace posenc {
 namespace {
 
-constexpr size_t kLongest = 40;  // "-2.2250738585072014e-308" and the like
+constexpr size_t kLongest = 40;  // bytes; enough for "-2.2250738585072014e-308"
 
 bool AppendSpecial(double value, std::string* out) {
   if (std::isnan(value)) {
@@ -41,13 +41,13 @@ double HalfMagnitude(uint16_t bits) {
 
 double Bfloat16Magnitude(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits & 0x7fff) << 16); }
 
-// `magnitude` maps 15 bits to their value, growing with them.
+// `magnitude` maps 15 bits to their value and is monotonically increasing.
 void AppendSixteenBits(uint16_t bits, double (*magnitude)(uint16_t), std::string* out) {
   const bool negative = bits & 0x8000;
   const uint16_t rest = bits & 0x7fff;
   const double value = magnitude(rest);
   if (AppendSpecial(negative ? -value : value, out)) return;
-  const double below = value - magnitude(rest - 1);  // not zero, which is special
+  const double below = value - magnitude(rest - 1);  // no underflow: AppendSpecial() handles zero
   const double above = std::isinf(magnitude(rest + 1)) ? below : magnitude(rest + 1) - value;
   if (negative) *out += '-';
   char buffer[kLongest];
@@ -55,7 +55,7 @@ void AppendSixteenBits(uint16_t bits, double (*magnitude)(uint16_t), std::string
     const auto end = std::to_chars(buffer, buffer + kLongest, value, std::chars_format::general, digits).ptr;
     double read = 0;
     std::from_chars(buffer, end, read);
-    // 0.5 would reach the neighbour's interval.
+    // A factor of 0.5 would reach the next value's rounding interval.
     if (read - value > 0.49 * above || value - read > 0.49 * below) continue;
     out->append(buffer, end);
     return;

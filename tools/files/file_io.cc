@@ -64,8 +64,8 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file; results are only put into those"));
   }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // A file without a name goes with the process, however that ends; not every file system has them. Not mkstemp: the
-  // file is to have the permissions that the user's umask says.
+  // An O_TMPFILE file has no name and disappears with the process, but not every file system supports it. mkstemp()
+  // would ignore the user's umask for the permissions.
   const std::string directory = std::filesystem::path(path).parent_path().string();
   int descriptor = open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   if (descriptor >= 0) return OutputFile(path, std::move(temporary), descriptor, /*named=*/false);
@@ -99,7 +99,7 @@ absl::Status OutputFile::Write(uint64_t offset, std::string_view bytes) {
 
 absl::Status OutputFile::Commit() {
   if (!named_) {
-    // Only a name that is not taken can be given; rename() then puts it over the old file.
+    // linkat() cannot replace a file, so link under the temporary name; rename() then replaces the old file.
     const std::string self = absl::StrCat("/proc/self/fd/", descriptor_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return SystemError(temporary_, "create");

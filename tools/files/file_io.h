@@ -1,4 +1,4 @@
-// Files read at offsets, and files that appear whole or not at all.
+// Reads of files at offsets, and atomic writes of files.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace posenc {
 
-// A regular file, open for reading. Errors of all functions here name the file.
+// A regular file, open for reading. Errors of all functions in this header name the file.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
@@ -20,7 +20,7 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
-  // The `count` bytes from `offset`; INVALID_ARGUMENT ("truncated") where the file ends before.
+  // Returns `count` bytes from byte `offset`, or INVALID_ARGUMENT ("truncated") if the file ends earlier.
   absl::StatusOr<std::string> Read(uint64_t offset, uint64_t count) const;
 
  private:
@@ -32,8 +32,9 @@ class InputFile {
   uint64_t size_;
 };
 
-// Written under another name in the same directory; Commit() renames it into place, over a file that is there already.
-// Without Commit() nothing remains: where the file system has files without a name, not even of a killed process.
+// A file that is written under a temporary name in the same directory. Commit() renames it to `path`, replacing an
+// existing file. Without Commit() the destructor removes it. If the file system supports O_TMPFILE, nothing remains
+// even if the process is killed.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -51,12 +52,12 @@ class OutputFile {
   std::string path_;
   std::string temporary_;
   int descriptor_;
-  bool named_;  // whether temporary_ is its name already
+  bool named_;  // true if the file already has the name temporary_
 };
 
-// The whole file, which must not be larger than `limit` bytes.
+// Reads the whole file. Returns INVALID_ARGUMENT if it is larger than `limit` bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit);
-// All of it, or the file is as it was.
+// Writes the file atomically: on an error the old file is unchanged.
 absl::Status WriteWholeFile(const std::string& path, std::string_view bytes);
 
 }  // namespace posenc

@@ -50,7 +50,7 @@ absl::StatusOr<std::string> FieldsToJson(const Message& message) {
   return json;
 }
 
-// The fields of `message` that hold a tensor.
+// Returns the set fields of `message` that hold a tensor.
 std::vector<const FieldDescriptor*> TensorFields(const Message& message) {
   std::vector<const FieldDescriptor*> set, tensors;
   message.GetReflection()->ListFields(message, &set);
@@ -83,7 +83,7 @@ absl::StatusOr<std::string> ToJson(const Message& message) {
   const std::vector<const FieldDescriptor*> tensors = TensorFields(message);
   if (tensors.empty()) return FieldsToJson(message);
 
-  // Everything else by protobuf, from a copy without the tensors' bytes; then the tensors in front of the last brace.
+  // protobuf formats everything else, from a copy without tensors. The tensors are then inserted before the last brace.
   const auto* reflection = message.GetReflection();
   const std::unique_ptr<Message> rest(message.New());
   std::vector<const FieldDescriptor*> set;

@@ -1,7 +1,7 @@
-// Answers as JSON: proto3's mapping with the field names of the proto files, but for tensors, which become
+// JSON of answers: proto3's mapping with the field names of the proto files, except for tensors, which become
 //   {"dtype": "DATA_TYPE_FP32", "shape": [2, 2], "data": [1, 0.5, "NaN", "-Infinity"]}
-// with the elements as decimals, row-major: the shortest that read back to the same bits of the element's type (NaN's
-// payload excepted), as proto3 does with its own floats. BOOL is false or true.
+// The elements are decimals in row-major order: the shortest that parse back to the same bits of the element's type
+// (except NaN payloads), as proto3 writes its own floats. BOOL is false or true.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace posenc {
 
-// Several lines, ending with a newline. `message` is not changed; its tensors are only expected as direct fields.
-// INVALID_ARGUMENT where a tensor's data are not as long as its type and shape say.
+// Returns several lines that end with a newline. Tensors are supported as direct fields of `message` only. Returns
+// INVALID_ARGUMENT if the size of a tensor's data does not match its type and shape.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 
-// One tensor, as above, on one line.
+// Returns one tensor in the format above, on one line.
 absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor);
 
 }  // namespace posenc

@@ -13,7 +13,7 @@ namespace posenc {
 namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
-constexpr uint64_t kMaxHeader = 64 << 10;  // NumPy's own readers accept less
+constexpr uint64_t kMaxHeader = 64 << 10;  // bytes; NumPy's own readers accept less
 constexpr size_t kAlignment = 64;
 
 struct NpyType {
@@ -30,7 +30,7 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
 }
 
-// The value of 'key' in the dict, up to the comma or brace that ends it at depth 0; nullopt if there is none.
+// Returns the value of 'key' in the dict, up to the comma or brace that ends it at depth 0; nullopt if absent.
 std::optional<std::string_view> Find(std::string_view dict, std::string_view key) {
   const size_t at = dict.find(key);
   if (at == std::string_view::npos) return std::nullopt;
@@ -58,7 +58,7 @@ absl::StatusOr<v1::DataType> ParseType(std::string_view descr) {
       absl::StrCat("has elements of type ", Quote(descr), ", not one of f2, f4, f8, i4, i8, b1"));
 }
 
-// "()", "(3,)", "(3, 4)".
+// Parses "()", "(3,)", "(3, 4)".
 absl::StatusOr<std::vector<int64_t>> ParseShape(std::string_view text) {
   const absl::Status malformed =
       absl::InvalidArgumentError(absl::StrCat("has a malformed header: shape ", Quote(text)));

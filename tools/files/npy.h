@@ -2,7 +2,7 @@
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a magic string, the version, the header's
 // length, and a Python dict literal {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}, padded to 64 bytes.
 //
-// Types f2 f4 f8 i4 i8 b1, little-endian, C order, one array a file. There is no BF16.
+// Supported: types f2 f4 f8 i4 i8 b1, little-endian, C order, one array per file. The format has no BF16.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@
 
 namespace posenc {
 
-// Reads the header; the data are the rest of the file. INVALID_ARGUMENT says what is wrong, without the file's name.
+// Reads the header; the rest of the file is the data. Returns INVALID_ARGUMENT without the file's name if the file is
+// invalid.
 absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file);
 
-// What comes before the data. INVALID_ARGUMENT for BF16.
+// Returns the bytes before the data, or INVALID_ARGUMENT for BF16.
 absl::StatusOr<std::string> MakeNpyHeader(const TensorHeader& header);
 
 }  // namespace posenc

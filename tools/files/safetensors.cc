@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMostOfHeader = 16 << 20;  // about 100,000 tensors
+constexpr uint64_t kMostOfHeader = 16 << 20;  // bytes; about 100,000 tensors
 
 struct SafetensorsType {
   v1::DataType dtype;
@@ -28,7 +28,7 @@ constexpr SafetensorsType kSafetensorsTypes[] = {{v1::DATA_TYPE_FP32, "F32"},  {
                                                  {v1::DATA_TYPE_INT32, "I32"}, {v1::DATA_TYPE_INT64, "I64"},
                                                  {v1::DATA_TYPE_BOOL, "BOOL"}};
 
-// Non-negative integers only; nullopt for anything else in the array, or no array.
+// Returns an array of non-negative integers; nullopt if it is no array or has another element.
 std::optional<std::vector<int64_t>> Integers(const Json& object, std::string_view key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<std::vector<int64_t>> Integers(const Json& object, std::string_vie
 }
 
 absl::StatusOr<Json> ParseHeader(const std::string& text) {
-  // JSON leaves open what a repeated key means; the format forbids it.
+  // JSON does not define repeated keys; the safetensors format forbids them.
   bool repeated = false;
   std::set<std::string> names;
   const Json header = Json::parse(
@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
                                                      Quote(tensor.header.name), "\": begins at ", tensor.begin,
                                                      ", the ones before end at ", covered));
     }
-    covered += tensor.size;  // no overflow: begin + size is a data_offset
+    covered += tensor.size;  // cannot overflow: begin + size is a data_offset
     tensor.begin += kLengthBytes + length;
   }
   const uint64_t present = file.size() - kLengthBytes - length;
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader
     offset += size;
   }
   std::string text = header.dump();
-  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // so that the data are aligned
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
   std::string bytes;
   for (size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>(text.size() >> (8 * i) & 0xff);
   return bytes + text;

@@ -1,4 +1,4 @@
-// .safetensors files (https://github.com/huggingface/safetensors#format): the header's length N as 8 little-endian
+// The .safetensors format (https://github.com/huggingface/safetensors#format): the header's length N as 8 little-endian
 // bytes, N bytes of JSON {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...}, then the data,
 // which the tensors cover without gap or overlap.
 #pragma once
@@ -13,12 +13,12 @@
 
 namespace posenc {
 
-// All tensors of the file, by where their data begin. Types that the service has not are let pass:
-// DATA_TYPE_UNSPECIFIED and no shape. INVALID_ARGUMENT says what is wrong, without the file's name.
+// Returns all tensors of the file, ordered by the offset of their data. A type that the service does not support gives
+// DATA_TYPE_UNSPECIFIED and no shape. Returns INVALID_ARGUMENT without the file's name if the file is invalid.
 absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile& file);
 
-// What comes before the data, which must follow in this order. Names are distinct and ASCII. The metadata become
-// "__metadata__".
+// Returns the bytes before the data, which must follow in the order of `tensors`. Names must be distinct and ASCII.
+// `metadata` is stored as "__metadata__".
 absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors,
                                                   const std::map<std::string, std::string>& metadata = {});
 

@@ -19,7 +19,7 @@ absl::Status WrongSuffix(const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": its name must end in .npy or .safetensors"));
 }
 
-// The status, with the file's name before its message.
+// Prepends the file's name to the error message, if it is not there yet.
 absl::Status In(const std::string& path, const absl::Status& status) {
   if (status.ok() || absl::StartsWith(status.message(), path)) return status;
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
@@ -27,10 +27,10 @@ absl::Status In(const std::string& path, const absl::Status& status) {
 
 struct Source {
   std::string path;
-  std::string name;  // empty: the only one
+  std::string name;  // empty: the file's only tensor
 };
 
-// A path may hold colons, so that the one after the suffix is what counts.
+// Splits at the colon after the suffix, because a path may contain colons.
 Source Split(std::string_view source) {
   const size_t at = source.rfind(".safetensors:");
   if (at == std::string_view::npos) return {std::string(source), ""};

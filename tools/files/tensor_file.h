@@ -1,4 +1,4 @@
-// Tensors in files: .npy and .safetensors, told apart by the file's name. Errors name the file and what to do.
+// Tensor files: .npy and .safetensors, distinguished by the file name's suffix. Errors name the file and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace posenc {
 
-// "FILE.npy", "FILE.safetensors" (which must hold one tensor) or "FILE.safetensors:NAME".
+// Reads a tensor from "FILE.npy", "FILE.safetensors" (which must hold one tensor) or "FILE.safetensors:NAME".
 absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source);
 
-// Writes tensors of known type and shape in any order of bytes, so that one larger than memory can be stored as it
-// comes. The file appears with Commit(); until then, and without it, what was there remains.
+// Writes tensors of known type and shape; their bytes may arrive in any order, so that a tensor larger than memory can
+// be written in parts. The file appears with Commit(). Without Commit() an existing file is unchanged.
 class TensorWriter {
  public:
-  // `tensors` are distinct in name; a .npy file takes one, of any type but BF16.
-  // Only .safetensors has metadata.
+  // The names in `tensors` must be distinct. A .npy file holds one tensor, of any type except BF16. Only .safetensors
+  // stores metadata.
   static absl::StatusOr<TensorWriter> Create(const std::string& path, const std::vector<TensorHeader>& tensors,
                                              const std::map<std::string, std::string>& metadata = {});
 
-  // `offset` is within the data of tensors[index].
+  // `offset` is in bytes, from the start of the data of tensors[index].
   absl::Status Write(size_t index, uint64_t offset, std::string_view bytes);
   absl::Status Commit() { return file_.Commit(); }
 
@@ -45,8 +45,8 @@ struct NamedTensor {
 absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                           const std::map<std::string, std::string>& metadata = {});
 
-// Whether Create() would take so many tensors of this type (of any, where it is not known); to be asked before the work
-// is done.
+// Returns the error that Create() would return for `count` tensors of this type (DATA_TYPE_UNSPECIFIED: type not known
+// yet). Call it before computing the tensors.
 absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t count);
 
 }  // namespace posenc

@@ -21,7 +21,7 @@ uint64_t ElementSize(v1::DataType dtype) {
 }
 
 absl::StatusOr<uint64_t> ByteSize(const TensorHeader& header) {
-  // A zero anywhere makes the tensor empty, however large the other dimensions; they still must be legal.
+  // A zero dimension makes the tensor empty, however large the others are; they must still be valid.
   uint64_t size = ElementSize(header.dtype);
   bool empty = false;
   for (int64_t dimension : header.shape) {

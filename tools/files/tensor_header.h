@@ -1,4 +1,4 @@
-// What a file says about a tensor before its bytes. Elements are little-endian and row-major, as in v1::Tensor.
+// Metadata of a tensor in a file. Elements are little-endian and row-major, as in v1::Tensor.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 namespace posenc {
 
 struct TensorHeader {
-  std::string name;  // empty where the format has no names
+  std::string name;  // empty if the format has no names
   v1::DataType dtype;
   std::vector<int64_t> shape;
 };
 
 // A tensor in a file.
 struct StoredTensor {
-  TensorHeader header;    // dtype is DATA_TYPE_UNSPECIFIED where the service has no such type
-  std::string type_name;  // the file's name of the type
-  uint64_t begin;         // byte of the file at which the data begins
+  TensorHeader header;    // dtype is DATA_TYPE_UNSPECIFIED if the service does not support the type
+  std::string type_name;  // type name in the file
+  uint64_t begin;         // offset of the data in the file, bytes
   uint64_t size;          // bytes of data
 };
 
-// Bytes of one element; 0 for DATA_TYPE_UNSPECIFIED.
+// Returns the bytes of one element; 0 for DATA_TYPE_UNSPECIFIED.
 uint64_t ElementSize(v1::DataType dtype);
 
-// Bytes of the whole tensor. INVALID_ARGUMENT for a negative dimension or a size beyond 63 bits.
+// Returns the bytes of the whole tensor, or INVALID_ARGUMENT if a dimension is negative or the size exceeds 63 bits.
 absl::StatusOr<uint64_t> ByteSize(const TensorHeader& header);
 
 }  // namespace posenc

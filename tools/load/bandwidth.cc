@@ -11,9 +11,9 @@
 namespace posenc::load {
 namespace {
 
-constexpr size_t kBytes = size_t{64} << 20;     // of each thread: more than caches hold
-constexpr size_t kMostBytes = size_t{1} << 30;  // of all, to copy from and to
-constexpr int kRounds = 4;                      // the first touches the pages
+constexpr size_t kBytes = size_t{64} << 20;     // copied by each thread; larger than caches
+constexpr size_t kMostBytes = size_t{1} << 30;  // limit for all threads, sources plus targets
+constexpr int kRounds = 4;                      // the first one touches the pages and is not measured
 
 }  // namespace
 

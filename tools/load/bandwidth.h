@@ -1,9 +1,9 @@
-// How fast this machine's memory is.
+// Measures this machine's memory bandwidth.
 #pragma once
 
 namespace posenc::load {
 
-// Bytes a second, read and written, while all processors copy. Takes a quarter of a second or so.
+// Memory bandwidth in bytes per second, reads plus writes, while all processors copy. Blocks for about 0.25 s.
 double MeasureMemoryBandwidth();
 
 }  // namespace posenc::load

@@ -13,18 +13,18 @@
 namespace posenc::load {
 namespace {
 
-constexpr std::byte kPoison{0xa5};  // where an answer is to be that will be verified
+constexpr std::byte kPoison{0xa5};  // fills the region of an answer to be verified
 
-// The names of gRPC's codes, as it writes them.
+// gRPC's name of a status code, such as "UNAVAILABLE".
 std::string NameOf(grpc::StatusCode code) { return absl::StatusCodeToString(static_cast<absl::StatusCode>(code)); }
 
-// Whether the server may be at work on the call yet: it is not the server who ended it.
+// True if the client may have ended the call, so that the server may still be working on it.
 bool MayGoOn(grpc::StatusCode code) {
   return code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::CANCELLED ||
          code == grpc::StatusCode::UNAVAILABLE;
 }
 
-// How one call has ended: the last that touches its step.
+// Counts a call that ended. This must be the call's last access to `run`: Wait() may return.
 void Count(const Ended& ended, StepRun& run) {
   run.collector.End(ended);
   const std::lock_guard lock(run.mutex);
@@ -44,8 +44,8 @@ struct Calls::Flight final : Exchange {
   StepRun* run;
   const Requests* requests = nullptr;
   size_t offset = 0;
-  std::optional<Places::Place> place;    // of shared memory
-  bool sampled = false, verify = false;  // was to be verified, and can be
+  std::optional<Places::Place> place;    // shared memory only
+  bool sampled = false, verify = false;  // chosen for verification; can be verified
   double intended = 0;                   // seconds since the step's beginning
   Clock::time_point intended_time, began;
 };
@@ -105,7 +105,7 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   flight->sampled = sampled;
   flight->verify = verify;
   const int64_t in_flight = ++run.in_flight;
-  // As good as exact: two that start at once may leave the smaller of their counts.
+  // Approximate: of two calls that start at the same time, the smaller count may be stored.
   if (in_flight > run.most_in_flight) run.most_in_flight = in_flight;
   {
     const std::lock_guard lock(run.mutex);
@@ -133,7 +133,7 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
   const bool verify = flight->verify && ended.error.empty();
   if (flight->sampled && !flight->verify && ended.error.empty()) run.collector.NotVerified();
   if (flight->place && MayGoOn(code)) flight->place->Spoil();
-  if (!verify) flight->place.reset();  // the next call may have no other
+  if (!verify) flight->place.reset();  // before one_ended: the next call may need this slot
   run.in_flight -= 1;
   if (run.one_ended) run.one_ended();
   if (!verify) return Count(ended, run);

@@ -1,4 +1,4 @@
-// Makes the calls of a mix, many in flight without a thread each, and counts how they end.
+// Makes the calls of a mix asynchronously, many in flight per thread, and counts their outcomes.
 #pragma once
 
 #include <atomic>
@@ -21,33 +21,33 @@
 
 namespace posenc::load {
 
-// A step under way.
+// A running step.
 struct StepRun {
   StepRun(const StepPlan& p, const StepPlan& own, Progress* progress) : plan(p), collector(own, progress) {}
 
-  // Until all its calls have ended, and those that are to be verified have been.
+  // Blocks until all calls of the step have ended and those chosen for verification have been verified.
   void Wait();
 
   const StepPlan& plan;
   Collector collector;
   Clock::time_point begin;
-  std::function<void()> one_ended;  // may begin another; where it is set, on any thread
+  std::function<void()> one_ended;  // called after each call if set, on any thread; may begin another call
   std::atomic<int64_t> in_flight = 0, most_in_flight = 0;
   std::mutex mutex;
   std::condition_variable ended;
-  int64_t open = 0;  // calls in flight or being verified
+  int64_t open = 0;  // calls in flight or being verified; guarded by mutex
 };
 
 class Calls {
  public:
-  // Connects; UNAVAILABLE names a server that is not there, INVALID_ARGUMENT what is wrong with the mix.
+  // Connects. Returns UNAVAILABLE naming a server that cannot be reached, INVALID_ARGUMENT if the mix is invalid.
   static absl::StatusOr<std::unique_ptr<Calls>> Create(const Mix& mix, const RunnerOptions& options);
 
-  // Starts the step's call of this number, or counts it as skipped. `intended`: seconds since the step's beginning;
-  // absent in a closed loop, which intends what it does.
+  // Starts call `number` of the step, or counts it as skipped. `intended`: seconds since the step's beginning; absent
+  // in a closed loop, where the actual start is the intended one. Thread-safe.
   void Begin(StepRun& run, int64_t number, std::optional<double> intended);
 
-  // Processor time of each thread that reads answers so far, in seconds.
+  // Processor time used so far by each completion-queue thread, in seconds.
   std::vector<double> CpuSeconds() const { return connections_->CpuSeconds(); }
 
  private:
@@ -61,7 +61,7 @@ class Calls {
   const Chooser chooser_;
   std::vector<Requests> requests_;
   std::unique_ptr<Verifier> verifier_;
-  std::unique_ptr<Connections> connections_;  // ends first: its threads use the rest
+  std::unique_ptr<Connections> connections_;  // destroyed first: its threads use the other members
 };
 
 }  // namespace posenc::load

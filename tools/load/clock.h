@@ -1,4 +1,4 @@
-// Spans of time between clocks and numbers.
+// Conversions between clock durations and numbers.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ inline Clock::duration FromSeconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// What a clock of processor time says; 0 where it cannot be read.
+// Reading of a processor-time clock in seconds; 0 if it cannot be read.
 inline double CpuSeconds(clockid_t clock) {
   timespec time = {};
   return clock_gettime(clock, &time) == 0 ? static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)

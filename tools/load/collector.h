@@ -1,4 +1,4 @@
-// Where the calls of one step are counted, from whichever thread.
+// Counts the calls of one step. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace posenc::load {
 // One call that ended.
 struct Ended {
   double intended = 0;  // seconds since the step's beginning
-  double at = 0;        // when it ended, likewise
+  double at = 0;        // end of the call, seconds since the step's beginning
   int64_t latency_us = 0, service_us = 0;
   ServerTimes server;
   int64_t request_bytes = 0, answer_bytes = 0;
-  std::string error;  // empty: it succeeded
+  std::string error;  // empty if the call succeeded
 };
 
 class Collector {
@@ -32,10 +32,10 @@ class Collector {
   void Verified(const std::optional<Mismatch>& mismatch);
   void NotVerified();
 
-  // Seconds from the step's beginning to the end of its last call; 0: there was none.
+  // Seconds from the step's beginning to the end of its last call; 0 if there was none.
   double last_end();
 
-  // What has been measured when the step has ended: one step, its seconds, and nothing of the whole run.
+  // Moves out the results of the ended step, which took `seconds`: one step and its timeline, without the run's totals.
   Results Take(double seconds);
 
  private:

@@ -13,14 +13,14 @@
 namespace posenc::load {
 namespace {
 
-// What is called, whatever the seed that says in which order.
+// The mix without its seed, which changes only the order of the calls.
 nlohmann::json CallsOf(const Results& results) {
   nlohmann::json mix = nlohmann::json::parse(results.mix_json, nullptr, /*allow_exceptions=*/false);
   if (mix.is_object()) mix.erase("seed");
   return mix;
 }
 
-// Empty: nothing.
+// Reason why the runs cannot be compared; empty if they can.
 std::string WhatDiffers(const Results& before, const Results& now) {
   if (before.interrupted || now.interrupted) {
     return now.interrupted ? "this run was interrupted" : "the baseline was interrupted";

@@ -1,4 +1,4 @@
-// Whether a run is worse than one before it.
+// Compares a run with an earlier one to detect regressions.
 #pragma once
 
 #include <optional>
@@ -10,28 +10,28 @@
 
 namespace posenc::load {
 
-// A figure that is worse than it was.
+// A figure that is worse than in the baseline.
 struct Regression {
   std::string figure;  // "p99 latency, ms"
   double before = 0, after = 0;
-  double ratio = 0;  // after / before; infinite where there was nothing before
+  double ratio = 0;  // after / before; infinite if before is 0
 };
 
-// The figures that are worse than the baseline's by more than this share of it (0.05 is 5 %): p50, p99 and p99.9 of
-// latency, calls a second that succeeded, and the share of calls that failed or were skipped: any, where the baseline
-// had none. Of two searches, the highest rate alone: what else they measured depends on the rates that they tried.
+// Figures that are worse than the baseline's by more than this share (0.05 is 5 %): p50, p99 and p99.9 latency,
+// successful calls per second, and the share of calls that failed or were skipped (any, if the baseline had none). For
+// two searches only the highest rate: their other figures depend on the rates that they tried.
 std::vector<Regression> Regressions(const Results& baseline, const Results& now, double max_regression);
 
-// A run that this one must not be worse than.
+// An earlier run, absent if there is none, and the allowed regression as a share.
 struct Baseline {
   std::optional<Results> results;
   double max_regression = 0;
 };
-// FAILED_PRECONDITION names the figures that are worse, or why the two cannot be compared: another mix (but for its
-// seed), other steps, a search beside none, a run that was interrupted.
+// Returns FAILED_PRECONDITION with the figures that are worse, or with the reason why the runs cannot be compared:
+// different mixes (apart from the seed) or steps, a search against a run without one, an interrupted run.
 absl::Status CompareWith(const Baseline& baseline, const Results& now);
 
-// A line, without its end: "p99 latency, ms: was 1.2, is 1.5 (25.0 % more)".
+// One line without a newline: "p99 latency, ms: was 1.2, is 1.5 (25.0 % more)".
 std::string Describe(const Regression& regression);
 
 }  // namespace posenc::load

@@ -18,7 +18,7 @@ namespace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else channels to one address share a connection
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // otherwise channels to one address share a connection
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -32,7 +32,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 absl::StatusOr<std::unique_ptr<Connections>> Connections::Open(const std::vector<std::string>& servers, int connections,
                                                                int threads, double seconds,
                                                                std::function<void(Exchange*)> ended) {
-  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);  // as in client.cc
+  [[maybe_unused]] static const bool kept_up = (grpc_init(), true);  // never shut down, see client.cc
   std::unique_ptr<Connections> all(new Connections(std::move(ended)));
   for (int i = 0; i < threads; ++i) {
     all->readers_.push_back(std::make_unique<Reader>());

@@ -1,4 +1,4 @@
-// Channels to servers, and the threads that read what comes back.
+// Channels to servers, and the threads that read their completion queues.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,18 @@ namespace posenc::load {
 
 class Connections {
  public:
-  // `connections` to each server, all made within the time, or UNAVAILABLE names a server. `ended` is called for each
-  // exchange, by the thread that read its last event.
+  // Opens `connections` channels to each server. Returns UNAVAILABLE naming a server that is not connected within
+  // `seconds`. `ended` is called for each exchange, on the thread that read its last event.
   static absl::StatusOr<std::unique_ptr<Connections>> Open(const std::vector<std::string>& servers, int connections,
                                                            int threads, double seconds,
                                                            std::function<void(Exchange*)> ended);
-  // No exchange may be under way.
+  // No exchange may be in flight.
   ~Connections();
 
-  // On the next connection. Thread-safe.
+  // Starts the exchange on the next connection, round-robin. Thread-safe.
   void Start(Exchange* exchange);
 
-  // Processor time of each reading thread so far, in seconds.
+  // Processor time used so far by each reading thread, in seconds.
   std::vector<double> CpuSeconds() const;
 
  private:

@@ -6,11 +6,11 @@
 namespace posenc::load {
 namespace {
 
-constexpr double kShortest = 0.1;  // seconds: what takes less says nothing of how busy a thread is
-constexpr double kBusy = 0.9;      // of a processor: a thread that is busier is what limits the rate
-constexpr double kHeld = 0.99;     // of the rate asked for
-constexpr double kLateUs = 1000;   // what starts may be late before anyone is told
-constexpr int64_t kStreams = 100;  // calls that servers take over one connection, unless told otherwise
+constexpr double kShortest = 0.1;  // seconds; shorter steps do not show how busy a thread is
+constexpr double kBusy = 0.9;      // share of a processor; a busier thread limits the rate
+constexpr double kHeld = 0.99;     // share of the requested rate
+constexpr double kLateUs = 1000;   // start delay (p99) that is tolerated without a warning
+constexpr int64_t kStreams = 100;  // concurrent calls per connection that servers accept by default
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What makes a step's figures less than they seem: the client's own state while it measured.
+// Warnings about steps whose figures the state of the client may have distorted.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace posenc::load {
 
 struct ClientState {
-  double busiest_thread = 0;   // of a processor
-  double offered = 1;          // of the rate that was asked for
+  double busiest_thread = 0;   // share of one processor
+  double offered = 1;          // share of the requested rate
   int64_t most_in_flight = 0;  // calls
   int64_t connections = 1;
 };
 
-// As warnings to a step's results.
+// Adds warnings to the results of one step.
 void AddDoubts(const ClientState& client, Results* results);
 
 }  // namespace posenc::load

@@ -1,4 +1,4 @@
-// Spans of time as people write them: "5ms", "1.5s", "2m", "100us".
+// Parsers for durations such as "5ms", "1.5s", "2m", "100us", and for shares.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace posenc::load {
 
-// In seconds, above 0 and finite; a number alone is seconds. INVALID_ARGUMENT names the field.
+// Returns seconds, above 0 and finite; a number without a unit is seconds. Errors are INVALID_ARGUMENT with the field.
 absl::StatusOr<double> ParseSeconds(std::string_view field, std::string_view text);
 
-// A share, 0 .. 1: "1%", or a number alone, which is the share itself.
+// Returns a share, 0 .. 1, from "1%" or from a plain number, which is the share itself.
 absl::StatusOr<double> ParseShare(std::string_view field, std::string_view text);
 
 }  // namespace posenc::load

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kMicrosecondsPerMillisecond = 1e3;
 
-// Of "queue;dur=0.012, compute;dur=0.300" the number after the name; negative: there is none.
+// Microseconds from the milliseconds after `name` in "queue;dur=0.012, compute;dur=0.300"; negative if absent.
 double DurationOf(std::string_view trailer, std::string_view name) {
   const size_t at = trailer.find(name);
   if (at == std::string_view::npos) return -1;

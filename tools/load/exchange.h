@@ -1,4 +1,4 @@
-// One call in flight, on gRPC's completion queue: bytes in, bytes out.
+// One asynchronous call with serialized messages on a gRPC completion queue.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace posenc::load {
 
-// What the server says about a call in its trailer `server-timing`; negative where it says nothing.
+// Server-side times of a call from its trailer `server-timing`; negative if absent.
 struct ServerTimes {
   double queue_us = -1, compute_us = -1;
 };
@@ -28,9 +28,9 @@ class Exchange {
  public:
   struct Call {
     const std::string* path;
-    absl::Span<const grpc::ByteBuffer> messages;  // both outlive the call; one, but of a stream
+    absl::Span<const grpc::ByteBuffer> messages;  // not owned, nor is *path; exactly one unless `stream`
     bool stream = false;
-    bool keep = false;  // the answers
+    bool keep = false;  // keep the answers
     std::chrono::system_clock::time_point deadline;
   };
 
@@ -38,7 +38,7 @@ class Exchange {
   virtual ~Exchange() = default;
 
   void Start(grpc::GenericStub& stub, grpc::CompletionQueue* queue);
-  // For each of the queue's events, by one thread. The exchange if that was its last; else null.
+  // Processes one event of the queue; one thread per queue. Returns the exchange after its last event, else null.
   static Exchange* Proceed(void* tag, bool ok) {
     auto* step = static_cast<Step*>(tag);
     (step->exchange->*step->proceed)(ok);
@@ -46,11 +46,11 @@ class Exchange {
   }
 
   const grpc::Status& status() const { return status_; }
-  std::vector<grpc::ByteBuffer>& answers() { return answers_; }  // all of them, if they were to be kept
+  std::vector<grpc::ByteBuffer>& answers() { return answers_; }  // complete if Call::keep is set
   ServerTimes server_times() const;
 
  private:
-  struct Step {  // an event's tag
+  struct Step {  // tag of a completion-queue event
     Exchange* exchange;
     void (Exchange::*proceed)(bool ok);
   };
@@ -66,11 +66,11 @@ class Exchange {
   std::vector<grpc::ByteBuffer> answers_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> unary_;
 
-  // Of a stream.
+  // Streams only.
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer piece_;
   size_t written_ = 0;
-  int outstanding_ = 0;  // of gRPC's operations
+  int outstanding_ = 0;  // gRPC operations in flight
   Step started_{this, &Exchange::Started}, written_step_{this, &Exchange::Written}, read_{this, &Exchange::Read},
       finished_{this, &Exchange::Finished};
 };

@@ -1,4 +1,4 @@
-// What reports say of a measurement besides what was counted.
+// Derived figures of a measurement for reports: rates, shares and percentiles.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace posenc::load {
 
-// The percentiles of every report, and what they are called. The maximum stands beside them.
+// Percentiles that every report shows, with their names, in addition to the maximum.
 struct NamedPercentile {
   const char* name;
   double percentile;
@@ -15,23 +15,23 @@ struct NamedPercentile {
 inline constexpr std::array<NamedPercentile, 7> kPercentiles = {
     {{"p50", 50}, {"p75", 75}, {"p90", 90}, {"p95", 95}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}}};
 
-// Rates are 0 where no time passed, shares where there is nothing that they are of.
+// Rates are 0 if no time passed. Shares are 0 if their denominator is 0.
 struct Figures {
   double intended_per_second = 0;  // calls that the schedule asked for
   double offered_per_second = 0;   // calls that were started
   double achieved_per_second = 0;  // calls that succeeded
-  double error_share = 0;          // of intended calls: those that failed or were skipped
-  double bytes_per_second = 0;     // of tensors, requests' and answers' together, of calls that succeeded
-  double memory_share = 0;         // bytes_per_second of the machine's memory bandwidth
+  double error_share = 0;          // (failed + skipped) / intended calls
+  double bytes_per_second = 0;     // tensor bytes of requests and answers, successful calls only
+  double memory_share = 0;         // bytes_per_second / the machine's memory bandwidth
 };
 
-// Calls were to start within `seconds`, and the last that succeeded had after `drain_seconds` more: what succeeded did
-// so in the two together.
+// `seconds`: span in which calls were to start. `drain_seconds`: time after it until the last successful call ended.
+// Successful calls and bytes are divided by the sum of both.
 Figures FiguresOf(const Measurement& measured, double seconds, double drain_seconds, double memory_bytes_per_second);
 Figures FiguresOf(const Results& results);
 Figures FiguresOf(const Step& step, double memory_bytes_per_second);
 
-// Whether a schedule said when calls were to start.
+// True if a schedule determined when calls were to start.
 bool IsOpenLoop(const Results& results);
 
 }  // namespace posenc::load

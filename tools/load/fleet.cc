@@ -24,7 +24,7 @@
 namespace posenc::load {
 namespace {
 
-// A connection between parent and child: messages with their length before them.
+// A socket between parent and child for length-prefixed messages.
 class Pipe {
  public:
   explicit Pipe(int descriptor) : descriptor_(descriptor) {}
@@ -37,7 +37,7 @@ class Pipe {
     const uint64_t size = message.size();
     return Put(&size, sizeof(size)) && Put(message.data(), message.size());
   }
-  // Absent: the other end is gone.
+  // Absent if the other end is closed.
   std::optional<std::string> Receive() const {
     uint64_t size = 0;
     if (!Get(&size, sizeof(size))) return std::nullopt;
@@ -97,7 +97,7 @@ StepPlan ParsePlan(const std::string& text) {
           .seed = json["seed"]};
 }
 
-// What a child answers: "+" and its results, or "-", a code and a message.
+// A child's answer: "+" and its results, or "-", a code and a message.
 std::string ToAnswer(const absl::StatusOr<Results>& results) {
   if (results.ok()) return absl::StrCat("+", ToJson(*results));
   return absl::StrCat("-", static_cast<int>(results.status().code()), " ", results.status().message());
@@ -126,7 +126,7 @@ class Processes final : public Fleet {
  public:
   explicit Processes(Shared* shared) : Fleet(shared) {}
   ~Processes() override {
-    pipes_.clear();  // which ends them
+    pipes_.clear();  // the children exit when their socket closes
     for (const pid_t child : children_) waitpid(child, nullptr, 0);
   }
 
@@ -148,7 +148,7 @@ class Processes final : public Fleet {
       pipes_.emplace_back(ends[0]);
       children_.push_back(child);
     }
-    return Gather().status();  // all are connected
+    return Gather().status();  // returns when all are connected
   }
 
   absl::StatusOr<Results> Run(const StepPlan& plan) override {
@@ -166,7 +166,7 @@ class Processes final : public Fleet {
       if (i == 0) {
         all = *std::move(answers[i]);
       } else {
-        const double cpu_share = all.client_cpu_share + answers[i]->client_cpu_share;  // of one machine
+        const double cpu_share = all.client_cpu_share + answers[i]->client_cpu_share;  // on one machine, shares add up
         all.Merge(*answers[i]);
         all.client_cpu_share = cpu_share;
       }
@@ -176,7 +176,7 @@ class Processes final : public Fleet {
 
   [[noreturn]] void Serve(const Mix& mix, const RunnerOptions& options, const Pipe& pipe, Progress* progress) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN);  // the parent says when to stop
+    signal(SIGINT, SIG_IGN);  // the parent sets Shared::stop
     absl::StatusOr<std::unique_ptr<Runner>> runner = Runner::Create(mix, options);
     Results none;
     none.steps.emplace_back();
@@ -184,7 +184,7 @@ class Processes final : public Fleet {
     while (const std::optional<std::string> plan = pipe.Receive()) {
       if (runner.ok()) pipe.Send(ToAnswer((*runner)->Run(ParsePlan(*plan), shared().stop, progress)));
     }
-    _exit(0);  // what the parent had opened is the parent's to close
+    _exit(0);  // without destructors: the parent closes what it opened
   }
 
   std::vector<Pipe> pipes_;

@@ -1,4 +1,4 @@
-// Several client processes that do together what one alone would.
+// One or several client processes that share the calls of a load test.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace posenc::load {
 
-// What the processes share while they run.
+// Memory that the processes share while they run.
 struct Shared {
   static constexpr size_t kMostProcesses = 64;
 
@@ -26,12 +26,12 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 class Fleet {
  public:
-  // One process: this one. More: as many are forked, so this process must not have used gRPC nor have other threads
-  // yet.
+  // With one process, this process makes the calls. With more, that many are forked: this process must not have used
+  // gRPC or started threads before.
   static absl::StatusOr<std::unique_ptr<Fleet>> Create(const Mix& mix, const RunnerOptions& options, size_t processes);
   virtual ~Fleet() = default;
 
-  // One step by all of them. The first error of any.
+  // Runs one step in all processes. Returns the first error of any.
   virtual absl::StatusOr<Results> Run(const StepPlan& plan) = 0;
 
   Shared& shared() { return *shared_; }
@@ -40,7 +40,7 @@ class Fleet {
   explicit Fleet(Shared* shared) : shared_(shared) {}
 
  private:
-  Shared* const shared_;  // for as long as the process
+  Shared* const shared_;  // never unmapped
 };
 
 }  // namespace posenc::load

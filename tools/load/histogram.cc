@@ -7,11 +7,11 @@
 namespace posenc::load {
 namespace {
 
-// The first 2,048 indices are a value each; every further 1,024 cover twice the range of those before.
+// The first 2,048 buckets hold one value each; each further 1,024 buckets cover twice the range of the 1,024 before.
 constexpr int kHalfBits = 10;
 constexpr int64_t kHalf = int64_t{1} << kHalfBits;
 
-// Of the width of an index: how many values count there, as a power of two.
+// log2 of the number of values in a bucket.
 int Shift(int32_t index) { return std::max(0, (index >> kHalfBits) - 1); }
 
 double Middle(int32_t index) {
@@ -45,7 +45,8 @@ void Histogram::Merge(const Histogram& other) {
 
 int64_t Histogram::Percentile(double percentile) const {
   if (count_ == 0) return 0;
-  // A little less than asked, or rounding up might skip a value: 99.9 % of 1,000 is 999.0000000000001 in doubles.
+  // Slightly less than requested, because rounding up might skip a value: 99.9 % of 1,000 is 999.0000000000001 in
+  // doubles.
   const double share = std::clamp(std::nextafter(percentile, -1.0), 0.0, 100.0) / 100;
   const int64_t wanted = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share * static_cast<double>(count_))));
   int64_t seen = 0;

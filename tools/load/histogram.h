@@ -1,5 +1,5 @@
-// Counts of values by size, to three significant digits, in the buckets of HdrHistogram (lowest discernible value 1,
-// three significant figures), whose files hold the same. Values are microseconds here, but nothing depends on it.
+// Histogram with the buckets of HdrHistogram (lowest discernible value 1, three significant digits), compatible with
+// its files. Values are microseconds here, but nothing depends on the unit.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,33 @@
 
 namespace posenc::load {
 
-// Takes memory for the distinct values recorded, to three digits, and not for their range: some 20 bytes each, at most
-// 460 KiB. Not for several threads.
+// Memory grows with the number of distinct values (to three digits), not with their range: about 20 bytes each, at most
+// 460 KiB. Not thread-safe.
 class Histogram {
  public:
-  static constexpr int64_t kHighest = 3'600'000'000;  // an hour
+  static constexpr int64_t kHighest = 3'600'000'000;  // one hour in microseconds
 
-  // A value below 0 counts as 0, one above kHighest as that. Adds nothing where `count` is not positive.
+  // Counts values below 0 as 0, values above kHighest as kHighest. Does nothing if `count` is not positive.
   void Record(int64_t value, int64_t count = 1);
   void Merge(const Histogram& other);
 
   int64_t Count() const { return count_; }
-  // The greatest value that counts as the same as the one which `percentile` (0..100) of the values do not exceed. All
-  // of these are 0 where nothing was recorded.
+  // Greatest value of the bucket that holds the percentile (0..100); for 0, the least value of the first bucket. All of
+  // these functions return 0 if nothing was recorded.
   int64_t Percentile(double percentile) const;
-  // The greatest value that counts as the same as the greatest recorded; the least for Min.
+  // Greatest value of the last bucket used; least value of the first one for Min.
   int64_t Max() const;
   int64_t Min() const;
-  // Each value taken as the middle of those that count as the same.
+  // Computed from the middle of each value's bucket.
   double Mean() const;
   double StandardDeviation() const;
 
-  // Where a value counts, and the least and greatest values that count there.
+  // Bucket index of a value, and the least and greatest values of a bucket.
   static int32_t Index(int64_t value);
   static int64_t Lowest(int32_t index);
   static int64_t Highest(int32_t index);
 
-  // By index, those above 0, ascending.
+  // Counts above 0 by bucket index, ascending.
   const absl::btree_map<int32_t, int64_t>& counts() const { return counts_; }
 
   friend bool operator==(const Histogram&, const Histogram&) = default;
@@ -47,9 +47,9 @@ class Histogram {
   int64_t count_ = 0;
 };
 
-// HdrHistogram's format V2, compressed, in base64: exact. Logs of histograms hold such texts, one a line.
+// Lossless text in HdrHistogram's format V2: compressed, base64. Histogram logs hold one such text per line.
 std::string ToV2(const Histogram& histogram);
-// INVALID_ARGUMENT if that is no such text, or of a histogram of another resolution than Histogram's, or of doubles.
+// Returns INVALID_ARGUMENT if the text is malformed, has another resolution than Histogram's, or holds doubles.
 absl::StatusOr<Histogram> FromV2(std::string_view text);
 
 }  // namespace posenc::load

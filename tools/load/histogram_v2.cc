@@ -20,16 +20,16 @@ namespace {
 //   ratio of doubles to integers (8 bytes)
 constexpr uint32_t kCompressedCookie = 0x1c849314;
 constexpr uint32_t kCookie = 0x1c849313;
-constexpr uint32_t kCookieKind = ~uint32_t{0xf0};  // the other bits say how wide the words were that held the counts
+constexpr uint32_t kCookieKind = ~uint32_t{0xf0};  // the other bits give the word width of the counts
 constexpr size_t kOuterSize = 8, kInnerSize = 40;
-constexpr uint64_t kOne = 0x3ff0000000000000;  // a double's 1
+constexpr uint64_t kOne = 0x3ff0000000000000;  // bits of the double 1.0
 
 template <typename T>
 void Append(T value, std::string* out) {
   for (int shift = 8 * (sizeof(T) - 1); shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift));
 }
 
-// The word at the text's beginning, which is cut off; there must be one.
+// Removes the first big-endian word from `text` and returns it. Precondition: `text` is long enough.
 template <typename T>
 T Take(std::string_view* text) {
   T value = 0;
@@ -38,14 +38,14 @@ T Take(std::string_view* text) {
   return value;
 }
 
-// ZigZag LEB128 of at most nine bytes, the ninth with eight bits: a count, or, negative, how many zeros follow.
+// ZigZag LEB128 of at most nine bytes, the ninth with eight bits: a count, or the negated length of a run of zeros.
 void AppendVarint(int64_t value, std::string* out) {
   uint64_t rest = static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
   for (int i = 0; i < 8 && rest >= 0x80; ++i, rest >>= 7) out->push_back(static_cast<char>(rest | 0x80));
   out->push_back(static_cast<char>(rest));
 }
 
-// False if there is none.
+// Removes the first varint from `text`. Returns false if there is none.
 bool TakeVarint(std::string_view* text, int64_t* value) {
   uint64_t bits = 0;
   for (int i = 0; i < 9; ++i) {
@@ -62,7 +62,7 @@ std::string EncodeCounts(const Histogram& histogram) {
   std::string encoded;
   int32_t next = 0;
   for (const auto& [index, count] : histogram.counts()) {
-    // One zero is written as itself.
+    // A single zero is written as a count of 0.
     if (const int32_t zeros = index - next; zeros > 0) AppendVarint(zeros == 1 ? 0 : -zeros, &encoded);
     AppendVarint(count, &encoded);
     next = index + 1;
@@ -72,7 +72,7 @@ std::string EncodeCounts(const Histogram& histogram) {
 }
 
 absl::StatusOr<Histogram> DecodeCounts(std::string_view encoded) {
-  constexpr int64_t kIndices = 54 << 10;  // of any histogram of 64-bit values
+  constexpr int64_t kIndices = 54 << 10;  // upper bound for any histogram of 64-bit values
   Histogram histogram;
   int64_t index = 0, count;
   while (!encoded.empty()) {
@@ -89,7 +89,7 @@ absl::StatusOr<Histogram> DecodeCounts(std::string_view encoded) {
 }
 
 absl::StatusOr<std::string> Decompress(std::string_view compressed) {
-  // As much as there can be: every bucket with a count of nine bytes.
+  // Largest possible size: every bucket with a count of nine bytes.
   std::string bytes(kInnerSize + 9 * (Histogram::Index(Histogram::kHighest) + 1024), '\0');
   uLongf size = bytes.size();
   const int result = uncompress(reinterpret_cast<Bytef*>(bytes.data()), &size,
@@ -117,7 +117,7 @@ std::string ToV2(const Histogram& histogram) {
 
   uLongf size = compressBound(inner.size());
   std::string compressed(size, '\0');
-  // Cannot fail but for want of memory, which throws before.
+  // Cannot fail except for lack of memory, which throws before.
   compress(reinterpret_cast<Bytef*>(compressed.data()), &size, reinterpret_cast<const Bytef*>(inner.data()),
            inner.size());
   std::string outer;
@@ -143,7 +143,7 @@ absl::StatusOr<Histogram> FromV2(std::string_view text) {
   }
   const auto length = Take<uint32_t>(&inner), offset = Take<uint32_t>(&inner), figures = Take<uint32_t>(&inner);
   const auto lowest = Take<uint64_t>(&inner);
-  Take<uint64_t>(&inner);  // The highest value changes no bucket's place.
+  Take<uint64_t>(&inner);  // highest value: does not affect the buckets
   const auto ratio = Take<uint64_t>(&inner);
   if (offset != 0 || figures != 3 || lowest != 1 || ratio != kOne) {
     return absl::InvalidArgumentError(absl::StrCat("has ", figures, " significant figures from ", lowest,

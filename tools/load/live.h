@@ -1,4 +1,4 @@
-// What a run looks like while it runs, on standard error: one line that moves on a terminal, else one a second.
+// Progress of a run on standard error: one line updated in place on a terminal, otherwise one line per second.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@ namespace posenc::load {
 
 class Live {
  public:
-  // `progress`: that of so many processes.
+  // `progress`: one element per process; not owned.
   Live(const Progress* progress, size_t processes, bool shown);
   ~Live();
 
   void BeginStep(const StepPlan& plan);
-  // Leaves a line on the terminal, or none, to say how the step ended.
+  // Clears the progress line on a terminal and prints `verdict`, or nothing if it is empty.
   void EndStep(const std::string& verdict);
 
  private:

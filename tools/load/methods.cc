@@ -30,7 +30,7 @@ void Complete(const Entry& entry, int64_t offset, Message* request) {
   kComplete(entry, offset, static_cast<Request*>(request));
 }
 
-// `piece`: of the answer as a stream.
+// `piece`: message of the streamed answer; null if there is no such method.
 template <typename Request, typename Response,
           absl::StatusOr<Response> (Backend::*kMethod)(const Request&, const CallOptions&),
           void (*kComplete)(const Entry&, int64_t, Request*)>
@@ -50,7 +50,7 @@ void PutOffset(int64_t offset, v1::Positions* positions) {
   if (positions->source_case() == v1::Positions::SOURCE_NOT_SET) positions->set_offset(offset);
 }
 
-// A plain rotary embedding as wide as the heads where the entry says nothing.
+// Default: a plain rotary embedding over the whole head.
 void PutRotary(const Entry& entry, v1::RotarySource* source) {
   if (!entry.config_json.empty()) {
     source->mutable_model()->set_config_json(entry.config_json);
@@ -139,7 +139,7 @@ void CompleteAddBias(const Entry& entry, int64_t offset, v1::AddBiasRequest* req
   PutCells(entry, request->geometry(), request->mutable_scores());
 }
 
-// Wavelets, which need no weights, and their term alone where the entry says nothing.
+// Default: wavelets, which need no weights, without the content term.
 void CompleteScores(const Entry& entry, int64_t offset, v1::RelativeScoresRequest* request) {
   v1::RelativeMethod& method = *request->mutable_method();
   if (method.method_case() == v1::RelativeMethod::METHOD_NOT_SET) {
@@ -158,7 +158,7 @@ void CompleteScores(const Entry& entry, int64_t offset, v1::RelativeScoresReques
   if (with_k) PutHeads(entry, std::max<int64_t>(entry.key_heads, 1), request->layout(), request->mutable_k());
 }
 
-// A table of 33 rows where the entry gives none.
+// Default: a random table of 33 rows.
 void CompleteValues(const Entry& entry, int64_t offset, v1::RelativeValuesRequest* request) {
   v1::Shaw& shaw = *request->mutable_shaw();
   if (!shaw.has_table()) {
@@ -236,7 +236,7 @@ std::vector<v1::Region*> OutputsOf(Message* request) {
   if (auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(request)) {
     return {table->mutable_cos_output(), table->mutable_sin_output()};
   }
-  // The others have one answer.
+  // All other requests have one output field.
   const auto* field = request->GetDescriptor()->FindFieldByName("output");
   return {static_cast<v1::Region*>(request->GetReflection()->MutableMessage(request, field))};
 }

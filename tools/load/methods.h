@@ -1,4 +1,4 @@
-// The methods that can be called under load, and what a request of each lacks that says nothing more.
+// RPC methods that a load test can call, and the defaults that complete their requests.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ struct Method {
   const char* name;
   const google::protobuf::Message* request;
   const google::protobuf::Message* response;
-  const google::protobuf::Message* piece;  // of the answer as a stream; null: there is no such method
+  const google::protobuf::Message* piece;  // message of the streamed answer; null if there is no such method
   absl::StatusOr<std::unique_ptr<google::protobuf::Message>> (*run)(Backend&, const google::protobuf::Message&,
                                                                     const CallOptions&);
   void (*complete)(const Entry&, int64_t offset, google::protobuf::Message*);
-  bool takes_model;  // an entry's config.json
+  bool takes_model;  // accepts an entry's config.json
 };
 
-// UNKNOWN_VALUE lists them.
+// Returns INVALID_ARGUMENT (UNKNOWN_VALUE) with the list of methods if there is none of that name.
 absl::StatusOr<const Method*> FindMethod(const std::string& name);
 
-// A request's tensors whose bytes come beside it, and where its answer's tensors go, in the order of the fields.
+// Request tensors whose bytes are passed beside the message, and the regions of the answer's tensors, in field order.
 std::vector<v1::Tensor*> InputsOf(google::protobuf::Message* request);
 std::vector<v1::Region*> OutputsOf(google::protobuf::Message* request);
 

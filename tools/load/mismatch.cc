@@ -28,7 +28,7 @@ std::string BytesOf(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// "0x3f80 (1)".
+// Hexadecimal bits and value of an element, such as "0x3f80 (1)".
 std::string ElementName(v1::DataType dtype, std::string_view bytes) {
   std::string reversed(bytes.rbegin(), bytes.rend());  // little-endian
   v1::Tensor element;
@@ -45,7 +45,7 @@ std::string ElementName(v1::DataType dtype, std::string_view bytes) {
   return absl::StrCat("0x", absl::BytesToHexString(reversed), number);
 }
 
-// An answer, gathered in the shape that it must have.
+// Compares the parts of an answer with the expected tensors and keeps the first difference.
 class Comparison {
  public:
   Comparison(const Work& work, const Message& expected) : work_(work) {
@@ -56,7 +56,7 @@ class Comparison {
     if (!mismatch_) mismatch_ = {work_.entry().name, tensor, 0, expected, got};
   }
 
-  // `bytes` against those of a tensor from `begin` on.
+  // Compares `bytes` with those of tensor n from byte `begin` on.
   void Compare(size_t n, size_t begin, std::string_view bytes) {
     if (mismatch_) return;
     auto& [name, tensor, seen] = tensors_[n];
@@ -78,7 +78,7 @@ class Comparison {
                  whole ? ElementName(tensor->dtype(), bytes.substr(at - begin, size)) : "a part of it"};
   }
 
-  // A tile's rows, of a tensor [..., rows, width].
+  // Compares a tile of rows with tensor n of shape [..., rows, width].
   void CompareTile(size_t n, int64_t row_begin, const v1::Tensor& tile) {
     const v1::Tensor& whole = *tensors_[n].tensor;
     const int rank = whole.shape_size();
@@ -117,7 +117,7 @@ class Comparison {
     return 0;
   }
 
-  // All pieces have been seen.
+  // Checks that each byte was seen once. Call it after all pieces.
   std::optional<Mismatch> Result() {
     for (auto& [name, tensor, seen] : tensors_) {
       std::sort(seen.begin(), seen.end());
@@ -137,7 +137,7 @@ class Comparison {
   struct Tensor {
     std::string name;
     const v1::Tensor* tensor;
-    std::vector<std::pair<size_t, size_t>> seen;  // bytes, from and to
+    std::vector<std::pair<size_t, size_t>> seen;  // byte ranges [from, to)
   };
   const Work& work_;
   std::vector<Tensor> tensors_;

@@ -1,4 +1,4 @@
-// An answer beside the one that is expected.
+// Compares an answer with the expected one.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace posenc::load {
 
-// The first element in which an answer differs; absent: none. `pieces` are the messages of the answer, `shared` its
-// tensors where it lies in shared memory, one after the other at multiples of 64 bytes.
+// The first element in which an answer differs; absent if none does. `pieces`: the messages of the answer. `shared`:
+// its tensors if they are in shared memory, consecutive, each aligned to 64 bytes.
 std::optional<Mismatch> FindMismatch(const Work& work, const google::protobuf::Message& expected,
                                      const std::vector<grpc::ByteBuffer>& pieces,
                                      absl::Span<const std::byte> shared = {});

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 constexpr int64_t kMostOfAnything = int64_t{1} << 40;
-constexpr uint64_t kOffsets = 0x6f66667365747300, kVerify = 0x7665726966790000;  // sequences apart from the first
+constexpr uint64_t kOffsets = 0x6f66667365747300, kVerify = 0x7665726966790000;  // for independent sequences
 
 constexpr std::pair<const char*, Transport> kTransports[] = {
     {"unary", Transport::kUnary}, {"stream", Transport::kStream}, {"shared-memory", Transport::kSharedMemory}};
@@ -38,7 +38,7 @@ absl::Status Wrong(std::string_view field, std::string_view limit) {
   return InvalidArgument("MALFORMED", field, "", limit);
 }
 
-// Reads an object's fields, each once; what is left over is an error.
+// Reads an object's fields, each once; other fields are an error.
 class Fields {
  public:
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
@@ -145,7 +145,7 @@ absl::Status CheckMix(const Mix& mix) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "heads", entry.heads, 1));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "key_heads", entry.key_heads, 0));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "head_dim", entry.head_dim, 1));
-    // Protobuf reads more than JSON, which a recorded mix is.
+    // Protobuf's parser accepts more than JSON, but a recorded mix must be JSON.
     if (!entry.request_json.empty() && !Json::accept(entry.request_json)) {
       return Wrong(absl::StrCat(Quote(entry.name), ".request"), "is no JSON");
     }

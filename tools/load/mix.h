@@ -1,5 +1,5 @@
-// What is called: a list of calls with weights, and a seed that says in which order. docs/load-testing.md has the
-// file's format.
+// The calls of a load test: a weighted list and a seed that fixes their order. docs/load-testing.md describes the file
+// format.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace posenc::load {
 
 enum class Transport { kUnary, kStream, kSharedMemory };
 
-// Shapes are those that a model's attention has; what else a request says is in request_json, and defaults stand in
-// for what is in neither (methods.cc).
+// Shapes are those of a model's attention. request_json sets other fields of a request; defaults fill in the rest
+// (methods.cc).
 struct Entry {
-  std::string name;  // default: the method's
+  std::string name;  // default: the method's name
   int64_t weight = 1;
   std::string method = "ApplyRotary";
   Transport transport = Transport::kUnary;
   std::string dtype = "bf16";
-  int64_t batch = 1, tokens = 1, heads = 32, key_heads = 8, head_dim = 128;  // key_heads 0: q alone
-  std::vector<int64_t> offsets = {0};  // the first token's position: each call has one of them
-  std::string config_json;             // a model's; empty: none
-  std::string request_json;            // fields of the method's request, in proto3's JSON; empty: none
+  int64_t batch = 1, tokens = 1, heads = 32, key_heads = 8, head_dim = 128;  // key_heads 0: q only
+  std::vector<int64_t> offsets = {0};  // positions of the first token; each call uses one
+  std::string config_json;             // content of a model's config.json; empty if none
+  std::string request_json;            // fields of the method's request in proto3 JSON; empty if none
 };
 
 struct Mix {
   uint64_t seed = 1;
-  std::vector<Entry> entries;  // one at least
+  std::vector<Entry> entries;  // at least one
 };
 
-// Which of the mix's requests a call makes.
+// The request of the mix that a call makes.
 struct Choice {
-  size_t entry, offset;  // indices
-  double verify;         // in [0, 1): verified where it is below the share asked for
+  size_t entry, offset;  // indices into Mix::entries and Entry::offsets
+  double verify;         // in [0, 1); verified if below the requested share
 };
 
-// Chooses for the n-th call of a step with this seed; the same whoever asks, and however often.
+// Chooses the request of a step's n-th call: a pure function of mix, step seed and number. Thread-safe.
 class Chooser {
  public:
   explicit Chooser(const Mix& mix);
@@ -49,14 +49,14 @@ class Chooser {
   std::vector<size_t> offsets_;
 };
 
-// `directory` is what paths of config.json files are relative to. INVALID_ARGUMENT names the field.
+// `directory`: base of relative config.json paths. Errors are INVALID_ARGUMENT with the field.
 absl::StatusOr<Mix> ParseMix(const std::string& json, const std::string& directory);
 absl::StatusOr<Mix> ReadMix(const std::string& path);
 
-// Holds all that a replay needs, the config.json files too.
+// JSON with all that a replay needs, including the contents of config.json files.
 std::string MixToJson(const Mix& mix);
 
-// INVALID_ARGUMENT where a number is out of range.
+// Returns INVALID_ARGUMENT if a field is out of range or malformed.
 absl::Status CheckMix(const Mix& mix);
 
 absl::StatusOr<Transport> ParseTransport(const std::string& text);

@@ -1,4 +1,4 @@
-// The files of this directory, and the plotting library, as the build embeds them (cmake/embed.cmake).
+// Embedded files of the HTML report and its plotting library (cmake/embed.cmake).
 #pragma once
 
 #include <string_view>

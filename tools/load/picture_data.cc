@@ -13,16 +13,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostPoints = 600;  // of a line over time: a screen shows no more
+constexpr size_t kMostPoints = 600;  // per line over time; a screen shows no more
 
 Json Point(double x, double y) { return {{"x", x}, {"y", y}}; }
 
 double InMilliseconds(int64_t microseconds) { return static_cast<double>(microseconds) / 1000; }
 
-// On an axis that grows with 1 / (1 - p), evenly, up to the value of which there is one.
+// Points evenly spaced on a logarithmic axis of 1 / (1 - p), up to the maximum at x = count.
 Json DistributionPoints(const Histogram& histogram) {
   Json points = Json::array();
-  // Logarithms know no 0.
+  // Avoids 0, which a logarithmic axis cannot show.
   const auto add = [&](double x, int64_t value) {
     points.push_back(Point(x, InMilliseconds(std::max<int64_t>(1, value))));
   };
@@ -48,7 +48,7 @@ Json Distribution(const Measurement& measured) {
   return distribution;
 }
 
-// Lines over time, several seconds to a point where there are many.
+// Lines over time; a point covers several seconds if there are more than kMostPoints.
 Json Timeline(const std::vector<Second>& timeline) {
   Json lines;
   for (const char* name : {"p50", "p99", "max", "intended", "achieved", "errors"}) lines[name] = Json::array();
@@ -63,7 +63,7 @@ Json Timeline(const std::vector<Second>& timeline) {
     }
     const auto seconds = static_cast<double>(end - begin), middle = static_cast<double>(begin) + seconds / 2;
     const auto per_second = [&](double calls) { return Point(middle, calls / seconds); };
-    // A gap where no call succeeded.
+    // Null, a gap in the line, if no call succeeded.
     const auto latency = [&](double percentile) {
       return measured.latency.Count() == 0
                  ? Json{{"x", middle}, {"y", nullptr}}
@@ -79,7 +79,7 @@ Json Timeline(const std::vector<Second>& timeline) {
   return lines;
 }
 
-// Spans of seconds.
+// Warm-up spans [begin, end) in seconds.
 Json WarmUp(const std::vector<Second>& timeline) {
   Json spans = Json::array();
   for (size_t i = 0; i < timeline.size(); ++i) {
@@ -99,7 +99,7 @@ struct Limit {
   double milliseconds = 0;
 };
 
-// What the run was asked to hold, by its settings.
+// Limits of the run's objective (setting --slo).
 std::vector<Limit> LimitsOf(const Results& results) {
   std::vector<Limit> limits;
   const auto setting = results.settings.find("--slo");
@@ -113,7 +113,7 @@ std::vector<Limit> LimitsOf(const Results& results) {
   return limits;
 }
 
-// For each percentile of the objective, or p99 if there is none, a line over the rates.
+// One line over the rates for each percentile of the objective, or for p99 if there is no objective.
 Json Search(const Results& results) {
   std::vector<const Step*> steps;
   for (const Step& step : results.steps) {
@@ -145,7 +145,7 @@ std::string PictureData(const Results& results) {
                      {"warm_up", WarmUp(results.timeline)},    {"distribution", Distribution(results.total)},
                      {"timeline", Timeline(results.timeline)}, {"search", Search(results)}};
   std::string text;
-  // Else a text that holds "</script>" would end the element that this stands in.
+  // Escapes "<", because a text that holds "</script>" would end the enclosing element.
   for (const char c : data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace)) {
     c == '<' ? text.append("\\u003c") : text.append(1, c);
   }

@@ -9,7 +9,7 @@ Places::Places(size_t count, size_t most_verified) : most_verified_(most_verifie
 std::optional<Places::Place> Places::Take(bool verifiable) {
   const std::lock_guard lock(mutex_);
   verifiable = verifiable && verified_ < most_verified_ && !clean_.empty();
-  // What is spoilt serves calls at whose answers nobody looks.
+  // Spoilt slots serve calls whose answers are not verified.
   std::vector<size_t>& from = verifiable || spoilt_.empty() ? clean_ : spoilt_;
   if (from.empty()) return std::nullopt;
   const size_t index = from.back();

@@ -1,4 +1,4 @@
-// Places in shared memory for the answers of calls in flight, and which of them can be trusted.
+// Pool of shared-memory slots for the answers of calls in flight; tracks which slots can be verified.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace posenc::load {
 
 class Places {
  public:
-  // One of them, until it is destroyed.
+  // RAII handle of one slot: the destructor returns it to the pool.
   class Place {
    public:
     Place(Place&& other) noexcept : places_(std::exchange(other.places_, nullptr)), index_(other.index_) {}
@@ -25,9 +25,9 @@ class Places {
     }
 
     size_t index() const { return index_; }
-    // Whether what is there can only be its call's answer.
+    // True if the slot can hold no other answer than its call's.
     bool verifiable() const { return places_->states_[index_].verified; }
-    // A call was given up that the server may answer yet: nothing can be said of what is there from now on.
+    // Makes the slot unverifiable from now on: the server may still write the answer of an abandoned call to it.
     void Spoil() { places_->states_[index_].spoilt = true; }
 
    private:
@@ -38,10 +38,10 @@ class Places {
     size_t index_;
   };
 
-  // At most `most_verified` are verifiable at a time.
+  // At most `most_verified` taken slots are verifiable at a time.
   Places(size_t count, size_t most_verified);
 
-  // Absent: all are taken. Verifiable, if that is wanted and can be. Thread-safe.
+  // Takes a slot; verifiable if requested and possible. Absent if all are taken. Thread-safe.
   std::optional<Place> Take(bool verifiable);
 
  private:
@@ -51,11 +51,11 @@ class Places {
   void Give(size_t index);
 
   const size_t most_verified_;
-  std::vector<State> states_;  // each its taker's, while it is taken
+  std::vector<State> states_;  // each is accessed only by its taker while taken
 
   std::mutex mutex_;
   size_t verified_ = 0;
-  std::vector<size_t> clean_, spoilt_;  // free ones
+  std::vector<size_t> clean_, spoilt_;  // free slots
 };
 
 }  // namespace posenc::load

@@ -1,4 +1,4 @@
-// What a run looks like while it runs: counts that one process adds to and another may read, in memory that they share.
+// Live counts of a run, in shared memory: one process adds to them and another may read them.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace posenc::load {
 
 struct Progress {
-  // Latencies by size, four buckets to a power of two of microseconds: enough for a glance.
+  // Latency histogram with four buckets per power of two of microseconds: precise enough for a progress line.
   static constexpr size_t kBuckets = 4 * 34;
 
   std::atomic<int64_t> started = 0, succeeded = 0, failed = 0, skipped = 0;
@@ -22,7 +22,7 @@ struct Progress {
     const int exponent = std::bit_width(value) - 1;
     return std::min<size_t>(4 * (exponent - 2) + ((value >> (exponent - 2)) & 3), kBuckets - 1);
   }
-  // The middle of a bucket.
+  // Middle of a bucket, in microseconds.
   static int64_t MiddleOf(size_t bucket) {
     const int64_t width = int64_t{1} << (bucket / 4);
     return static_cast<int64_t>(4 + bucket % 4) * width + width / 2;
@@ -32,6 +32,6 @@ struct Progress {
     latency[BucketOf(latency_us)].fetch_add(1, std::memory_order_relaxed);
   }
 };
-static_assert(std::atomic<int64_t>::is_always_lock_free);  // else it could not be shared between processes
+static_assert(std::atomic<int64_t>::is_always_lock_free);  // required for sharing between processes
 
 }  // namespace posenc::load

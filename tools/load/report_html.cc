@@ -28,7 +28,7 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
-// The page, with what stands for each @NAME@ in it.
+// Replaces each @NAME@ in the page with its text.
 std::string Fill(std::string_view page, const std::map<std::string_view, std::string_view>& texts) {
   std::string filled;
   while (true) {
@@ -40,7 +40,7 @@ std::string Fill(std::string_view page, const std::map<std::string_view, std::st
   }
 }
 
-// A few where none can miss them, and how many more there are.
+// The first three warnings; a collapsed element counts and holds the others.
 std::string Warnings(const Results& results) {
   constexpr size_t kShown = 3;
   std::string warnings;

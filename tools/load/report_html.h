@@ -1,4 +1,4 @@
-// Results as one page that needs no other file: pictures, drawn by the reader's browser, and tables.
+// Results as one self-contained HTML page: charts, drawn by the browser, and tables.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace posenc::load {
 
 std::string ToHtml(const Results& results);
 
-// What the page's pictures show, as JSON without "<", for page/report.js.
+// Data of the page's charts as JSON without "<", for page/report.js.
 std::string PictureData(const Results& results);
 
 }  // namespace posenc::load

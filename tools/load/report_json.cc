@@ -10,8 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Derived figures stand beside what they are derived from, for readers who have no library for histograms at hand;
-// FromJson does not look at them.
+// Includes derived figures for readers without a histogram library; FromJson ignores them.
 Json HistogramJson(const Histogram& histogram) {
   Json json = {{"count", histogram.Count()}, {"min", histogram.Min()}, {"mean", histogram.Mean()}};
   for (const auto& [name, percentile] : kPercentiles) json[name] = histogram.Percentile(percentile);
@@ -52,7 +51,7 @@ Json StepJson(const Step& step, double memory_bytes_per_second) {
   return json;
 }
 
-// As it is, so that a program can take it out and replay it.
+// The mix as a JSON object, so that a program can extract and replay it; a string if it is not an object.
 Json MixJson(const std::string& text) {
   Json mix = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return mix.is_object() ? mix : Json(text);

@@ -1,4 +1,4 @@
-// Results as JSON and back: docs/load-report.md says what each field is.
+// Converts results to JSON and back. docs/load-report.md describes each field.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace posenc::load {
 
-// Ends with a newline. Numbers must be finite. What is not UTF-8 in a text becomes U+FFFD.
+// JSON that ends with a newline. Numbers must be finite. Invalid UTF-8 in a text becomes U+FFFD.
 std::string ToJson(const Results& results);
 
-// INVALID_ARGUMENT says which field is missing or wrong. Fields that are not known are left out.
+// Returns INVALID_ARGUMENT naming the field that is missing or wrong. Unknown fields are ignored.
 absl::StatusOr<Results> FromJson(std::string_view text);
 
 }  // namespace posenc::load

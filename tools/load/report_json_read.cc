@@ -19,15 +19,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchema = "posenc.load/1";
-constexpr int64_t kMost = int64_t{1} << 53;  // of any count, so that sums of counts cannot overflow
+constexpr int64_t kMost = int64_t{1} << 53;  // limit of any count, so that sums of counts cannot overflow
 
-// A place in the report. The first thing that is missing or wrong is in *status; after it nothing is read any more.
+// A position in the report. *status holds the first error; nothing is read after it.
 struct Place {
-  const Json* json;  // null: there is nothing to read
+  const Json* json;  // null if absent
   std::string path;
   absl::Status* status;
 
-  // The field of an object.
+  // The named field of this object; its absence is an error.
   Place At(const char* name) const {
     Place place{nullptr, path.empty() ? name : fmt::format("{}.{}", path, name), status};
     if (json == nullptr) return place;
@@ -42,7 +42,7 @@ struct Place {
   }
   bool Has(const char* name) const { return json != nullptr && json->is_object() && json->contains(name); }
 
-  // Whether there is a value, and it is of the kind that is wanted.
+  // True if there is a value of the required type; a wrong type is an error.
   bool Is(bool (Json::*kind)() const, const char* limit) const {
     if (json == nullptr || !status->ok()) return false;
     if (!(json->*kind)()) Refuse(limit);
@@ -149,7 +149,7 @@ void Read(const Place& place, Mismatch* value) {
 void Read(const Place& place, Results* value) {
   Read(place.At("begin_time"), &value->begin_time);
   Read(place.At("seconds"), &value->seconds);
-  // Those that were added later.
+  // Fields that were added later; older reports lack them.
   if (place.Has("drain_seconds")) Read(place.At("drain_seconds"), &value->drain_seconds);
   if (place.Has("interrupted")) Read(place.At("interrupted"), &value->interrupted);
   if (place.Has("verify")) Read(place.At("verify"), &value->verify);
@@ -179,7 +179,7 @@ void Read(const Place& place, Results* value) {
   Read(place.At("timeline"), &value->timeline);
 }
 
-// nlohmann's trees are printed, and so is the mix, by functions that call themselves.
+// Rejects deep nesting, because nlohmann's trees and the mix are printed by recursive functions.
 bool NestedTooDeep(std::string_view text) {
   constexpr int kDeepest = 64;
   int depth = 0;

@@ -10,7 +10,7 @@
 namespace posenc::load {
 namespace {
 
-// What a file or a server said, without what a terminal would take for a command: control characters, C1's too.
+// Replaces control characters, including C1, by '?': a terminal could take text from files or servers for commands.
 std::string Printable(const std::string& text) {
   std::string printable;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -22,7 +22,7 @@ std::string Printable(const std::string& text) {
   return printable;
 }
 
-// A list of texts, the statuses with the most failures first.
+// Comma-separated counts and statuses, most failures first.
 std::string Errors(const Measurement& measured) {
   std::vector<std::pair<int64_t, std::string>> errors;
   for (const auto& [status, count] : measured.errors) errors.emplace_back(-count, status);
@@ -117,7 +117,7 @@ std::string BytesPerSecond(double bytes) {
 }
 
 std::string Percent(double share) {
-  // What is not nothing must not look like it.
+  // A nonzero share must not look like 0.
   if (share > 0 && share < 0.0001) return "< 0.01 %";
   return fmt::format("{:.{}f} %", 100 * share, share > 0 && share < 0.01 ? 2 : 1);
 }

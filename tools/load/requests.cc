@@ -17,11 +17,11 @@ namespace {
 using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
-constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a stream's message
-constexpr size_t kMostVerified = 8;                // answers at a time, of an entry in shared memory
+constexpr int64_t kPieceBytes = int64_t{1} << 20;  // tensor bytes per stream message
+constexpr size_t kMostVerified = 8;                // answers being verified at a time, per entry in shared memory
 constexpr size_t kMostMessages = 1'000'000;
 
-// gRPC may hold a call's bytes longer than the call: they keep alive what they are part of.
+// The slices share ownership of `owner`, because gRPC may hold a call's bytes longer than the call.
 template <typename Owner>
 grpc::ByteBuffer ToBytes(const wire::Gathered& message, const std::shared_ptr<Owner>& owner) {
   std::vector<grpc::Slice> slices;
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
 
   POSENC_ASSIGN_OR_RETURN(SharedMemory memory,
                           SharedMemory::Create(socket, std::max<size_t>(inputs + count * answer, 1)));
-  // No caller of a closed loop may find none.
+  // In a closed loop each call in flight must get a slot.
   const size_t most_verified = in_flight.closed ? count - in_flight.count : kMostVerified;
   std::unique_ptr<Slots> slots(new Slots(std::move(memory), count, most_verified));
   slots->input_bytes_ = inputs;

@@ -1,4 +1,4 @@
-// The mix's calls as bytes, made once, so that a call costs the client as little as can be.
+// Requests of a mix, serialized once to keep the client's cost per call low.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,25 @@
 
 namespace posenc::load {
 
-// Calls at a time at most; those of a closed loop must all find a place, and one that is verified, if any is to be.
+// Most calls in flight. In a closed loop each must get a slot, and one verified answer another if `verify` is set.
 struct InFlight {
   size_t count;
   bool closed, verify;
 };
 
-// Memory of an entry that caller and server share: the inputs, and a place for the answer of each call in flight and of
-// some that are being verified. RESOURCE_EXHAUSTED where a closed loop's would take more than kMostBytes; an open loop
-// has fewer then.
+// Shared memory of an entry: the inputs, and slots for the answers of calls in flight and of some that are being
+// verified. Create returns RESOURCE_EXHAUSTED if a closed loop needs more than kMostBytes; an open loop gets fewer
+// slots.
 class Slots {
  public:
   static absl::StatusOr<std::unique_ptr<Slots>> Create(const Work& work, const std::string& socket, InFlight in_flight);
 
   std::optional<Places::Place> Take(bool verifiable) { return places_.Take(verifiable); }
-  // The i-th request with its tensors in the memory and its answer in that place, as a message.
+  // The serialized i-th request, whose tensors are in the shared memory and whose answer goes to `place`.
   const grpc::ByteBuffer& Request(size_t i, const Places::Place& place) const {
     return messages_[i * count_ + place.index()];
   }
-  // The answer's bytes, tensor after tensor.
+  // Bytes of the answer at `place`: its tensors in order, each padded to 64 bytes.
   absl::Span<std::byte> Answer(const Places::Place& place);
 
   static constexpr size_t kMostBytes = size_t{1} << 30;
@@ -53,15 +53,15 @@ class Slots {
   Places places_;
 };
 
-// What one entry's calls send.
+// Serialized requests of one entry.
 struct Requests {
   std::shared_ptr<const Work> work;
-  std::string path;                                     // of the method
-  std::vector<std::vector<grpc::ByteBuffer>> messages;  // by offset; of a stream several. Not of shared memory
-  std::unique_ptr<Slots> slots;                         // of shared memory
+  std::string path;                                     // gRPC path of the method
+  std::vector<std::vector<grpc::ByteBuffer>> messages;  // by offset; several for a stream; empty for shared memory
+  std::unique_ptr<Slots> slots;                         // shared memory only, otherwise null
 };
 
-// `socket`: the server's side socket, for shared memory.
+// `socket`: the server's side socket, required for shared memory only.
 absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, InFlight in_flight);
 
 }  // namespace posenc::load

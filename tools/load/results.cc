@@ -20,11 +20,11 @@ void MergeStep(const Step& other, Step* step) {
   step->seconds = std::max(step->seconds, other.seconds);
   step->drain_seconds = std::max(step->drain_seconds, other.drain_seconds);
   step->measured.Merge(other.measured);
-  // The objective is for every caller.
+  // The objective must be met in every process.
   if (other.held) step->held = step->held.value_or(true) && *other.held;
 }
 
-// Element by element; those that only one has are kept.
+// Merges element by element; elements that only one vector has are kept.
 template <typename T, typename MergeOne>
 void MergeByIndex(const std::vector<T>& from, std::vector<T>* into, MergeOne merge_one) {
   const size_t common = std::min(from.size(), into->size());
@@ -49,7 +49,7 @@ void Measurement::Merge(const Measurement& other) {
 }
 
 void Results::Merge(const Results& other) {
-  // Settings and the mix stay the first's: processes of one test differ in nothing that the report should say.
+  // Keeps the first process's settings and mix: processes of one test do not differ in anything to report.
   const auto warn = [&](const std::string& warning) {
     if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
   };
@@ -66,7 +66,7 @@ void Results::Merge(const Results& other) {
   total.Merge(other.total);
   MergeByIndex(other.timeline, &timeline, [](const Second& from, Second* into) {
     into->offered += from.offered;
-    // A second that is warm-up for one does not show what the server does under the whole load.
+    // A second that is warm-up for one process does not show the server under the whole load.
     into->warm_up |= from.warm_up;
     into->measured.Merge(from.measured);
   });
@@ -77,7 +77,7 @@ void Results::Merge(const Results& other) {
     warn("the merged clients had different kinds of steps: what is added up here did not happen at the same time");
   }
   MergeByIndex(other.steps, &steps, MergeStep);
-  // Each found the highest while the others tried too; where one found none, the sum would say nothing.
+  // Adds the rates, since the searches ran at the same time. If one process found none, the sum means nothing.
   if (highest_rate && other.highest_rate) {
     *highest_rate += *other.highest_rate;
   } else {
@@ -88,8 +88,8 @@ void Results::Merge(const Results& other) {
   not_verified += other.not_verified;
   mismatches += other.mismatches;
   if (!first_mismatch) first_mismatch = other.first_mismatch;
-  // The greatest each: on one machine both measured the same; of several, the client in the worst state is what limits
-  // how far the figures can be trusted, and shares of the fastest memory are no overstatement.
+  // Keeps each maximum. On one machine both measured the same. On several, the client in the worst state limits how far
+  // the figures can be trusted, and shares of the fastest memory are no overstatement.
   memory_bytes_per_second = std::max(memory_bytes_per_second, other.memory_bytes_per_second);
   client_cpu_share = std::max(client_cpu_share, other.client_cpu_share);
   late_starts_p99_us = std::max(late_starts_p99_us, other.late_starts_p99_us);

@@ -17,7 +17,7 @@ namespace posenc::load {
 namespace {
 
 constexpr auto kStopCheck = std::chrono::milliseconds(50);
-constexpr double kLeastSpan = 0.01;  // seconds; a process that has no caller of a closed loop takes none
+constexpr double kLeastSpan = 0.01;  // seconds; a process without calls in a closed loop takes none
 
 void SleepUntil(Clock::time_point time) {
   const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -28,7 +28,7 @@ void SleepUntil(Clock::time_point time) {
 class RealRunner final : public Runner {
  public:
   RealRunner(std::unique_ptr<Calls> calls, const RunnerOptions& options) : options_(options), calls_(std::move(calls)) {
-    // Not every server that can be measured has this method.
+    // Ignores errors: not every server that can be measured has this method.
     ClientOptions client;
     client.address = options_.servers[0];
     const auto info = Client(client).GetServerInfo({}, {.timeout = FromSeconds(options_.connect_seconds)});
@@ -37,7 +37,7 @@ class RealRunner final : public Runner {
   absl::StatusOr<Results> Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) override;
 
  private:
-  // How long the calls took to start, and how long they were to take; the two are one in a closed loop.
+  // Actual and planned time for starting the calls; equal in a closed loop.
   struct Span {
     double seconds, planned;
   };
@@ -51,7 +51,7 @@ class RealRunner final : public Runner {
   v1::GetServerInfoResponse server_;
 };
 
-// What this process does of a step.
+// This process's share of a step.
 StepPlan RealRunner::OwnPart(const StepPlan& plan) const {
   const auto [index, of] = options_.share;
   StepPlan own = plan;
@@ -63,25 +63,25 @@ StepPlan RealRunner::OwnPart(const StepPlan& plan) const {
 }
 
 RealRunner::Span RealRunner::RunClosed(StepRun& run, const std::atomic<bool>& stop) {
-  // Where there are fewer callers than processes, the others have none and make none of the calls.
+  // If the concurrency is below the number of processes, the other processes make no calls.
   const int64_t of = std::min(options_.share.of, run.plan.concurrency);
-  std::atomic<int64_t> next = 0;  // of this process' calls
+  std::atomic<int64_t> next = 0;  // counts this process's calls
   const auto begin_next = [&] {
     if (stop || (run.plan.seconds > 0 && Seconds(Clock::now() - run.begin) >= run.plan.seconds)) return;
     const int64_t number = options_.share.index + of * next++;
     if (run.plan.count > 0 && number >= run.plan.count) return;
     calls_->Begin(run, number, std::nullopt);
   };
-  run.one_ended = begin_next;  // another in its place
+  run.one_ended = begin_next;  // each ended call starts the next
   run.begin = Clock::now();
   for (int64_t i = OwnPart(run.plan).concurrency; i > 0; --i) begin_next();
   run.Wait();
-  const double seconds = run.collector.last_end();  // what is verified may take longer
+  const double seconds = run.collector.last_end();  // excludes verification, which may end later
   return {seconds, seconds};
 }
 
 RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop) {
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds that the system may wake us late by
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; limits late wake-ups
   const int64_t room = options_.max_in_flight / options_.share.of;
   run.begin = Clock::now();
   const auto wait = [&](double second) {
@@ -95,7 +95,7 @@ RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop
   while (const std::optional<Arrival> arrival = arrivals.Next()) {
     any = true;
     if (!wait(arrival->seconds)) break;
-    // A step that its count ends is over when the next call would have been due.
+    // A step limited by `count` ends when the next call would have been due.
     if (run.plan.count > 0 && arrival->number + options_.share.of >= run.plan.count) {
       const double due = arrival->seconds + 1 / run.plan.RateAt(arrival->seconds);
       planned = planned > 0 ? std::min(planned, due) : due;
@@ -106,14 +106,14 @@ RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop
       calls_->Begin(run, arrival->number, arrival->seconds);
     }
   }
-  // Not when this thread wakes up, which is a little later.
+  // Measured before the wait below, from which this thread wakes up slightly late.
   const double issued = Seconds(Clock::now() - run.begin);
   const bool all_are_others = !any && run.plan.count > 0;
   if (all_are_others || !wait(planned)) return {issued, issued};
   return {std::max(issued, planned), planned};
 }
 
-// Of each thread that may limit the rate, then of the process.
+// Processor seconds of each thread that may limit the rate, then of the process.
 std::vector<double> RealRunner::CpuTimes() const {
   std::vector<double> times = calls_->CpuSeconds();
   times.push_back(CpuSeconds(CLOCK_THREAD_CPUTIME_ID));

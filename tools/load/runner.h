@@ -1,4 +1,4 @@
-// Makes the calls of a step, many in flight without a thread each.
+// Runs the steps of a load test with asynchronous calls, many in flight per thread.
 #pragma once
 
 #include <atomic>
@@ -16,27 +16,27 @@
 namespace posenc::load {
 
 struct RunnerOptions {
-  std::vector<std::string> servers;  // gRPC targets; calls take turns over them
-  int connections = 1;               // to each
-  int threads = 1;                   // that read from gRPC; >= 1, no use above the connections of all servers
-  int64_t max_in_flight = 1000;      // of an open loop
-  double deadline_seconds = 10;      // of a call, from its actual start
-  double connect_seconds = 5;        // to wait for the servers at the beginning
-  double verify = 0;                 // share of the answers, 0 .. 1
-  std::string shared_memory_socket;  // the server's
-  int64_t most_concurrent = 0;       // of the closed loops to come
-  Share share;                       // among several processes
+  std::vector<std::string> servers;  // gRPC targets, used round-robin
+  int connections = 1;               // per server
+  int threads = 1;                   // completion-queue threads, >= 1; useful up to the total of connections
+  int64_t max_in_flight = 1000;      // limit of open loops, over all processes
+  double deadline_seconds = 10;      // per call, from its actual start
+  double connect_seconds = 5;        // time limit for connecting at the beginning
+  double verify = 0;                 // share of answers to verify, 0 .. 1
+  std::string shared_memory_socket;  // path of the server's side socket
+  int64_t most_concurrent = 0;       // highest concurrency of the closed loops to run; 0 if open loops
+  Share share;                       // this process's share of the calls
 };
 
 class Runner {
  public:
   virtual ~Runner() = default;
 
-  // Connects; UNAVAILABLE names a server that is not there, INVALID_ARGUMENT what is wrong with the mix.
+  // Connects. Returns UNAVAILABLE naming a server that cannot be reached, INVALID_ARGUMENT if the mix is invalid.
   static absl::StatusOr<std::unique_ptr<Runner>> Create(const Mix& mix, const RunnerOptions& options);
 
-  // One step, from its first call to the end of its last; shorter once *stop. What is measured is one step, its
-  // seconds, and the server's version. Blocks.
+  // Runs one step, from its first call to the end of its last; ends early once *stop is set. Returns one step, its
+  // timeline, and the server's version. Blocks.
   virtual absl::StatusOr<Results> Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) = 0;
 };
 

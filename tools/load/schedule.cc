@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kFastest = 1e7;
 constexpr int64_t kMostConcurrent = 100'000;
-// Of a call: what rate times seconds may be off by rounding.
+// Tolerance in calls for the rounding of rate * seconds.
 constexpr double kRounding = 1e-6;
 
 template <typename Number>
@@ -72,7 +72,7 @@ std::optional<Arrival> Arrivals::Next() {
       expected_ -= std::log1p(-UnitOf(RandomAt(plan_.seed, static_cast<uint64_t>(number_))));
     }
     if (expected_ >= calls - kRounding || (plan_.count > 0 && number_ >= plan_.count)) return std::nullopt;
-    // Where the integral of the rate is what is expected.
+    // Solves for the time at which the integral of the rate is expected_.
     const double slope = plan_.rate == plan_.end_rate ? 0 : (plan_.end_rate - plan_.rate) / plan_.seconds;
     const double root = std::sqrt(std::max(0.0, plan_.rate * plan_.rate + 2 * slope * expected_));
     const Arrival arrival{number_, 2 * expected_ / (plan_.rate + root)};

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kOverdue = 1.01;
 
-// A rate that people write: two digits and a half.
+// Rounds to a multiple of 5 in the third significant digit, so that rates are easy to read.
 double Round(double rate) {
   const double unit = std::pow(10.0, std::floor(std::log10(rate)) - 2) * 5;
   return std::round(rate / unit) * unit;

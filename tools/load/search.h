@@ -1,4 +1,4 @@
-// The highest rate at which an objective is met.
+// Search for the highest rate at which an objective is met.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,35 @@
 
 namespace posenc::load {
 
-// "p99=5ms", several separated by commas: percentiles of latency, from the intended start, and "max".
+// Limits such as "p99=5ms", separated by commas: percentiles of latency, from the intended start, and "max".
 struct Objective {
   struct Limit {
     double percentile;  // 0 .. 100
     int64_t microseconds;
   };
   std::vector<Limit> limits;
-  double max_failures = 0.001;  // share of the calls that were intended
-  double seconds = 0;           // that a step is to take; 0: however long it takes
+  double max_failures = 0.001;  // share of the intended calls
+  double seconds = 0;           // planned duration of a step; 0 if unlimited
 
-  // And its calls were started within that time and a hundredth more: else the rate was not offered, and nothing is
-  // known of the server at it.
+  // True if the step is within all limits and its calls started within 1.01 * `seconds`. A longer step did not offer
+  // the rate and says nothing about the server at it.
   bool Met(const Step& step) const;
 };
 absl::StatusOr<Objective> ParseObjective(const std::string& text);
 
 struct SearchOptions {
-  static constexpr double kLeastRate = 0.1, kMostRate = 1e6;  // that are tried, calls a second
+  static constexpr double kLeastRate = 0.1, kMostRate = 1e6;  // range of tried rates, calls per second
 
-  double first_rate = 100;  // calls a second
+  double first_rate = 100;  // calls per second
   double most_rate = kMostRate;
-  double precision = 0.05;  // share of the rate to which the answer is wanted
+  double precision = 0.05;  // relative precision of the result
 };
 
-// Runs a try at a rate; its step is filled but for `held`. Absent: the search is to end.
+// Runs one try at a rate and returns its step with `held` unset. Absent: the search must end.
 using Try = std::function<absl::StatusOr<std::optional<Results>>(double rate)>;
 
-// Doubles the rate until the objective is missed (halves it first, if the first try missed it), then halves the
-// interval. Calls `seen` with each try, its step's `held` filled. The highest rate that held; 0: none did.
+// Doubles the rate until the objective is missed, or, if the first try missed it, halves it until it is met; then
+// bisects. Calls `seen` after each try with `held` set. Returns the highest rate that met the objective; 0 if none did.
 absl::StatusOr<double> SearchRate(const Objective& objective, const SearchOptions& options, const Try& run,
                                   const std::function<void(Results)>& seen);
 

@@ -55,7 +55,7 @@ absl::StatusOr<const Message*> Verifier::Expected(const std::shared_ptr<const Wo
   if (expected != nullptr) return expected.get();
   POSENC_ASSIGN_OR_RETURN(std::unique_ptr<Message> computed, work->Compute(here_, offset));
   expected_bytes_ += work->answer_bytes();
-  if (expected_bytes_ > kMostBytes) {  // computed again where they are wanted again
+  if (expected_bytes_ > kMostBytes) {  // cache full: computed again on demand
     expected_.clear();
     expected_bytes_ = work->answer_bytes();
   }

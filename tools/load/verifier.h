@@ -1,4 +1,4 @@
-// Answers beside those of the in-process engine, on a thread of its own.
+// Compares answers with those of the in-process engine, on a separate thread.
 #pragma once
 
 #include <condition_variable>
@@ -26,23 +26,24 @@ class Verifier {
  public:
   struct Job {
     std::shared_ptr<const Work> work;
-    size_t offset;  // which of its requests
+    size_t offset;  // index of the request in `work`
     std::vector<grpc::ByteBuffer> pieces;
     absl::Span<const std::byte> shared;
-    std::function<void(const std::optional<Mismatch>&)> done;  // on the verifier's thread
+    std::function<void(const std::optional<Mismatch>&)> done;  // called on the verifier's thread
   };
 
   Verifier() : here_(WholeMachine()), thread_([this] { Run(); }) {}
   ~Verifier();
 
-  // Whether there was room: a client that cannot keep up leaves some answers unverified, and says so.
+  // Queues a job. Returns false if the queue is full: that answer stays unverified, and the caller counts it.
+  // Thread-safe.
   bool Offer(Job job);
 
  private:
   void Run();
   absl::StatusOr<const google::protobuf::Message*> Expected(const std::shared_ptr<const Work>& work, size_t offset);
 
-  static constexpr int64_t kMostBytes = int64_t{512} << 20;  // that wait, and that are expected
+  static constexpr int64_t kMostBytes = int64_t{512} << 20;  // limit of queued answers, and of cached expected answers
 
   InProcess here_;
   std::map<std::pair<const Work*, size_t>, std::unique_ptr<google::protobuf::Message>> expected_;

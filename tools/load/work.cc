@@ -31,7 +31,7 @@ absl::Status ParseRequest(const Entry& entry, Message* request) {
 std::vector<std::byte> RandomNumbers(v1::DataType dtype, size_t bytes, uint64_t seed) {
   std::vector<std::byte> data(bytes);
   const size_t element = ElementSize(dtype);
-  const uint64_t one = dtype == v1::DATA_TYPE_FP16 ? 0x3800 : 0x3f00;  // 0.5, the mantissa's bits all 0
+  const uint64_t one = dtype == v1::DATA_TYPE_FP16 ? 0x3800 : 0x3f00;  // 0.5 with an all-zero mantissa
   const uint64_t mantissa = dtype == v1::DATA_TYPE_FP16 ? 0x03ff : 0x007f;
   for (size_t i = 0; element > 0 && i < bytes; i += element) {
     const uint64_t random = RandomAt(seed, i);
@@ -77,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
       const absl::StatusOr<uint64_t> bytes =
           ByteSize({"", tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}});
       if (!bytes.ok()) return named(bytes.status());
-      // Not the same numbers in each: q read in place of k must not pass.
+      // Each tensor has its own numbers, so that a server that reads q in place of k is detected.
       work->tensors_.push_back(RandomNumbers(tensor->dtype(), *bytes, RandomAt(seed, work->tensors_.size())));
     }
     work->requests_.push_back(std::move(request));

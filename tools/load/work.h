@@ -1,5 +1,5 @@
-// An entry of the mix as messages: its requests, which differ in where the tokens stand, and what they are answered
-// with.
+// An entry of the mix as messages: its requests, which differ in the offset of the tokens, and the form of their
+// answers.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@
 
 namespace posenc::load {
 
-struct Method;  // of the service, one of those that can be called here
+struct Method;  // see methods.h
 
-// A tensor of the answer, in the order of the fields.
+// Description of one tensor of the answer.
 struct AnswerTensor {
   std::string name;  // "q"
   v1::DataType dtype;
@@ -26,24 +26,24 @@ struct AnswerTensor {
   size_t bytes;
 };
 
-// A tensor's bytes with the gap to the next, in memory that is shared.
+// Bytes of a tensor in shared memory, padded to a multiple of 64.
 constexpr size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class Work {
  public:
-  // Computes the first request in this process, so that what is wrong with an entry is said before any call is made.
+  // Computes the first request in this process, so that errors of an entry are reported before any call is made.
   static absl::StatusOr<std::shared_ptr<const Work>> Create(const Entry& entry, uint64_t seed, Backend& here);
 
   const Entry& entry() const { return entry_; }
-  // "ApplyRotary", and with Transport::kStream "StreamApplyRotary".
+  // Name of the RPC: "ApplyRotary", or "StreamApplyRotary" with Transport::kStream.
   std::string method() const;
-  // What the server answers a call with, once or in pieces; a new one.
+  // Creates an empty response message: the whole answer, or one message of a stream.
   std::unique_ptr<google::protobuf::Message> NewResponse() const;
 
-  // One an offset. Without tensors' bytes, which are beside it: inputs(i) says where.
+  // The request with the i-th offset, without tensor bytes; inputs(i) refers to them.
   const google::protobuf::Message& request(size_t i) const { return *requests_[i]; }
   std::vector<wire::TensorView> inputs(size_t i) const;
-  // What comes beside the request: q and k, scores, probabilities, or nothing.
+  // Tensor bytes passed beside each request: q and k, scores, probabilities, or none.
   const std::vector<std::vector<std::byte>>& tensors() const { return tensors_; }
   int64_t request_bytes() const;
 
@@ -62,10 +62,10 @@ class Work {
   std::vector<AnswerTensor> answer_;
 };
 
-// Floating-point numbers of either sign, 0.5 .. 1; FP32, FP16 or BF16.
+// Random floating-point numbers of either sign with magnitude 0.5 .. 1; FP32, FP16 or BF16.
 std::vector<std::byte> RandomNumbers(v1::DataType dtype, size_t bytes, uint64_t seed);
 
-// A message's tensors that are direct fields, and their names.
+// Names and tensors of a message's direct fields.
 std::vector<std::pair<std::string, const v1::Tensor*>> TensorsOf(const google::protobuf::Message& message);
 
 }  // namespace posenc::load

@@ -1,4 +1,4 @@
-// Flags of which queries meet which keys.
+// Command-line flags of the attention geometry, heads and mask: which queries attend to which keys.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace posenc::command {
 
-// All but the heads.
+// Adds all geometry flags except head_start and head_count.
 void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddMaskFlags(CLI::App& app, v1::Mask* mask);

@@ -28,7 +28,7 @@ struct BiasCommandFlags {
   std::string scores, out;
 };
 
-// What GenerateBias and AddBias have in common.
+// Fills the fields that GenerateBias and AddBias requests share.
 template <typename Request>
 absl::Status Fill(const BiasCommandFlags& flags, Request* request) {
   POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get());
@@ -37,7 +37,7 @@ absl::Status Fill(const BiasCommandFlags& flags, Request* request) {
   return flags.precision.Put(request);
 }
 
-// Puts tiles of query rows where they belong: a run of rows in each matrix.
+// Writes tiles of query rows to their offsets in the file: one run of rows in each matrix.
 class BiasFile {
  public:
   BiasFile(std::string path, int64_t queries) : path_(std::move(path)), queries_(queries) {}
@@ -85,7 +85,7 @@ class BiasFile {
   int64_t written_ = 0;
 };
 
-// By tiles, so that neither a message's limit nor memory bounds the bias.
+// Streams the bias in tiles, so that neither the message size limit nor memory bounds its size.
 absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& out, Session& session) {
   v1::StreamBiasRequest stream;
   *stream.mutable_bias() = request;
@@ -109,7 +109,7 @@ absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
   v1::GenerateBiasRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
-  // A window's length is its own, and is not large.
+  // A window bias has a length of its own, without query_length, and is small: no streaming.
   if (!flags.out.empty() && request.form() == v1::BIAS_FORM_DENSE && request.geometry().has_query_length()) {
     return Stream(request, flags.out, session);
   }

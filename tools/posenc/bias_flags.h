@@ -1,4 +1,4 @@
-// The flags of bias methods: ALiBi's by their own names, the others' as --METHOD-FIELD.
+// Flags of attention bias methods: ALiBi's have plain names, other methods' are named --METHOD-FIELD.
 #pragma once
 
 #include <string>
@@ -11,18 +11,19 @@
 
 namespace posenc::command {
 
-// Written into while flags are parsed: must stay where it is.
+// Not movable while flags are parsed: parsing writes into the object.
 class BiasMethodFlags {
  public:
   void Add(CLI::App& app);
-  // --table and its layout, which go with a model too.
+  // Adds --table and --table-layout, which can also be combined with --model.
   void AddTable(CLI::App& app);
   bool has_table() const;
-  // The first flag of a method that was given, or "".
+  // Returns the first given flag of a method, or "" if none was given.
   std::string First() const;
-  // Without a method where only a table was given.
+  // Returns a BiasMethod without a method if only --table was given. Returns a usage error if flags of several methods
+  // were given.
   absl::StatusOr<v1::BiasMethod> Get() const;
-  // Whether the method takes a config.json beside its weights.
+  // True if the method takes a config.json in addition to its weights.
   bool TakesModel() const { return others_.has_swin_v2(); }
 
  private:
@@ -32,12 +33,12 @@ class BiasMethodFlags {
   v1::BiasMethod table_;
 };
 
-// A bias: by --model, or by a method and its settings; either with a table. Swin v2 by both.
+// Flags of a bias: --model, or a method and its settings, each with an optional table. Swin v2 takes both.
 class BiasFlags {
  public:
   void Add(CLI::App& app);
   bool given() const;
-  // For use without any: that no flag was given that means nothing then.
+  // Call it if no bias is used: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const { return model_.CheckUnused(); }
   absl::StatusOr<v1::BiasMethod> Get() const;
 

@@ -22,7 +22,7 @@ std::string Agreement(const v1::BiasExplanation& explanation) {
   if (explanation.equal_elements() == explanation.elements()) {
     return absl::StrFormat("all %d cells, bit for bit", explanation.elements());
   }
-  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // all but a few are not 100 %
+  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // never 100 % if a few cells differ
   return absl::StrFormat("%d of %d cells (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
                          explanation.elements(), percent, explanation.worst_ulp(), explanation.median_ulp());
 }
@@ -52,7 +52,7 @@ std::string ExplanationReport(const v1::BiasExplanation& explanation, int number
   return absl::StrFormat("%d. %s\n%s", number, explanation.sentence(), Aligned(rows, "   "));
 }
 
-// The values of the first head that say most: from distance 0 on, or key 0.
+// Reports the most informative values of the first head: the ones nearest to distance 0, or to key 0.
 std::string ValuesReport(const v1::DiagnoseBiasResponse& response, int64_t queries) {
   const bool by_distance = response.follows() == v1::BIAS_FOLLOWS_DISTANCE;
   const int64_t first = by_distance ? 1 - queries : 0, count = response.values().shape(1);
@@ -87,7 +87,7 @@ std::string BiasReport(const v1::DiagnoseBiasResponse& response, int64_t queries
       if ((undecided.code() == "ALIASES") == aliases) text += DoubtReport(undecided);
     }
   };
-  add_doubts(false);  // first: they say what the explanations are worth
+  add_doubts(false);  // first, because they limit what the explanations prove
   text += "\n";
   for (int n = 0; n < response.explanations_size(); ++n) {
     text += ExplanationReport(response.explanations(n), n + 1) + "\n";

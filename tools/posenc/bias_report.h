@@ -1,4 +1,4 @@
-// A diagnosis of a bias for people.
+// Human-readable report of a bias diagnosis.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace posenc::command {
 
-// `queries`: Sq.
+// `queries` is Sq, the number of query rows.
 std::string BiasReport(const v1::DiagnoseBiasResponse& response, int64_t queries);
 
 }  // namespace posenc::command

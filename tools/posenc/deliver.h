@@ -1,4 +1,4 @@
-// Where answers go: tensors into files, or everything to standard output as JSON; and what the user is told.
+// Output of answers: tensors to files, or the whole answer as JSON to standard output; and messages to the user.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ struct Destination {
   std::vector<NamedTensor> tensors;
 };
 
-// Usage error where an answer has nowhere to go: neither `path` nor --json.
+// Returns a usage error that names `flag` if neither `path` nor --json was given.
 absl::Status CheckDestination(const Session& session, const std::string& path, const std::string& flag);
 
-// With files: writes them and prints a line for each tensor and what was computed (--json: AnswerInfo). Without: prints
-// the whole answer as JSON, tensors included.
+// Writes the files and prints a line for each tensor and a summary of what was computed (--json: only AnswerInfo). If
+// `files` is empty, prints the whole answer as JSON, tensors included.
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
                      const std::vector<Destination>& files);
 
-// "FILE: NAME BF16 [2, 8, 128]"; nothing with --json.
+// Prints "FILE: NAME BF16 [2, 8, 128]"; prints nothing with --json.
 absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header);
 
-// Prints what was computed, as Deliver() does.
+// Prints a summary of what was computed; with --json, AnswerInfo as JSON.
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info);
 
 absl::Status PrintJson(const google::protobuf::Message& message);
 
-// A line on standard error that shows how much is done, while that is a terminal; nothing otherwise.
+// Progress bar on standard error. Shown only if standard error is a terminal and total > 0.
 class Progress {
  public:
   explicit Progress(int64_t total);

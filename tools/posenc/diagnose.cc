@@ -25,7 +25,7 @@ struct DiagnoseFlags {
   std::optional<int32_t> max_explanations;
 };
 
-// [S, D] is one head.
+// Reads a tensor; [S, D] becomes one head, [S, 1, D].
 absl::Status ReadRows(const std::string& path, v1::Tensor* tensor) {
   POSENC_ASSIGN_OR_RETURN(*tensor, ReadTensor(path));
   if (tensor->shape_size() == 2) {
@@ -61,7 +61,7 @@ absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* reque
   return ReadOperand(flags.k_before, flags.k_after, flags.k_rotary_offset, evidence.mutable_k());
 }
 
-// The layouts that the tensors may have: the one that was given, or what their axes allow.
+// Returns the possible layouts of the tensors: the given one, or those that their number of axes allows.
 std::vector<v1::Layout> Layouts(const v1::DiagnoseRequest& request) {
   if (!request.has_rotation() || request.layout() != v1::LAYOUT_UNSPECIFIED) return {request.layout()};
   if (request.rotation().q().before().shape_size() == 3) return {v1::LAYOUT_THD};
@@ -90,7 +90,7 @@ absl::Status Run(const DiagnoseFlags& flags, Session& session) {
     if (context.assumed_positions) request.mutable_positions()->set_offset(0);
     CompletePositions(request.mutable_positions());
   }
-  // Where the axes could mean either, the better explained reading is the right one.
+  // If the axes fit several layouts, the layout with the better explanation is used.
   absl::StatusOr<v1::DiagnoseResponse> best = absl::UnknownError("no layout");
   const std::vector<v1::Layout> layouts = Layouts(request);
   for (const v1::Layout layout : layouts) {

@@ -41,7 +41,7 @@ std::string Agreement(const v1::Explanation& explanation) {
   if (explanation.equal_elements() == explanation.elements()) {
     return absl::StrFormat("all %d elements%s, bit for bit", explanation.elements(), of);
   }
-  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // all but a few are not 100 %
+  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // never 100 % if a few elements differ
   return absl::StrFormat("%d of %d elements%s (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
                          explanation.elements(), of, percent, explanation.worst_ulp(), explanation.median_ulp());
 }
@@ -117,7 +117,7 @@ std::string DiagnosisReport(const v1::DiagnoseResponse& response, const Diagnosi
       text += DoubtReport(undecided);
     }
   };
-  add_doubts(false);  // first: they say what the explanations are worth
+  add_doubts(false);  // first, because they limit what the explanations prove
   if (!text.empty()) text += "\n";
   for (int n = 0; n < response.explanations_size(); ++n) {
     text += ExplanationReport(response.explanations(n), n + 1) + "\n";

@@ -1,4 +1,4 @@
-// A diagnosis for people.
+// Human-readable report of a diagnosis.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace posenc::command {
 
-// What the command decided where nothing was said.
+// Defaults that the command chose because no flag gave a value.
 struct DiagnosisContext {
   bool assumed_positions = false;
   bool inferred_layout = false;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 };
 
-// A line on what the data leave open, and one on what would decide.
+// Returns two lines: what the data leave undecided, and which data would decide it.
 std::string DoubtReport(const v1::Undecided& undecided);
 
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context);

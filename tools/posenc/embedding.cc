@@ -34,7 +34,7 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
     POSENC_RETURN_IF_ERROR(flags.method.Put(&request));
     return call();
   }
-  // What the config.json says alone.
+  // Only --model was given: try the encodings that a config.json alone can define.
   request.mutable_sinusoidal();
   auto response = call();
   if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;

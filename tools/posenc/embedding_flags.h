@@ -1,4 +1,4 @@
-// The flags of absolute encodings: sinusoidal ones by their own names, the others' as --METHOD-FIELD.
+// Flags of absolute encodings: sinusoidal ones have plain names, others are named --METHOD-FIELD.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,12 +10,12 @@ namespace posenc::command {
 
 void AddSinusoidalFlags(CLI::App& app, v1::Sinusoidal* sinusoidal);
 
-// Written into while flags are parsed: must stay where it is.
+// Not movable while flags are parsed: parsing writes into the object.
 class EmbeddingMethodFlags {
  public:
   void Add(CLI::App& app);
   bool given() const;
-  // Sets the one method that flags were given for.
+  // Sets the method whose flags were given. Returns a usage error if flags of no method or of several were given.
   absl::Status Put(v1::GenerateEmbeddingRequest* request) const;
 
  private:

@@ -29,7 +29,7 @@ std::string WithDashes(std::string name) {
   return name;
 }
 
-// The names of an enum's values that the flag takes: of all but the zero, which stands for "not given", unless it says.
+// Returns the enum value names that the flag accepts: flag.choices, or all except the zero value, "not given".
 std::vector<std::string> Choices(const FieldDescriptor& field, const FieldFlag& flag) {
   if (flag.choices) return absl::StrSplit(flag.choices, '|');
   std::vector<std::string> choices;
@@ -50,7 +50,7 @@ absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type,
   return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
-// Whether it is a message with flags for its fields, and not one that a single flag gives.
+// True for a message whose fields have flags of their own, false for one that a single flag sets.
 bool IsOfFlags(const FieldDescriptor& field) {
   const Descriptor* type = field.message_type();
   return type != nullptr && !field.is_repeated() && type != v1::Tensor::descriptor() &&
@@ -120,7 +120,7 @@ absl::Status SetField(const FieldDescriptor& field, const std::vector<std::strin
   }
 }
 
-// The other member of the field's oneof that is set already, if there is one.
+// Returns the member of the field's oneof that is set already, if it is another one; null if there is none.
 const FieldDescriptor* Rival(const FieldDescriptor& field, const Message& message) {
   const auto* oneof = field.real_containing_oneof();
   const auto* rival = oneof ? message.GetReflection()->GetOneofFieldDescriptor(message, oneof) : nullptr;
@@ -140,7 +140,7 @@ std::string TypeName(const FieldDescriptor& field, const std::vector<std::string
   }
 }
 
-// Where a flag writes: a message within messages, which come to be with the first flag that is given.
+// Target of a flag: a message nested in messages, which the first given flag creates.
 struct Place {
   Message* root;
   std::vector<const FieldDescriptor*> path;
@@ -152,7 +152,8 @@ struct Place {
   }
 };
 
-// The message there, for a flag that sets its `field`; an error for one that contradicts an earlier flag.
+// Returns the message at `place`, created if absent, for a flag that sets its `field`. Throws ValidationError if an
+// earlier flag set another member of a oneof.
 Message* Enter(const Place& place, const FieldDescriptor& field, const std::string& flag) {
   Message* message = place.root;
   for (const FieldDescriptor* next : place.path) {
@@ -189,7 +190,7 @@ void AddPrefixedFlags(CLI::App& app, const std::string& group, const std::string
     for (int i = 0; i < type.field_count(); ++i) {
       const FieldDescriptor& field = *type.field(i);
       const std::string flag = prefix + FlagName(field.name()).substr(1);
-      if (field.message_type() == v1::ModelConfig::descriptor()) continue;  // --model and its kin: ModelFlags
+      if (field.message_type() == v1::ModelConfig::descriptor()) continue;  // ModelFlags has the flags of --model
       if (within != IsOfFlags(field) || app.get_option_no_throw(flag) != nullptr) continue;
       if (within) {
         AddPrefixedFlags(app, group, flag, place.Within(field), *field.message_type());

@@ -1,5 +1,5 @@
-// Flags that are fields of the API's messages: `--rope-theta` sets rope_theta, so that names, types and choices are
-// those of the proto files and need no second list here.
+// Flags generated from the API's message fields: `--rope-theta` sets rope_theta. Names, types and choices come from the
+// proto files, so no second list is needed here.
 #pragma once
 
 #include <initializer_list>
@@ -12,50 +12,50 @@
 namespace posenc::command {
 
 struct FieldFlag {
-  const char* field;  // its name in the proto file; a name that is not there ends the program
+  const char* field;  // name in the proto file; an unknown name aborts the program
   const char* help;
-  const char* flag = nullptr;     // absent: "--" and the field's name with dashes
-  const char* choices = nullptr;  // of an enum's values, "fp32|fp16"; absent: all
+  const char* flag = nullptr;     // null: "--" and the field's name with dashes
+  const char* choices = nullptr;  // accepted enum values, "fp32|fp16"; null: all
 };
 
-// What a flag's value looks like:
-//   numbers, strings   as they are
-//   bool               nothing where its default is false for all, else true or false
+// Syntax of a flag's value:
+//   numbers, strings   unquoted, without further syntax
+//   bool               no value if the field has no presence (default false), else true or false
 //   enums              the value's name in lower case without the type's prefix, "half-split"; dashes or underscores
 //   repeated numbers   "1,2.5,3"
 //   Tensor             a file (tools/files/tensor_file.h), or numbers "0,5,9": INT64 [3], FP64 where one is no integer
 //   PositionOffsets    "0,7,7"
 //   PositionSegments   "COUNT:START[:STEP],...", or grids "TxHxW[:TxHxW[:TxHxW]]"
 //   AxialRope          "DIM[:THETA[:FREQUENCY_START]],..."
-// The flags write into *message, which must outlive the parsing. A second member of one oneof is an error.
+// The flags write into *message, which must outlive the parsing. Setting two members of one oneof is an error.
 void AddFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message,
                    std::initializer_list<FieldFlag> flags);
 
-// The same, without help, for all fields whose names are not flags of `app` yet: what is added to a message is not
-// forgotten here.
+// Adds a flag without help text for every field whose name is not a flag of `app` yet, so that fields added to a
+// message later get flags too.
 void AddOtherFieldFlags(CLI::App& app, const std::string& group, google::protobuf::Message* message);
 
-// All of the message's fields, without help, under a prefix: "--t5" makes "--t5-num-buckets". Those of a message within
-// it likewise, "--deberta-key-weight"; it is there once one of them is given. Where names meet, the outer field's
-// counts. A config.json within it has no flags of its own: ModelFlags has them.
+// Adds a flag without help text for every field of the message, with a prefix: "--t5" makes "--t5-num-buckets". Fields
+// of nested messages get flags too ("--deberta-key-weight"); the first one given creates the nested message. If two
+// names collide, the outer field gets the flag. A nested config.json (ModelConfig) gets no flags: ModelFlags has them.
 void AddPrefixedFieldFlags(CLI::App& app, const std::string& group, const std::string& prefix,
                            google::protobuf::Message* message);
 
-// The same for the members of the message's `oneof method`, but those named, each under its own name: flags of two of
-// them are an error. A group is called by the method's name and the note.
+// Adds prefixed flags for each member of the message's `oneof method`, except those in `except`; the prefix is the
+// member's name. Flags of two members together are an error. A group's name is the method's name plus `note`.
 void AddMethodFlags(CLI::App& app, const std::string& note, google::protobuf::Message* message,
                     std::initializer_list<std::string_view> except);
 
-// Whether a flag wrote anything into it.
+// True if a flag wrote any field of the message.
 bool IsSet(const google::protobuf::Message& message);
 
-// "--rope-theta", for messages about a field that is set; empty where none is.
+// Returns the flag of the first set field ("--rope-theta"), for error messages; empty if no field is set.
 std::string FirstFlagOf(const google::protobuf::Message& message);
 
-// "rope_theta" as "--rope-theta".
+// Returns "--rope-theta" for "rope_theta".
 std::string FlagName(const std::string& field);
 
-// "half-split" for v1::PAIRING_HALF_SPLIT.
+// Returns "half-split" for v1::PAIRING_HALF_SPLIT.
 std::string EnumName(const google::protobuf::EnumValueDescriptor& value);
 template <typename Enum>
 std::string EnumName(Enum value) {

@@ -41,7 +41,7 @@ struct LoadFlags {
 
 std::atomic<bool>* stop_at_interrupt = nullptr;
 
-// The first interrupt ends the test, and what was measured is reported; a second one ends the program.
+// The first SIGINT stops the test, and the results so far are reported. A second one ends the program.
 void StopAtInterrupt(std::atomic<bool>* stop) {
   stop_at_interrupt = stop;
   struct sigaction action = {};
@@ -57,7 +57,7 @@ void AddVerification(const Results& part, Results* all) {
   if (!all->first_mismatch) all->first_mismatch = part.first_mismatch;
 }
 
-// What came after what was there.
+// Appends the results of a later step to `all`.
 void Append(Results part, bool warm_up, Results* all) {
   load::Step& step = part.steps[0];
   if (!warm_up) {
@@ -76,7 +76,7 @@ void Append(Results part, bool warm_up, Results* all) {
   all->server_cpu_target = part.server_cpu_target;
 }
 
-// A test under way.
+// A running load test.
 class Test {
  public:
   Test(load::Fleet* fleet, load::Live* live) : fleet_(*fleet), live_(*live) {}
@@ -97,7 +97,7 @@ class Test {
       POSENC_RETURN_IF_ERROR(RunAll({warm_up}));
     }
     uint64_t tries = 0;
-    // What the figures of the whole test are about.
+    // Results of the highest rate that held; they become the whole test's figures.
     Results best;
     const auto attempt = [&](double rate) -> absl::StatusOr<std::optional<Results>> {
       const uint64_t step_seed = RandomAt(seed, ++tries);
@@ -106,7 +106,7 @@ class Test {
       if (!stopped()) return part;
       live_.EndStep("");
       if (part) AddVerification(*part, &all_);
-      return std::nullopt;  // cut short, it says nothing else
+      return std::nullopt;  // an interrupted try counts only for verification
     };
     const auto seen = [&](Results part) {
       const load::Step& step = part.steps[0];
@@ -132,7 +132,7 @@ class Test {
   Results& all() { return all_; }
 
  private:
-  // Absent: it was stopped before it began.
+  // Returns nullopt if the test was stopped before the step began.
   absl::StatusOr<std::optional<Results>> Run(const StepPlan& plan) {
     if (stopped()) return std::nullopt;
     live_.BeginStep(plan);
@@ -147,7 +147,7 @@ class Test {
   Results all_;
 };
 
-// Flag by flag what the command line says.
+// Returns the given flags of the command line with their values.
 std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
   std::map<std::string, std::string> settings;
   for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {

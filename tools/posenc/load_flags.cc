@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMostConfigBytes = uint64_t{64} << 20;
 constexpr char kDefaultDuration[] = "10s";
 
-// A flag's value is wrong.
+// Converts an error to a usage error.
 absl::Status Usage(const absl::Status& status) {
   return status.ok() ? status : UsageError(std::string(status.message()));
 }
@@ -27,7 +27,7 @@ absl::StatusOr<T> Usage(absl::StatusOr<T> value) {
   return value.ok() ? std::move(value) : absl::StatusOr<T>(Usage(value.status()));
 }
 
-// Addresses separated by commas; gRPC's lists of IP addresses have commas of their own.
+// Splits addresses at commas, except gRPC's lists of IP addresses, which contain commas.
 std::vector<std::string> SplitServers(const std::vector<std::string>& flags) {
   std::vector<std::string> servers;
   for (const std::string& flag : flags) {

@@ -1,4 +1,4 @@
-// The flags of `posenc load`: what is called, when, from how many clients, and where the results go.
+// Flags of `posenc load`: calls, schedule, clients. The flags of its results are in load_output.h.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class ScheduleFlagGroup {
  public:
   void Add(CLI::App& app);
   bool searches() const { return !objective_.empty(); }
-  // Without a search.
+  // Call it only if searches() is false. Returns a usage error if a flag is wrong.
   absl::StatusOr<std::vector<load::StepPlan>> Plans(uint64_t seed) const;
 
   struct Search {
@@ -53,7 +53,7 @@ class ScheduleFlagGroup {
 class ClientFlags {
  public:
   void Add(CLI::App& app);
-  // `server`: of --server before the subcommand.
+  // `server` is the value of --server before the subcommand; used if the group's own --server is absent.
   absl::StatusOr<load::RunnerOptions> Get(const std::string& server) const;
   int processes() const { return processes_; }
 

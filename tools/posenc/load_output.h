@@ -1,4 +1,4 @@
-// What becomes of a load test's results: a summary or JSON, files, and whether they are good enough.
+// Output of a load test's results: a summary or JSON, files, and the comparison with a baseline.
 #pragma once
 
 #include <string>
@@ -16,19 +16,20 @@ namespace posenc::command {
 class LoadOutput {
  public:
   void Add(CLI::App& app);
-  // Before the work is done: that the numbers are numbers, and what --baseline says.
+  // Call it before the load test: checks the flag values and reads --baseline. Returns an error if either is invalid.
   absl::StatusOr<load::Baseline> Check() const;
-  // FAILED_PRECONDITION, said after the reports, where an answer was wrong, none was verified though some were to be,
-  // no call succeeded, a search found no rate, or a figure is worse than the baseline's or cannot be compared with it.
+  // Writes the reports first. Then returns FAILED_PRECONDITION if an answer was wrong, no call succeeded, none of the
+  // answers to be verified was verified, a search found no rate, or a figure is worse than the baseline's or cannot be
+  // compared with it.
   absl::Status Deliver(const Session& session, const load::Results& results, const load::Baseline& baseline) const;
 
-  static constexpr char kGroup[] = "Results";  // of the help, and of what a merge takes
+  static constexpr char kGroup[] = "Results";  // help group; `load merge` accepts only these flags
 
  private:
   std::string json_, html_, baseline_, max_regression_ = "5%";
 };
 
-// Results as -o writes them.
+// Reads results that -o wrote. Errors name the file.
 absl::StatusOr<load::Results> ReadResults(const std::string& path);
 
 }  // namespace posenc::command

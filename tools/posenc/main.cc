@@ -1,4 +1,4 @@
-// The `posenc` command: every call of the service, computed here or by a server.
+// The `posenc` command: all calls of the service, computed in process or by a server.
 // Exit codes: 0 done, 1 the call failed, 2 the command line is wrong.
 #include <algorithm>
 #include <cstdio>
@@ -27,7 +27,7 @@ constexpr char kExamples[] = R"(Examples:
   posenc diagnose-bias bias.npy --model config.json
       Which method gave an attention bias, and how it is masked.)";
 
-// With a pointer to the help of `app`, where there is one.
+// Prints the error and, if `app` is not null, how to get its help.
 void Complain(const std::string& message, const CLI::App* app) {
   std::fprintf(stderr, "posenc: %s\n", message.c_str());
   if (app == nullptr) return;
@@ -36,13 +36,13 @@ void Complain(const std::string& message, const CLI::App* app) {
   std::fprintf(stderr, "See `%s --help`.\n", words.c_str());
 }
 
-// What all subcommands, and theirs, have in common.
+// Applies common settings to a subcommand and all subcommands nested in it.
 void Finish(CLI::App& app) {
   app.fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
   for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
 
-// The innermost subcommand that was named.
+// Returns the innermost subcommand that was given.
 const CLI::App* Named(const CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands()[0];
   return app;
@@ -82,9 +82,9 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    // A word that nothing takes may be why something else is missing.
+    // An unknown word may be the reason for another error, so report it first.
     std::vector<std::string> unknown = app.remaining(true);
-    std::reverse(unknown.begin(), unknown.end());  // as ExtrasError does once more
+    std::reverse(unknown.begin(), unknown.end());  // ExtrasError reverses the list again
     const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
     Complain(message, Named(&app));
     return kUsage;
@@ -99,7 +99,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) return kDone;
   const std::string message(status.message());
   const bool usage = IsUsageError(status);
-  // The service names its fields; the flags are called like them, and the help says what they mean.
+  // An INVALID_ARGUMENT from the service names a field. The flags have the same names, so point to the help.
   Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
   return usage ? kUsage : kFailed;
 }

@@ -1,4 +1,4 @@
-// `posenc scores` and `posenc values`: terms in which q, k and probabilities take part.
+// `posenc scores` and `posenc values`: relative terms, computed from q, k or probabilities.
 #include <memory>
 #include <string>
 
@@ -36,7 +36,7 @@ struct ValuesFlags {
   std::string probabilities, add_to, out;
 };
 
-// What scores and values have in common: geometry, precision, and what the answer is added to.
+// Fills the fields that scores and values requests share: geometry, precision and add_to.
 template <typename Flags, typename Request>
 absl::Status Fill(const Flags& flags, Request* request) {
   if (IsSet(flags.geometry)) *request->mutable_geometry() = flags.geometry;
@@ -56,7 +56,7 @@ absl::Status Finish(const Session& session, const std::string& out, const Respon
   return Deliver(session, response, response.info(), files);
 }
 
-// The message of the one method that is there.
+// Returns the message of the method that is set.
 google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
   const auto* field = method->GetDescriptor()->FindFieldByNumber(method->method_case());
   return method->GetReflection()->MutableMessage(method, field);

@@ -63,7 +63,7 @@ constexpr struct {
 void AddRelativeMethodFlags(CLI::App& app, v1::RelativeMethod* method) {
   AddMethodFlags(app, "", method, {});
   for (const auto& [flag, help] : kRelativeHelp) app.get_option(flag)->description(help);
-  // A projection that is there without a weight is one, too.
+  // A projection without a weight is valid too: it is the identity.
   const auto add_identity = [&](const char* flag, v1::Projection* (v1::Deberta::*term)(), const char* help) {
     const auto set = [method, flag, term] {
       if (method->method_case() != v1::RelativeMethod::METHOD_NOT_SET && !method->has_deberta()) {

@@ -1,4 +1,4 @@
-// The flags of methods of relative terms, as --METHOD-FIELD.
+// Flags of relative attention methods, named --METHOD-FIELD.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,10 +7,10 @@
 
 namespace posenc::command {
 
-// What they say of one method is written into *method while flags are parsed.
+// Parsing writes the given method into *method, which must outlive it. Flags of two methods together are an error.
 void AddRelativeMethodFlags(CLI::App& app, v1::RelativeMethod* method);
 
-// Those of Shaw that are read for values.
+// Adds the flags of Shaw's method that `posenc values` reads.
 void AddShawValueFlags(CLI::App& app, v1::Shaw* shaw);
 
 }  // namespace posenc::command

@@ -23,7 +23,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Reads back to the same bits; without an exponent where people would write none.
+// Formats a value that parses back to the same bits; without an exponent for 1e-4 <= |value| < 1e15.
 std::string Decimal(double value) {
   std::string text;
   if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
@@ -72,7 +72,7 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
   }
 }
 
-// The fields that are set, those of messages inside in their place.
+// Appends the fields that are set; fields of nested messages are inserted in place.
 void AppendFields(const Message& message, Rows* rows) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
@@ -98,7 +98,7 @@ void AppendFields(const Message& message, Rows* rows) {
   }
 }
 
-// The one that a `oneof method` has, and its settings.
+// Appends the name of the set member of the oneof, and its settings.
 void AppendMethod(const Message& message, Rows* rows, const char* cases = "method") {
   const auto* oneof = message.GetDescriptor()->FindOneofByName(cases);
   const FieldDescriptor* method = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
@@ -145,7 +145,7 @@ std::string Notes(const v1::AnswerInfo& info) {
   return text;
 }
 
-// 0, 1, 2, 4 as "0-2, 4".
+// Formats 0, 1, 2, 4 as "0-2, 4".
 std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices) {
   std::string text;
   for (int begin = 0, end = 0; begin < indices.size(); begin = end) {
@@ -173,7 +173,7 @@ std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
   return text;
 }
 
-// In GB/s, to two decimals.
+// Formats a speed in GB/s, to two decimals.
 std::string Rate(const v1::Speed& speed) {
   return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
 }
@@ -218,7 +218,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
     rows.emplace_back("offset", Decimal(plan.learned().offset()));
   }
   if (plan.has_sinusoidal() || plan.has_grid()) AppendMethod(plan, &rows, "settings");
-  // The answer's own rotary_dim and pairing are among the settings.
+  // Skip rotary_dim and pairing of the answer: they are among the settings.
   Rows info;
   AppendInfo(layer.info(), &info);
   for (auto& row : info) {

@@ -1,4 +1,4 @@
-// Answers for people: short, aligned.
+// Human-readable reports of answers: short, aligned.
 #pragma once
 
 #include <string>
@@ -13,21 +13,21 @@ namespace posenc::command {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
-// Two columns, the second beginning where the longest of the first allows.
+// Returns two columns; the second starts after the longest cell of the first.
 std::string Aligned(const Rows& rows, const std::string& indent = "");
 
-// What was computed, in a few lines; notes included.
+// Returns a few lines that say what was computed, notes included.
 std::string InfoReport(const v1::AnswerInfo& info);
 
-// All of a layer group's settings and frequencies.
+// Returns all settings and frequencies of a layer group.
 std::string LayerReport(const v1::LayerExplanation& layer);
 
 std::string ServerReport(const v1::GetServerInfoResponse& response);
 
-// "rope_type llama3, rope_theta 500000, ...": the fields that are set, but for pairings.
+// Returns "rope_type llama3, rope_theta 500000, ...": the fields that are set, except pairings.
 std::string SettingsLine(const google::protobuf::Message& settings);
 
-// "BF16 [2, 8, 128]".
+// Returns "BF16 [2, 8, 128]".
 std::string TensorReport(const TensorHeader& header);
 
 }  // namespace posenc::command

@@ -14,7 +14,7 @@
 namespace posenc::command {
 namespace {
 
-constexpr uint64_t kMaxConfigJson = 16 << 20;  // the service's own limit is lower, and says so
+constexpr uint64_t kMaxConfigJson = 16 << 20;  // bytes; the service has a lower limit and reports it
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Groups of flags that several subcommands share, each with the message that it becomes.
+// Flag groups shared by several subcommands, each converted to one message.
 #pragma once
 
 #include <optional>
@@ -14,20 +14,20 @@
 
 namespace posenc::command {
 
-// The flags write into the object, which must stay where it is while they are parsed. The functions that return a
-// message are called after that; their errors are usage errors.
+// Parsing writes into these objects, so they must not move until it ends. The functions that return a message are
+// called after parsing; they return usage errors.
 
-// --model and what chooses a part of it.
+// Flags --model, --component, --layer-type and --layer-index.
 class ModelFlags {
  public:
   void Add(CLI::App& app);
   bool given() const { return !path_.empty(); }
-  // For use without --model: that no flag was given that means nothing then.
+  // Call it if --model is absent: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const;
-  // Reads the file.
+  // Reads the file; also returns its read errors.
   absl::StatusOr<v1::ModelConfig> Get() const;
-  // Reads the file, if one is given, into the field `model` of the message in which a method has its weights; null:
-  // none has been given.
+  // Reads the file, if --model was given, into the field `model` of the message that holds a method's weights.
+  // `weights` is null if no weights were given, which is a usage error with --model.
   absl::Status PutBeside(google::protobuf::Message* weights) const;
 
  private:
@@ -35,7 +35,7 @@ class ModelFlags {
   v1::ModelConfig config_;
 };
 
-// A rotary embedding: by --model, or by settings.
+// Flags of a rotary embedding: --model, or its settings.
 class RotaryFlags {
  public:
   void Add(CLI::App& app);
@@ -44,25 +44,25 @@ class RotaryFlags {
 
  private:
   absl::StatusOr<v1::RotarySettings> Settings() const;
-  // All that --model says otherwise.
+  // Settings that --model replaces.
   std::vector<const google::protobuf::Message*> SettingsMessages() const;
 
   ModelFlags model_;
-  v1::RotarySettings pairings_;  // which go with either
+  v1::RotarySettings pairings_;  // valid with --model and with settings
   v1::RotarySettings settings_;
   v1::RopeParameters parameters_;
   v1::GivenFrequencies frequencies_;
-  v1::RotarySettings axial_;  // only its axial
+  v1::RotarySettings axial_;  // only axial is used
   v1::GivenTable table_;
   v1::Xpos xpos_;
   std::string parameters_json_;
 };
 
-// --precision, or the three axes.
+// Flags --precision, or the three axes of precision.
 class PrecisionFlags {
  public:
   void Add(CLI::App& app);
-  // Sets request->precision, unless no flag was given.
+  // Sets request->precision if a flag was given.
   template <typename Request>
   absl::Status Put(Request* request) const {
     POSENC_ASSIGN_OR_RETURN(const std::optional<v1::Precision> precision, Get());
@@ -77,10 +77,10 @@ class PrecisionFlags {
   v1::PrecisionAxes axes_;
 };
 
-// Which positions a subcommand takes.
+// Positions that a subcommand takes: several sequences, or rows of one table.
 enum class PositionKind { kSequences, kRows };
 void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions);
-// SCALING_LENGTH_RULE_GIVEN where --seq-len says so.
+// Sets SCALING_LENGTH_RULE_GIVEN if --seq-len was given without a rule.
 void CompletePositions(v1::Positions* positions);
 
 }  // namespace posenc::command

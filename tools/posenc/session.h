@@ -1,4 +1,4 @@
-// What all subcommands share: where to compute, and how to answer.
+// Shared state of all subcommands: where to compute, and how to print.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 namespace posenc::command {
 
 struct GlobalFlags {
-  std::string server;          // empty: in this process
-  double timeout_seconds = 0;  // 0: the backend's default
+  std::string server;          // empty: compute in this process
+  double timeout_seconds = 0;  // 0: default of the backend
   bool json = false;
 };
 
@@ -23,7 +23,7 @@ class Session {
  public:
   explicit Session(const GlobalFlags& flags) : flags_(flags) {}
 
-  // Made when first asked for: until then there are no threads, and the program may fork.
+  // Created on first use. Before that the process has no threads, so the program may fork.
   Backend& backend();
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
@@ -57,7 +57,8 @@ Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 Subcommand AddLoad(CLI::App& parent);
 
-// The command line is wrong, rather than what it asked for failed: another exit code, and a pointer to the help.
+// Marks an error of the command line, as opposed to a failed call: main() returns another exit code and points to
+// --help.
 absl::Status UsageError(const std::string& message);
 bool IsUsageError(const absl::Status& status);
 

@@ -22,7 +22,7 @@ struct TableFlags {
   std::string out;
 };
 
-// Rows of the whole table, which the service says only by the last tile.
+// Returns the rows of the whole table. The service reports them only with the last tile.
 int64_t CountRows(const v1::GenerateTableRequest& request) {
   const v1::Positions& positions = request.positions();
   if (positions.has_ids()) {
@@ -42,7 +42,7 @@ int64_t CountRows(const v1::GenerateTableRequest& request) {
   return rows;
 }
 
-// Puts tiles where they belong: both tensors into one .safetensors file, or each into a .npy file of its own.
+// Writes tiles to their offsets: both tensors into one .safetensors file, or each into its own .npy file.
 class TableFiles {
  public:
   TableFiles(std::string path, int64_t rows) : path_(std::move(path)), rows_(rows) {}
@@ -109,7 +109,7 @@ absl::Status Run(const TableFlags& flags, Session& session) {
     return PrintJson(response);
   }
 
-  // By tiles whatever the size, so that neither a message's limit nor memory bounds the table.
+  // Always streams in tiles, so that neither the message size limit nor memory bounds the table.
   POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   const int64_t rows = CountRows(request);
   TableFiles files(flags.out, rows);

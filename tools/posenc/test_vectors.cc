@@ -25,13 +25,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kHeads = 2;
-// Where no length is known: the one that most models were trained with first.
+// Training length if the settings have none: the first one of most models.
 constexpr int64_t kUnknownLength = 4096;
 
 constexpr std::pair<DType, v1::DataType> kFloatTypes[] = {
     {DType::kFP32, v1::DATA_TYPE_FP32}, {DType::kBF16, v1::DATA_TYPE_BF16}, {DType::kFP16, v1::DATA_TYPE_FP16}};
 
-// "bf16" of DATA_TYPE_BF16, "hf_eager" of PRECISION_PRESET_HF_EAGER.
+// Returns "bf16" for DATA_TYPE_BF16, "hf_eager" for PRECISION_PRESET_HF_EAGER.
 std::string ShortName(const std::string& name, std::string_view prefix) {
   return absl::AsciiStrToLower(name.substr(prefix.size()));
 }
@@ -54,7 +54,7 @@ v1::Tensor MakeTensor(v1::DataType dtype, std::initializer_list<int64_t> shape, 
   return tensor;
 }
 
-// In [-4, 4), multiples of 2^-21: float32 holds them exactly.
+// Returns numbers in [-4, 4) that are multiples of 2^-21, which float32 represents exactly.
 std::vector<float> RandomNumbers(uint64_t seed, int64_t count) {
   std::vector<float> numbers(count);
   for (int64_t n = 0; n < count; ++n) {
@@ -82,7 +82,7 @@ int64_t AxesOf(const v1::RotarySettings& settings) {
   return std::max(1, settings.rope_parameters().mrope_section_size());
 }
 
-// Of head rows: with what a partial embedding leaves alone.
+// Returns the elements of a head row, including those that a partial embedding does not rotate.
 int64_t HeadDim(const v1::AnswerInfo& info) {
   const double factor = info.plan().rotary().rope_parameters().partial_rotary_factor();
   if (!(factor > 0 && factor < 1)) return info.rotary_dim();
@@ -93,7 +93,7 @@ class Maker {
  public:
   Maker(Backend& backend, uint64_t seed) : backend_(backend), seed_(seed) {}
 
-  // Of one group of layers; for length-dependent frequencies of one sequence length.
+  // Adds the vectors of one group of layers, and of one sequence length if the frequencies depend on it.
   absl::Status Add(const v1::LayerExplanation& layer, std::optional<int64_t> seq_len,
                    const std::vector<std::pair<std::string, v1::Precision>>& precisions) {
     const v1::AnswerInfo& info = layer.info();
@@ -132,7 +132,7 @@ class Maker {
  private:
   static v1::Positions PositionsOf(const v1::RotarySettings& settings) {
     const int64_t length = LengthOf(settings), axes = AxesOf(settings);
-    // The last is beyond the whole numbers of float32.
+    // The last position, 2^24 + 1, is an integer that float32 cannot represent.
     const std::set<int64_t> edges = {
         0, 1, 2, 3, length - 1, length, length + 1, 4 * length, 1 << 16, 1 << 20, (int64_t{1} << 24) + 1};
     const std::vector<int64_t> line(edges.begin(), edges.end());
@@ -227,7 +227,7 @@ absl::StatusOr<TestVectors> MakeTestVectors(Backend& backend, const v1::RotarySo
   }
   const v1::Precision& exact = precisions[0].second;
 
-  // Frequencies that depend on the sequence's length: once within the length of training, and once beyond.
+  // If frequencies depend on the sequence's length, make vectors for the training length and for 4 times that.
   std::vector<std::optional<int64_t>> lengths = {std::nullopt};
   auto explained = Explain(backend, source, exact, std::nullopt);
   if (!explained.ok() && absl::EndsWith(DetailsOf(explained.status()).field, "seq_len")) {

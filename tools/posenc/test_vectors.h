@@ -1,5 +1,5 @@
-// Test vectors for other projects' test suites: inputs and answers of a rotary embedding, at the positions at which
-// implementations break.
+// Test vectors for other projects' test suites: inputs and outputs of a rotary embedding, at positions at which
+// implementations often fail.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace posenc {
 
-// Names, contents and metadata are described in docs/test-vectors.md. The same on every machine for one seed.
+// docs/test-vectors.md describes names, contents and metadata. A seed gives the same vectors on every machine.
 struct TestVectors {
   std::vector<std::pair<std::string, v1::Tensor>> tensors;
-  // How each tensor was made, in JSON, by its name; the "settings" of a group of layers; and of all: "posenc",
-  // "numerics_version", "seed".
+  // JSON by tensor name: how the tensor was made. Also "settings" of each group of layers, and for the whole file
+  // "posenc", "numerics_version" and "seed".
   std::map<std::string, std::string> metadata;
 };
 
-// Of every distinct group of layers that rotates; INVALID_ARGUMENT where none does.
+// Makes vectors for every distinct group of layers that rotates. Returns INVALID_ARGUMENT if none does.
 absl::StatusOr<TestVectors> MakeTestVectors(Backend& backend, const v1::RotarySource& source, uint64_t seed);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// The values of flags that are more than one word or number.
+// Parsers of flag values that are more than one word or number.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace posenc::command {
 
-// All of `text`, in JSON's notation or as "inf", "-inf", "nan".
+// Parse all of `text`: a JSON number, or for doubles also "inf", "-inf", "nan".
 absl::StatusOr<double> ParseDouble(std::string_view text);
 absl::StatusOr<int64_t> ParseInt64(std::string_view text);
 
-// Separated by commas; at least one.
+// Parse one or more numbers separated by commas.
 absl::StatusOr<std::vector<double>> ParseDoubles(std::string_view text);
 absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text);
 
-// A file, or numbers: INT64 [n] if all are integers, else FP64 [n].
+// Reads a file, or parses numbers: INT64 [n] if all are integers, else FP64 [n].
 absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text);
 
-// "DIM[:THETA[:FREQUENCY_START]],...", an axis each; "alternating" among them: the axes take turns
+// Parses "DIM[:THETA[:FREQUENCY_START]],...", one entry per axis; the entry "alternating" interleaves the axes.
 absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text);
 
-// "COUNT:START[:STEP],...", or a grid with an 'x' between its axes: "TxHxW[:TxHxW[:TxHxW]]"
+// Parses "COUNT:START[:STEP],..."; a grid has an 'x' between its axes: "TxHxW[:TxHxW[:TxHxW]]".
 absl::StatusOr<v1::PositionSegments> ParseSegments(std::string_view text);
 
 }  // namespace posenc::command

@@ -1,4 +1,4 @@
-// The kernels of cuda/launch.h as loops over the elements.
+// CPU implementation of cuda/launch.h for tests without a GPU: loops over the elements.
 #include <cstring>
 #include <vector>
 

@@ -11,8 +11,8 @@
 
 #include "cuda/test/host/stream.h"
 
-// A stream's work is numbered; an event is the number up to which its stream must have come. A stream belongs to one
-// thread at a time, as a slot does.
+// A stream counts its work items; an event stores that count when it is recorded. Not thread-safe: one thread at a time
+// uses a stream, like a slot.
 struct CUstream_st {
   std::deque<std::function<void()>> work;
   uint64_t put = 0, done = 0;
@@ -26,7 +26,7 @@ namespace posenc::cuda::host {
 namespace {
 
 std::mutex mutex;
-std::map<const std::byte*, size_t> pinned, device, opened;  // by their beginnings
+std::map<const std::byte*, size_t> pinned, device, opened;  // bytes by start address
 long fail_at = -1, calls = 0;
 bool fail_ever = false;
 cudaError_t fault = cudaSuccess;
@@ -46,7 +46,7 @@ bool Contains(const std::map<const std::byte*, size_t>& ranges, const void* poin
   return next != ranges.begin() && at < std::prev(next)->first + std::prev(next)->second;
 }
 
-// Filled with what no test expects, as is memory that is free again.
+// Allocate and Free fill memory with bytes that no test expects, to expose reads of unset or freed memory.
 void* Allocate(std::map<const std::byte*, size_t>& ranges, size_t bytes) {
   void* const memory = std::malloc(bytes);
   std::memset(memory, 0xcd, bytes);
@@ -91,7 +91,7 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
 using namespace posenc::cuda::host;
 
 #define POSENC_EXPORTED extern "C" __attribute__((visibility("default")))
-// From call `at` on (or only that one, if it is not for ever), calls fail with the error; -1: none does. Counts anew.
+// Makes call number `at` (and all later ones, if `ever`) fail with `error`; -1: none fails. Resets the call counter.
 POSENC_EXPORTED void posenc_host_fail(long at, int error, int ever) {
   const std::lock_guard lock(mutex);
   fail_at = at;
@@ -195,7 +195,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   FAIL_IF_ASKED();
-  if (kind == cudaMemcpyHostToDevice && !Contains(pinned, from)) {  // read before this returns
+  if (kind == cudaMemcpyHostToDevice && !Contains(pinned, from)) {  // pageable memory: read now
     const auto* const begin = static_cast<const std::byte*>(from);
     Enqueue(stream,
             [to, copy = std::vector<std::byte>(begin, begin + bytes)] { std::memcpy(to, copy.data(), copy.size()); });
@@ -209,7 +209,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
   return std::memcpy(to, from, bytes), cudaSuccess;
 }
 
-// A handle holds the pointer. As within CUDA, none is opened twice.
+// A handle holds the pointer. Opening it a second time fails, as in CUDA within one process.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
   *handle = {};
   std::memcpy(handle, &memory, sizeof memory);

@@ -1,6 +1,6 @@
-// What stands in for CUDA where there is no GPU: the functions of its runtime that the plugin calls, over the host's
-// memory. What is put on a stream is done only when someone waits for it, so that whoever reads too early reads what
-// was there before. Any call can be made to fail.
+// Fake CUDA runtime for tests without a GPU: the runtime functions that the plugin calls, over host memory. Work put on
+// a stream runs only when a caller waits for it, so that a read that comes too early sees the old contents. Tests can
+// make calls fail.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace posenc::cuda::host {
 
-// The error that the test wants of this call, which is counted.
+// Counts this call and returns the error injected for it, or cudaSuccess. Thread-safe.
 cudaError_t Fault();
 
 void Enqueue(cudaStream_t stream, std::function<void()> work);

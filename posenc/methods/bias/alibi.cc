@@ -10,7 +10,7 @@
 namespace posenc {
 namespace {
 
-// One slope a head, by the rule.
+// Computes one slope per head by the slope rule.
 template <class A>
 class RuleFormula {
   using S = typename A::Scalar;
@@ -28,10 +28,11 @@ class RuleFormula {
     switch (rule_) {
       case AlibiSlopeRule::kGeometric: return {Power(base_, head + 1)};
       case AlibiSlopeRule::kPowerOfTwo:
-        // For H no power of two: the slopes of the power of two c below, then every other one of 2c.
+        // If H is not a power of two: the slopes of the power of two c below H, then every other slope of 2c.
         return {head < Below() ? Power(base_, head + 1) : Power(extra_base_, 2 * (head - Below()) + 1)};
       case AlibiSlopeRule::kMpt: {
-        // MPT's chain, for the power of two c >= H: 1 / 2^(n * (bias_max/c)), n = 2, 4, ... c, then 1, 3, ...
+        // MPT's formula for the smallest power of two c >= H: 1 / 2^(n * (bias_max/c)), with n = head + 1 if H = c,
+        // else n = 2, 4, ... c, then 1, 3, ...
         const int64_t c = Above(), n = heads_ == c ? head + 1 : head < c / 2 ? 2 * (head + 1) : 2 * (head - c / 2) + 1;
         return {E(1.0) / Pow(E(2.0), E(static_cast<double>(n)) * step_)};
       }
@@ -40,7 +41,7 @@ class RuleFormula {
   }
 
  private:
-  // BLOOM's chain: a base rounded to the tensor's type, then its powers.
+  // BLOOM's order of operations: the base is rounded to the tensor's type before its powers are taken.
   static E Base(const AlibiSettings& s, int64_t c) {
     return E(Pow(S(2.0), S(0.0) - S(*s.alibi_bias_max) / S(static_cast<double>(c))));
   }
@@ -53,7 +54,7 @@ class RuleFormula {
   E base_, extra_base_, step_;
 };
 
-// One learned slope a head.
+// Computes one learned slope per head, exp(log_slope).
 template <class A>
 class ExpFormula {
  public:
@@ -112,7 +113,7 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
   if (const auto* logs = std::get_if<LogSlopes>(&s.slopes)) {
     POSENC_RETURN_IF_ERROR(CheckHeads("log_slopes", logs->log_slopes, s.num_heads, false));
     for (size_t n = 0; n < logs->log_slopes.values.size(); ++n) {
-      constexpr double kLargest = 88;  // exp of it is still a float32
+      constexpr double kLargest = 88;  // exp(88) is finite in float32
       if (logs->log_slopes.values[n] > kLargest) {
         return InvalidArgument("OUT_OF_RANGE", fmt::format("log_slopes[{}]", n),
                                fmt::format("{}", logs->log_slopes.values[n]), "must be at most 88");

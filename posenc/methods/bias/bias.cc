@@ -15,11 +15,12 @@ namespace {
 
 constexpr int64_t kBeitClsRows = 3;
 
-// One row a method. A method without one does not compile, nor does one without the functions that its row asks for.
+// One specialization of TraitsOf per method. A method without one does not compile; neither does one that lacks a
+// function that its traits require.
 struct BiasTraits {
   std::string_view name;
   BiasValues values;
-  bool reads_table;  // the caller's
+  bool reads_table;  // the caller's table
 };
 template <class Settings>
 constexpr BiasTraits TraitsOf() = delete;
@@ -75,7 +76,7 @@ absl::Status Complete(const NopeSettings& s, const Limits& limits) {
                          fmt::format("must be 1 .. {}", limits.max_heads));
 }
 
-// H as the settings say it; a method that reads a table has the table's.
+// Returns H from the settings. Methods that read a table take H from the table instead.
 std::optional<int64_t> OwnHeads(std::monostate) { return std::nullopt; }
 std::optional<int64_t> OwnHeads(const NopeSettings& s) { return s.num_heads; }
 std::optional<int64_t> OwnHeads(const AlibiSettings& s) { return s.num_heads; }
@@ -84,7 +85,7 @@ std::optional<int64_t> OwnHeads(const SandwichSettings& s) { return s.num_heads;
 std::optional<int64_t> OwnHeads(const FireSettings& s) { return s.output_weight.rows; }
 std::optional<int64_t> OwnHeads(const SwinV2Settings& s) { return s.output_weight.rows; }
 
-// How many rows the caller's table must have.
+// Number of rows that the caller's table must have.
 int64_t TableRows(const T5Settings& s) { return *s.num_buckets; }
 int64_t TableRows(const SwinSettings& s) { return Displacements(s.window); }
 int64_t TableRows(const BeitSettings& s) { return Displacements(s.window) + kBeitClsRows; }
@@ -93,7 +94,7 @@ bool HasCls(const BeitSettings&) { return true; }
 bool HasCls(const SwinSettings&) { return false; }
 bool HasCls(const SwinV2Settings&) { return false; }
 
-// [H, displacements] of a method with a window.
+// Returns a window method's table as the method reads it: [H, rows].
 BiasTable TableOf(Frequencies, const SwinSettings&, const BiasMethod& method) { return *method.table; }
 BiasTable TableOf(Frequencies arithmetic, const BeitSettings& s, const BiasMethod& method) {
   return BeitTableAsRead(arithmetic, s, *method.table);
@@ -102,12 +103,12 @@ BiasTable TableOf(Frequencies arithmetic, const SwinV2Settings& s, const BiasMet
   return SwinV2Table(arithmetic, s);
 }
 
-// For distances first, first + 1, ...: their rows of the caller's table.
+// Returns the row of the caller's table for each of the distances first, first + 1, ...
 std::vector<int32_t> TableRowsOf(Frequencies arithmetic, const T5Settings& s, int64_t first, int64_t count) {
   return T5Buckets(arithmetic, s, first, count);
 }
 
-// For |distance| = first, first + 1, ...: the values of all heads.
+// Returns the values of all heads for |distance| = first, first + 1, ...: [count, H].
 std::vector<float> MagnitudeValues(Frequencies arithmetic, const KerpleSettings& s, int64_t first, int64_t count) {
   return KerpleValues(arithmetic, s, first, count);
 }
@@ -121,7 +122,7 @@ absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
   BiasTable& table = *method.table;
   const auto rows_of = [](const auto& s) -> int64_t {
     if constexpr (TraitsOf<std::decay_t<decltype(s)>>().reads_table) return TableRows(s);
-    std::abort();  // refused above
+    std::abort();  // unreachable: refused above
   };
   if (const int64_t rows = std::visit(rows_of, method.settings); table.columns != rows) {
     return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} rows", table.columns),
@@ -135,7 +136,7 @@ absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
     if (!std::isfinite(value)) {
       return InvalidArgument("OUT_OF_RANGE", "table", fmt::format("{}", value), "must be finite");
     }
-    value += 0.0f;  // a zero of any bias is +0
+    value += 0.0f;  // turns -0 into +0
   }
   return absl::OkStatus();
 }
@@ -183,17 +184,18 @@ bool IsOfWholeDistances(const BiasMethod& method) {
 }
 
 double LargestDistance(const BiasMethod& method) {
-  // Farther cosines lose what decides their sum in float64, and MPFR would have most of the work.
+  // Beyond 2^20 float64 cosines are too inaccurate to decide how the sum is rounded, and MPFR would compute most
+  // values.
   return std::holds_alternative<SandwichSettings>(method.settings) ? 0x1p20 : 0x1p31 - 1;
 }
 
 double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last) {
-  constexpr double kByMpfr = 8;  // float64's functions have no faster way
+  constexpr double kByMpfr = 8;  // float64 functions have no path faster than MPFR
   if (std::holds_alternative<FireSettings>(method.settings)) return kByMpfr * std::max(std::abs(first), std::abs(last));
   double values = (last - first + 1) * static_cast<double>(HeadsOf(method).value_or(1));
   if (const auto* sandwich = std::get_if<SandwichSettings>(&method.settings)) {
     constexpr double kCosine = 3;
-    const bool both_sides = first <= 0 && last >= 0;  // which share their sums
+    const bool both_sides = first <= 0 && last >= 0;  // distances n and -n share one sum
     const double sums = both_sides ? std::max(-first, last) + 1 : last - first + 1;
     values += kCosine * sums * static_cast<double>(*sandwich->dim) / 2;
   }
@@ -221,7 +223,7 @@ BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64
       const std::vector<float> by_magnitude = MagnitudeValues(arithmetic, s, nearest, magnitudes);
       fill([&](int64_t h, int64_t distance) { return by_magnitude[(std::abs(distance) - nearest) * heads + h]; });
     } else {
-      std::abort();  // has no values by distance
+      std::abort();  // unreachable for methods without values by distance
     }
   };
   std::visit(compute, method.settings);
@@ -233,7 +235,7 @@ BiasTable WindowTable(Frequencies arithmetic, const BiasMethod& method) {
     if constexpr (TraitsOf<std::decay_t<decltype(s)>>().values == BiasValues::kByWindow) {
       return TableOf(arithmetic, s, method);
     }
-    std::abort();  // has no window
+    std::abort();  // unreachable for methods without a window
   };
   return std::visit(table, method.settings);
 }

@@ -1,4 +1,4 @@
-// The methods of attention biases: what generate_bias.h asks of any of them.
+// Common interface of the attention bias methods, used by generate_bias.h.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,34 @@
 
 namespace posenc {
 
-// Fills in defaults and checks the table, if there is one; INVALID_ARGUMENT naming the field from the method's name on.
+// Fills in defaults and checks the settings and the table, if present. Returns an error naming the field; fields of the
+// settings have the method's name in front ("alibi.slopes"), except "table".
 absl::Status Complete(BiasMethod& method, const Limits& limits);
 
-// Of a completed method:
+// The functions below require a completed method.
 
-// What a cell's value depends on, beside the head.
+// The inputs that a cell's value depends on, besides the head.
 enum class BiasValues {
   kNone,         // NoPE: all values are 0
   kSlope,        // ALiBi: linear in the distance, or in the key's position
-  kByDistance,   // one value a whole distance
-  kByMagnitude,  // the same for both signs of the distance
-  kByQuery,      // FIRE: the distance, and the query's position
+  kByDistance,   // one value per integer distance
+  kByMagnitude,  // one value per integer |distance|
+  kByQuery,      // FIRE: the distance and the query's position
   kByWindow,     // the displacement within a window
 };
 BiasValues ValuesOf(const BiasMethod& method);
 
-// "alibi", "t5", ...: its field in the API.
+// Returns the method's field name in the API, "alibi", "t5", ...; empty if no method is set.
 std::string_view NameOf(const BiasMethod& method);
 
-// Whether it looks its values up in the caller's table.
+// True if the method looks its values up in the caller's table.
 bool ReadsTable(const BiasMethod& method);
 
-// H; nothing where the method leaves it open.
+// Returns H, the number of heads; nullopt if the method does not determine it.
 std::optional<int64_t> HeadsOf(const BiasMethod& method);
 
-// The window whose tokens are queries and keys, and whether a cls token goes before them.
+// A window whose tokens are the queries and keys; cls: a cls token precedes them. WindowOf() returns nullopt if the
+// method has no window.
 struct WindowTokens {
   Window window;
   bool cls;
@@ -46,19 +48,20 @@ struct WindowTokens {
 };
 std::optional<WindowTokens> WindowOf(const BiasMethod& method);
 
-// Whether distances must be whole numbers.
+// True if distances must be integers.
 bool IsOfWholeDistances(const BiasMethod& method);
 
-// The largest magnitude of a distance.
+// Returns the largest |distance| that the method supports.
 double LargestDistance(const BiasMethod& method);
 
-// How many values (Limits::max_bias_values) the distances first .. last take.
+// Returns the cost of the distances first .. last, in the unit of Limits::max_bias_values.
 double CostOf(Frequencies arithmetic, const BiasMethod& method, double first, double last);
 
-// [H, distances] of the distances key - query = first, first + 1, ..., of a method of kByDistance or kByMagnitude.
+// Returns the values of the distances key - query = first, first + 1, ...: [H, count]. Requires kByDistance or
+// kByMagnitude.
 BiasTable DistanceValues(Frequencies arithmetic, const BiasMethod& method, int64_t first, int64_t count);
 
-// [H, rows], of a method with a window.
+// Returns the window's table, [H, rows]. Requires kByWindow.
 BiasTable WindowTable(Frequencies arithmetic, const BiasMethod& method);
 
 }  // namespace posenc

@@ -13,11 +13,11 @@
 namespace posenc {
 namespace {
 
-// psi(x) = ln(|c x| + 1), + epsilon where asked.
+// Returns psi(x) = ln(|c x| + 1), plus `epsilon`, for each x of `at`.
 std::vector<double> Psi(Frequencies arithmetic, const FireSettings& s, const std::vector<double>& at, double epsilon) {
   std::vector<double> psi;
   psi.reserve(at.size());
-  constexpr size_t kBlock = 4096;  // a Real takes some hundred bytes
+  constexpr size_t kBlock = 4096;  // bounds memory: a Real takes some hundred bytes
   for (size_t begin = 0; begin < at.size(); begin += kBlock) {
     const auto formula = [&](auto a) {
       using A = decltype(a);
@@ -91,7 +91,7 @@ std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) 
 
 void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
                     float* row) const {
-  // The sums grow unit by unit for all keys, so that the compiler sees loops without dependencies.
+  // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
   std::vector<double> x(count), sums(count, 0.0);
   for (size_t j = 0; j < count; ++j) {
     x[j] = psi_[static_cast<size_t>(std::abs(keys[j] - position))] / normaliser;

@@ -13,22 +13,22 @@ namespace posenc {
 
 absl::Status Complete(FireSettings& settings, const Limits& limits);
 
-// psi of the distances, evaluated once: with psi of the queries, what is left is the network.
+// Computes rows of biases. The constructor evaluates psi of all distances once, Fill() runs only the network.
 class FireRows {
  public:
-  // For whole distances key - query of at most `farthest` in magnitude.
+  // Supports integer distances key - query with magnitude at most `farthest`.
   FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t farthest);
 
-  // psi of queries at these positions.
+  // Returns the normalisers of queries at these positions: psi(max(threshold, position)) + epsilon.
   std::vector<double> Normalisers(const std::vector<double>& positions) const;
 
-  // One head's row of a query, with keys at so many positions.
+  // Writes one head's biases for the query at `position` and `count` keys at positions `keys`.
   void Fill(int64_t head, double normaliser, double position, const double* keys, size_t count, float* row) const;
 
  private:
   const Frequencies arithmetic_;
   const FireSettings settings_;
-  std::vector<double> psi_;  // by magnitude of the distance
+  std::vector<double> psi_;  // indexed by |distance|
 };
 
 }  // namespace posenc

@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// -p ln(1 + a n), or -a n^p.
+// KERPLE kernels of n = |distance|: -p ln(1 + a n), or -a n^p.
 template <class A>
 class KerpleFormula {
   using E = typename A::Element;

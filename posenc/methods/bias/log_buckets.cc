@@ -11,7 +11,7 @@ namespace {
 
 double Number(int64_t value) { return static_cast<double>(value); }
 
-// Whether x(n) passes k, by the model's chain.
+// Compares x(n) with k by the model's own operations, each rounded.
 template <class A>
 class Chain {
   using S = typename A::Scalar;
@@ -36,8 +36,8 @@ class Chain {
   E exact_, shared_, log_of_all_;
 };
 
-// The same over the real numbers: ln(n/exact) * shared against ln(max/exact) * k. What balls leave open is a tie, or
-// nearly one, and its powers are compared as integers: n^shared * exact^k against max^k * exact^shared.
+// Compares x(n) with k over the real numbers: ln(n/exact) * shared with ln(max/exact) * k. Ball arithmetic decides all
+// but ties and near-ties. For those it compares integer powers: n^shared * exact^k with max^k * exact^shared.
 class RealLine {
  public:
   explicit RealLine(const LogBuckets& b) : b_(b), log_of_all_(Log(Ball(Number(b.max)) / Ball(Number(b.exact)))) {}
@@ -62,7 +62,7 @@ class RealLine {
   Ball log_of_all_;
 };
 
-// Every step of the chain is monotone, so that bisection finds a threshold.
+// Finds each threshold by bisection: every step of the chain is monotone.
 template <class Logarithms>
 std::vector<int64_t> Bisect(const LogBuckets& buckets, int64_t count, int64_t largest) {
   const Logarithms logarithms(buckets);

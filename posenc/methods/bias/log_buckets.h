@@ -1,4 +1,4 @@
-// Distances that share a bucket by logarithm, as T5 and DeBERTa have them.
+// Logarithmic distance buckets, as T5 and DeBERTa use them.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct LogBuckets {
   int64_t shared;
   int64_t max;
   bool strict = false;         // a threshold is the least n whose x(n) > k, instead of >= k
-  bool log_of_tensor = false;  // whether the model's own code takes ln(max / exact) of a tensor
+  bool log_of_tensor = false;  // the model's own code computes ln(max / exact) on a tensor
 };
 
-// The thresholds of k = 1 .. count, as far as they are at most `largest`. Under kExact each is decided over the
-// integers.
+// Returns the thresholds of k = 1 .. count that are at most `largest`. Under kExact every threshold is exact: integer
+// arithmetic decides ties.
 std::vector<int64_t> Thresholds(Frequencies arithmetic, const LogBuckets& buckets, int64_t count, int64_t largest);
 
 }  // namespace posenc

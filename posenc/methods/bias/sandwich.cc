@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// (sum_k cos(n / base^(2k/dim)) - dim/2) / (8h/H), k = 1 .. dim/2; in the snippet k = 0 .. dim/2-1, and nothing is
+// Paper: (sum_k cos(n / base^(2k/dim)) - dim/2) / (8h/H), k = 1 .. dim/2. Snippet: k = 0 .. dim/2-1, and nothing is
 // subtracted.
 template <class A>
 class SandwichFormula {

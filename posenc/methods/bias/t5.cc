@@ -11,10 +11,10 @@
 namespace posenc {
 namespace {
 
-constexpr int64_t kMaxBuckets = 8192;  // more would take seconds
+constexpr int64_t kMaxBuckets = 8192;  // more buckets would take seconds
 constexpr int64_t kMaxDistance = (int64_t{1} << 31) - 1;
 
-// One direction's buckets. n < exact: bucket n; else exact + trunc(ln(n / exact) / ln(max / exact) * shared).
+// One direction's buckets: n if n < exact, else exact + trunc(ln(n / exact) / ln(max / exact) * shared).
 struct Side {
   explicit Side(const T5Settings& s)
       : buckets(*s.num_buckets / (*s.bidirectional ? 2 : 1)),
@@ -32,7 +32,7 @@ absl::Status Complete(T5Settings& s) {
   if (!s.bidirectional) {
     return InvalidArgument("MISSING", "bidirectional", "", "has no default: true for an encoder, false for a decoder");
   }
-  const int64_t least = *s.bidirectional ? 4 : 2;  // below it the formula divides by zero
+  const int64_t least = *s.bidirectional ? 4 : 2;  // fewer buckets would divide by zero
   if (*s.num_buckets < least || *s.num_buckets > kMaxBuckets) {
     return InvalidArgument("OUT_OF_RANGE", "num_buckets", fmt::format("{}", *s.num_buckets),
                            fmt::format("must be {} .. {}", least, kMaxBuckets));

@@ -14,7 +14,7 @@
 namespace posenc {
 namespace {
 
-// Of a token: displacements of as many rows and columns are as far from one another as these.
+// Maps a token to a number whose differences index the bias table: equal displacements have equal differences.
 double Number(const Window& window, bool cls, int64_t token) {
   token -= cls ? 1 : 0;
   const int64_t number = token / window.width * (2 * window.width - 1) + token % window.width;
@@ -29,7 +29,7 @@ absl::Status CheckWindow(const Window& window, const Limits& limits) {
                              "within max_bias_values");
     }
   }
-  // Each size is below 2^31 by its limit, so that their product fits.
+  // Each size is limited to less than 2^31, so the product fits.
   const double rows = (2.0 * static_cast<double>(window.height) - 1) * (2.0 * static_cast<double>(window.width) - 1);
   if (rows > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("window_height", fmt::format("{} displacements", rows),
@@ -47,7 +47,7 @@ BiasTable Transposed(const std::vector<float>& rows_by_heads, int64_t heads) {
   return table;
 }
 
-// A row of the network's table: both coordinates, spaced by logarithm and normalised to [-8, 8] before, go through two
+// Computes one table row with the network: coordinates are normalised to [-8, 8] and log-spaced, then pass through two
 // layers and a sigmoid.
 template <class A>
 class NetworkFormula {
@@ -95,7 +95,7 @@ struct Resize {
   const BiasTable& table;
 };
 
-// A row of the table [2Wh-1, 2Ww-1] as torch's bilinear interpolation makes it of the same rows as [2Ww-1, 2Wh-1].
+// Computes one row of the table [2Wh-1, 2Ww-1]: torch's bilinear interpolation of the same rows read as [2Ww-1, 2Wh-1].
 template <class A>
 class ResizeFormula {
   using E = typename A::Element;
@@ -119,7 +119,8 @@ class ResizeFormula {
   }
 
  private:
-  // Where `to` pixels see one of theirs among `from`: at from/to * (n + 1/2) - 1/2, between two of them.
+  // Source sample of output pixel n when `from` pixels are resized to `to`: at from/to * (n + 1/2) - 1/2, between two
+  // pixels.
   struct Sample {
     Sample(int64_t n, int64_t from, int64_t to)
         : twice_to(2 * to),
@@ -173,7 +174,7 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
     return InvalidArgument("OUT_OF_RANGE", "output_weight.shape", fmt::format("{} heads", heads),
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
-  constexpr double kProductsOfAValue = 8;  // what takes as long as a logarithm or a cosine
+  constexpr double kProductsOfAValue = 8;  // products that take as long as one logarithm or cosine
   const double values = static_cast<double>(Displacements(s.window)) * static_cast<double>(hidden) *
                         static_cast<double>(heads) / kProductsOfAValue;
   if (values > static_cast<double>(limits.max_bias_values)) {
@@ -201,7 +202,7 @@ Matrix<double> WindowQueries(const Window& window, bool cls, int64_t first, int6
   return numbers;
 }
 
-// A token's displacement from itself has the middle row.
+// The middle table row belongs to displacement (0, 0).
 double WindowFirst(const Window& window) {
   const int64_t middle = Displacements(window) / 2;
   return -static_cast<double>(middle);
@@ -210,7 +211,7 @@ double WindowFirst(const Window& window) {
 BiasTable BeitTableAsRead(Frequencies arithmetic, const BeitSettings& s, const BiasTable& table) {
   if (s.table == BeitTable::kPlain || s.window.height == s.window.width) return table;
   const int64_t rows = Displacements(s.window);
-  BiasTable resized = table;  // its last three rows stay
+  BiasTable resized = table;  // the last three rows (cls) are not resized
   const std::vector<float> values = EvaluateFloats<ResizeFormula>(arithmetic, Resize{s.window, table}, 0, rows);
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t h = 0; h < table.rows; ++h) resized.values[h * table.columns + n] = values[n * table.rows + h];

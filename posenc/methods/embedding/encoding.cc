@@ -14,7 +14,7 @@ Positions RowNumbers(int64_t rows) { return Positions{PositionSegments{{Position
 Positions CountValid(const Matrix<uint8_t>& valid) {
   Matrix<double> ids{{}, valid.rows, valid.columns, false};
   ids.values.reserve(valid.values.size());
-  for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // without columns there may be any number of rows
+  for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // zero columns allow any number of rows
     double next = 0;
     for (int64_t s = 0; s < valid.columns; ++s) ids.values.push_back(valid.row(b)[s] ? next++ : -1);
   }

@@ -43,7 +43,7 @@ class FourierEncoding final : public Encoding {
   }
 
  private:
-  // Of `count` points, which stand one after the other.
+  // Returns the sines and cosines of `count` points, which are contiguous in memory.
   SinCosSlab Slab(const double* points, size_t count, DType dtype) const {
     const size_t pairs = s_.frequencies.rows;
     if (arithmetic_ != Frequencies::kExact) {

@@ -17,21 +17,22 @@
 namespace posenc {
 namespace {
 
-// One axis of the grid, with its columns of a row: `pairs` sines, then as many cosines.
-// coordinate = (first + index) / (whole / base_size) / interpolation_scale, or DETR's.
+// One axis of the grid and its columns of a row: `pairs` sines, then `pairs` cosines.
+// coordinate = (first + index) / (whole / base_size) / interpolation_scale. DETR interleaves and has its own
+// coordinate.
 struct Axis {
-  int64_t cells;         // that are passed before the index grows by one: 1, width, or height * width
-  int64_t size;          // the index starts from 0 again here
-  int64_t first, whole;  // of the grid that the cells are cut from: 0 and size unless it is another
+  int64_t cells;         // cells per step of the index: 1, width, or height * width
+  int64_t size;          // the index is taken modulo size
+  int64_t first, whole;  // first index and size of the grid that the cells are cropped from; else 0 and size
   int64_t base_size;
   double interpolation_scale;
   int64_t pairs;
   int64_t spread;  // w_k = temperature^(-k / spread)
   std::optional<DetrAxis> detr = {};
-  std::vector<double> inv_freq = {};  // of DetrFrequencies
+  std::vector<double> inv_freq = {};  // from Formula, for DETR from DetrFrequencies
 };
 
-// w_k, times the distance of neighbouring coordinates if that is wanted.
+// Returns w_k, multiplied by the spacing of adjacent coordinates if with_distance.
 template <class A>
 Values<A> Formula(double temperature, const Axis& axis, bool with_distance) {
   using E = typename A::Element;
@@ -50,7 +51,7 @@ absl::Status CheckSize(std::string_view name, int64_t size) {
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", size), "must be at most 2^53");
 }
 
-// DETR's own settings.
+// Checks DETR's settings and fills in their defaults.
 absl::Status CompleteDetr(GridSettings& s) {
   constexpr std::string_view kDetr = "GRID_CONVENTION_DETR", kNormalized = "GRID_CONVENTION_DETR with normalize";
   const bool detr = s.convention == GridConvention::kDetr, normalizes = detr && s.normalize.value_or(true);
@@ -185,7 +186,7 @@ class GridEncoding final : public Encoding {
     for (const Axis& axis : axes_) {
       if (axis.detr) fingerprint.Add(int64_t{*s_.normalize}).Add(*s_.scale).Add(*s_.offset);
       fingerprint.Add(axis.cells).Add(axis.size).Add(axis.base_size).Add(axis.interpolation_scale).Add(axis.inv_freq);
-      // Grids that are not cut have the fingerprints that they had.
+      // Added for cropped grids only, so that other grids keep their earlier fingerprints.
       if (s_.pos_embed_max_size) fingerprint.Add(axis.first).Add(axis.whole);
     }
   }

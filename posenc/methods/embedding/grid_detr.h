@@ -1,5 +1,5 @@
-// One axis of DETR's grid (arXiv:2005.12872): angle_k = coordinate / temperature^(k / pairs), where the coordinate is
-// index + 1, normalised: (index + 1 + offset) / (size + 1e-6) * scale.
+// One axis of DETR's grid (arXiv:2005.12872): angle_k = coordinate / temperature^(k / pairs). The coordinate is
+// index + 1, or (index + 1 + offset) / (size + 1e-6) * scale if normalized.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct DetrAxis {
   double scale = 0;
   double offset = 0;
 
-  // What is added to an index before it is divided and multiplied.
+  // Returns the number that is added to an index before division and scaling.
   double shift() const { return normalize ? 1.0 + offset : 1.0; }
 };
 
-// w_k over the real numbers, with angle_k = (index + shift) * w_k; in the other arithmetics temperature^(k / pairs), by
+// Returns w_k under kExact, with angle_k = (index + shift) * w_k. Other arithmetics get temperature^(k / pairs), by
 // which DetrAngles divides.
 std::vector<double> DetrFrequencies(Frequencies arithmetic, const DetrAxis& axis);
 
-// The angles of these indices, `pairs` each, by DETR's own chain: kFloat32 or kFloat64.
+// Returns `pairs` angles per index, by DETR's own operations. Requires kFloat32 or kFloat64.
 std::vector<double> DetrAngles(Frequencies arithmetic, const DetrAxis& axis, const std::vector<int64_t>& indices,
                                const std::vector<double>& periods);
 

@@ -17,8 +17,8 @@ bool IsFloat(DType dtype) {
   return dtype == DType::kFP32 || dtype == DType::kFP16 || dtype == DType::kBF16 || dtype == DType::kFP64;
 }
 
-// x * y as a double from which a rounding to FP32, FP16 or BF16 gives what a rounding of the real product would: where
-// it is inexact its last bit is odd, so that it stands on no boundary of the narrower type (they are far shorter).
+// Returns x * y rounded to odd: rounding the result to FP32, FP16 or BF16 equals rounding the real product once. An
+// inexact product gets an odd last bit, so it is no rounding boundary of the narrower type, which has far fewer bits.
 double ProductToOdd(double x, double y) {
   const double product = x * y;
   const double rest = std::fma(x, y, -product);

@@ -22,7 +22,7 @@ SinCosSlab SinCosSlab::OfPositions(Frequencies frequencies, DType dtype, const d
 }
 
 SinCosSlab SinCosSlab::OfAngles(Frequencies frequencies, DType dtype, const std::vector<double>& angles, size_t pairs) {
-  // To the kernel they are the frequencies of one long row at position 1.
+  // The kernel takes the angles as the frequencies of one long row at position 1.
   const double one = 1.0;
   SinCosSlab slab = OfPositions(frequencies, dtype, &one, 1, angles);
   slab.count_ = pairs == 0 ? 0 : angles.size() / pairs;

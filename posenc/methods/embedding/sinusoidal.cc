@@ -49,7 +49,7 @@ class SinusoidalEncoding final : public Encoding {
 
   std::optional<Positions> OwnPositions() const override {
     if (!settings_.token_valid) return std::nullopt;
-    return CountValid(*settings_.token_valid);  // padding stands at -1, which Shift() moves to padding_idx
+    return CountValid(*settings_.token_valid);  // padding is at -1; Shift() moves it to padding_idx
   }
 
   void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
@@ -62,7 +62,7 @@ class SinusoidalEncoding final : public Encoding {
     SinCosSlab::OfPositions(arithmetic_, dtype, at.data(), count, inv_freq_, *settings_.scale).Write(order, out, row);
     for (size_t r = 0; r < count; ++r, out += row) {
       const bool padding = settings_.padding_idx && at[r] == static_cast<double>(*settings_.padding_idx);
-      const size_t kept = padding ? 0 : sines_and_cosines;  // what is left otherwise is the last element of an odd dim
+      const size_t kept = padding ? 0 : sines_and_cosines;  // zeroed after it: last element of an odd dim
       std::memset(out + kept, 0, row - kept);
     }
   }
@@ -78,7 +78,7 @@ class SinusoidalEncoding final : public Encoding {
   }
 
  private:
-  // What the convention adds to each position.
+  // Returns the number that the convention adds to each position.
   int64_t Shift() const { return settings_.start_index + (settings_.padding_idx ? *settings_.padding_idx + 1 : 0); }
 
   SinusoidalSettings settings_;

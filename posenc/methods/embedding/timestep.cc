@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// factor * exp(-ln(max_period) * k / (half - shift)).
+// Returns factor * exp(-ln(max_period) * k / (half - shift)) for k = 0 .. half-1.
 template <class A>
 Values<A> Formula(const TimestepSettings& s, double factor) {
   using S = typename A::Scalar;
@@ -47,7 +47,7 @@ class TimestepEncoding final : public Encoding {
  public:
   TimestepEncoding(const TimestepSettings& settings, Frequencies arithmetic) : s_(settings), arithmetic_(arithmetic) {
     const bool exact = arithmetic == Frequencies::kExact;
-    // Over the real numbers the scale is part of the frequency; diffusers multiplies the angle by it.
+    // Under kExact the scale is part of the frequency; diffusers multiplies the angle by it.
     const double factor = exact ? *s_.scale : 1.0;
     inv_freq_ = Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(s_, factor); }).list;
     scales_angles_ = !exact && *s_.scale != 1.0;

@@ -35,7 +35,7 @@ void AddCopeRow(std::vector<double>& gates, const double* products, size_t strid
   double position = 0;
   for (size_t j = gates.size(); j-- > 0;) {
     position += gates[j];
-    // A NaN among the products, and so in the count, stays one.
+    // NaN products make the position NaN: the index stays in range, and the weight makes the sum NaN.
     const double at = position < most ? position : std::isnan(position) ? 0 : most;
     const double below = std::floor(at), weight = std::isnan(position) ? position : at - below;
     const auto n = static_cast<size_t>(below), next = static_cast<size_t>(std::ceil(at));

@@ -13,16 +13,16 @@ namespace {
 
 int64_t Span(const DebertaSettings& s) { return s.position_buckets.value_or(s.max_relative_positions); }
 
-// The table's row of each distance key - query.
+// Returns the table row of each distance key - query.
 std::vector<int32_t> Rows(Frequencies arithmetic, const DebertaSettings& s, const Distances& distances) {
   const auto first = static_cast<int64_t>(distances.first), last = static_cast<int64_t>(distances.last);
   const int64_t span = Span(s), farthest = s.max_relative_positions - 1;
-  int64_t exact = std::max(std::abs(first), std::abs(last));  // distances up to here have a bucket of their own
+  int64_t exact = std::max(std::abs(first), std::abs(last));  // magnitudes up to this have their own bucket
   std::vector<int64_t> thresholds;
   if (s.position_buckets) {
     const int64_t largest = exact;
     exact = *s.position_buckets / 2;
-    // A bucket of exact + m and more is clamped: no need to know by how much.
+    // Buckets outside the table are clamped below, so `exact` thresholds are enough.
     thresholds = Thresholds(
         arithmetic, {.exact = exact, .shared = exact - 1, .max = farthest, .strict = true, .log_of_tensor = true},
         exact, largest);

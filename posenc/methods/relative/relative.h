@@ -1,5 +1,5 @@
-// The methods of relative terms behind one face: what relative_scores.h asks of any of them. (CoPE counts its positions
-// by the content, and has its own way: cope.h.)
+// Common interface of the relative-term methods, used by relative_scores.h. CoPE counts positions by content, not by
+// distance: see AddCopeRow in relative_methods.h.
 #pragma once
 
 #include <string_view>
@@ -13,25 +13,25 @@
 
 namespace posenc {
 
-// Fills in defaults and checks the settings against the shape, but for its positions. Errors name the field from the
-// method's name on.
+// Fills in defaults and checks the settings against the shape, except its positions. Errors name the field with the
+// method's name in front.
 absl::Status Complete(RelativeMethod& method, const RelativeShape& shape, const Limits& limits);
 
-// Of a completed method:
+// The functions below require a completed method.
 
-// "shaw", "transformer_xl", ...: its field in the API.
+// Returns the method's field name in the API: "shaw", "transformer_xl", ...
 std::string_view NameOf(const RelativeMethod& method);
 
-// Whether k takes part beside content.
+// True if the method's own terms read k (the content term always does).
 bool ReadsKeys(const RelativeMethod& method);
 
-// Whether positions must be whole numbers.
+// True if positions must be whole numbers.
 bool IsOfWholeDistances(const RelativeMethod& method);
 
-// The factor of all products.
+// Returns the factor of all products: 1 / sqrt(head_dim * number of terms).
 double ScaleOf(const RelativeMethod& method, int64_t head_dim);
 
-// What depends on positions: outside a table, or more rows than the limit.
+// Checks the shape's positions. Returns an error if they lie outside a table or need more rows than the limit.
 absl::Status CheckPositions(const RelativeMethod& method, const RelativeShape& shape, const Limits& limits);
 
 absl::StatusOr<RelativeTables> MakeTables(const RelativeMethod& method, const RelativeShape& shape,

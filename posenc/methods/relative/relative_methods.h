@@ -1,4 +1,4 @@
-// The terms with content, a file each. relative.h is what the rest of the library asks of any of them.
+// Methods of relative terms, one .cc file per method. relative.h is their common interface.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ absl::Status CheckPositions(const ShawSettings& settings, const RelativeShape& s
 absl::StatusOr<RelativeTables> MakeTables(const ShawSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// The table's row of each distance.
+// Returns the table row of each distance.
 std::vector<int32_t> ShawRows(const ShawSettings& settings, const Distances& distances);
 
-// Transformer-XL's relative term (arXiv:1901.02860), as XLNet has it too.
+// Transformer-XL's relative term (arXiv:1901.02860), which XLNet also uses.
 
 absl::Status Complete(TransformerXlSettings& settings, const RelativeShape& shape, const Limits& limits);
 absl::Status CheckPositions(const TransformerXlSettings& settings, const RelativeShape& shape, const Limits& limits);
@@ -43,23 +43,23 @@ absl::Status CheckPositions(const DebertaSettings& settings, const RelativeShape
 absl::StatusOr<RelativeTables> MakeTables(const DebertaSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// Wavelet positional representation (arXiv:2502.02004): the distance through wavelets of several scales and shifts.
+// Wavelet positional representation (arXiv:2502.02004): wavelets of the distance at several scales and shifts.
 
 absl::Status Complete(WprSettings& settings, const RelativeShape& shape, const Limits& limits);
 absl::Status CheckPositions(const WprSettings& settings, const RelativeShape& shape, const Limits& limits);
 absl::StatusOr<RelativeTables> MakeTables(const WprSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// Contextual position encoding (arXiv:2405.18719): positions are counted by gates that the content opens.
+// Contextual position encoding (arXiv:2405.18719): positions are sums of gates, which depend on the content.
 
 absl::Status Complete(CopeSettings& settings, const RelativeShape& shape, const Limits& limits);
 absl::Status CheckPositions(const CopeSettings& settings, const RelativeShape& shape, const Limits& limits);
-// E, as a table of q without rows by distance.
+// Returns the position embeddings E as of_query, without rows by distance.
 absl::StatusOr<RelativeTables> MakeTables(const CopeSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// One query's row. gates: its scaled products with the keys, -infinity where a key is hidden, on return its positions.
-// products: q . E_n at products[n * stride]. Adds to sums.
+// Adds one query's row to `sums`. gates: its scaled products with the keys, -infinity for a hidden key; overwritten
+// with the gates, their sigmoids. products: q . E_n at products[n * stride].
 void AddCopeRow(std::vector<double>& gates, const double* products, size_t stride, int64_t positions, double* sums);
 
 }  // namespace posenc

@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// The distances, in the table's own sign, of its first and last row.
+// Distances of the table's first and last row, with the sign of the table's order.
 int64_t First(const ShawSettings& s) { return -s.before.value_or((s.table.rows - 1) / 2); }
 int64_t Last(const ShawSettings& s) { return First(s) + s.table.rows - 1; }
 

@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// The encodings that the distances need: of query - key = the clamped distances, one after another.
+// Range of encodings that the distances need: query - key, clamped, in steps of 1.
 struct Encodings {
   Encodings(const TransformerXlSettings& s, const Distances& distances)
       : bound(s.clamp_len ? static_cast<double>(*s.clamp_len)
@@ -90,7 +90,7 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
 
   RelativeTables tables;
   POSENC_ASSIGN_OR_RETURN(tables.of_query, Project(s.position, r, shape.head_dim, pool, cancelled));
-  // Distances are counted as integers: above 2^53 adding 1 to a double does not change it.
+  // The loop counts integers: above 2^53 adding 1 to a double does not change it.
   const auto first = static_cast<int64_t>(shape.distances.first), last = static_cast<int64_t>(shape.distances.last);
   for (int64_t n = first; n <= last; ++n) {
     const double clamped = std::clamp(-static_cast<double>(n), -encodings.bound, encodings.bound);

@@ -11,7 +11,8 @@
 namespace posenc {
 namespace {
 
-// psi(n / a) for each a. Beyond 64 every wavelet is 0 in float32, and real arithmetic would take long to see it.
+// Returns psi(n / a) for each scale a. Beyond |n / a| = 64 every wavelet is 0 in float32, and real arithmetic is slow
+// there.
 template <class A>
 class WaveletFormula {
   using E = typename A::Element;
@@ -42,7 +43,7 @@ class WaveletFormula {
   const WprSettings& s_;
 };
 
-// The first and the last n of query - key, or the other way round.
+// First and last n = query - key, or key - query for kKeyMinusQuery.
 struct Range {
   int64_t first, last;
 };
@@ -94,7 +95,7 @@ absl::StatusOr<RelativeTables> MakeTables(const WprSettings& s, const RelativeSh
                                           WorkPool&, const Cancellation&) {
   const auto [first, last] = RangeOf(s, shape.distances);
   const int64_t scales = *s.scales, shifts = shape.head_dim / scales, rows = last - first + 1;
-  // Shifted wavelets of one scale are one list: [n - b][scale].
+  // All shifts b of one scale share one list of values, indexed by n - b.
   const int64_t least = first - (shifts - 1);
   const std::vector<float> values = EvaluateFloats<WaveletFormula>(arithmetic, s, least, rows + shifts - 1);
   HeadTable table{.rows = rows, .stride = shape.head_dim, .dim = shape.head_dim};
@@ -109,7 +110,7 @@ absl::StatusOr<RelativeTables> MakeTables(const WprSettings& s, const RelativeSh
   }
   RelativeTables tables;
   tables.of_query = std::move(table);
-  for (int64_t n = 0; n < rows; ++n) {  // by key - query, from the least on
+  for (int64_t n = 0; n < rows; ++n) {  // in ascending order of key - query
     tables.row_of_distance.push_back(
         static_cast<int32_t>(s.distance == WprDistance::kKeyMinusQuery ? n : rows - 1 - n));
   }

@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// What each axis has for its pairs, in the order of the pairs.
+// Merges the axes' per-pair values into the order of the pairs: axis after axis, or alternating.
 template <class T>
 std::vector<T> InOrder(const std::vector<std::vector<T>>& by_axis, bool alternating) {
   std::vector<T> all;

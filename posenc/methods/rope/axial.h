@@ -1,4 +1,4 @@
-// Axial RoPE: one rotary embedding an axis, side by side or by turns.
+// Axial RoPE: one rotary embedding per axis, concatenated or alternating pair by pair.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace posenc {
 
-// Fills in defaults; INVALID_ARGUMENT naming the field that is missing or out of range.
+// Fills in defaults. Returns INVALID_ARGUMENT naming the field that is missing or out of range.
 absl::Status Complete(AxialRope& axial, const Limits& limits);
 
-// Of completed settings: the rotary width, the frequencies of all pairs, and the axis of each.
+// Return the rotary width, the frequencies of all pairs and the axis of each pair. Require completed settings.
 int64_t AxialWidth(const AxialRope& axial);
 std::vector<double> AxialFrequencies(Frequencies arithmetic, const AxialRope& axial);
 std::vector<int64_t> AxialAxes(const AxialRope& axial);

@@ -14,10 +14,11 @@ namespace {
 
 using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
-// Row by row, or, where parts of a row stand twice, part by part.
+// Removes the second copy of each entry in a row, or in each of a row's parts. Returns INVALID_ARGUMENT if the copies
+// differ.
 absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t parts, Bytes& data) {
   const size_t size = SizeOf(table.dtype), pairs = table.width / 2 / parts;
-  // Elements from an entry to its copy, and from an entry to the next.
+  // Distances from an entry to its copy and to the next entry, in bytes.
   const bool duplicated = table.form == TableForm::kDuplicated;
   const size_t copy = (duplicated ? pairs : 1) * size, next = (duplicated ? 1 : 2) * size;
   std::vector<std::byte> half(data->size() / 2);
@@ -37,7 +38,7 @@ absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t
   return absl::OkStatus();
 }
 
-// Rotating wants NaNs as arithmetic makes them.
+// Replaces every NaN by the quiet NaN of its sign: rotation requires NaNs without payload, as arithmetic returns them.
 template <class Float>
 void ClearNanPayloads(std::byte* floats, size_t count) {
   for (size_t i = 0; i < count; ++i, floats += sizeof(Float)) {

@@ -8,11 +8,11 @@
 
 namespace posenc {
 
-// Reduces the table to half width, so that row p is [rotary_dim / 2] pairs. INVALID_ARGUMENT if an entry that stands
-// twice is not the same bits both times, or if the width does not fit the form.
+// Reduces the table to half width, so that row p is [rotary_dim / 2] pairs. Returns INVALID_ARGUMENT if an entry's two
+// copies differ in any bit, or if the width does not fit the form.
 absl::Status Complete(GivenTable& table, int64_t half_split_parts);
 
-// Rows of a completed table, converted to `dtype` (rounded once, or widened).
+// Writes one row of a completed table, converted to `dtype` (rounded once, or widened).
 void CopyRow(const GivenTable& table, int64_t row, DType dtype, std::byte* cos, std::byte* sin);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// The one list of methods. docs/adding-a-method.md says what else a new one touches.
+// List of all methods. docs/adding-a-method.md lists the other places that a new method changes.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace posenc {
 
-// All rotary scalings.
+// Returns all rotary scalings.
 const std::vector<RopeMethod>& RopeMethods();
 
-// The scaling of that name, or null.
+// Returns the scaling with that name, or null.
 const RopeMethod* FindRopeMethod(std::string_view rope_type);
 
-// For server information: families and their methods' names.
+// A family and its methods' names, for server information.
 struct MethodFamily {
   std::string_view family;
   std::vector<std::string_view> methods;
 };
 std::vector<MethodFamily> MethodFamilies();
 
-// Names of all rotary scalings, for error messages: "default", "linear", ...
+// Returns the names of all rotary scalings, for error messages: "default", "linear", ...
 std::string RopeTypeNames();
 
 }  // namespace posenc

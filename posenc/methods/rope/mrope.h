@@ -1,4 +1,4 @@
-// M-RoPE: pairs that turn by different axes of a position, beside any rope_type.
+// M-RoPE: each pair rotates by one of several axes of a position. Combines with any rope_type.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace posenc {
 
-// The axis of each pair, as mrope_section and mrope_order say; empty where neither is set.
+// Returns the axis of each pair by mrope_section and mrope_order; empty if neither is set. Returns INVALID_ARGUMENT if
+// they do not fit together or do not fit `pairs`.
 absl::StatusOr<std::vector<int64_t>> MropeAxes(const RopeParameters& parameters, int64_t pairs);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// The rotary scalings: what each reads, refuses and computes. methods/methods.h lists them.
+// Rotary scalings: the fields, checks and formula of each. methods/methods.h lists them.
 #pragma once
 
 #include <optional>
@@ -11,38 +11,40 @@
 
 namespace posenc {
 
-// What a formula may depend on. `parameters` is complete: every default has been filled in.
+// Inputs of a formula. `parameters` is complete: every default has been filled in.
 struct RopeInput {
   const RopeParameters& parameters;
-  int64_t pairs;                                  // how many frequencies are wanted
-  double dim;                                     // d: twice that, or frequency_dim
+  int64_t pairs;                                  // number of frequencies
+  double dim;                                     // d: 2 * pairs, or frequency_dim
   std::optional<double> max_position_embeddings;  // Lmax
-  int64_t seq_len = 0;                            // L; read only where NeedsSeqLen
+  int64_t seq_len = 0;                            // L; read only if needs_seq_len
 };
 
-// Order of Values::scalars that every rotary formula yields. Positions are divided by the last of them.
+// Order of the Values::scalars of every rotary formula. Positions are divided by kPositionDivisor.
 enum RopeScalar { kAttentionScaling, kSoftmaxScaleFactor, kPositionDivisor, kRopeScalars };
 
 struct RopeMethod {
   std::string_view rope_type;
-  // Names of the fields it reads, beside those that all read (rotary_plan.cc); max_position_embeddings of the settings
-  // among them. One that names partial_rotary_factor has a use of its own for it: the width stays as it is.
+  // Fields that the method reads, besides those that all methods read (rotary_plan.cc); they include
+  // max_position_embeddings of the settings. A method that lists partial_rotary_factor uses it itself: the rotary width
+  // does not change.
   std::vector<std::string_view> reads;
-  // Fills in defaults and refuses what the formula cannot take. Numbers are finite already, rope_theta is > 0.
+  // Fills in defaults; returns an error if the formula cannot take a value. Numbers are finite already
+  // and rope_theta is > 0.
   absl::Status (*complete)(RopeParameters& parameters, const RopeInput& input);
-  // Whether the frequencies depend on the sequence's length.
+  // True if the frequencies depend on the sequence length.
   bool (*needs_seq_len)(const RopeParameters& parameters) = [](const RopeParameters&) { return false; };
-  // Which branch of the formula holds for input.seq_len.
+  // Returns the name of the branch that applies to input.seq_len; empty if the formula has only one.
   std::string_view (*branch)(const RopeInput& input) = [](const RopeInput&) { return std::string_view(); };
-  // inv_freq [pairs] and the RopeScalars.
+  // Returns inv_freq [pairs] and the RopeScalars.
   Numbers (*evaluate)(Frequencies arithmetic, const RopeInput& input);
-  // Whether it is made of powers of theta, and so reads rope_theta and frequency_dim.
+  // True if frequencies are powers of theta, so that the method reads rope_theta and frequency_dim.
   bool has_theta = true;
 };
 
 bool Reads(const RopeMethod& method, std::string_view field);
 
-// theta^(2(start + i)/dim) for i = 0 .. pairs-1.
+// Returns theta^(2(start + i)/dim) for i = 0 .. pairs-1.
 template <class A>
 std::vector<typename A::Element> ThetaPowers(typename A::Element theta, double dim, int64_t pairs, double start = 0) {
   using E = typename A::Element;
@@ -53,28 +55,28 @@ std::vector<typename A::Element> ThetaPowers(typename A::Element theta, double d
   return powers;
 }
 
-// The same for 2i = 0, 2, .. below rotary_dim.
+// Returns theta^(2i/rotary_dim) for 2i = 0, 2, ... below rotary_dim.
 template <class A>
 std::vector<typename A::Element> ThetaPowers(typename A::Element theta, int64_t rotary_dim) {
   return ThetaPowers<A>(theta, static_cast<double>(rotary_dim), (rotary_dim + 1) / 2);
 }
 
-// Values with a list of inverse frequencies and the given scalars, in the order of RopeScalar.
+// Returns Values with the given inverse frequencies and scalars, in the order of RopeScalar.
 template <class A>
 Values<A> RopeValues(std::vector<typename A::Element> inv_freq, typename A::Scalar attention_scaling = 1.0,
                      typename A::Scalar softmax_scale_factor = 1.0, typename A::Scalar position_divisor = 1.0) {
   return {std::move(inv_freq), {attention_scaling, softmax_scale_factor, position_divisor}};
 }
 
-// Refuse a missing field, or one below the limit.
+// Return INVALID_ARGUMENT if the field is missing, or below `least`.
 absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type);
 absl::Status RequireAtLeast(std::string_view name, double value, double least);
-// Refuses d = 2, which d - 2 divides by.
+// Returns INVALID_ARGUMENT unless d > 2: the formula divides by d - 2.
 absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type);
-// Refuses a list that has not one positive number a pair.
+// Returns INVALID_ARGUMENT unless `factors` has one positive number per pair.
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs);
 
-// The scalings, a file rope_NAME.cc each; methods.cc lists them.
+// The scalings, each in its own file rope_NAME.cc; methods.cc lists them.
 RopeMethod DefaultRope();
 RopeMethod LinearRope();
 RopeMethod LinearPositionsRope();

@@ -1,6 +1,6 @@
-// YaRN as DeepSeek's own code has it: transformers' frequencies, but the attention scaling is always
-// m(s, mscale) / m(s, mscale_all_dim). transformers looks at both only where neither is 0, which for mscale 0.707,
-// mscale_all_dim 0 and s = 40 makes 1.36889 of 1.26080.
+// YaRN as in DeepSeek's own code: transformers' frequencies, but the attention scaling is always
+// m(s, mscale) / m(s, mscale_all_dim). transformers uses both only if neither is 0: for mscale 0.707, mscale_all_dim 0
+// and s = 40 it has 1.36889 instead of 1.26080.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"

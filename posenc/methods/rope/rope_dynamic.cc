@@ -1,10 +1,10 @@
-// Dynamic NTK: the base grows with the sequence,
+// Dynamic NTK: the base grows with the sequence length,
 //
 //   theta' = theta * (s*L/Lmax - (s-1))^(d/(d-2)),   L = max(seq_len, Lmax),   f_i = theta'^(-2i/d).
 //
-// Up to Lmax the bracket is 1. transformers keeps a grown base until a shorter sequence comes; here there is no state,
-// seq_len alone decides. Above Lmax its seq_len is a tensor, so that theta' is computed in the tensors' type; but torch
-// raises a tensor of no dimensions to a number in float64 and rounds the power.
+// Up to Lmax the bracket is 1. transformers keeps an enlarged base until a shorter sequence arrives; this code has no
+// state, only seq_len decides. Above Lmax transformers' seq_len is a tensor: theta' is computed in the tensors' type,
+// except that torch computes the power of a 0-dimensional tensor in float64 and rounds it.
 #include "posenc/methods/rope/rope.h"
 
 #include <algorithm>

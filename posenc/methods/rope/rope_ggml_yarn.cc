@@ -3,8 +3,8 @@
 //   f_i = u_i/s * (1 - m) + u_i * m,   m = (1 - r) e,   a = attn_factor * (1 + 0.1 ln s)      for e != 0
 //   f_i = u_i/s,                                        a = attn_factor                      for e == 0
 //
-// Everything is float32 there, and powers of theta are products of theta^(-2/d). ggml scales angles where this scales
-// frequencies: over the real numbers the same.
+// ggml computes everything in float32, and powers of theta as products of theta^(-2/d). It scales angles, this code
+// scales frequencies; over the real numbers the results are equal.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"

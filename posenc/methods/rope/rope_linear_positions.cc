@@ -1,6 +1,6 @@
 // Position interpolation (arXiv:2306.15595) as older transformers, vLLM and lucidrains do it: every position divided by
-// s = factor. Over the real numbers that is "linear", and so it is computed; in the other arithmetics positions are
-// divided, in that type.
+// s = factor. Over the real numbers that equals "linear", so kExact divides the frequencies. Other arithmetics divide
+// the positions, in their own type.
 #include "posenc/methods/rope/rope.h"
 
 #include <type_traits>

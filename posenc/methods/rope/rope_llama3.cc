@@ -2,8 +2,8 @@
 //
 //   lambda < L0/hi: f      lambda > L0/lo: f/s      else (1-t)*f/s + t*f,  t = (L0/lambda - lo) / (hi - lo)
 //
-// The mixed branch is computed only where it holds, so that hi == lo divides by nothing. A number over a tensor is the
-// tensor's reciprocal times the number: that is how torch divides.
+// The mixed branch is computed only where it applies, so hi == lo never divides by zero. A number divided by a tensor
+// is computed as the tensor's reciprocal times the number, as torch does it.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"

@@ -1,5 +1,5 @@
-// LongRoPE (arXiv:2402.13753): a divisor a pair, one list up to L0 and one above: f_i = 1 / (ext_i * theta^(2i/d)).
-// At exactly L0 the short list holds.
+// LongRoPE (arXiv:2402.13753): f_i = 1 / (ext_i * theta^(2i/d)), one divisor ext_i per pair. Lengths up
+// to and including L0 use the short list, longer ones the long list.
 #include "posenc/methods/rope/rope.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(RequireFactors("short_factor", p.short_factor, input.pairs));
   POSENC_RETURN_IF_ERROR(RequireFactors("long_factor", p.long_factor, input.pairs));
   if (p.attention_factor) {
-    if (!p.factor) p.factor = 1;  // not read beside attention_factor
+    if (!p.factor) p.factor = 1;  // not read if attention_factor is given
     POSENC_RETURN_IF_ERROR(RequireAtLeast("attention_factor", *p.attention_factor, 0));
   }
   if (!p.factor && input.max_position_embeddings) {

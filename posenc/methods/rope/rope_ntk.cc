@@ -2,7 +2,7 @@
 //
 //   f_i = (theta*s)^(-2i/d) / s^(2/d)      with mixed_b = b: f_i = theta^(-2i/d) / exp(A (i+1)^b),  A = ln s / (d/2)^b
 //
-// ln s is a tensor there, without dimensions; the power of d/2 is Python's.
+// In vLLM ln s is a 0-dimensional tensor, and the power of d/2 is computed in Python.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"

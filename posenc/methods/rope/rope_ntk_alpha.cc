@@ -2,7 +2,7 @@
 //
 //   theta' = theta * alpha^(d/(d-2))
 //
-// whatever the sequence's length.
+// independent of the sequence length.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"

@@ -1,5 +1,6 @@
-// lucidrains' frequencies for pixels: from pi to pi * max_freq/2, evenly spaced; for positions from -1 to 1. The steps
-// are torch.linspace's: from the start up to the middle, from the end down beyond it. A single pair gets the start.
+// lucidrains' pixel frequencies for positions from -1 to 1: evenly spaced from pi to pi * max_freq/2. As in
+// torch.linspace, the first half is computed from the start, the second half from the end. A single pair gets the
+// start.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/checks.h"

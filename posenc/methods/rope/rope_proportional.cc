@@ -1,5 +1,5 @@
-// Proportional RoPE (Gemma 4): the width stays d, of which the first k = int(partial_rotary_factor * d / 2) pairs turn
-// by theta^(-2i/d) / s, and the others by nothing.
+// Proportional RoPE (Gemma 4): the width stays d. The first k = int(partial_rotary_factor * d / 2) pairs have frequency
+// theta^(-2i/d) / s, the others 0.
 #include "posenc/methods/rope/rope.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// YaRN (arXiv:2309.00071) with DeepSeek's magnitudes, as transformers reads them, and gpt-oss's truncate.
+// YaRN (arXiv:2309.00071) with DeepSeek's magnitudes, as transformers computes them, and gpt-oss's truncate.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"

@@ -9,7 +9,7 @@
 namespace posenc {
 namespace {
 
-// As lucidrains' and x-transformers' code has it: (arange(0, d, 2) + 0.4 * d) / (1.4 * d).
+// zeta as lucidrains' and x-transformers' code computes it: (arange(0, d, 2) + 0.4 * d) / (1.4 * d).
 template <class A>
 std::vector<typename A::Element> Zeta(int64_t rotary_dim) {
   using S = typename A::Scalar;

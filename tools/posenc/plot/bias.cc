@@ -1,4 +1,4 @@
-// `posenc plot bias`: what is added to scores, queries by keys, a panel a head.
+// `posenc plot bias`: the bias added to attention scores, queries by keys, one panel per head.
 #include <memory>
 
 #include "absl/strings/str_format.h"
@@ -30,7 +30,7 @@ absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags) {
   request.set_form(flags.index ? v1::BIAS_FORM_INDEX : v1::BIAS_FORM_DENSE);
   request.set_dtype(flags.index ? v1::DATA_TYPE_INT32 : v1::DATA_TYPE_FP32);
   request.mutable_hints()->set_return_plan(true);
-  if (IsSet(flags.mask)) {  // hidden cells have no colour
+  if (IsSet(flags.mask)) {  // masked cells become -inf, which has no colour
     *request.mutable_mask() = flags.mask;
     if (request.mask().fill_case() == v1::Mask::FILL_NOT_SET) {
       request.mutable_mask()->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);

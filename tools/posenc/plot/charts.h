@@ -1,4 +1,4 @@
-// The kinds of picture that plots are made of, as gnuplot's commands.
+// Chart types of the plots, converted to gnuplot commands.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace posenc::command {
 
-// Colours that people who confuse some can tell apart (Okabe and Ito's).
+// Colours distinguishable with colour blindness (palette of Okabe and Ito).
 inline constexpr char kBlue[] = "#0072B2", kOrange[] = "#D55E00", kGreen[] = "#009E73", kGrey[] = "#999999";
 
 struct Series {
   std::string name;
   const char* colour;
-  bool points = false;  // or a line
+  bool points = false;  // false: a line
   std::vector<double> x, y;
 };
 
@@ -26,30 +26,30 @@ struct LineChart {
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<Series> series;
-  // A line across the picture, with a name; 0: none.
+  // Horizontal line at y = mark_y, labelled mark_name; 0: none.
   double mark_y = 0;
   std::string mark_name;
 };
 
 struct Panel {
   std::string title;
-  std::vector<double> values;  // [rows, columns]; what is not finite stays grey
+  std::vector<double> values;  // [rows, columns], row-major; non-finite values are grey
 };
 
-// Values by colour; rows from top to bottom.
+// Heat maps; rows from top to bottom.
 struct HeatMaps {
   std::string title;
   std::string settings;
   std::string x_label, y_label, colour_label;
   size_t rows = 0, columns = 0;
-  double first_x = 0, first_y = 0;                // of the first column and row
-  bool square = false;                            // cells as high as wide
-  bool diverging = true;                          // white at 0, blue below, red above; or from dark to bright
-  std::vector<Panel> panels;                      // all of the same scale
+  double first_x = 0, first_y = 0;                // coordinates of the first column and row
+  bool square = false;                            // square cells
+  bool diverging = true;                          // white at 0, blue below, red above; false: dark to bright
+  std::vector<Panel> panels;                      // one colour scale for all
   std::vector<std::pair<double, double>> marked;  // cells (x, y) with a ring, in every panel
 };
 
-// What a picture can show: more cells are no more visible.
+// Maximum number of cells in a picture; more would not be visible.
 inline constexpr size_t kMaxCells = 4'000'000;
 
 std::string Commands(const LineChart& chart);

@@ -16,7 +16,7 @@ struct DecayPlotFlags {
   bool log_x = false;
 };
 
-// At most as many whole distances as a picture has columns to show them, evenly spaced on its axis.
+// Returns integer distances evenly spaced on the axis, at most 2001: a picture shows no more columns.
 std::vector<double> Distances(const DecayPlotFlags& flags) {
   constexpr int64_t kMost = 2000;
   const auto last = static_cast<double>(flags.max_distance);

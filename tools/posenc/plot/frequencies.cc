@@ -15,7 +15,7 @@ struct FrequenciesPlotFlags {
   AnalysisFlags analysis;
 };
 
-// Points of the pairs to which that happened.
+// Returns the points of the pairs that were scaled in the given way.
 Series PairsOf(const v1::AnalyzeResponse& response, v1::PairScaling scaling, const char* name, const char* colour) {
   Series series{.colour = colour, .points = true};
   for (int i = 0; i < response.pairs_size(); ++i) {

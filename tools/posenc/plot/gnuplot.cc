@@ -23,7 +23,7 @@ extern char** environ;
 namespace posenc::command {
 namespace {
 
-// A file without a name, in memory. With files instead of pipes neither side ever waits for the other.
+// An anonymous in-memory file (memfd). Files instead of pipes cannot deadlock: neither process waits for the other.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("posenc-plot", MFD_CLOEXEC)) {}
@@ -57,7 +57,7 @@ class MemoryFile {
   const int descriptor_;
 };
 
-// What gnuplot writes to its standard output.
+// Runs gnuplot on the script and returns its standard output.
 absl::StatusOr<std::string> Run(const std::string& script) {
   const MemoryFile in, out, error;
   if (in.descriptor() < 0 || out.descriptor() < 0 || error.descriptor() < 0 || !in.Fill(script)) {
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> Run(const std::string& script) {
   posix_spawn_file_actions_adddup2(&actions, in.descriptor(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, error.descriptor(), STDERR_FILENO);
-  char name[] = "gnuplot", defaults[] = "-d", standard_input[] = "-";  // -d: no settings of the user's
+  char name[] = "gnuplot", defaults[] = "-d", standard_input[] = "-";  // -d: ignore the user's settings
   char* const arguments[] = {name, defaults, standard_input, nullptr};
   pid_t process = 0;
   const int failure = posix_spawnp(&process, name, &actions, nullptr, arguments, environ);
@@ -104,7 +104,7 @@ absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureForm
       "set encoding utf8\nset terminal %s noenhanced size %d,%d font 'sans,11' background '#FFFFFF'\n%s", terminal,
       canvas.width, canvas.height, commands);
   POSENC_ASSIGN_OR_RETURN(std::string picture, Run(script));
-  // Else browsers blur the cells of a heat map into each other.
+  // Pixelated rendering keeps browsers from blurring the cells of a heat map.
   if (format == PictureFormat::kSvg) {
     absl::StrReplaceAll({{"<image ", "<image style='image-rendering:pixelated' "}}, &picture);
   }
@@ -112,7 +112,7 @@ absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureForm
 }
 
 std::string Quoted(const std::string& text) {
-  // Between single quotes only those themselves mean anything.
+  // In a single-quoted gnuplot string only single quotes are special.
   std::string quoted = "'";
   for (const char c : text) {
     if (c == '\n') {

@@ -1,4 +1,4 @@
-// Pictures, drawn by gnuplot as a process of its own.
+// Draws pictures with gnuplot, run as a child process.
 #pragma once
 
 #include <string>
@@ -10,20 +10,20 @@ namespace posenc::command {
 
 enum class PictureFormat { kPng, kSvg };
 
-// By the file's name; a usage error where it ends with neither .png nor .svg.
+// Returns the format that the file name's suffix selects, or a usage error if it is neither .png nor .svg.
 absl::StatusOr<PictureFormat> FormatOf(const std::string& path);
 
 struct Canvas {
-  int width, height;         // in pixels; an SVG can be scaled
-  bool few_colours = false;  // at most 256, without smoothing: a PNG is then a fraction as large
+  int width, height;         // pixels; an SVG can be scaled
+  bool few_colours = false;  // at most 256, no anti-aliasing: makes a PNG much smaller
 };
 
-// Draws what gnuplot's commands say, which name no terminal and no output, and writes it to the file, which appears
-// whole or not at all. FAILED_PRECONDITION where there is no gnuplot.
+// Runs the gnuplot commands, which must set neither terminal nor output, and writes the picture to the file atomically.
+// Returns FAILED_PRECONDITION if gnuplot is not installed.
 absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureFormat format, const std::string& path);
 
-// Text as a gnuplot expression: a string in which nothing is expanded; line feeds stay, other control characters become
-// spaces.
+// Quotes text as a gnuplot string expression in which nothing is expanded. Line feeds are kept; other control
+// characters become spaces.
 std::string Quoted(const std::string& text);
 
 }  // namespace posenc::command

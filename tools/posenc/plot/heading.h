@@ -1,4 +1,4 @@
-// The lines above a picture.
+// Heading of a picture.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace posenc::command {
 
-inline constexpr double kHeadingLine = 19;  // pixels
+inline constexpr double kHeadingLine = 19;  // height of a heading line, pixels
 
-// The title, then the settings in lines that fit into so many pixels, broken after commas.
+// Returns the title's lines, then the settings, wrapped after commas to `width` pixels.
 std::vector<std::string> Heading(const std::string& title, const std::string& settings, double width);
 
 }  // namespace posenc::command

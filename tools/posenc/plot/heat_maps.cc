@@ -10,7 +10,7 @@
 namespace posenc::command {
 namespace {
 
-// ColorBrewer's RdBu, and viridis: both grow evenly to the eye, in grey as well (each side of white does).
+// ColorBrewer's RdBu, and viridis: perceptually uniform, also in greyscale (for RdBu, on each side of white).
 constexpr const char* kBelow[] = {"#053061", "#2166AC", "#4393C3", "#92C5DE", "#D1E5F0"};
 constexpr const char* kAbove[] = {"#FDDBC7", "#F4A582", "#D6604D", "#B2182B", "#67001F"};
 constexpr const char* kViridis[] = {"#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C",
@@ -38,7 +38,8 @@ Range FiniteRange(const HeatMaps& maps) {
   return range.low <= range.high ? range : Range{0, 0};
 }
 
-// The palette (in steps too small to see, which make files much smaller) and the range that it stands for.
+// Returns the commands for the palette and its value range. The palette has 64 steps, too small to see, because that
+// makes files much smaller.
 std::string ColourCommands(const HeatMaps& maps) {
   Range range = FiniteRange(maps);
   std::vector<std::string> colours;
@@ -56,17 +57,17 @@ std::string ColourCommands(const HeatMaps& maps) {
                          range.high, Quoted(maps.colour_label));
 }
 
-// Where everything stands, in pixels.
+// Positions and sizes of the parts of the picture, in pixels.
 struct Frame {
-  size_t across, down;  // panels
+  size_t across, down;  // number of panels in a row, in a column
   double panel_width, panel_height;
   double left = 80, top, between_columns = 75, between_rows = 80;
-  double right, bottom;  // of the last panels
+  double right, bottom;  // edges of the last panels
   double width, height;
   std::vector<std::string> heading;
 };
 
-// Whole pixels a cell: else some would be wider than others.
+// Returns a whole number of pixels per cell; otherwise some cells would be wider than others.
 double CellSide(double wanted, size_t cells) { return std::max(1.0, std::floor(wanted / static_cast<double>(cells))); }
 
 Frame FrameOf(const HeatMaps& maps) {
@@ -144,7 +145,8 @@ std::string Commands(const HeatMaps& maps) {
 
 Canvas CanvasOf(const HeatMaps& maps) {
   const Frame frame = FrameOf(maps);
-  // A PNG of so many cells is large. Cells without a colour have one of their own only where there is smoothing.
+  // A PNG of so many cells is large. With few colours, cells without a colour would not be distinguishable, because
+  // only the smoothing terminal gives them a colour of their own.
   bool few_colours = maps.rows * maps.columns > 100'000;
   for (const Panel& panel : maps.panels) {
     for (const double value : panel.values) few_colours = few_colours && std::isfinite(value);

@@ -87,7 +87,7 @@ std::vector<double> Numbers(const v1::Tensor& tensor) {
   switch (tensor.dtype()) {
     case v1::DATA_TYPE_FP64: return Widened<double>(tensor.data());
     case v1::DATA_TYPE_INT32: return Widened<int32_t>(tensor.data());
-    default: return Widened<float>(tensor.data());  // plots ask for no other types
+    default: return Widened<float>(tensor.data());  // FP32: plots request no other types
   }
 }
 

@@ -1,4 +1,4 @@
-// `posenc plot`: what its kinds share.
+// Shared parts of the kinds of `posenc plot`.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ Subcommand AddTablePlot(CLI::App& plot);
 Subcommand AddBiasPlot(CLI::App& plot);
 Subcommand AddWaveletsPlot(CLI::App& plot);
 
-// Where the picture goes.
+// The flag of the output file.
 class PictureFlags {
  public:
   void Add(CLI::App& app);
-  // Before anything is computed: that there is somewhere to put it.
+  // Call it before computing: returns a usage error if there is neither a valid file name nor --json.
   absl::Status Check(const Session& session) const;
 
-  // Draws and says what was computed; without a file (with --json) prints the answer, the numbers that would be drawn.
+  // Draws the picture and prints what was computed. Without a file (requires --json), prints the answer, which has the
+  // plotted numbers.
   template <typename Answer, typename Chart>
   absl::Status Deliver(const Session& session, const Answer& answer, const Chart& chart) const {
     if (path_.empty()) return PrintJson(answer);
@@ -45,26 +46,26 @@ class PictureFlags {
   std::string path_;
 };
 
-// What Analyze is asked about: a rotary embedding or a sinusoidal encoding.
+// Flags of an Analyze request's subject: a rotary embedding or a sinusoidal encoding.
 class AnalysisFlags {
  public:
   void Add(CLI::App& app);
-  // Without distances.
+  // Returns the request without distances.
   absl::StatusOr<v1::AnalyzeRequest> Get() const;
 
  private:
   RotaryFlags rotary_;
   v1::Sinusoidal sinusoidal_;
-  v1::AnalyzeRequest request_;  // only its seq_len
+  v1::AnalyzeRequest request_;  // only seq_len is used
 };
 
-// "rotary: rope_type llama3, rope_theta 500000, ..." or "sinusoidal: dim 512, ...".
+// Returns "rotary: rope_type llama3, rope_theta 500000, ..." or "sinusoidal: dim 512, ...".
 std::string Subject(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info);
 std::string Subject(const v1::AnswerInfo& info);
 
 void SetDistances(const std::vector<double>& distances, v1::AnalyzeRequest* request);
 
-// Elements of any type as numbers.
+// Converts the elements of an FP64, INT32 or FP32 tensor to double.
 std::vector<double> Numbers(const v1::Tensor& tensor);
 
 }  // namespace posenc::command

@@ -1,4 +1,4 @@
-// `posenc plot similarity`: how alike two positions look, over their distance or between the patches of an image.
+// `posenc plot similarity`: similarity of two positions, over their distance or between the patches of an image.
 #include <algorithm>
 #include <memory>
 
@@ -14,7 +14,7 @@ struct SimilarityPlotFlags {
   PictureFlags picture;
   AnalysisFlags analysis;
   int64_t max_distance = 128;
-  v1::Positions grid;  // only its segments
+  v1::Positions grid;  // only segments is used
 };
 
 absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest request, Session& session) {
@@ -34,7 +34,7 @@ absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest r
   return flags.picture.Deliver(session, response, chart);
 }
 
-// How many axes the settings give a position.
+// Returns the number of axes of a position under these settings.
 absl::StatusOr<int64_t> Axes(const v1::AnalyzeRequest& request, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
   int64_t axes = 1;
@@ -42,8 +42,8 @@ absl::StatusOr<int64_t> Axes(const v1::AnalyzeRequest& request, Session& session
   return axes;
 }
 
-// Between the patch in the middle and all others: by (row, column) on the last two axes; where positions have one axis
-// alone, by the number of the patch, row by row.
+// Plots the similarity of the middle patch to all others. Patches are at (row, column) on the last two axes; if
+// positions have only one axis, they are numbered row by row.
 absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest request, Session& session) {
   const auto& segments = flags.grid.segments();
   if (segments.segment_size() != 1 || segments.segment(0).grid().size_size() != 2 ||

@@ -17,10 +17,10 @@ struct TablePlotFlags {
   EmbeddingMethodFlags embedding;
   PrecisionFlags precision;
   v1::Positions positions;
-  v1::GenerateTableRequest table;  // count and operand
+  v1::GenerateTableRequest table;  // only count and operand are used
 };
 
-// Sets what is common; the rest is left to the caller.
+// Sets the fields that all tables share; the caller sets the rest.
 absl::StatusOr<HeatMaps> Maps(const TablePlotFlags& flags, const v1::Tensor& tensor) {
   HeatMaps maps;
   if (tensor.shape_size() != 2) return UsageError("a picture has rows of one sequence: give no token_valid");

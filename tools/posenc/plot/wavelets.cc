@@ -1,4 +1,4 @@
-// `posenc plot wavelets`: WPR's wavelets over distance, a line a scale.
+// `posenc plot wavelets`: WPR's wavelets over distance, one line per scale.
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -29,7 +29,7 @@ v1::Tensor Tensor(std::vector<int64_t> shape, v1::DataType dtype, const void* da
   return tensor;
 }
 
-// A query for each channel, 1 there and 0 elsewhere, all at one position: its scores are that channel's wavelet.
+// Requests the scores of one one-hot query per channel, all at one position: they are the channel's wavelet.
 v1::RelativeScoresRequest Request(const WaveletsPlotFlags& flags) {
   const int64_t d = flags.head_dim, keys = 2 * flags.max_distance + 1;
   v1::RelativeScoresRequest request;
@@ -71,7 +71,7 @@ absl::Status Run(const WaveletsPlotFlags& flags, Session& session) {
   const std::vector<double> values = Numbers(response.scores());
   for (int64_t scale = 0; scale < wpr.scales(); ++scale) {
     const bool by_shift = wpr.channels() == v1::WPR_CHANNELS_SHIFT_FASTEST;
-    const int64_t channel = by_shift ? scale * shifts : scale;  // of shift 0
+    const int64_t channel = by_shift ? scale * shifts : scale;  // the channel with shift 0
     Series series{.name = absl::StrFormat("a = %g", std::ldexp(1.0, static_cast<int>(wpr.first_exponent() + scale))),
                   .colour = kColours[scale]};
     for (int64_t j = 0; j < keys; ++j) {

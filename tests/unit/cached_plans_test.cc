@@ -7,7 +7,7 @@
 #include "posenc/service/operations.h"
 #include "tests/unit/call.h"
 
-namespace posenc::at_hand_test {
+namespace posenc::cached_plans_test {
 namespace {
 
 v1::ApplyRotaryRequest Request(double rope_theta) {
@@ -26,27 +26,27 @@ v1::ApplyRotaryRequest Request(double rope_theta) {
   return request;
 }
 
-absl::Status Prepare(const v1::ApplyRotaryRequest& request, bool plans_at_hand) {
+absl::Status Prepare(const v1::ApplyRotaryRequest& request, bool cached_plans_only) {
   const wire::InMessage payloads;
   Limits limits;
-  limits.plans_at_hand = plans_at_hand;
+  limits.cached_plans_only = cached_plans_only;
   v1::ApplyRotaryResponse response;
   return wire::Prepare(request, payloads, limits, &response).status();
 }
 
-TEST(AtHand, APlanThatIsKept) {
+TEST(CachedPlans, APlanThatIsKept) {
   const v1::ApplyRotaryRequest request = Request(12345.5);
-  EXPECT_TRUE(IsNotAtHand(Prepare(request, true)));
-  EXPECT_TRUE(IsNotAtHand(Prepare(request, true))) << "the question alone keeps none";
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true))) << "the question alone keeps none";
   ASSERT_THAT(Prepare(request, false), IsOk());
   EXPECT_THAT(Prepare(request, true), IsOk());
 }
 
-TEST(AtHand, NoAnglesThatTakeLong) {
+TEST(CachedPlans, NoAnglesThatTakeLong) {
   v1::ApplyRotaryRequest request = Request(12346.5);
   ASSERT_THAT(Prepare(request, false), IsOk());
   request.mutable_positions()->set_offset(int64_t{1} << 50);
-  EXPECT_TRUE(IsNotAtHand(Prepare(request, true)));
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
   EXPECT_THAT(Prepare(request, false), IsOk());
 
   v1::GivenFrequencies& given = *request.mutable_rotary()->mutable_settings()->mutable_given_frequencies();
@@ -54,21 +54,21 @@ TEST(AtHand, NoAnglesThatTakeLong) {
   for (const double f : {1.0, 0.0}) given.add_inv_freq(f);
   EXPECT_THAT(Prepare(request, true), IsOk());
   given.set_inv_freq(1, 1e-200);
-  EXPECT_TRUE(IsNotAtHand(Prepare(request, true)));
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
 }
 
-TEST(AtHand, NoXpos) {
+TEST(CachedPlans, NoXpos) {
   v1::ApplyRotaryRequest request = Request(12347.5);
   request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);
   ASSERT_THAT(Prepare(request, false), IsOk());
-  EXPECT_TRUE(IsNotAtHand(Prepare(request, true)));
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
 }
 
-TEST(AtHand, ErrorsAreStillErrors) {
+TEST(CachedPlans, ErrorsAreStillErrors) {
   v1::ApplyRotaryRequest request = Request(12348.5);
   request.set_layout(v1::LAYOUT_UNSPECIFIED);
   EXPECT_EQ(DetailsOf(Prepare(request, true)).field, "layout");
 }
 
 }  // namespace
-}  // namespace posenc::at_hand_test
+}  // namespace posenc::cached_plans_test

@@ -1,4 +1,4 @@
-#include "server/core/answer_pool.h"
+#include "server/core/buffer_pool.h"
 
 #include <sys/mman.h>
 
@@ -11,11 +11,11 @@
 namespace posenc::server {
 namespace {
 
-// Smaller ones are the C library's, which keeps them itself.
+// Bytes. Smaller blocks come from malloc, which caches them itself.
 constexpr size_t kLeastKept = size_t{64} << 10;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Eight sizes from one power of two to the next.
+// Rounds up to a size class; there are eight per power of two.
 size_t Capacity(size_t size) {
   if (size < kLeastKept) return std::max<size_t>(size, 1);
   const size_t step = std::bit_floor(size) / 8;
@@ -30,7 +30,7 @@ std::byte* Allocate(size_t capacity) {
   }
   void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
-  // A walk through page tables every 2 MiB instead of every 4 KiB, where the system grants it.
+  // Huge pages, if the kernel grants them: one page-table walk per 2 MiB instead of one per 4 KiB.
   if (capacity >= kHugePage) madvise(data, capacity, MADV_HUGEPAGE);
   return static_cast<std::byte*>(data);
 }
@@ -45,13 +45,13 @@ void Free(std::byte* data, size_t capacity) {
 
 }  // namespace
 
-AnswerPool::~AnswerPool() {
+BufferPool::~BufferPool() {
   for (const auto& [capacity, blocks] : kept_) {
     for (const Kept& block : blocks) Free(block.data, capacity);
   }
 }
 
-AnswerPool::Block AnswerPool::Take(size_t size) {
+BufferPool::Block BufferPool::Take(size_t size) {
   const size_t capacity = Capacity(size);
   if (capacity < kLeastKept) return {Allocate(capacity), capacity};
   {
@@ -69,7 +69,7 @@ AnswerPool::Block AnswerPool::Take(size_t size) {
   return {Allocate(capacity), capacity};
 }
 
-void AnswerPool::Give(Block block) {
+void BufferPool::Give(Block block) {
   std::vector<Block> freed;
   if (block.capacity < kLeastKept || block.capacity > max_bytes_) {
     Free(block.data, block.capacity);
@@ -92,7 +92,7 @@ void AnswerPool::Give(Block block) {
   for (const Block& old : freed) Free(old.data, old.capacity);
 }
 
-AnswerPool::Counters AnswerPool::counters() const {
+BufferPool::Counters BufferPool::counters() const {
   std::lock_guard lock(mutex_);
   return counters_;
 }

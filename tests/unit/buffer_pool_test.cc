@@ -1,4 +1,4 @@
-#include "server/core/answer_pool.h"
+#include "server/core/buffer_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@ namespace {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-TEST(AnswerPool, GivesAtMostAnEighthMoreThanWasAsked) {
-  AnswerPool pool(0);
+TEST(BufferPool, GivesAtMostAnEighthMoreThanWasAsked) {
+  BufferPool pool(0);
   for (const size_t size : {size_t{0}, size_t{1}, 64 * kKiB - 1, 64 * kKiB, 64 * kKiB + 1, 100 * kKiB, 3 * kMiB + 7}) {
-    const AnswerPool::Block block = pool.Take(size);
+    const BufferPool::Block block = pool.Take(size);
     EXPECT_GE(block.capacity, size);
     EXPECT_LE(block.capacity, std::max<size_t>(size + size / 8, 1));
     std::memset(block.data, 1, block.capacity);
@@ -22,27 +22,27 @@ TEST(AnswerPool, GivesAtMostAnEighthMoreThanWasAsked) {
   }
 }
 
-TEST(AnswerPool, TakesWhatWasGivenLast) {
-  AnswerPool pool(16 * kMiB);
-  const AnswerPool::Block a = pool.Take(kMiB), b = pool.Take(kMiB), other = pool.Take(2 * kMiB);
-  for (const AnswerPool::Block& block : {a, b, other}) pool.Give(block);
+TEST(BufferPool, TakesWhatWasGivenLast) {
+  BufferPool pool(16 * kMiB);
+  const BufferPool::Block a = pool.Take(kMiB), b = pool.Take(kMiB), other = pool.Take(2 * kMiB);
+  for (const BufferPool::Block& block : {a, b, other}) pool.Give(block);
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(4 * kMiB));
-  const AnswerPool::Block again = pool.Take(kMiB - 1);
+  const BufferPool::Block again = pool.Take(kMiB - 1);
   EXPECT_EQ(again.data, b.data);
   EXPECT_EQ(pool.Take(kMiB).data, a.data);
-  const AnswerPool::Block fresh = pool.Take(kMiB);
+  const BufferPool::Block fresh = pool.Take(kMiB);
   EXPECT_EQ(pool.counters().reused, 2);
   EXPECT_EQ(pool.counters().allocated, 4);
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(2 * kMiB));
-  for (const AnswerPool::Block& block : {a, b, fresh}) pool.Give(block);
+  for (const BufferPool::Block& block : {a, b, fresh}) pool.Give(block);
 }
 
-TEST(AnswerPool, LetsTheOldestGo) {
-  AnswerPool pool(3 * kMiB);
-  const AnswerPool::Block a = pool.Take(2 * kMiB), b = pool.Take(kMiB), c = pool.Take(kMiB);
-  for (const AnswerPool::Block& block : {a, b, c}) pool.Give(block);  // a goes
+TEST(BufferPool, LetsTheOldestGo) {
+  BufferPool pool(3 * kMiB);
+  const BufferPool::Block a = pool.Take(2 * kMiB), b = pool.Take(kMiB), c = pool.Take(kMiB);
+  for (const BufferPool::Block& block : {a, b, c}) pool.Give(block);  // a goes
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(2 * kMiB));
-  const AnswerPool::Block large = pool.Take(4 * kMiB);
+  const BufferPool::Block large = pool.Take(4 * kMiB);
   pool.Give(large);  // too large to be kept at all
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(2 * kMiB));
   EXPECT_EQ(pool.Take(kMiB).data, c.data);
@@ -52,13 +52,13 @@ TEST(AnswerPool, LetsTheOldestGo) {
   pool.Give(c);
 }
 
-TEST(AnswerPool, NeverGivesABlockTwice) {
-  AnswerPool pool(2 * kMiB);
+TEST(BufferPool, NeverGivesABlockTwice) {
+  BufferPool pool(2 * kMiB);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&pool, thread] {
       for (int n = 0; n < 500; ++n) {
-        const AnswerPool::Block block = pool.Take((64 + 64 * (n % 5)) * kKiB);
+        const BufferPool::Block block = pool.Take((64 + 64 * (n % 5)) * kKiB);
         block.data[0] = static_cast<std::byte>(thread);
         std::this_thread::yield();
         EXPECT_EQ(block.data[0], static_cast<std::byte>(thread));

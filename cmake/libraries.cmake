@@ -1,4 +1,4 @@
-# Helpers for the rooms of the house: one static library a room, one set of compile options for all.
+# Helpers: one static library a group or a few, one set of compile options for all.
 
 add_library(posenc_options INTERFACE)
 target_include_directories(posenc_options INTERFACE ${PROJECT_SOURCE_DIR})
@@ -14,7 +14,12 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   target_compile_options(posenc_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-strict-aliasing>)
 endif()
 # Highway leaves out the targets below the compiler's baseline (on Arm: scalar); POSENC_TARGET and the tests want them.
-target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
+if(POSENC_NATIVE_TARGET)
+  target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ONLY_STATIC)
+  target_compile_options(posenc_options INTERFACE -march=native)
+else()
+  target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
+endif()
 
 add_library(posenc_warnings INTERFACE)
 target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=switch
@@ -26,12 +31,12 @@ target_compile_options(posenc_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-vi
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>  # files of one unit are no headers
   $<$<BOOL:${POSENC_WARNINGS_AS_ERRORS}>:-Werror>)
 
-# posenc_room(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories. Our options
+# posenc_library(NAME SOURCES DIR... LINK LIB...): a static library of all .cc files in the named directories. Our options
 # are for what is built here and do not follow the library to those who install it.
 #
 # Static, not shared: the interface is made of Abseil's and Protobuf's types, which change with their releases, so that a
 # shared library could not promise that yesterday's program still fits it.
-function(posenc_room name)
+function(posenc_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   set(files)
   foreach(dir ${ARG_SOURCES})

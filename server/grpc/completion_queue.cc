@@ -1,4 +1,4 @@
-#include "server/grpc/polling.h"
+#include "server/grpc/completion_queue.h"
 
 #include <atomic>
 #include <new>
@@ -6,13 +6,13 @@
 
 namespace posenc::server {
 
-// How many RPCs can come at once before one is taken up; more wait within gRPC.
+// Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
 
-// From the wait for a client to the end of what it asked.
+// One RPC, from the wait for a client to its end. Deletes itself.
 class GrpcRpc final : public Rpc {
  public:
-  static void Expect(Polling* polling) {
+  static void Expect(CompletionQueueLoop* polling) {
     auto* rpc = new GrpcRpc(polling);
     ++polling->rpcs_;
     rpc->context_.AsyncNotifyWhenDone(&rpc->over_);
@@ -20,7 +20,7 @@ class GrpcRpc final : public Rpc {
                                   &rpc->arrived_);
   }
 
-  // What gRPC hands back when something has happened.
+  // Completion queue tag: the member function to call when the operation has completed.
   struct Event {
     GrpcRpc* rpc;
     void (GrpcRpc::*happened)(bool ok);
@@ -46,12 +46,12 @@ class GrpcRpc final : public Rpc {
   }
 
  private:
-  explicit GrpcRpc(Polling* polling) : polling_(polling) {}
+  explicit GrpcRpc(CompletionQueueLoop* polling) : polling_(polling) {}
   ~GrpcRpc() = default;
 
   void OnArrived(bool ok) {
-    if (!ok) return Go();  // the server ends
-    Expect(polling_);      // the next
+    if (!ok) return Go();  // the server shuts down
+    Expect(polling_);      // wait for the next client
     const auto method = polling_->methods_.find(context_.method());
     if (method == polling_->methods_.end()) {
       Finish({grpc::UNIMPLEMENTED, "there is no method " + context_.method()});
@@ -98,44 +98,44 @@ class GrpcRpc final : public Rpc {
     if (--expected_ == 0) Go();
   }
   void Go() {
-    Polling* const polling = polling_;
+    CompletionQueueLoop* const polling = polling_;
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
 
   Event arrived_{this, &GrpcRpc::OnArrived}, first_read_{this, &GrpcRpc::OnFirstRead}, read_{this, &GrpcRpc::OnRead},
       written_{this, &GrpcRpc::OnWritten}, finished_{this, &GrpcRpc::OnFinished}, over_{this, &GrpcRpc::OnOver};
-  Polling* const polling_;
+  CompletionQueueLoop* const polling_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   std::atomic<int> expected_{
-      3};  // before it can go: the reactor's start, Finish(), the RPC's end, and what is under way
+      3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const MakeReactor* make_ = nullptr;
   grpc::ByteBuffer request_;
-  std::unique_ptr<Reactor> reactor_;  // ends first
+  std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
 
-Polling::Polling(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {
+CompletionQueueLoop::CompletionQueueLoop(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {
   builder->RegisterAsyncGenericService(&service_);
 }
 
-Polling::~Polling() {
-  // Nothing may be begun on a queue that is shut down, not even the end of a call that was cancelled.
+CompletionQueueLoop::~CompletionQueueLoop() {
+  // Wait for all RPCs: no operation may start on a completion queue that is shut down, not even Finish().
   for (int64_t rpcs = rpcs_; rpcs > 0; rpcs = rpcs_) rpcs_.wait(rpcs);
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
-  // No server came of it, and nothing is under way. gRPC logs that the queue ends before its server: that one failed.
+  // Building the server failed: nothing is in flight, drain the queue here. gRPC logs that it ends before its server.
   if (threads_.empty()) Poll();
 }
 
-void Polling::Start(Methods methods, size_t threads) {
+void CompletionQueueLoop::Start(Methods methods, size_t threads) {
   methods_ = std::move(methods);
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < threads; ++n) threads_.emplace_back([this] { Poll(); });
 }
 
-void Polling::Poll() {
+void CompletionQueueLoop::Poll() {
   void* tag = nullptr;
   for (bool ok = false; queue_->Next(&tag, &ok);) {
     const auto* event = static_cast<GrpcRpc::Event*>(tag);

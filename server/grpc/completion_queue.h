@@ -1,0 +1,51 @@
+// Adapter to gRPC's asynchronous API: our own threads take events from the completion queue and call reactors.
+//
+// gRPC's callback API would do so on its own threads, at least two. A thread that has taken an event first wakes
+// another one to wait in its place: with few processors that costs more than most calls (ADR 13).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/server_builder.h"
+#include "server/grpc/rpc.h"
+
+namespace posenc::server {
+
+struct Method {
+  MakeReactor make;
+  bool reads_first = true;  // the client's one message is read before `make` is called
+};
+
+// Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
+using Methods = absl::flat_hash_map<std::string, Method>;
+
+class CompletionQueueLoop {
+ public:
+  // Adds a completion queue and a generic service to the server that `builder` makes.
+  explicit CompletionQueueLoop(grpc::ServerBuilder* builder);
+  // After Start(), destroy it only once the server's Shutdown() has returned. Waits until all reactors are deleted.
+  ~CompletionQueueLoop();
+
+  // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED.
+  void Start(Methods methods, size_t threads);
+
+ private:
+  friend class GrpcRpc;
+  void Poll();
+
+  Methods methods_;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace posenc::server
