@@ -19,6 +19,10 @@ if(POSENC_NATIVE_TARGET)
   target_compile_options(posenc_options INTERFACE -march=native)
 else()
   target_compile_definitions(posenc_options INTERFACE HWY_COMPILE_ALL_ATTAINABLE)
+  # Highway 1.2 converts infinite float16 wrongly on SSE2, to which no processor of use is limited.
+  if(hwy_VERSION VERSION_GREATER 1.0.3)
+    target_compile_definitions(posenc_options INTERFACE HWY_DISABLED_TARGETS=HWY_SSE2)
+  endif()
 endif()
 
 add_library(posenc_warnings INTERFACE)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -187,6 +188,17 @@ class AddOption {
   CLI::App* app_;
 };
 
+// Throws CLI::ParseError for a variable whose value is not valid. CLI11 2.1 does so itself; 2.4 ignores the variable.
+void RefuseIgnoredVariables(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    const std::string& name = option->get_envname();
+    const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0' || option->count() > 0) continue;
+    option->add_result(value);
+    option->run_callback();
+  }
+}
+
 }  // namespace
 
 Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
@@ -203,6 +215,7 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
   ParsedArguments parsed;
   try {
     app.parse(argc, argv);
+    RefuseIgnoredVariables(&app);
   } catch (const CLI::CallForVersion& version) {
     parsed.text = std::string(version.what()) + '\n';
     return parsed;
