@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,9 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "google/protobuf/message.h"
 #include "posenc/client/retry.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/payloads.h"
+#include "posenc/wire/rpcs.h"
 
 namespace posenc {
 
@@ -61,19 +64,64 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // Calls any unary RPC by its request message.
+  absl::StatusOr<std::unique_ptr<google::protobuf::Message>> CallUnary(const google::protobuf::Message& request,
+                                                                       const CallOptions& options = {}) {
+    const wire::RpcDescription& rpc = wire::RpcOf(*request.GetDescriptor());
+    std::unique_ptr<google::protobuf::Message> response(rpc.response.New());
+    if (absl::Status status = DoUnary(rpc, request, options, response.get()); !status.ok()) return status;
+    return response;
+  }
+
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(const v1::GetServerInfoRequest& request = {},
                                                           const CallOptions& options = {}) {
-    return DoGetServerInfo(request, options);
+    return Unary<v1::GetServerInfoResponse>(request, options);
   }
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request, const CallOptions& options = {}) {
-    return DoExplain(request, options);
+    return Unary<v1::ExplainResponse>(request, options);
   }
   absl::StatusOr<v1::AnalyzeResponse> Analyze(const v1::AnalyzeRequest& request, const CallOptions& options = {}) {
-    return DoAnalyze(request, options);
+    return Unary<v1::AnalyzeResponse>(request, options);
   }
   absl::StatusOr<v1::ApplyRotaryResponse> ApplyRotary(const v1::ApplyRotaryRequest& request,
                                                       const CallOptions& options = {}) {
-    return DoApplyRotary(request, options);
+    return Unary<v1::ApplyRotaryResponse>(request, options);
+  }
+  absl::StatusOr<v1::GenerateTableResponse> GenerateTable(const v1::GenerateTableRequest& request,
+                                                          const CallOptions& options = {}) {
+    return Unary<v1::GenerateTableResponse>(request, options);
+  }
+  absl::StatusOr<v1::GenerateEmbeddingResponse> GenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
+                                                                  const CallOptions& options = {}) {
+    return Unary<v1::GenerateEmbeddingResponse>(request, options);
+  }
+  absl::StatusOr<v1::GenerateBiasResponse> GenerateBias(const v1::GenerateBiasRequest& request,
+                                                        const CallOptions& options = {}) {
+    return Unary<v1::GenerateBiasResponse>(request, options);
+  }
+  absl::StatusOr<v1::AddBiasResponse> AddBias(const v1::AddBiasRequest& request, const CallOptions& options = {}) {
+    return Unary<v1::AddBiasResponse>(request, options);
+  }
+  absl::StatusOr<v1::RelativeScoresResponse> RelativeScores(const v1::RelativeScoresRequest& request,
+                                                            const CallOptions& options = {}) {
+    return Unary<v1::RelativeScoresResponse>(request, options);
+  }
+  absl::StatusOr<v1::RelativeValuesResponse> RelativeValues(const v1::RelativeValuesRequest& request,
+                                                            const CallOptions& options = {}) {
+    return Unary<v1::RelativeValuesResponse>(request, options);
+  }
+  absl::StatusOr<v1::DiagnoseResponse> Diagnose(const v1::DiagnoseRequest& request, const CallOptions& options = {}) {
+    return Unary<v1::DiagnoseResponse>(request, options);
+  }
+  absl::StatusOr<v1::DiagnoseBiasResponse> DiagnoseBias(const v1::DiagnoseBiasRequest& request,
+                                                        const CallOptions& options = {}) {
+    return Unary<v1::DiagnoseBiasResponse>(request, options);
+  }
+  absl::Status StreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options = {}) {
+    return Tiles<v1::StreamTableResponse>(request, sink, options);
+  }
+  absl::Status StreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink, const CallOptions& options = {}) {
+    return Tiles<v1::StreamBiasResponse>(request, sink, options);
   }
   // Rotates tensors of any size. The header is an ApplyRotaryRequest whose tensors have neither data nor region. After
   // an error each head row of the outputs is either rotated or unchanged.
@@ -81,72 +129,41 @@ class Backend {
                                                    const ChunkOptions& chunks = {}, const CallOptions& options = {}) {
     return DoStreamApplyRotary(header, memory, chunks, options);
   }
-  absl::StatusOr<v1::GenerateTableResponse> GenerateTable(const v1::GenerateTableRequest& request,
-                                                          const CallOptions& options = {}) {
-    return DoGenerateTable(request, options);
-  }
-  absl::Status StreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options = {}) {
-    return DoStreamTable(request, sink, options);
-  }
-  absl::StatusOr<v1::GenerateEmbeddingResponse> GenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
-                                                                  const CallOptions& options = {}) {
-    return DoGenerateEmbedding(request, options);
-  }
-  absl::StatusOr<v1::GenerateBiasResponse> GenerateBias(const v1::GenerateBiasRequest& request,
-                                                        const CallOptions& options = {}) {
-    return DoGenerateBias(request, options);
-  }
-  absl::Status StreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink, const CallOptions& options = {}) {
-    return DoStreamBias(request, sink, options);
-  }
-  absl::StatusOr<v1::AddBiasResponse> AddBias(const v1::AddBiasRequest& request, const CallOptions& options = {}) {
-    return DoAddBias(request, options);
-  }
-  absl::StatusOr<v1::RelativeScoresResponse> RelativeScores(const v1::RelativeScoresRequest& request,
-                                                            const CallOptions& options = {}) {
-    return DoRelativeScores(request, options);
-  }
-  absl::StatusOr<v1::RelativeValuesResponse> RelativeValues(const v1::RelativeValuesRequest& request,
-                                                            const CallOptions& options = {}) {
-    return DoRelativeValues(request, options);
-  }
-  absl::StatusOr<v1::DiagnoseResponse> Diagnose(const v1::DiagnoseRequest& request, const CallOptions& options = {}) {
-    return DoDiagnose(request, options);
-  }
-  absl::StatusOr<v1::DiagnoseBiasResponse> DiagnoseBias(const v1::DiagnoseBiasRequest& request,
-                                                        const CallOptions& options = {}) {
-    return DoDiagnoseBias(request, options);
-  }
   // `service` is a fully qualified name; empty: the process as a whole.
   absl::StatusOr<ServingStatus> CheckHealth(const std::string& service = "", const CallOptions& options = {}) {
     return DoCheckHealth(service, options);
   }
 
+ protected:
+  using AnyTileSink = absl::FunctionRef<absl::Status(const google::protobuf::Message& tile)>;
+
  private:
-  virtual absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest&,
-                                                                    const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest&, const RotaryMemory&,
-                                                             const ChunkOptions&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest&,
-                                                                    const CallOptions&) = 0;
-  virtual absl::Status DoStreamTable(const v1::StreamTableRequest&, TileSink, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest&,
-                                                                            const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest&,
-                                                                  const CallOptions&) = 0;
-  virtual absl::Status DoStreamBias(const v1::StreamBiasRequest&, BiasTileSink, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest&,
-                                                                      const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest&,
-                                                                      const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest&, const CallOptions&) = 0;
-  virtual absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest&,
-                                                                  const CallOptions&) = 0;
-  virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions&) = 0;
+  // `response` is empty and of the RPC's type.
+  virtual absl::Status DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                               const CallOptions& options, google::protobuf::Message* response) = 0;
+  virtual absl::Status DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                               AnyTileSink sink, const CallOptions& options) = 0;
+  virtual absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,
+                                                             const RotaryMemory& memory, const ChunkOptions& chunks,
+                                                             const CallOptions& options) = 0;
+  virtual absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) = 0;
+
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Unary(const Request& request, const CallOptions& options) {
+    static const wire::RpcDescription& rpc = wire::RpcOf(*Request::descriptor());
+    Response response;
+    if (absl::Status status = DoUnary(rpc, request, options, &response); !status.ok()) return status;
+    return response;
+  }
+
+  template <typename Response, typename Request>
+  absl::Status Tiles(const Request& request, absl::FunctionRef<absl::Status(const Response&)> sink,
+                     const CallOptions& options) {
+    static const wire::RpcDescription& rpc = wire::RpcOf(*Request::descriptor());
+    return DoTiles(
+        rpc, request,
+        [sink](const google::protobuf::Message& tile) { return sink(static_cast<const Response&>(tile)); }, options);
+  }
 };
 
 }  // namespace posenc

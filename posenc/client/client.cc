@@ -11,7 +11,6 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/client/errors.h"
 #include "posenc/client/tensor_memory.h"
@@ -65,7 +64,7 @@ bool Connects(grpc::Channel& channel, std::chrono::system_clock::time_point dead
 
 // Makes a unary call like the generated stub, with bytes for messages. Afterwards gRPC holds no part of the request
 // except what a connection may have queued.
-grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+grpc::Status SendUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                        grpc::ClientContext* context, const grpc::ByteBuffer& request, grpc::ByteBuffer* answer) {
   grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
@@ -119,85 +118,23 @@ Attempt Client::TryUnary(const std::string& method, Duration remaining, const wi
   Loan loan;
   const grpc::ByteBuffer bytes = loan.Lend(request);
   return Try(remaining, [&](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context) {
-    return CallUnary(channel, method, &context, bytes, answer);
+    return SendUnary(channel, method, &context, bytes, answer);
   });
 }
 
-template <typename Response>
-absl::StatusOr<Response> Client::Unary(const char* method, const google::protobuf::Message& request,
-                                       const CallOptions& options) const {
+absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                             const CallOptions& options, google::protobuf::Message* response) {
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
-  const std::string path = absl::StrCat("/", v1::PositionalEncodingService::service_full_name(), "/", method);
   grpc::ByteBuffer answer;
   POSENC_RETURN_IF_ERROR(
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
-        Attempt attempt = TryUnary(path, remaining, bytes, &answer);
+        Attempt attempt = TryUnary(rpc.path, remaining, bytes, &answer);
         attempt.repeatable = MayRepeat(request, attempt.status);
         return attempt;
       }));
   // No retry from here on, because the outputs may have changed.
-  static const wire::Stripper stripper(Response::descriptor());
-  Response response;
-  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, options, &response));
-  return response;
-}
-
-absl::StatusOr<v1::GetServerInfoResponse> Client::DoGetServerInfo(const v1::GetServerInfoRequest& request,
-                                                                  const CallOptions& options) {
-  return Unary<v1::GetServerInfoResponse>("GetServerInfo", request, options);
-}
-
-absl::StatusOr<v1::ExplainResponse> Client::DoExplain(const v1::ExplainRequest& request, const CallOptions& options) {
-  return Unary<v1::ExplainResponse>("Explain", request, options);
-}
-
-absl::StatusOr<v1::AnalyzeResponse> Client::DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) {
-  return Unary<v1::AnalyzeResponse>("Analyze", request, options);
-}
-
-absl::StatusOr<v1::ApplyRotaryResponse> Client::DoApplyRotary(const v1::ApplyRotaryRequest& request,
-                                                              const CallOptions& options) {
-  return Unary<v1::ApplyRotaryResponse>("ApplyRotary", request, options);
-}
-
-absl::StatusOr<v1::GenerateTableResponse> Client::DoGenerateTable(const v1::GenerateTableRequest& request,
-                                                                  const CallOptions& options) {
-  return Unary<v1::GenerateTableResponse>("GenerateTable", request, options);
-}
-
-absl::StatusOr<v1::GenerateEmbeddingResponse> Client::DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
-                                                                          const CallOptions& options) {
-  return Unary<v1::GenerateEmbeddingResponse>("GenerateEmbedding", request, options);
-}
-
-absl::StatusOr<v1::GenerateBiasResponse> Client::DoGenerateBias(const v1::GenerateBiasRequest& request,
-                                                                const CallOptions& options) {
-  return Unary<v1::GenerateBiasResponse>("GenerateBias", request, options);
-}
-
-absl::StatusOr<v1::AddBiasResponse> Client::DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) {
-  return Unary<v1::AddBiasResponse>("AddBias", request, options);
-}
-
-absl::StatusOr<v1::RelativeScoresResponse> Client::DoRelativeScores(const v1::RelativeScoresRequest& request,
-                                                                    const CallOptions& options) {
-  return Unary<v1::RelativeScoresResponse>("RelativeScores", request, options);
-}
-
-absl::StatusOr<v1::RelativeValuesResponse> Client::DoRelativeValues(const v1::RelativeValuesRequest& request,
-                                                                    const CallOptions& options) {
-  return Unary<v1::RelativeValuesResponse>("RelativeValues", request, options);
-}
-
-absl::StatusOr<v1::DiagnoseResponse> Client::DoDiagnose(const v1::DiagnoseRequest& request,
-                                                        const CallOptions& options) {
-  return Unary<v1::DiagnoseResponse>("Diagnose", request, options);
-}
-
-absl::StatusOr<v1::DiagnoseBiasResponse> Client::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
-                                                                const CallOptions& options) {
-  return Unary<v1::DiagnoseBiasResponse>("DiagnoseBias", request, options);
+  return Receive(answer, options_.address, rpc.response_stripper, options, response);
 }
 
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {

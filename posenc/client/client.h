@@ -14,7 +14,6 @@
 #include "absl/functional/function_ref.h"
 #include "posenc/client/backend.h"
 #include "posenc/client/retry.h"
-#include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc {
 namespace wire {
@@ -58,32 +57,12 @@ class Client final : public Backend {
   explicit Client(ClientOptions options);
 
  private:
-  absl::StatusOr<v1::GetServerInfoResponse> DoGetServerInfo(const v1::GetServerInfoRequest& request,
-                                                            const CallOptions& options) override;
-  absl::StatusOr<v1::ExplainResponse> DoExplain(const v1::ExplainRequest& request, const CallOptions& options) override;
-  absl::StatusOr<v1::AnalyzeResponse> DoAnalyze(const v1::AnalyzeRequest& request, const CallOptions& options) override;
-  absl::StatusOr<v1::ApplyRotaryResponse> DoApplyRotary(const v1::ApplyRotaryRequest& request,
-                                                        const CallOptions& options) override;
+  absl::Status DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                       const CallOptions& options, google::protobuf::Message* response) override;
+  absl::Status DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request, AnyTileSink sink,
+                       const CallOptions& options) override;
   absl::StatusOr<v1::AnswerInfo> DoStreamApplyRotary(const v1::ApplyRotaryRequest& header, const RotaryMemory& memory,
                                                      const ChunkOptions& chunks, const CallOptions& options) override;
-  absl::StatusOr<v1::GenerateTableResponse> DoGenerateTable(const v1::GenerateTableRequest& request,
-                                                            const CallOptions& options) override;
-  absl::Status DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) override;
-  absl::StatusOr<v1::GenerateEmbeddingResponse> DoGenerateEmbedding(const v1::GenerateEmbeddingRequest& request,
-                                                                    const CallOptions& options) override;
-  absl::StatusOr<v1::GenerateBiasResponse> DoGenerateBias(const v1::GenerateBiasRequest& request,
-                                                          const CallOptions& options) override;
-  absl::Status DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
-                            const CallOptions& options) override;
-  absl::StatusOr<v1::AddBiasResponse> DoAddBias(const v1::AddBiasRequest& request, const CallOptions& options) override;
-  absl::StatusOr<v1::RelativeScoresResponse> DoRelativeScores(const v1::RelativeScoresRequest& request,
-                                                              const CallOptions& options) override;
-  absl::StatusOr<v1::RelativeValuesResponse> DoRelativeValues(const v1::RelativeValuesRequest& request,
-                                                              const CallOptions& options) override;
-  absl::StatusOr<v1::DiagnoseResponse> DoDiagnose(const v1::DiagnoseRequest& request,
-                                                  const CallOptions& options) override;
-  absl::StatusOr<v1::DiagnoseBiasResponse> DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
-                                                          const CallOptions& options) override;
   // No retries: a health check reports the present state.
   absl::StatusOr<ServingStatus> DoCheckHealth(const std::string& service, const CallOptions& options) override;
 
@@ -92,16 +71,6 @@ class Client final : public Backend {
   Attempt Try(Duration remaining, Call call) const;
   Attempt TryUnary(const std::string& method, Duration remaining, const wire::Gathered& request,
                    grpc::ByteBuffer* answer) const;
-
-  template <typename Response>
-  absl::StatusOr<Response> Unary(const char* method, const google::protobuf::Message& request,
-                                 const CallOptions& options) const;
-
-  template <typename Request, typename Response>
-  absl::Status Tiles(std::unique_ptr<grpc::ClientReader<Response>> (v1::PositionalEncodingService::Stub::*method)(
-                         grpc::ClientContext*, const Request&),
-                     const Request& request, absl::FunctionRef<absl::Status(const Response&)> sink,
-                     const CallOptions& options) const;
 
   const ClientOptions options_;
   std::vector<std::shared_ptr<grpc::Channel>> connections_;

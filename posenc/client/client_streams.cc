@@ -1,48 +1,88 @@
 // The client's streaming methods.
 #include <memory>
+#include <string>
 #include <utility>
+
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include "posenc/base/status.h"
 #include "posenc/client/client.h"
 #include "posenc/client/rotary_stream.h"
 #include "posenc/client/tensor_memory.h"
 #include "posenc/client/transfer.h"
+#include "posenc/wire/gather.h"
 
 namespace posenc {
 
-template <typename Request, typename Response>
-absl::Status Client::Tiles(std::unique_ptr<grpc::ClientReader<Response>> (v1::PositionalEncodingService::Stub::*method)(
-                               grpc::ClientContext*, const Request&),
-                           const Request& request, absl::FunctionRef<absl::Status(const Response&)> sink,
-                           const CallOptions& options) const {
+namespace {
+
+// A server-streaming call in messages of bytes, one blocking step at a time.
+class TileReader {
+ public:
+  // `context` and `request` must outlive the reader.
+  TileReader(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context, const std::string& path,
+             const grpc::ByteBuffer& request)
+      : stub_(channel), call_(stub_.PrepareCall(context, path, &queue_)) {
+    call_->StartCall(nullptr);
+    if (!WaitForStep()) return;
+    call_->WriteLast(request, grpc::WriteOptions(), nullptr);
+    WaitForStep();
+  }
+  ~TileReader() { queue_.Shutdown(); }
+
+  // Returns false at the end of the stream.
+  bool Read(grpc::ByteBuffer* tile) {
+    call_->Read(tile, nullptr);
+    return WaitForStep();
+  }
+
+  grpc::Status Finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    WaitForStep();
+    return status;
+  }
+
+ private:
+  bool WaitForStep() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  const std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+}  // namespace
+
+absl::Status Client::DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                             AnyTileSink sink, const CallOptions& options) {
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));
+  POSENC_ASSIGN_OR_RETURN(const wire::Gathered gathered, wire::Gather(request, {}));
   return Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout),
                [&](Duration remaining) {
                  bool handed_over = false;
-                 absl::Status from_sink;
+                 absl::Status unusable;  // from the sink, or because of a malformed tile
+                 Loan loan;              // outlives the call
+                 const grpc::ByteBuffer bytes = loan.Lend(gathered);
                  Attempt attempt = Try(remaining, [&](const auto& channel, grpc::ClientContext& context) {
-                   const auto stub = v1::PositionalEncodingService::NewStub(channel);
-                   const auto reader = (stub.get()->*method)(&context, request);
-                   Response tile;
-                   while (from_sink.ok() && reader->Read(&tile)) {
+                   TileReader reader(channel, &context, rpc.path, bytes);
+                   for (grpc::ByteBuffer received; unusable.ok() && reader.Read(&received);) {
+                     const std::unique_ptr<google::protobuf::Message> tile(rpc.response.New());
+                     unusable = Receive(received, options_.address, rpc.response_stripper, {}, tile.get());
                      handed_over = true;
-                     from_sink = sink(tile);
+                     if (unusable.ok()) unusable = sink(*tile);
                    }
-                   if (!from_sink.ok()) context.TryCancel();
-                   return reader->Finish();
+                   if (!unusable.ok()) context.TryCancel();
+                   return reader.Finish();
                  });
-                 if (!from_sink.ok()) attempt.status = from_sink;
+                 if (!unusable.ok()) attempt.status = unusable;
                  attempt.repeatable = !handed_over;
                  return attempt;
                });
-}
-
-absl::Status Client::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink, const CallOptions& options) {
-  return Tiles(&v1::PositionalEncodingService::Stub::StreamTable, request, sink, options);
-}
-
-absl::Status Client::DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink, const CallOptions& options) {
-  return Tiles(&v1::PositionalEncodingService::Stub::StreamBias, request, sink, options);
 }
 
 absl::StatusOr<v1::AnswerInfo> Client::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,

@@ -10,17 +10,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "posenc/client/rotary_memory.h"
+#include "posenc/client/tensor_memory.h"
 #include "posenc/transport/slices.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"
+#include "posenc/wire/rpcs.h"
 #include "posenc/wire/values.h"
 #include "posenc/wire/walker.h"
 
 namespace posenc {
 namespace {
 
-constexpr char kMethod[] = "/posenc.v1.PositionalEncodingService/StreamApplyRotary";
+const wire::RpcDescription& StreamApplyRotaryRpc() {
+  static const wire::RpcDescription& rpc = wire::RpcOf(*v1::StreamApplyRotaryRequest::descriptor());
+  return rpc;
+}
 
 // Chunks have one field number in both directions, so wire::Answer::OfChunk() can also write requests.
 static_assert(int{v1::StreamApplyRotaryRequest::kChunkFieldNumber} ==
@@ -97,7 +101,7 @@ class RotaryExchange {
         context_(*context),
         loan_(*loan),
         stub_(channel),
-        call_(stub_.PrepareCall(context, kMethod, &queue_)) {}
+        call_(stub_.PrepareCall(context, StreamApplyRotaryRpc().path, &queue_)) {}
   ~RotaryExchange() {
     queue_.Shutdown();
     for (void* tag = nullptr; queue_.Next(&tag, &unused_);) {
@@ -179,7 +183,8 @@ class RotaryExchange {
     v1::StreamApplyRotaryResponse response;
     if (!message_.Dump(&slices).ok()) return absl::InternalError("an answer that cannot be read");
     transport::SliceStream stream(slices);
-    POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper_.Strip(&stream, message_.Length() + 16));
+    POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped,
+                            StreamApplyRotaryRpc().response_stripper.Strip(&stream, message_.Length() + 16));
     if (!response.ParseFromString(stripped.message)) return absl::InternalError("an answer that cannot be read");
     if (response.has_info()) transfer_.info_ = response.info();
     if (!response.has_chunk()) return absl::OkStatus();
@@ -200,7 +205,6 @@ class RotaryExchange {
   RotaryTransfer& transfer_;
   grpc::ClientContext& context_;
   Loan& loan_;
-  const wire::Stripper stripper_{v1::StreamApplyRotaryResponse::descriptor()};
   grpc::GenericStub stub_;
   grpc::CompletionQueue queue_;
   const std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;

@@ -18,6 +18,9 @@ using google::protobuf::Reflection;
 std::string Input(size_t n) { return absl::StrCat("inputs[", n, "]"); }
 std::string Output(size_t n) { return absl::StrCat("outputs[", n, "]"); }
 std::string Bytes(size_t size) { return absl::StrCat(size, " bytes"); }
+absl::Span<const std::byte> BytesAt(const void* data, int64_t size) {
+  return {static_cast<const std::byte*>(data), static_cast<size_t>(size)};
+}
 
 }  // namespace
 
@@ -62,6 +65,34 @@ absl::Status CheckMemory(const Message& request, const CallOptions& options) {
     for (size_t m = 0; m < n; ++m) {
       if (Overlap(options.outputs[n], options.outputs[m])) {
         return InvalidArgument("CONFLICT", Output(n), "", absl::StrCat("must not overlap ", Output(m)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMemory(int64_t q_bytes, int64_t k_bytes, const RotaryMemory& memory) {
+  struct Named {
+    const char* name;
+    const TensorMemory& tensor;
+    int64_t bytes;
+  };
+  const Named operands[] = {{"q", memory.q, q_bytes}, {"k", memory.k, k_bytes}};
+  for (const Named& written : operands) {
+    if (written.bytes == 0) continue;
+    if (written.tensor.input == nullptr || written.tensor.output == nullptr) {
+      return InvalidArgument("MISSING", std::string("memory.") + written.name, "", "input and output are required");
+    }
+    for (const Named& other : operands) {
+      if (other.bytes == 0) continue;
+      const bool itself = &other == &written;
+      const bool in_place = itself && written.tensor.input == written.tensor.output;
+      const auto to = BytesAt(written.tensor.output, written.bytes);
+      const bool input = !in_place && Overlap(to, BytesAt(other.tensor.input, other.bytes));
+      const bool output = !itself && Overlap(to, BytesAt(other.tensor.output, other.bytes));
+      if (input || output) {
+        return InvalidArgument("CONFLICT", std::string("memory.") + written.name + ".output", "",
+                               std::string("overlaps ") + other.name + (input ? ".input" : ".output"));
       }
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -21,6 +22,10 @@ bool Overlap(absl::Span<const std::byte> a, absl::Span<const std::byte> b);
 // Returns INVALID_ARGUMENT unless each input belongs to a different tensor of the request, which has no data, and no
 // two outputs overlap.
 absl::Status CheckMemory(const google::protobuf::Message& request, const CallOptions& options);
+
+// Returns INVALID_ARGUMENT if memory is missing for an operand of so many bytes, or if an output overlaps an input or
+// the other output. A tensor may be rotated in place.
+absl::Status CheckMemory(int64_t q_bytes, int64_t k_bytes, const RotaryMemory& memory);
 
 // Returns INVALID_ARGUMENT if the options have inputs or outputs, which streams do not support.
 absl::Status RefuseMemory(const CallOptions& options);

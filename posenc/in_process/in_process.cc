@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "posenc/base/cgroup.h"
 #include "posenc/base/status.h"
-#include "posenc/client/rotary_memory.h"
 #include "posenc/client/tensor_memory.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_stream.h"
@@ -22,15 +22,15 @@ namespace posenc {
 namespace {
 
 // The request's tensor that the n-th tensor of the answer may overwrite while it is computed; null: none.
-template <typename Request>
-const google::protobuf::Message* InPlaceOf(const Request& request, size_t n) {
-  if constexpr (requires { request.q().tensor(); }) {
-    return n == 0 ? &request.q().tensor() : &request.k().tensor();
-  } else if constexpr (requires { request.add_to(); }) {
-    return &request.add_to();
-  } else if constexpr (requires { request.scores(); }) {
-    return &request.scores();
+const google::protobuf::Message* InPlaceOf(const google::protobuf::Message& request, size_t n) {
+  using google::protobuf::DynamicCastToGenerated;
+  if (const auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(&request)) {
+    return n == 0 ? &rotary->q().tensor() : &rotary->k().tensor();
   }
+  if (const auto* embedding = DynamicCastToGenerated<v1::GenerateEmbeddingRequest>(&request)) {
+    return &embedding->add_to();
+  }
+  if (const auto* bias = DynamicCastToGenerated<v1::AddBiasRequest>(&request)) return &bias->scores();
   return nullptr;
 }
 
@@ -44,8 +44,7 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
 }
 
 // Computes into the caller's memory for outputs that have some, else into the response's own tensors.
-template <typename Request>
-absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const Request& request,
+absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const google::protobuf::Message& request,
                      const google::protobuf::Message& response, const CallOptions& options, WorkPool& pool,
                      const Cancellation& cancelled) {
   const auto bytes_of = [&job](const v1::Tensor& tensor) {
@@ -98,102 +97,48 @@ Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
   };
 }
 
-template <typename Response, typename Request>
-absl::StatusOr<Response> InProcess::Unary(const Request& request, const CallOptions& options) {
+absl::Status InProcess::DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                                const CallOptions& options, google::protobuf::Message* response) {
+  const wire::UnaryOperation& operation = wire::LibraryOperations().UnaryOf(rpc);
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  if (operation.prepare == nullptr) {
+    DescribeProcess(static_cast<v1::GetServerInfoResponse*>(response));
+    return absl::OkStatus();
+  }
   const wire::BesideMessage payloads(options.inputs);
-  return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<Response> {
-    Response response;
-    POSENC_ASSIGN_OR_RETURN(const wire::Job job, wire::Prepare(request, payloads, options_.limits, &response));
+  return RunInterruptibly(cancelled, [&]() -> absl::Status {
+    POSENC_ASSIGN_OR_RETURN(const wire::Job job, operation.prepare(request, payloads, options_.limits, response));
     if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
-    if (job.run) POSENC_RETURN_IF_ERROR(RunInto(job, payloads, request, response, options, pool_, cancelled));
-    return response;
+    return job.run ? RunInto(job, payloads, request, *response, options, pool_, cancelled) : absl::OkStatus();
   });
 }
 
-absl::StatusOr<v1::GetServerInfoResponse> InProcess::DoGetServerInfo(const v1::GetServerInfoRequest&,
-                                                                     const CallOptions&) {
-  v1::GetServerInfoResponse response;
-  wire::DescribeLibrary(options_.limits, &response);
-  v1::Device& device = *response.add_devices();
+void InProcess::DescribeProcess(v1::GetServerInfoResponse* response) const {
+  wire::DescribeLibrary(options_.limits, response);
+  v1::Device& device = *response->add_devices();
   device.set_name("cpu");
   device.set_threads(static_cast<int32_t>(pool_.threads()));
-  return response;
 }
 
-absl::StatusOr<v1::ExplainResponse> InProcess::DoExplain(const v1::ExplainRequest& request,
-                                                         const CallOptions& options) {
-  return Unary<v1::ExplainResponse>(request, options);
-}
-
-absl::StatusOr<v1::AnalyzeResponse> InProcess::DoAnalyze(const v1::AnalyzeRequest& request,
-                                                         const CallOptions& options) {
-  return Unary<v1::AnalyzeResponse>(request, options);
-}
-
-absl::StatusOr<v1::ApplyRotaryResponse> InProcess::DoApplyRotary(const v1::ApplyRotaryRequest& request,
-                                                                 const CallOptions& options) {
-  return Unary<v1::ApplyRotaryResponse>(request, options);
-}
-
-absl::StatusOr<v1::GenerateTableResponse> InProcess::DoGenerateTable(const v1::GenerateTableRequest& request,
-                                                                     const CallOptions& options) {
-  return Unary<v1::GenerateTableResponse>(request, options);
-}
-
-absl::StatusOr<v1::GenerateEmbeddingResponse> InProcess::DoGenerateEmbedding(
-    const v1::GenerateEmbeddingRequest& request, const CallOptions& options) {
-  return Unary<v1::GenerateEmbeddingResponse>(request, options);
-}
-
-absl::StatusOr<v1::GenerateBiasResponse> InProcess::DoGenerateBias(const v1::GenerateBiasRequest& request,
-                                                                   const CallOptions& options) {
-  return Unary<v1::GenerateBiasResponse>(request, options);
-}
-
-absl::StatusOr<v1::AddBiasResponse> InProcess::DoAddBias(const v1::AddBiasRequest& request,
-                                                         const CallOptions& options) {
-  return Unary<v1::AddBiasResponse>(request, options);
-}
-
-absl::StatusOr<v1::RelativeScoresResponse> InProcess::DoRelativeScores(const v1::RelativeScoresRequest& request,
-                                                                       const CallOptions& options) {
-  return Unary<v1::RelativeScoresResponse>(request, options);
-}
-
-absl::StatusOr<v1::RelativeValuesResponse> InProcess::DoRelativeValues(const v1::RelativeValuesRequest& request,
-                                                                       const CallOptions& options) {
-  return Unary<v1::RelativeValuesResponse>(request, options);
-}
-
-absl::StatusOr<v1::DiagnoseResponse> InProcess::DoDiagnose(const v1::DiagnoseRequest& request,
-                                                           const CallOptions& options) {
-  return Unary<v1::DiagnoseResponse>(request, options);
-}
-
-absl::StatusOr<v1::DiagnoseBiasResponse> InProcess::DoDiagnoseBias(const v1::DiagnoseBiasRequest& request,
-                                                                   const CallOptions& options) {
-  return Unary<v1::DiagnoseBiasResponse>(request, options);
-}
-
-template <typename Response, typename Request, typename Sink>
-absl::Status InProcess::Tiles(const Request& request, Sink sink, const CallOptions& options) {
+absl::Status InProcess::DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
+                                AnyTileSink sink, const CallOptions& options) {
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));
+  const wire::TileOperation& operation = wire::LibraryOperations().TilesOf(rpc);
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::InMessage payloads;
   POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, RunInterruptibly(cancelled, [&] {
-                            return wire::Prepare(request, payloads, options_.limits);
+                            return operation.prepare(request, payloads, options_.limits);
                           }));
   int64_t row = 0;
   do {
-    Response tile;
+    const std::unique_ptr<google::protobuf::Message> tile(rpc.response.New());
     POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled, [&] {
-      return RunInto(stream.tile(row, &tile), payloads, request, tile, options, pool_, cancelled);
+      return RunInto(stream.tile(row, tile.get()), payloads, request, *tile, options, pool_, cancelled);
     }));
-    POSENC_RETURN_IF_ERROR(sink(tile));
+    POSENC_RETURN_IF_ERROR(sink(*tile));
     row += stream.RowsAt(row);
   } while (row < stream.rows);
   return absl::OkStatus();
@@ -216,16 +161,6 @@ absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRot
     POSENC_RETURN_IF_ERROR(stream.Run(operand, 0, size, x, y, pool_, cancelled));
   }
   return stream.info();
-}
-
-absl::Status InProcess::DoStreamTable(const v1::StreamTableRequest& request, TileSink sink,
-                                      const CallOptions& options) {
-  return Tiles<v1::StreamTableResponse>(request, sink, options);
-}
-
-absl::Status InProcess::DoStreamBias(const v1::StreamBiasRequest& request, BiasTileSink sink,
-                                     const CallOptions& options) {
-  return Tiles<v1::StreamBiasResponse>(request, sink, options);
 }
 
 absl::StatusOr<ServingStatus> InProcess::DoCheckHealth(const std::string&, const CallOptions&) {

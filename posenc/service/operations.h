@@ -1,4 +1,5 @@
 // The RPCs' operations, without gRPC: they turn a parsed request into a job that fills its answer's tensors.
+// LibraryOperations() is the table of them (operations.cc).
 //
 // There are two steps, because the answer's sizes must be known, charged and allocated before anything is computed:
 // Prepare() validates, plans, and fills the response except for the tensors' data; Job::run computes the data.
@@ -19,6 +20,7 @@
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"
+#include "posenc/wire/rpcs.h"
 
 namespace posenc::wire {
 
@@ -66,6 +68,69 @@ struct TileStream {
 };
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&);
+
+// How a server schedules a unary RPC.
+enum class Scheduling {
+  // A small request may cost much: it is prepared and run in the pool's bulk lane.
+  kPooled,
+  // A small request costs as much as its answer is large, except for biases over very long distances. It is prepared in
+  // the pool's small-task lane, and moves to the bulk lane if its answer is large.
+  kPreparesQuickly,
+  // Like kPreparesQuickly, and a small request cannot cause much work or a large answer. If its plan is cached, it is
+  // served on the receiving thread, which saves a handover to the pool.
+  kAsSmallAsItsRequest,
+  // Served on the receiving thread without admission, so that an overloaded server can still report its state.
+  kImmediate,
+};
+
+struct UnaryOperation {
+  using Prepare = std::function<absl::StatusOr<Job>(const google::protobuf::Message& request, const Payloads& payloads,
+                                                    const Limits& limits, google::protobuf::Message* response)>;
+
+  // Calls prepare(const Request&, const Payloads&, const Limits&, Response*).
+  template <typename Request, typename Response, typename TypedPrepare>
+  static UnaryOperation Of(TypedPrepare prepare, Scheduling scheduling = Scheduling::kPooled) {
+    return {RpcOf(*Request::descriptor()),
+            [prepare](const google::protobuf::Message& request, const Payloads& payloads, const Limits& limits,
+                      google::protobuf::Message* response) -> absl::StatusOr<Job> {
+              return prepare(static_cast<const Request&>(request), payloads, limits, static_cast<Response*>(response));
+            },
+            scheduling};
+  }
+
+  const RpcDescription& rpc;
+  Prepare prepare;  // null for GetServerInfo, which the process that serves it answers
+  Scheduling scheduling;
+};
+
+struct TileOperation {
+  using Prepare = std::function<absl::StatusOr<TileStream>(const google::protobuf::Message& request,
+                                                           const Payloads& payloads, const Limits& limits)>;
+
+  // Calls prepare(const Request&, const Payloads&, const Limits&).
+  template <typename Request, typename TypedPrepare>
+  static TileOperation Of(TypedPrepare prepare) {
+    return {RpcOf(*Request::descriptor()),
+            [prepare](const google::protobuf::Message& request, const Payloads& payloads,
+                      const Limits& limits) -> absl::StatusOr<TileStream> {
+              return prepare(static_cast<const Request&>(request), payloads, limits);
+            }};
+  }
+
+  const RpcDescription& rpc;
+  Prepare prepare;
+};
+
+// The operations that a process serves. StreamApplyRotary is not among them: see posenc/service/rotary_stream.h.
+struct Operations {
+  // Abort if there is none for the RPC.
+  const UnaryOperation& UnaryOf(const RpcDescription& rpc) const;
+  const TileOperation& TilesOf(const RpcDescription& rpc) const;
+
+  std::vector<UnaryOperation> unary;
+  std::vector<TileOperation> tiles;
+};
+const Operations& LibraryOperations();
 
 // Writes the library's part of the server information: version, build, numerics, targets, methods, limits.
 void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response);

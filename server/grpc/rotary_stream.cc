@@ -23,8 +23,11 @@ constexpr size_t kOverhead = 64;
 
 class RotaryCall final : public Reactor {
  public:
-  RotaryCall(Core* core, const wire::Stripper& stripper, Rpc* rpc)
-      : core_(core), stripper_(stripper), rpc_(rpc), call_(core, "StreamApplyRotary", rpc, nullptr) {}
+  RotaryCall(Core* core, Rpc* rpc)
+      : core_(core),
+        rpc_description_(wire::RpcOf(*v1::StreamApplyRotaryRequest::descriptor())),
+        rpc_(rpc),
+        call_(core, rpc_description_.name, rpc, nullptr) {}
 
   void Start() override {
     std::unique_lock lock(mutex_);
@@ -151,7 +154,7 @@ class RotaryCall final : public Reactor {
 
     transport::SliceStream stream(slices);
     v1::StreamApplyRotaryRequest request;
-    POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(stripper_, &stream, &request));
+    POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(rpc_description_.request_stripper, &stream, &request));
     const transport::SlicedPayloads payloads(std::move(slices), std::move(ranges));
     switch (request.part_case()) {
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
@@ -224,7 +227,7 @@ class RotaryCall final : public Reactor {
   }
 
   Core* const core_;
-  const wire::Stripper& stripper_;
+  const wire::RpcDescription& rpc_description_;
   Rpc* const rpc_;
   Call call_;
 
@@ -249,8 +252,6 @@ class RotaryCall final : public Reactor {
 
 }  // namespace
 
-std::unique_ptr<Reactor> MakeRotaryStream(Core* core, const wire::Stripper& stripper, Rpc* rpc) {
-  return std::make_unique<RotaryCall>(core, stripper, rpc);
-}
+std::unique_ptr<Reactor> MakeRotaryStream(Core* core, Rpc* rpc) { return std::make_unique<RotaryCall>(core, rpc); }
 
 }  // namespace posenc::server

@@ -121,7 +121,7 @@ Server::Server(Config config)
   core_.memory = memory_;
 }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, const wire::Operations& operations) {
   // Keeps gRPC initialized until the process ends: the destructor of its last object may block for ten seconds (a
   // thread stuck in poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
@@ -149,10 +149,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
     if (server->port_ == 0 && !config.listen[n].starts_with(kUnix)) server->port_ = ports[n];
   }
   server->health_.Set("", true);
-  server->health_.Set(kServiceName, true);
+  server->health_.Set(wire::kServiceName, true);
   server->devices_.ReportTo(&server->health_);
   Methods methods;
-  AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_);
+  AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_, operations);
   server->health_.AddTo(&methods);
   AddReflectionTo(&methods);
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads));

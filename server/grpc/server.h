@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/server.h"
+#include "posenc/service/operations.h"
 #include "server/core/config.h"
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
@@ -21,8 +22,9 @@ namespace posenc::server {
 class Server {
  public:
   // Listens and serves. Returns INVALID_ARGUMENT naming --listen or --shared-memory-socket if an address is bad or
-  // taken.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
+  // taken. `operations` must outlive the server; tests pass their own.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config,
+                                                       const wire::Operations& operations = wire::LibraryOperations());
   // Shuts down at once if Drain() was not called.
   ~Server();
 

@@ -14,8 +14,8 @@ constexpr size_t kRowBeginBytes = 11;
 
 class TileCall final : public Reactor {
  public:
-  TileCall(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
+  TileCall(Core* core, const wire::TileOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request) {}
 
   void Start() override {
     absl::Status status = call_.Admit();
@@ -45,12 +45,12 @@ class TileCall final : public Reactor {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     const bool first = charge_ == nullptr;
     if (first) {
-      const std::unique_ptr<google::protobuf::Message> request(method_.request.New());
-      POSENC_ASSIGN_OR_RETURN(const std::string stripped, call_.Strip(method_.stripper));
+      const std::unique_ptr<google::protobuf::Message> request(operation_.rpc.request.New());
+      POSENC_ASSIGN_OR_RETURN(const std::string stripped, call_.Strip(operation_.rpc.request_stripper));
       POSENC_RETURN_IF_ERROR(call_.Parse(stripped, request.get()));
-      POSENC_ASSIGN_OR_RETURN(tiles_, method_.prepare(*request, call_.payloads(), core_->config.limits));
+      POSENC_ASSIGN_OR_RETURN(tiles_, operation_.prepare(*request, call_.payloads(), core_->config.limits));
     }
-    const std::unique_ptr<google::protobuf::Message> response(method_.response.New());
+    const std::unique_ptr<google::protobuf::Message> response(operation_.rpc.response.New());
     const wire::Job job = tiles_.tile(next_row_, response.get());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
     if (first) {
@@ -75,7 +75,7 @@ class TileCall final : public Reactor {
   }
 
   Core* const core_;
-  const TileMethod& method_;
+  const wire::TileOperation& operation_;
   Rpc* const rpc_;
   Call call_;
   wire::TileStream tiles_ = {};
@@ -86,8 +86,9 @@ class TileCall final : public Reactor {
 
 }  // namespace
 
-std::unique_ptr<Reactor> MakeTileStream(Core* core, const TileMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
-  return std::make_unique<TileCall>(core, method, rpc, request);
+std::unique_ptr<Reactor> MakeTileStream(Core* core, const wire::TileOperation& operation, Rpc* rpc,
+                                        grpc::ByteBuffer* request) {
+  return std::make_unique<TileCall>(core, operation, rpc, request);
 }
 
 }  // namespace posenc::server

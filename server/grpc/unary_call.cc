@@ -12,6 +12,8 @@
 namespace posenc::server {
 namespace {
 
+using wire::Scheduling;
+
 // Requests up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
 // That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
 // millisecond, less than it takes to receive as many bytes.
@@ -26,13 +28,13 @@ constexpr size_t kDecidedBytes = size_t{16} << 10;
 
 class UnaryCall final : public Reactor {
  public:
-  UnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), method_(method), rpc_(rpc), call_(core, method.name, rpc, request) {}
+  UnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request) {}
 
   void Start() override {
-    if (method_.immediate) return Run(kAnySize);
+    if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
     absl::Status status = call_.Admit();
-    if (status.ok() && method_.as_small_as_its_request && IsWithin(kAtOnceBytes)) {
+    if (status.ok() && operation_.scheduling == Scheduling::kAsSmallAsItsRequest && IsWithin(kAtOnceBytes)) {
       Limits limits = core_->config.limits;
       limits.cached_plans_only = true;
       const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
@@ -40,8 +42,10 @@ class UnaryCall final : public Reactor {
       if (!IsWouldBlock(status)) return End(status);
       status = absl::OkStatus();
     }
-    if (status.ok())
-      status = method_.prepares_quickly && IsWithin(kSmallBytes) ? Submit(kSmallBytes) : Submit(kAnySize);
+    if (status.ok()) {
+      const bool small = operation_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
+      status = Submit(small ? kSmallBytes : kAnySize);
+    }
     if (!status.ok()) End(status);
   }
 
@@ -95,7 +99,7 @@ class UnaryCall final : public Reactor {
     const auto prepared = std::move(prepared_);  // freed before the client takes the answer
     if (prepared->job.decide) return Decide(*prepared);
     std::shared_ptr<Charge> charge;
-    if (!method_.immediate) {
+    if (operation_.scheduling != Scheduling::kImmediate) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
     }
     return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
@@ -114,23 +118,23 @@ class UnaryCall final : public Reactor {
 
   // Keeps only calls that cached_plans_only allows in recent_calls: slow ones must go to the pool each time.
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits, size_t most) {
-    POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(method_.stripper));
+    POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(operation_.rpc.request_stripper));
     if (limits.cached_plans_only) {
-      auto [recent, request_id] = core_->recent_calls.Find(method_.request, stripped, call_.payloads());
+      auto [recent, request_id] = core_->recent_calls.Find(operation_.rpc.request, stripped, call_.payloads());
       if (recent != nullptr) {
         POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
         return std::move(recent);
       }
     }
     const auto prepared = std::make_shared<Prepared>();
-    prepared->request = method_.request.New(&prepared->arena);
+    prepared->request = operation_.rpc.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
     // Regions can be large although the request is small, and preparing reads some of them.
     if (!limits.cached_plans_only && !IsWithin(most)) return WouldBlock();
     prepared->has_regions = call_.has_regions();
-    prepared->response = method_.response.New(&prepared->arena);
+    prepared->response = operation_.rpc.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
-                            method_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
+                            operation_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
     if (prepared->job.decide) return prepared;
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
     // Bytes that were copied from shared memory may have changed since.
@@ -141,7 +145,7 @@ class UnaryCall final : public Reactor {
   }
 
   Core* const core_;
-  const UnaryMethod& method_;
+  const wire::UnaryOperation& operation_;
   Rpc* const rpc_;
   Call call_;
   std::shared_ptr<const Prepared> prepared_;
@@ -150,8 +154,9 @@ class UnaryCall final : public Reactor {
 
 }  // namespace
 
-std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const UnaryMethod& method, Rpc* rpc, grpc::ByteBuffer* request) {
-  return std::make_unique<UnaryCall>(core, method, rpc, request);
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc,
+                                       grpc::ByteBuffer* request) {
+  return std::make_unique<UnaryCall>(core, operation, rpc, request);
 }
 
 }  // namespace posenc::server

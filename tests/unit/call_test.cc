@@ -113,9 +113,10 @@ class CallTest : public testing::Test {
  protected:
   explicit CallTest(const Config& config = TestConfig())
       : core_(std::make_unique<Core>(config)),
-        apply_rotary_(UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-            "ApplyRotary", [](const auto& request, const wire::Payloads& payloads, const Limits& limits,
-                              auto* response) { return wire::Prepare(request, payloads, limits, response); })) {}
+        apply_rotary_(wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
+            [](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
+              return wire::Prepare(request, payloads, limits, response);
+            })) {}
 
   void Rotate(FakeRpc* rpc) {
     rpc->Serve([this](Rpc* served, grpc::ByteBuffer* request) {
@@ -129,8 +130,7 @@ class CallTest : public testing::Test {
   }
   // The caller sends what it likes.
   void Chunks(FakeRpc* rpc) {
-    rpc->Serve(
-        [this](Rpc* served, grpc::ByteBuffer*) { return MakeRotaryStream(core_.get(), stream_rotary_, served); });
+    rpc->Serve([this](Rpc* served, grpc::ByteBuffer*) { return MakeRotaryStream(core_.get(), served); });
   }
 
   enum Kind { kRotation, kTable, kChunks };
@@ -197,9 +197,9 @@ class CallTest : public testing::Test {
   }
 
   std::unique_ptr<Core> core_;
-  const UnaryMethod apply_rotary_;
-  const TileMethod stream_table_ = TileMethod::Of<v1::StreamTableRequest, v1::StreamTableResponse>("StreamTable");
-  const wire::Stripper stream_rotary_{v1::StreamApplyRotaryRequest::descriptor()};
+  const wire::UnaryOperation apply_rotary_;
+  const wire::TileOperation& stream_table_ =
+      wire::LibraryOperations().TilesOf(wire::RpcOf(*v1::StreamTableRequest::descriptor()));
 };
 
 TEST_F(CallTest, ManyAtOnceAreAnsweredAsOneAlone) {
@@ -482,8 +482,8 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   config.threads = 1;
   core_ = std::make_unique<Core>(config);
   std::vector<int64_t> prepared, computed;  // on that thread
-  auto generate_table = UnaryMethod::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
-      "GenerateTable", [&](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
+  const auto generate_table = wire::UnaryOperation::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
+      [&](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
         auto job = wire::Prepare(request, payloads, limits, response);
         prepared.push_back(request.count());
         job->run = [&computed, rows = request.count(), run = std::move(job->run)](auto&&... arguments) {
@@ -491,8 +491,8 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
           return run(arguments...);
         };
         return job;
-      });
-  generate_table.prepares_quickly = true;
+      },
+      wire::Scheduling::kPreparesQuickly);
   const auto ask = [](int64_t rows) {
     v1::StreamTableRequest request;
     request.ParseFromString(Table(0));
@@ -522,8 +522,8 @@ TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   Charge others;
   ASSERT_EQ(core_->admission->AdmitBytes(10'000, 0, &others), Admission::Verdict::kAdmitted);
   bool decided = false;
-  const auto diagnose = UnaryMethod::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
-      "Diagnose", [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
+  const auto diagnose = wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
+      [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
         wire::Job job;
         job.decide = [&](WorkPool&, const Cancellation&) {
           decided = true;

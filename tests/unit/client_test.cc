@@ -25,6 +25,7 @@
 #include "posenc/base/status.h"
 #include "posenc/client/errors.h"
 #include "posenc/v1/error.pb.h"
+#include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc::client_test {
 namespace {

@@ -32,19 +32,14 @@ v1::Tensor* Bytes(v1::Tensor* tensor, int64_t size) {
   return tensor;
 }
 
-}  // namespace
-
-absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse* response) {
+absl::StatusOr<Job> FakeExplain(const v1::ExplainRequest&, const Payloads&, const Limits&,
+                                v1::ExplainResponse* response) {
   response->add_layers()->set_layer_type("fake");
   return Job();
 }
 
-absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Limits&, v1::AnalyzeResponse*) {
-  return Job();
-}
-
-absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
-                            v1::ApplyRotaryResponse* response) {
+absl::StatusOr<Job> FakeApplyRotary(const v1::ApplyRotaryRequest& request, const Payloads& payloads,
+                                    const Limits& limits, v1::ApplyRotaryResponse* response) {
   if (limits.cached_plans_only && !FakeOperations::plan_at_hand) return WouldBlock();
   if (request.layout() == v1::LAYOUT_UNSPECIFIED) {
     return InvalidArgument("MISSING", "layout", "", "one of LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD");
@@ -68,8 +63,8 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   return job;
 }
 
-absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Payloads&, const Limits&,
-                            v1::GenerateTableResponse* response) {
+absl::StatusOr<Job> FakeGenerateTable(const v1::GenerateTableRequest& request, const Payloads&, const Limits&,
+                                      v1::GenerateTableResponse* response) {
   Job job;
   job.outputs = {{Bytes(response->mutable_cos(), 1), 1}};
   job.run = [&request](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool&,
@@ -80,13 +75,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
   return job;
 }
 
-absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest&, const Payloads&, const Limits&,
-                            v1::GenerateEmbeddingResponse*) {
-  return Job();
-}
-
-absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads&, const Limits&,
-                            v1::GenerateBiasResponse* response) {
+absl::StatusOr<Job> FakeGenerateBias(const v1::GenerateBiasRequest& request, const Payloads&, const Limits&,
+                                     v1::GenerateBiasResponse* response) {
   const int64_t size = request.geometry().query_length();
   Job job;
   job.outputs = {{Bytes(response->mutable_bias(), size), static_cast<size_t>(size)}};
@@ -97,21 +87,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
   return job;
 }
 
-absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, const Limits&,
-                            v1::RelativeScoresResponse*) {
-  return absl::UnimplementedError("not faked");
-}
-absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
-                            v1::RelativeValuesResponse*) {
-  return absl::UnimplementedError("not faked");
-}
-absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest&, const Payloads&, const Limits&, v1::DiagnoseResponse*) {
-  return absl::UnimplementedError("not faked");
-}
-absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest&, const Payloads&, const Limits&, v1::DiagnoseBiasResponse*) {
-  return absl::UnimplementedError("not faked");
-}
-absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
+absl::StatusOr<Job> FakeAddBias(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*) {
   Job job;
   job.run = [](const Payloads&, absl::Span<std::byte* const>, WorkPool&, const Cancellation&) -> absl::Status {
     throw std::bad_alloc();
@@ -119,7 +95,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Li
   return job;
 }
 
-absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const Payloads&, const Limits&) {
+absl::StatusOr<TileStream> FakeStreamTable(const v1::StreamTableRequest& request, const Payloads&, const Limits&) {
   TileStream stream;
   stream.rows = request.table().count();
   stream.rows_per_tile = request.rows_per_tile();
@@ -141,13 +117,34 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   return stream;
 }
 
-absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&) {
-  return absl::UnimplementedError("not faked");
+// Replaces `prepare` of the operation with this request.
+template <typename Request, typename Response>
+void Replace(absl::StatusOr<Job> (*prepare)(const Request&, const Payloads&, const Limits&, Response*),
+             Operations* operations) {
+  for (UnaryOperation& operation : operations->unary) {
+    if (&operation.rpc != &RpcOf(*Request::descriptor())) continue;
+    operation.prepare = UnaryOperation::Of<Request, Response>(prepare).prepare;
+  }
 }
 
-void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response) {
-  response->set_version("fake");
-  response->mutable_limits()->set_max_request_bytes(limits.max_request_bytes);
+}  // namespace
+
+const Operations& FakeOperations::Table() {
+  static const auto* const operations = [] {
+    auto* all = new Operations(LibraryOperations());
+    Replace(&FakeExplain, all);
+    Replace(&FakeApplyRotary, all);
+    Replace(&FakeGenerateTable, all);
+    Replace(&FakeGenerateBias, all);
+    Replace(&FakeAddBias, all);
+    for (TileOperation& operation : all->tiles) {
+      if (operation.rpc.name == "StreamTable") {
+        operation.prepare = TileOperation::Of<v1::StreamTableRequest>(&FakeStreamTable).prepare;
+      }
+    }
+    return all;
+  }();
+  return *operations;
 }
 
 }  // namespace posenc::wire

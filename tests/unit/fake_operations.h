@@ -1,5 +1,4 @@
-// Stands in for the library behind posenc/service/operations.h, so that the server's own behaviour can be made to
-// happen:
+// Operations for a server under test, which make it wait, fail or answer small known tensors:
 //
 //   ApplyRotary        answers q and k as they came; fails where the layout is missing
 //   GenerateTable      takes `count` milliseconds, or for ever while Gate is shut, asking whether it is cancelled
@@ -12,9 +11,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "posenc/service/operations.h"
+
 namespace posenc::wire {
 
 struct FakeOperations {
+  static const Operations& Table();
+
   static inline std::atomic<bool> gate_shut{false};
   static inline std::atomic<int> waiting{0};            // jobs at the gate
   static inline std::atomic<int> begun{0};              // jobs that ever came to it

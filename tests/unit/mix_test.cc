@@ -65,7 +65,7 @@ TEST(Mix, ChoosesByWeightAndSeed) {
 }
 
 TEST(Mix, RefusesNamingTheField) {
-  EXPECT_THAT(Refusal("[]"), HasSubstr("is no JSON object"));
+  EXPECT_THAT(Refusal("[]"), HasSubstr("is not a JSON object"));
   EXPECT_THAT(Refusal(R"({"calls": []})"), HasSubstr("version: is 0; must be 1"));
   EXPECT_THAT(Refusal(R"({"version": 1, "calls": []})"), HasSubstr("calls"));
   EXPECT_THAT(Refusal(R"({"version": 1, "calls": [{}], "sead": 2})"), HasSubstr("sead"));
@@ -104,7 +104,7 @@ TEST(Work, TheRequestSaysWhatTheShapesDoNot) {
   const auto& request = static_cast<const v1::GenerateTableRequest&>((*work)->request(0));
   EXPECT_EQ(request.form(), v1::TABLE_FORM_DUPLICATED);
   EXPECT_EQ(request.precision().preset(), v1::PRECISION_PRESET_F32);
-  EXPECT_EQ((*work)->method(), "StreamTable");
+  EXPECT_EQ((*work)->rpc().name, "StreamTable");
   EXPECT_EQ((*work)->answer_bytes(), 2 * 64 * 64 * 4);
 }
 

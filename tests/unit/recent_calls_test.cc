@@ -60,23 +60,24 @@ Config TestConfig() {
 
 class RecentCallsTest : public testing::Test {
  protected:
-  RecentCallsTest() : core_(TestConfig()), method_(Method()) { method_.as_small_as_its_request = true; }
+  RecentCallsTest() : core_(TestConfig()), operation_(Operation()) {}
 
-  UnaryMethod Method() {
-    return UnaryMethod::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-        "ApplyRotary",
+  wire::UnaryOperation Operation() {
+    return wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
         [this](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
           auto job = wire::Prepare(request, payloads, limits, response);
           prepared_ += job.ok() ? 1 : 0;
           return job;
-        });
+        },
+        wire::Scheduling::kAsSmallAsItsRequest);
   }
 
   // How many times it was prepared, now.
   int Send(const v1::ApplyRotaryRequest& request) {
     const int before = prepared_;
     FakeRpc rpc(Buffer(request.SerializeAsString()));
-    rpc.Serve([this](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(&core_, method_, served, bytes); });
+    rpc.Serve(
+        [this](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(&core_, operation_, served, bytes); });
     const grpc::Status& status = rpc.Wait();
     const auto expected = posenc::Call(request);
     EXPECT_EQ(status.ok(), expected.ok()) << status.error_message();
@@ -96,7 +97,7 @@ class RecentCallsTest : public testing::Test {
 
   std::atomic<int> prepared_{0};
   Core core_;
-  UnaryMethod method_;
+  const wire::UnaryOperation operation_;
 };
 
 TEST_F(RecentCallsTest, TheLayersOfAStepArePreparedOnce) {
@@ -220,7 +221,7 @@ TEST_F(RecentCallsTest, NorWhatIsNotAtHand) {
 TEST_F(RecentCallsTest, CallsThatCameAtOnceTakeOnePlace) {
   const std::string bytes = Layer(0).SerializeAsString();
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  auto stripped = method_.stripper.Strip(&stream, bytes.size() + 100);
+  auto stripped = operation_.rpc.request_stripper.Strip(&stream, bytes.size() + 100);
   ASSERT_THAT(stripped, IsOk());
   std::vector<grpc::Slice> slices;
   grpc::ByteBuffer buffer = Buffer(bytes);

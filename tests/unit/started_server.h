@@ -113,7 +113,7 @@ class RawCall {
 class ServerTest : public testing::Test {
  protected:
   void Start(const Config& config) {
-    auto server = Server::Start(config);
+    auto server = Server::Start(config, FakeOperations::Table());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     grpc::ChannelArguments arguments;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,25 +20,19 @@ using google::protobuf::Message;
 
 namespace {
 
-template <typename Request, typename Response,
-          absl::StatusOr<Response> (Backend::*kMethod)(const Request&, const CallOptions&)>
-absl::StatusOr<std::unique_ptr<Message>> Run(Backend& backend, const Message& request, const CallOptions& options) {
-  POSENC_ASSIGN_OR_RETURN(Response response, (backend.*kMethod)(static_cast<const Request&>(request), options));
-  return std::make_unique<Response>(std::move(response));
-}
+// Streaming variants by the name of the unary RPC.
+constexpr std::pair<std::string_view, std::string_view> kStreams[] = {
+    {"ApplyRotary", "StreamApplyRotary"}, {"GenerateTable", "StreamTable"}, {"GenerateBias", "StreamBias"}};
 
 template <typename Request, void (*kComplete)(const Entry&, int64_t, Request*)>
-void Complete(const Entry& entry, int64_t offset, Message* request) {
-  kComplete(entry, offset, static_cast<Request*>(request));
-}
-
-// `piece`: message of the streamed answer; null if there is no such method.
-template <typename Request, typename Response,
-          absl::StatusOr<Response> (Backend::*kMethod)(const Request&, const CallOptions&),
-          void (*kComplete)(const Entry&, int64_t, Request*)>
-Method MakeMethod(const char* name, const Message* piece, bool takes_model) {
-  return {name,       &Request::default_instance(),     &Response::default_instance(),
-          piece,      &Run<Request, Response, kMethod>, &Complete<Request, kComplete>,
+Method MakeMethod(bool takes_model) {
+  const wire::RpcDescription& rpc = wire::RpcOf(*Request::descriptor());
+  const auto* const stream = std::find_if(std::begin(kStreams), std::end(kStreams),
+                                          [&](const auto& names) { return names.first == rpc.name; });
+  return {rpc, stream == std::end(kStreams) ? nullptr : wire::FindRpc(stream->second),
+          [](const Entry& entry, int64_t offset, Message* request) {
+            kComplete(entry, offset, static_cast<Request*>(request));
+          },
           takes_model};
 }
 
@@ -181,19 +177,13 @@ void CompleteValues(const Entry& entry, int64_t offset, v1::RelativeValuesReques
 
 const std::vector<Method>& Methods() {
   static const std::vector<Method> methods = {
-      MakeMethod<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse, &Backend::ApplyRotary, CompleteRotary>(
-          "ApplyRotary", &v1::StreamApplyRotaryResponse::default_instance(), true),
-      MakeMethod<v1::GenerateTableRequest, v1::GenerateTableResponse, &Backend::GenerateTable, CompleteTable>(
-          "GenerateTable", &v1::StreamTableResponse::default_instance(), true),
-      MakeMethod<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse, &Backend::GenerateEmbedding,
-                 CompleteEmbedding>("GenerateEmbedding", nullptr, false),
-      MakeMethod<v1::GenerateBiasRequest, v1::GenerateBiasResponse, &Backend::GenerateBias, CompleteBias>(
-          "GenerateBias", &v1::StreamBiasResponse::default_instance(), true),
-      MakeMethod<v1::AddBiasRequest, v1::AddBiasResponse, &Backend::AddBias, CompleteAddBias>("AddBias", nullptr, true),
-      MakeMethod<v1::RelativeScoresRequest, v1::RelativeScoresResponse, &Backend::RelativeScores, CompleteScores>(
-          "RelativeScores", nullptr, false),
-      MakeMethod<v1::RelativeValuesRequest, v1::RelativeValuesResponse, &Backend::RelativeValues, CompleteValues>(
-          "RelativeValues", nullptr, false),
+      MakeMethod<v1::ApplyRotaryRequest, CompleteRotary>(/*takes_model=*/true),
+      MakeMethod<v1::GenerateTableRequest, CompleteTable>(/*takes_model=*/true),
+      MakeMethod<v1::GenerateEmbeddingRequest, CompleteEmbedding>(/*takes_model=*/false),
+      MakeMethod<v1::GenerateBiasRequest, CompleteBias>(/*takes_model=*/true),
+      MakeMethod<v1::AddBiasRequest, CompleteAddBias>(/*takes_model=*/true),
+      MakeMethod<v1::RelativeScoresRequest, CompleteScores>(/*takes_model=*/false),
+      MakeMethod<v1::RelativeValuesRequest, CompleteValues>(/*takes_model=*/false),
   };
   return methods;
 }
@@ -203,8 +193,8 @@ const std::vector<Method>& Methods() {
 absl::StatusOr<const Method*> FindMethod(const std::string& name) {
   std::vector<std::string> names;
   for (const Method& method : Methods()) {
-    if (name == method.name) return &method;
-    names.emplace_back(method.name);
+    if (name == method.rpc.name) return &method;
+    names.push_back(method.rpc.name);
   }
   return InvalidArgument("UNKNOWN_VALUE", "method", name, absl::StrCat("must be one of ", absl::StrJoin(names, ", ")));
 }

@@ -2,25 +2,21 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <google/protobuf/message.h>
 
 #include "absl/status/statusor.h"
-#include "posenc/client/backend.h"
+#include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/rpcs.h"
 #include "tools/load/mix.h"
 
 namespace posenc::load {
 
 struct Method {
-  const char* name;
-  const google::protobuf::Message* request;
-  const google::protobuf::Message* response;
-  const google::protobuf::Message* piece;  // message of the streamed answer; null if there is no such method
-  absl::StatusOr<std::unique_ptr<google::protobuf::Message>> (*run)(Backend&, const google::protobuf::Message&,
-                                                                    const CallOptions&);
+  const wire::RpcDescription& rpc;
+  const wire::RpcDescription* stream;  // its streaming variant; null if there is none
   void (*complete)(const Entry&, int64_t offset, google::protobuf::Message*);
   bool takes_model;  // accepts an entry's config.json
 };

@@ -89,12 +89,12 @@ absl::StatusOr<std::unique_ptr<Slots>> Slots::Create(const Work& work, const std
   const size_t wanted = in_flight.count + kMostVerified;
   const size_t count = std::clamp<size_t>(kMostBytes / std::max<size_t>(answer, 1), 1, wanted);
   if (in_flight.closed && count < in_flight.count + (in_flight.verify ? 1 : 0)) {
-    return TooLarge(Quote(entry.name), absl::StrCat(answer, " bytes an answer"),
-                    absl::StrCat("all those in flight have at most ", kMostBytes));
+    return TooLarge(Quote(entry.name), absl::StrCat(answer, " bytes per answer"),
+                    absl::StrCat("all answers in flight may have at most ", kMostBytes, " bytes"));
   }
   if (entry.offsets.size() * count > kMostMessages) {
     return TooLarge(absl::StrCat(Quote(entry.name), ".offsets"), absl::StrCat(entry.offsets.size()),
-                    absl::StrCat("each with ", count, " places for answers makes more than ", kMostMessages,
+                    absl::StrCat("with ", count, " answer slots each, this makes more than ", kMostMessages,
                                  " messages: allow fewer calls in flight"));
   }
 
@@ -138,11 +138,11 @@ absl::Span<std::byte> Slots::Answer(const Places::Place& place) {
 
 absl::StatusOr<Requests> MakeRequests(std::shared_ptr<const Work> work, const std::string& socket, InFlight in_flight) {
   Requests requests;
-  requests.path = absl::StrCat("/posenc.v1.PositionalEncodingService/", work->method());
+  requests.path = work->rpc().path;
   const Transport transport = work->entry().transport;
   if (transport == Transport::kSharedMemory) {
     if (socket.empty()) {
-      return InvalidArgument("MISSING", "shared-memory-socket", "", "calls in shared memory need the server's");
+      return InvalidArgument("MISSING", "shared-memory-socket", "", "required for calls in shared memory");
     }
     POSENC_ASSIGN_OR_RETURN(requests.slots, Slots::Create(*work, socket, in_flight));
   } else {

@@ -61,14 +61,14 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
   const absl::StatusOr<const Method*> method = FindMethod(entry.method);
   if (!method.ok()) return named(method.status());
   work->method_ = *method;
-  if (entry.transport == Transport::kStream && work->method_->piece == nullptr) {
+  if (entry.transport == Transport::kStream && work->method_->stream == nullptr) {
     return named(InvalidArgument("CONFLICT", "transport", "stream", entry.method + " has none"));
   }
   if (!entry.config_json.empty() && !work->method_->takes_model) {
     return named(InvalidArgument("CONFLICT", "model", "", entry.method + " takes none: say in request what it needs"));
   }
   for (const int64_t offset : entry.offsets) {
-    std::unique_ptr<Message> request(work->method_->request->New());
+    std::unique_ptr<Message> request(work->method_->rpc.request.New());
     if (const absl::Status status = ParseRequest(entry, request.get()); !status.ok()) return named(status);
     work->method_->complete(entry, offset, request.get());
     const bool first = work->requests_.empty();
@@ -91,15 +91,11 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
   return work;
 }
 
-std::string Work::method() const {
-  if (entry_.transport != Transport::kStream) return entry_.method;
-  return entry_.method == "ApplyRotary" ? "StreamApplyRotary" : "Stream" + entry_.method.substr(strlen("Generate"));
+const wire::RpcDescription& Work::rpc() const {
+  return entry_.transport == Transport::kStream ? *method_->stream : method_->rpc;
 }
 
-std::unique_ptr<Message> Work::NewResponse() const {
-  const bool stream = entry_.transport == Transport::kStream;
-  return std::unique_ptr<Message>((stream ? method_->piece : method_->response)->New());
-}
+std::unique_ptr<Message> Work::NewResponse() const { return std::unique_ptr<Message>(rpc().response.New()); }
 
 std::vector<wire::TensorView> Work::inputs(size_t i) const {
   std::vector<wire::TensorView> views;
@@ -120,7 +116,7 @@ int64_t Work::answer_bytes() const {
 }
 
 absl::StatusOr<std::unique_ptr<Message>> Work::Compute(Backend& here, size_t i) const {
-  return method_->run(here, *requests_[i], {.inputs = inputs(i)});
+  return here.CallUnary(*requests_[i], {.inputs = inputs(i)});
 }
 
 }  // namespace posenc::load

@@ -35,8 +35,8 @@ class Work {
   static absl::StatusOr<std::shared_ptr<const Work>> Create(const Entry& entry, uint64_t seed, Backend& here);
 
   const Entry& entry() const { return entry_; }
-  // Name of the RPC: "ApplyRotary", or "StreamApplyRotary" with Transport::kStream.
-  std::string method() const;
+  // ApplyRotary, or StreamApplyRotary with Transport::kStream.
+  const wire::RpcDescription& rpc() const;
   // Creates an empty response message: the whole answer, or one message of a stream.
   std::unique_ptr<google::protobuf::Message> NewResponse() const;
 

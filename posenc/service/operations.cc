@@ -1,0 +1,84 @@
+#include "posenc/service/operations.h"
+
+#include <cstdlib>
+
+#include "posenc/base/version.h"
+#include "posenc/kernels/target.h"
+#include "posenc/methods/rope/methods.h"
+
+namespace posenc::wire {
+namespace {
+
+template <typename Request, typename Response>
+UnaryOperation Unary(Scheduling scheduling = Scheduling::kPooled) {
+  using TypedPrepare = absl::StatusOr<Job> (*)(const Request&, const Payloads&, const Limits&, Response*);
+  return UnaryOperation::Of<Request, Response>(static_cast<TypedPrepare>(&Prepare), scheduling);
+}
+
+template <typename Request>
+TileOperation Tiles() {
+  using TypedPrepare = absl::StatusOr<TileStream> (*)(const Request&, const Payloads&, const Limits&);
+  return TileOperation::Of<Request>(static_cast<TypedPrepare>(&Prepare));
+}
+
+template <typename Operation>
+const Operation& Find(const std::vector<Operation>& operations, const RpcDescription& rpc) {
+  for (const Operation& operation : operations) {
+    if (&operation.rpc == &rpc) return operation;
+  }
+  std::abort();
+}
+
+}  // namespace
+
+const Operations& LibraryOperations() {
+  static const auto* const operations = new Operations{
+      .unary =
+          {
+              {RpcOf(*v1::GetServerInfoRequest::descriptor()), nullptr, Scheduling::kImmediate},
+              Unary<v1::ExplainRequest, v1::ExplainResponse>(),
+              Unary<v1::AnalyzeRequest, v1::AnalyzeResponse>(),
+              Unary<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(Scheduling::kAsSmallAsItsRequest),
+              Unary<v1::GenerateTableRequest, v1::GenerateTableResponse>(Scheduling::kPreparesQuickly),
+              Unary<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>(Scheduling::kPreparesQuickly),
+              Unary<v1::GenerateBiasRequest, v1::GenerateBiasResponse>(Scheduling::kPreparesQuickly),
+              Unary<v1::AddBiasRequest, v1::AddBiasResponse>(Scheduling::kPreparesQuickly),
+              Unary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>(),
+              Unary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>(),
+              Unary<v1::DiagnoseRequest, v1::DiagnoseResponse>(),
+              Unary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>(),
+          },
+      .tiles = {Tiles<v1::StreamTableRequest>(), Tiles<v1::StreamBiasRequest>()},
+  };
+  return *operations;
+}
+
+const UnaryOperation& Operations::UnaryOf(const RpcDescription& rpc) const { return Find(unary, rpc); }
+
+const TileOperation& Operations::TilesOf(const RpcDescription& rpc) const { return Find(tiles, rpc); }
+
+void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response) {
+  response->set_version(kVersion);
+  response->set_build(kBuild);
+  response->set_numerics_version(kNumericsVersion);
+  response->set_config_rules(kConfigRules);
+  response->set_cpu_target(CpuTarget());
+  for (const std::string& target : SupportedCpuTargets()) response->add_cpu_targets(target);
+  for (const MethodFamily& family : MethodFamilies()) {
+    v1::MethodFamily* message = response->add_methods();
+    message->set_family(std::string(family.family));
+    for (std::string_view method : family.methods) message->add_methods(std::string(method));
+  }
+  v1::ServerLimits* message = response->mutable_limits();
+  message->set_max_request_bytes(limits.max_request_bytes);
+  message->set_max_output_bytes(limits.max_output_bytes);
+  message->set_max_tensor_rank(limits.max_tensor_rank);
+  message->set_max_rotary_dim(limits.max_rotary_dim);
+  message->set_max_heads(limits.max_heads);
+  message->set_max_config_json_bytes(limits.max_config_json_bytes);
+  message->set_max_sequences(limits.max_sequences);
+  message->set_max_plan_values(limits.max_plan_values);
+  message->set_max_bias_values(limits.max_bias_values);
+}
+
+}  // namespace posenc::wire
