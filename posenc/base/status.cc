@@ -60,7 +60,7 @@ absl::Status Unavailable(std::string_view reason, std::string_view limit) {
 }
 
 absl::Status WouldBlock() {
-  return Build(absl::StatusCode::kFailedPrecondition, {"WOULD_BLOCK", "", "", "no such plan is kept"});
+  return Build(absl::StatusCode::kFailedPrecondition, {"WOULD_BLOCK", "", "", "the plan is not cached"});
 }
 
 bool IsWouldBlock(const absl::Status& status) {

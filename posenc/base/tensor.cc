@@ -24,7 +24,7 @@ absl::StatusOr<int64_t> ByteSize(std::string_view field, const TensorShape& tens
     empty = empty || size == 0;
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.shape", field), ToString(tensor.shape),
-                             "its bytes must be below 2^63");
+                             "the size in bytes must be below 2^63");
     }
   }
   return empty ? 0 : bytes;

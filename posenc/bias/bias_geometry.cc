@@ -16,8 +16,8 @@ namespace posenc {
 void BatchSize::See(std::string_view field, int64_t rows) {
   if (!status_.ok()) return;
   if (batch_ && *batch_ != rows) {
-    status_ = InvalidArgument("MISMATCH", field, fmt::format("for {} batch rows", rows),
-                              fmt::format("{} has {}", field_, *batch_));
+    status_ = InvalidArgument("MISMATCH", field, fmt::format("{} batch rows", rows),
+                              fmt::format("must be {}, as in {}", *batch_, field_));
   } else {
     batch_ = rows;
     field_ = field;
@@ -82,7 +82,7 @@ absl::StatusOr<HeadRange> Heads(const BiasGeometry& g, int64_t all) {
   const int64_t count = g.head_count.value_or(available);
   if (count < 0 || count > available) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.head_count", fmt::format("{}", count),
-                           fmt::format("must be 0 .. {} from head {} on", available, start));
+                           fmt::format("must be 0 .. {} with head_start {}", available, start));
   }
   return HeadRange{start, count};
 }
@@ -151,7 +151,7 @@ absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions)
   for (size_t n = 0; n < positions.values.size(); ++n) {
     if (std::trunc(positions.values[n]) != positions.values[n]) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", positions.values[n]),
-                             "must be a whole number: this method has a value for each whole distance");
+                             "must be an integer: this method has values for integer distances only");
     }
   }
   return absl::OkStatus();
@@ -171,7 +171,7 @@ absl::Status CheckDistances(const Distances& distances, const Limits& limits) {
   const auto& [first, last] = distances;
   if (last - first < static_cast<double>(limits.max_bias_values)) return absl::OkStatus();
   return TooLarge("geometry", fmt::format("distances {} .. {}", first, last),
-                  fmt::format("at most {} of them (max_bias_values)", limits.max_bias_values));
+                  fmt::format("at most {} distances (max_bias_values)", limits.max_bias_values));
 }
 
 }  // namespace posenc

@@ -81,30 +81,30 @@ absl::Status BiasGeneration::CheckForm() const {
   const BiasMethod& method = call_.method;
   if (IsIndex()) {
     if (call_.dtype != DType::kINT32) {
-      return InvalidArgument("UNSUPPORTED", "dtype", Name(call_.dtype), "an index is INT32");
+      return InvalidArgument("UNSUPPORTED", "dtype", Name(call_.dtype), "must be INT32 for an index");
     }
     const bool has_index = window_ || std::holds_alternative<T5Settings>(method.settings);
     if (!has_index) {
-      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX",
-                             "is for methods with a table: t5, swin, swin_v2, beit");
+      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX", "requires t5, swin, swin_v2 or beit");
     }
-    if (call_.mask) return InvalidArgument("NOT_READ", "mask", "", "an index has none");
+    if (call_.mask) return InvalidArgument("NOT_READ", "mask", "", "an index has no mask");
     if (call_.geometry.head_start || call_.geometry.head_count) {
       return InvalidArgument("NOT_READ", "geometry.head_start", "", "an index is the same for every head");
     }
   } else {
     POSENC_RETURN_IF_ERROR(CheckDataType(call_.scores ? "scores.dtype" : "dtype", call_.dtype));
     if (ReadsTable(method) && !method.table) {
-      return InvalidArgument("MISSING", "table", "", "this method looks its values up: give the model's table");
+      return InvalidArgument("MISSING", "table", "",
+                             "is required: this method reads its values from the model's table");
     }
   }
   if (IsCompact() && std::holds_alternative<FireSettings>(method.settings)) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "holds one value a distance: FIRE's depends on the query's position too");
+                           "a compact bias has one value per distance; FIRE's also depends on the query's position");
   }
   if (IsCompact() && window_) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "holds one value a distance: a window's bias depends on two");
+                           "a compact bias has one value per distance; a window's depends on two distances");
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status BiasGeneration::LayLengths() {
   if (window_) {
     if (!std::holds_alternative<std::monostate>(g.query) || g.key_positions) {
       return InvalidArgument("NOT_READ", g.key_positions ? "geometry.key_positions" : "geometry.query", "",
-                             "a window's tokens stand row by row");
+                             "is not read by window methods: their tokens are in row-major order");
     }
     if (!g.query_length) g.query_length = window_->count();
     if (!g.key_length) g.key_length = window_->count();
@@ -127,7 +127,7 @@ absl::Status BiasGeneration::LayLengths() {
        {std::pair{"geometry.query_length", g.query_length}, {"geometry.key_length", g.key_length}}) {
     if (window_ && *length != window_->count()) {
       return InvalidArgument("MISMATCH", field, fmt::format("{}", *length),
-                             fmt::format("must be the window's {} tokens", window_->count()));
+                             fmt::format("must be {}, the tokens of the window", window_->count()));
     }
   }
   POSENC_RETURN_IF_ERROR(CheckLengths(g));
@@ -157,7 +157,7 @@ absl::Status BiasGeneration::LayBatch() {
     POSENC_RETURN_IF_ERROR(CheckColumns("alibi.position_mask", alibi()->position_mask, keys_));
     if (!slopes_.shared) batch.See("alibi.given", slopes_.rows);
     if (alibi()->position_mask && g.key_positions) {
-      return InvalidArgument("CONFLICT", "alibi.position_mask", "", "geometry.key_positions says where the keys stand");
+      return InvalidArgument("CONFLICT", "alibi.position_mask", "", "cannot be combined with geometry.key_positions");
     }
   }
   if (call_.scores) batch.See("scores", call_.scores->shape[0]);
@@ -171,7 +171,7 @@ absl::Status BiasGeneration::LayShape() {
   if (IsCompact()) {
     if (call_.mask || batch_ || !consecutive_) {
       return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                             "holds one value a distance: not with a mask, explicit positions or a batch axis");
+                             "a compact bias cannot have a mask, explicit positions or a batch axis");
     }
     if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
       shape_.shape = {heads_, 1, keys_};

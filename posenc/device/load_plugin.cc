@@ -14,7 +14,9 @@ absl::Status Refused(const std::string& path, std::string_view why) {
 }  // namespace
 
 absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
-  if (path.find('/') == path.npos) return Refused(path, "must be a path, as ./libposenc_cuda.so: none is searched for");
+  if (path.find('/') == path.npos) {
+    return Refused(path, "must be a path, such as ./libposenc_cuda.so: no directories are searched");
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = dlerror();
@@ -22,14 +24,14 @@ absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
   }
   // The ABI version is data, so that no code of an incompatible plugin is called before the check.
   const auto* abi = static_cast<const uint32_t*>(dlsym(library, "posenc_plugin_abi"));
-  if (abi == nullptr) return Refused(path, "is no posenc plugin: it has no posenc_plugin_abi");
+  if (abi == nullptr) return Refused(path, "is not a posenc plugin: it has no symbol posenc_plugin_abi");
   if (*abi != POSENC_PLUGIN_ABI) {
-    return Refused(path, fmt::format("speaks version {} of the plugin interface, this posenc version {}: both must be "
-                                     "of one release",
+    return Refused(path, fmt::format("has version {} of the plugin interface, this posenc has version {}: both must be "
+                                     "from the same release",
                                      *abi, POSENC_PLUGIN_ABI));
   }
   const auto open = reinterpret_cast<posenc_plugin_open_function>(dlsym(library, "posenc_plugin_open"));
-  if (open == nullptr) return Refused(path, "has no posenc_plugin_open");
+  if (open == nullptr) return Refused(path, "has no symbol posenc_plugin_open");
   posenc_error error{};
   const posenc_plugin* plugin = open(&error);
   if (plugin == nullptr) return Refused(path, error.message);

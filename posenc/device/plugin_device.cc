@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<PluginDevice>> PluginDevice::Create(
   posenc_error error{};
   if (plugin->describe(index, &info, &error) != POSENC_OK) return absl::FailedPreconditionError(error.message);
   if (info.slab_bytes == 0 || info.calls_at_once == 0) {
-    return absl::FailedPreconditionError("the plugin's device takes no work");
+    return absl::FailedPreconditionError("the plugin's device must have slab_bytes and calls_at_once above 0");
   }
   std::unique_ptr<PluginDevice> device(new PluginDevice(plugin, index, info));
   device->state_->on_withdrawn = std::move(on_withdrawn);
@@ -178,7 +178,7 @@ void PluginDevice::Note(int32_t status, const posenc_error& error) {
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->is_withdrawn) return;
-    state_->why = error.message[0] != '\0' ? error.message : "it was lost";
+    state_->why = error.message[0] != '\0' ? error.message : "the device was lost";
     state_->is_withdrawn = true;
   }
   if (state_->on_withdrawn) state_->on_withdrawn(*this);
@@ -305,7 +305,7 @@ absl::Status PluginDevice::RunInPlace(const RotatePairs& work, const TableRecipe
 }
 
 const posenc_error& PluginDevice::Withdrawn(posenc_error* error) const {
-  std::snprintf(error->message, sizeof(error->message), "it is withdrawn: %s", withdrawn().c_str());
+  std::snprintf(error->message, sizeof(error->message), "the device is withdrawn: %s", withdrawn().c_str());
   return *error;
 }
 

@@ -52,7 +52,7 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   }
   if (count && *count != grid.length) {
     return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count),
-                           fmt::format("the positions are {}", grid.length));
+                           fmt::format("must be {}, the number of positions", grid.length));
   }
   if (grid.length < 0) {
     return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", grid.length), "must be at least 0");
@@ -69,7 +69,8 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
                           EncodingOf(std::move(call.method), call.precision.frequencies, limits));
   if (std::optional<Positions> own = encoding->OwnPositions()) {
     if (!std::holds_alternative<std::monostate>(call.positions.source)) {
-      return InvalidArgument("CONFLICT", "positions", "", fmt::format("{} says where the tokens stand", name));
+      return InvalidArgument("CONFLICT", "positions", "",
+                             fmt::format("must not be set: {} defines the positions", name));
     }
     call.positions.source = std::move(own->source);
   }

@@ -46,7 +46,7 @@ absl::StatusOr<SwinV2Settings> ReadSwinV2(const Reader& reader, const v1::SwinV2
   if (message.has_pretrained_window_height() != message.has_pretrained_window_width()) {
     return InvalidArgument(
         "MISSING", message.has_pretrained_window_height() ? "pretrained_window_width" : "pretrained_window_height", "",
-        "the pretrained window's height and width go together");
+        "pretrained_window_height and pretrained_window_width must be set together");
   }
   if (message.has_pretrained_window_height()) {
     settings.pretrained_window = {message.pretrained_window_height(), message.pretrained_window_width()};

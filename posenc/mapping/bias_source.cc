@@ -31,7 +31,7 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
   const int64_t heads = std::get<SwinV2Settings>(resolved.method.settings).output_weight.rows;
   if (heads == layers->bias_heads) return resolved;
   return InvalidArgument("MISMATCH", "swin_v2.output_weight.shape", fmt::format("{} heads", heads),
-                         fmt::format("config.json says {}", layers->bias_heads));
+                         fmt::format("must be {}, as in config.json", layers->bias_heads));
 }
 
 }  // namespace
@@ -51,11 +51,11 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     if (!layers.ok()) return Within(field, Within("model", layers.status()));
     if (!layers->bias) {
       return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.config_json", field), "",
-                             "this model has no bias of the distance; a rotary embedding is for ApplyRotary");
+                             "this model has no position bias; use ApplyRotary for a rotary embedding");
     }
     if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
       return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
-                             "this model's bias is a network's: give its weights in swin_v2, with the model there");
+                             "this model computes its bias with a network: give the weights and the model in swin_v2");
     }
     POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
     resolved.method.table = std::move(given->table);

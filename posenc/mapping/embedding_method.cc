@@ -45,7 +45,7 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& messag
   const std::vector<int64_t>& shape = settings.table_shape.shape;
   if (shape != std::vector{layers.table->rows, layers.table->width}) {
     return InvalidArgument("MISMATCH", "table.shape", ToString(shape),
-                           "config.json says " + ToString({layers.table->rows, layers.table->width}));
+                           "must be " + ToString({layers.table->rows, layers.table->width}) + ", as in config.json");
   }
   return Resolved{std::move(settings), layers.precision, layers.notes};
 }

@@ -17,7 +17,7 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
   POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("ids", tensor));
   if (shape.rank() != 2 && shape.rank() != 3) {
     return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape),
-                           "must have one axis or two, and that of the axes");
+                           "must have one or two dimensions, plus one for the axes");
   }
   const bool first = dimension == AxisDimension::kFirst;
   const auto of_axes = first ? shape.shape.begin() : shape.shape.end() - 1;
@@ -45,13 +45,13 @@ absl::StatusOr<PositionGrid> ReadGrid(const std::string& field, const v1::Positi
   PositionGrid grid{{message.size().begin(), message.size().end()},
                     {message.start().begin(), message.start().end()},
                     {message.step().begin(), message.step().end()}};
-  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "give one an axis");
+  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "give one size per axis");
   if (grid.start.empty()) grid.start.resize(grid.size.size(), 0.0);
   if (grid.step.empty()) grid.step.resize(grid.size.size(), 1.0);
   for (const auto& [name, values] : {std::pair{".start", &grid.start}, {".step", &grid.step}}) {
     if (values->size() != grid.size.size()) {
       return InvalidArgument("MISMATCH", field + name, fmt::format("{} values", values->size()),
-                             fmt::format("must be as many as sizes, {}, or none", grid.size.size()));
+                             fmt::format("must be {}, one per size, or none", grid.size.size()));
     }
   }
   return grid;
@@ -148,13 +148,14 @@ absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& posit
     rows = Count(*segments);
     if (!rows) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.segments", field), "",
-                             "every count must be at least 0, the sum below 2^63");
+                             "every count must be at least 0, and the sum below 2^63");
     }
   } else if (!count) {
     return InvalidArgument("MISSING", "count", "", fmt::format("is required with {}.offset", field));
   }
   if (rows && count && *count != *rows) {
-    return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count), fmt::format("the {} are {}", field, *rows));
+    return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count),
+                           fmt::format("must be {}, the number of {}", *rows, field));
   }
   return rows ? *rows : *count;
 }

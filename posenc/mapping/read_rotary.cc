@@ -136,7 +136,7 @@ absl::StatusOr<GivenTable> ReadTable(const Reader& reader, const v1::GivenTable&
   if (shape.dtype != other.dtype || shape.shape != other.shape) {
     return InvalidArgument("MISMATCH", "given_table.sin",
                            std::string(posenc::Name(other.dtype)) + " " + ToString(other.shape),
-                           "must be as cos: " + std::string(posenc::Name(shape.dtype)) + " " + ToString(shape.shape));
+                           "must match cos: " + std::string(posenc::Name(shape.dtype)) + " " + ToString(shape.shape));
   }
   GivenTable table{shape.dtype, shape.shape[0], shape.shape[1]};
   POSENC_ASSIGN_OR_RETURN(table.form, Choose("given_table.form", message.form(), kTableForms));
@@ -242,8 +242,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std:
   source.config_json = message.config_json();
   if (!message.config_json_text().empty()) {
     if (!message.config_json().empty()) {
-      return InvalidArgument("CONFLICT", path("config_json_text"), "",
-                             "config_json is given too: one of them holds the file");
+      return InvalidArgument("CONFLICT", path("config_json_text"), "", "cannot be combined with config_json");
     }
     source.config_json = message.config_json_text();
   }
@@ -275,8 +274,7 @@ absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std:
   }
   if (message.preset() == v1::PRECISION_PRESET_MODEL) {
     if (model) return *model;
-    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL",
-                           "needs a config.json that says whose");
+    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "requires a model's config.json");
   }
   return Choose<v1::PrecisionPreset, Precision>("precision.preset", message.preset(),
                                                 {{v1::PRECISION_PRESET_EXACT, kExactPrecision},

@@ -42,11 +42,11 @@ absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shap
   if (shape.rank() == 1) return Matrix<T>{std::move(values), 1, shape.shape[0], true};
   if (shape.rank() == 2) return Matrix<T>{std::move(values), shape.shape[0], shape.shape[1], false};
   return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), ToString(shape.shape),
-                         "must have one axis or two");
+                         "must have one or two axes");
 }
 
 absl::Status NoSharedMemory(std::string_view field) {
-  return InvalidArgument("UNSUPPORTED", field, "", "there is no shared memory here");
+  return InvalidArgument("UNSUPPORTED", field, "", "shared memory is not available");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* r
   if (payloads.At(*region) == nullptr) return NoSharedMemory(field);
   if (static_cast<size_t>(region->byte_size()) != bytes) {
     return InvalidArgument("MISMATCH", fmt::format("{}.byte_size", field), fmt::format("{}", region->byte_size()),
-                           fmt::format("the answer has {} bytes", bytes));
+                           fmt::format("must be {}, the bytes of the answer", bytes));
   }
   *tensor->mutable_region() = *region;
   return output;

@@ -29,7 +29,7 @@ absl::Status CheckTable(std::string_view field, const Matrix<float>& table, int6
   if (table.rows == rows && (width == 0 || table.columns == width)) return absl::OkStatus();
   return InvalidArgument(
       "MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}, {}]", table.rows, table.columns),
-      fmt::format("config.json says [{}, {}]", rows, width == 0 ? std::string("..") : std::to_string(width)));
+      fmt::format("must be [{}, {}], as in config.json", rows, width == 0 ? std::string("..") : std::to_string(width)));
 }
 
 absl::Status CheckTables(const ModelTerms& model, const RelativeMethod& given) {
@@ -89,7 +89,7 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
   *method.mutable_shaw() = shaw;
   POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method, precision));
   if (!resolved.model || resolved.model->has_values) return resolved;
-  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "this model adds no such term to its values");
+  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "this model adds no relative term to its values");
 }
 
 absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) {
@@ -100,19 +100,20 @@ absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) 
       return InvalidArgument(
           has ? "MISSING" : "CONFLICT",
           position_fits ? "method.transformer_xl.content_bias" : "method.transformer_xl.position_bias", "",
-          has ? "the model has it" : "the model has none");
+          has ? "is required: the model has this bias" : "must not be set: the model has no such bias");
     }
   }
   if (call.q.rank() != 4) return absl::OkStatus();  // RelativeScores::Create rejects it
   const int64_t heads = call.q.shape[call.layout == Layout::kBHSD ? 1 : 2];
   if (call.q.shape[3] != model.head_dim) {
     return InvalidArgument("MISMATCH", "q.shape", fmt::format("{} channels", call.q.shape[3]),
-                           fmt::format("config.json says {}", model.head_dim));
+                           fmt::format("must be {}, as in config.json", model.head_dim));
   }
   const std::optional<int64_t>& start = call.geometry.head_start;
   if (start ? *start <= model.heads - heads : heads == model.heads) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", "q.shape", fmt::format("{} heads", heads),
-                         fmt::format("config.json says {}; some of them need geometry.head_start", model.heads));
+  return InvalidArgument(
+      "MISMATCH", "q.shape", fmt::format("{} heads", heads),
+      fmt::format("must be {}, as in config.json; for a part of the heads set geometry.head_start", model.heads));
 }
 
 }  // namespace posenc::wire

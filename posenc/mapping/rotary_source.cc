@@ -41,7 +41,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
       if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {
         return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
-                               "this model has a bias, no rotary embedding: use GenerateBias or AddBias");
+                               "this model has a bias and no rotary embedding: use GenerateBias or AddBias");
       }
       auto resolved = ResolveRotary(*layers, precision, reader.limits);
       if (!resolved.ok()) return Within(path + ".model", resolved.status());

@@ -45,7 +45,7 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
   }
   if (g.head_count.value_or(q_.heads) != q_.heads) {
     return InvalidArgument("MISMATCH", "geometry.head_count", fmt::format("{}", *g.head_count),
-                           fmt::format("q has {} heads", q_.heads));
+                           fmt::format("must be {}, the heads of q", q_.heads));
   }
   relative_.heads = head_start_ + q_.heads;
   relative_.head_dim = q_.dim;
@@ -54,16 +54,17 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
 
   const bool reads_keys = call_.content || ReadsKeys(call_.method);
   if (reads_keys != call_.k.has_value()) {
-    return call_.k ? InvalidArgument("NOT_READ", "k", "", "takes part with content only, here")
-                   : InvalidArgument("MISSING", "k", "", "takes part in this term");
+    return call_.k ? InvalidArgument("NOT_READ", "k", "", "is read with content only for this method")
+                   : InvalidArgument("MISSING", "k", "", "is required: these scores depend on k");
   }
   if (call_.k) {
     POSENC_ASSIGN_OR_RETURN(k_, HeadRows::Of("k", *call_.k, call_.layout, limits));
     if (k_->dtype != q_.dtype || k_->batch != q_.batch || k_->dim != q_.dim || k_->heads < 1 ||
         q_.heads % k_->heads != 0) {
-      return InvalidArgument("MISMATCH", "k.shape", ToString(call_.k->shape),
-                             fmt::format("q is {} of {}: type, batch and channels must agree, and k's heads divide q's",
-                                         ToString(call_.q.shape), Name(q_.dtype)));
+      return InvalidArgument(
+          "MISMATCH", "k.shape", ToString(call_.k->shape),
+          fmt::format("must have the type, batch and channels of q, {} of {}, and heads that divide q's",
+                      ToString(call_.q.shape), Name(q_.dtype)));
     }
   }
   for (const auto& [field, length, given] :
@@ -71,7 +72,8 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
         {"geometry.key_length", &g.key_length, k_ ? std::optional(k_->tokens) : std::nullopt}}) {
     if (!*length) *length = given;
     if (given && **length != *given) {
-      return InvalidArgument("MISMATCH", field, fmt::format("{}", **length), fmt::format("the tensor has {}", *given));
+      return InvalidArgument("MISMATCH", field, fmt::format("{}", **length),
+                             fmt::format("must be {}, as in the tensor", *given));
     }
   }
   if (!g.key_length) g.key_length = q_.tokens;

@@ -33,7 +33,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
                                             {"geometry.key_length", &g.key_length, alpha.dim}}) {
     if (length->value_or(size) != size) {
       return InvalidArgument("MISMATCH", field, fmt::format("{}", **length),
-                             fmt::format("probabilities are {}", ToString(call.probabilities.shape)));
+                             fmt::format("must match probabilities, {}", ToString(call.probabilities.shape)));
     }
     *length = size;
   }
@@ -45,7 +45,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   BatchSize batch;
   batch.See("probabilities", alpha.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, std::nullopt, batch));
-  if (call.shaw.key_term) return InvalidArgument("NOT_READ", "shaw.key_term", "", "is a matter of the scores");
+  if (call.shaw.key_term) return InvalidArgument("NOT_READ", "shaw.key_term", "", "is read for scores only");
 
   RelativeShape relative{.heads = alpha.heads, .head_dim = call.shaw.table.columns};
   POSENC_RETURN_IF_ERROR(Within("shaw", Complete(call.shaw, relative, limits)));

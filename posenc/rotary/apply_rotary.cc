@@ -32,9 +32,9 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
   const int64_t rank = layout == Layout::kTHD ? 3 : 4;
   if (tensor.rank() != rank) {
     return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(s),
-                           rank == 3                 ? "LAYOUT_THD wants [T, H, D]"
-                           : layout == Layout::kBSHD ? "LAYOUT_BSHD wants [B, S, H, D]"
-                                                     : "LAYOUT_BHSD wants [B, H, S, D]");
+                           rank == 3                 ? "must be [T, H, D] for LAYOUT_THD"
+                           : layout == Layout::kBSHD ? "must be [B, S, H, D] for LAYOUT_BSHD"
+                                                     : "must be [B, H, S, D] for LAYOUT_BHSD");
   }
   switch (layout) {
     case Layout::kBSHD: return Axes{s[0], s[1], s[2], s[3]};
@@ -62,7 +62,7 @@ absl::StatusOr<Axes> CheckOperand(std::string_view name, const RotaryOperand& op
   if (operand.rotary_offset < 0 || operand.rotary_offset > axes.head_dim - rotary_dim) {
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.rotary_offset", name),
                            fmt::format("{}", operand.rotary_offset),
-                           fmt::format("must be 0 .. {}, head width less rotary width", axes.head_dim - rotary_dim));
+                           fmt::format("must be 0 .. {}, head width minus rotary width", axes.head_dim - rotary_dim));
   }
   return axes;
 }

@@ -22,7 +22,7 @@ absl::Status CheckDistances(const Positions& distances, int64_t count) {
   }
   if (distances.scaling_length_rule != ScalingLengthRule::kUnspecified || !distances.seq_len.empty()) {
     return InvalidArgument("NOT_READ", "distances.scaling_length_rule", "",
-                           "distances say nothing about the sequence: use the request's seq_len");
+                           "is not read here: use the request's seq_len");
   }
   if (count < 0) return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", count), "must be at least 0");
   return absl::OkStatus();
@@ -38,8 +38,8 @@ absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t a
   if (__builtin_mul_overflow(count, static_cast<int64_t>(plan.inv_freq.size() * 2 * sizeof(double)), &bytes) ||
       bytes > limits.max_output_bytes) {
     return TooLarge("count", fmt::format("{} distances", count),
-                    fmt::format("times {} pairs times 16 bytes: at most {} (max_output_bytes)", plan.inv_freq.size(),
-                                limits.max_output_bytes));
+                    fmt::format("distances times {} pairs times 16 bytes must be at most {} (max_output_bytes)",
+                                plan.inv_freq.size(), limits.max_output_bytes));
   }
   auto positions = TokenPositions::Create(std::move(distances), {1, count, false, axes}, limits);
   if (!positions.ok()) return Within("distances", positions.status());

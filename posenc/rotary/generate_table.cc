@@ -29,7 +29,7 @@ absl::Status CheckCall(const GenerateTable& call) {
   const ScalingLengthRule rule = call.positions.scaling_length_rule;
   if (rule == ScalingLengthRule::kPerSequence || rule == ScalingLengthRule::kWholeBatch) {
     return InvalidArgument("OUT_OF_RANGE", "positions.scaling_length_rule", "",
-                           "a table's own length says nothing about the sequence: SCALING_LENGTH_RULE_GIVEN");
+                           "must be SCALING_LENGTH_RULE_GIVEN: the sequence's length can differ from the table's");
   }
   return absl::OkStatus();
 }
@@ -67,8 +67,8 @@ absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, Ge
   POSENC_ASSIGN_OR_RETURN(TableRows table,
                           TableRows::Create(rotary, *std::move(positions), Direction::kForward, limits));
   if (table.differ_by_operand() != call.operand.has_value()) {
-    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "makes a difference with xpos only");
-    return InvalidArgument("MISSING", "operand", "", "xpos has tables of its own for q and k");
+    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "is read with xpos only");
+    return InvalidArgument("MISSING", "operand", "", "is required with xpos: the tables of q and k differ");
   }
   TableGeneration generation(std::move(table));
   generation.rows_ = call.rows;

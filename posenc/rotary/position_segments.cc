@@ -79,10 +79,11 @@ absl::Status Check(const PositionGrid& grid, int64_t axes) {
   const auto sizes = static_cast<int64_t>(grid.size.size());
   if (sizes != axes) {
     return InvalidArgument("MISMATCH", "size", fmt::format("{} values", sizes),
-                           fmt::format("must be one an axis: {}", axes));
+                           fmt::format("must be one per axis: {}", axes));
   }
   if (!CountOf(grid)) {
-    return InvalidArgument("OUT_OF_RANGE", "size", ToString(grid.size), "must be at least 0, the product below 2^63");
+    return InvalidArgument("OUT_OF_RANGE", "size", ToString(grid.size),
+                           "must be at least 0, and the product below 2^63");
   }
   for (int64_t k = 0; k < axes; ++k) {
     POSENC_RETURN_IF_ERROR(CheckPosition(fmt::format("start[{}]", k), grid.start[k]));

@@ -32,8 +32,7 @@ absl::Status CheckBounds(const std::vector<int64_t>& bounds, int64_t tokens) {
   }
   if (bounds.back() != tokens) {
     return InvalidArgument("MISMATCH", fmt::format("cu_seqlens[{}]", bounds.size() - 1),
-                           fmt::format("{}", bounds.back()),
-                           fmt::format("must end with the number of tokens {}", tokens));
+                           fmt::format("{}", bounds.back()), fmt::format("must be the number of tokens {}", tokens));
   }
   return absl::OkStatus();
 }
@@ -92,7 +91,7 @@ absl::Status TokenPositions::ReadSegments(const PositionSegments& segments) {
     segment_begin_.push_back(segment_begin_.back());
     if (__builtin_add_overflow(segment_begin_.back(), *count, &segment_begin_.back())) {
       return InvalidArgument("OUT_OF_RANGE", field + (grid ? ".grid.size" : ".line.count"),
-                             fmt::format("{} more positions", *count), "all together must be below 2^63");
+                             fmt::format("{} positions", *count), "the sum of all counts must be below 2^63");
     }
     axes_differ_ = axes_differ_ || (axes_ > 1 && grid);
   }
@@ -104,12 +103,14 @@ absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
   if (dimension == AxisDimension::kUnspecified && axes_ > 1) {
     return InvalidArgument(
         "MISSING", "axis_dimension", "",
-        fmt::format("positions have {} axes: AXIS_DIMENSION_NONE (the same on all), _FIRST or _LAST", axes_));
+        fmt::format("is required for positions with {} axes: AXIS_DIMENSION_NONE (same position on every axis), "
+                    "AXIS_DIMENSION_FIRST or AXIS_DIMENSION_LAST",
+                    axes_));
   }
   const bool has_axes = dimension == AxisDimension::kFirst || dimension == AxisDimension::kLast;
   if (has_axes && source.axes != axes_) {
     return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} axes", source.axes),
-                           fmt::format("a position has {}", axes_));
+                           fmt::format("must be {}, the axes of a position", axes_));
   }
   const Matrix<double>& ids = source.ids;
   if (ids.columns != length_ || (!ids.shared && (packed_ || ids.rows != sequences_))) {
@@ -137,7 +138,7 @@ absl::Status TokenPositions::CheckSource() const {
           [this](const PerSequenceOffsets& source) {
             if (static_cast<int64_t>(source.offsets.size()) != sequences_) {
               return InvalidArgument("MISMATCH", "offsets", fmt::format("{} values", source.offsets.size()),
-                                     fmt::format("must be one a sequence: {}", sequences_));
+                                     fmt::format("must be one per sequence: {}", sequences_));
             }
             for (size_t n = 0; n < source.offsets.size(); ++n) {
               POSENC_RETURN_IF_ERROR(CheckRun(fmt::format("offsets.offset[{}]", n), source.offsets[n], length_));
@@ -281,7 +282,7 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
     case ScalingLengthRule::kGiven: {
       if (given.size() != 1 && static_cast<int64_t>(given.size()) != sequences_) {
         return InvalidArgument("MISMATCH", "seq_len", fmt::format("{} values", given.size()),
-                               fmt::format("must be one for all, or one a sequence: {}", sequences_));
+                               fmt::format("must be one for all sequences, or one per sequence: {}", sequences_));
       }
       for (size_t n = 0; n < given.size(); ++n) {
         if (given[n] < 1 || static_cast<double>(given[n]) > kLargestPosition) {
@@ -295,7 +296,8 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
     case ScalingLengthRule::kWholeBatch: {
       if (sequences_ > limits.max_sequences) {
         return TooLarge("sequences", fmt::format("{}", sequences_),
-                        fmt::format("at most {} whose frequencies may differ (max_sequences)", limits.max_sequences));
+                        fmt::format("at most {} if frequencies depend on the sequence's length (max_sequences)",
+                                    limits.max_sequences));
       }
       std::vector<int64_t> lengths;
       const int64_t distinct = same_for_all_ ? std::min<int64_t>(sequences_, 1) : sequences_;
@@ -311,8 +313,9 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
     }
   }
   return InvalidArgument("MISSING", "scaling_length_rule", "",
-                         "the frequencies depend on the sequence's length: SCALING_LENGTH_RULE_PER_SEQUENCE, "
-                         "_WHOLE_BATCH (as transformers does) or _GIVEN with seq_len");
+                         "is required, because the frequencies depend on the sequence's length: "
+                         "SCALING_LENGTH_RULE_PER_SEQUENCE, SCALING_LENGTH_RULE_WHOLE_BATCH (as transformers does) or "
+                         "SCALING_LENGTH_RULE_GIVEN with seq_len");
 }
 
 absl::Status TokenPositions::RefuseScalingLength() const {

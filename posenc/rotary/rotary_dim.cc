@@ -44,8 +44,7 @@ absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& 
   }
   const double* partial = PartialFactor(settings);
   if (settings.rotary_dim && partial != nullptr) {
-    return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "",
-                           "is read beside head_dim only; rotary_dim says the width itself");
+    return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "", "is read with head_dim only");
   }
   const std::optional<NamedWidth> own = OwnWidth(settings);
   NamedWidth width{"rotary_dim", 0};

@@ -80,7 +80,7 @@ absl::Status CompleteGiven(GivenFrequencies& given) {
   }
   if (!given.axis.empty() && given.axis.size() != pairs) {
     return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
-                           fmt::format("must be one a pair: {}", pairs));
+                           fmt::format("must be one per pair: {}", pairs));
   }
   const int64_t most = std::min(static_cast<int64_t>(pairs), kMaxAxes) - 1;
   for (size_t i = 0; i < given.axis.size(); ++i) {
@@ -140,7 +140,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
   } else if (s.max_position_embeddings) {
-    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is read beside rope_parameters only");
+    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is read with rope_parameters only");
   }
   if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) rotary.axis_ = given->axis;
   if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
@@ -175,11 +175,12 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
 }
 
 absl::Status Rotary::CompleteXpos() {
-  const char* rival = axes_ > 1                                                        ? "positions of several axes"
-                      : table() != nullptr                                             ? "given_table"
-                      : method_ != nullptr && method_->rope_type == "linear_positions" ? "\"linear_positions\""
-                                                                                       : nullptr;
-  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("not together with {}", rival));
+  const char* rival = axes_ > 1            ? "positions of several axes"
+                      : table() != nullptr ? "given_table"
+                      : method_ != nullptr && method_->rope_type == "linear_positions"
+                          ? "rope_type \"linear_positions\""
+                          : nullptr;
+  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("cannot be combined with {}", rival));
   return Complete(*settings_.xpos);
 }
 

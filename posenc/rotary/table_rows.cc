@@ -114,7 +114,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   if (const GivenTable* table = rotary.table()) {
     if (direction == Direction::kInverse) {
       return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
-                             "a given_table does not say its attention scaling: DIRECTION_TRANSPOSE, if that is 1");
+                             "the attention scaling of a given_table is unknown: use DIRECTION_TRANSPOSE if it is 1");
     }
     POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
     rows.table_ = *table;
@@ -125,14 +125,14 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     rows.plan_of_.push_back(known->second);
     if (!is_new) continue;
     if (static_cast<int64_t>(planned.size() * rows.pairs_) > limits.max_plan_values) {
-      return TooLarge(
-          "sequences", fmt::format("more than {} different lengths", planned.size() - 1),
-          fmt::format("times {} frequencies: at most {} (max_plan_values)", rows.pairs_, limits.max_plan_values));
+      return TooLarge("sequences", fmt::format("more than {} different lengths", planned.size() - 1),
+                      fmt::format("lengths times {} frequencies must be at most {} (max_plan_values)", rows.pairs_,
+                                  limits.max_plan_values));
     }
     POSENC_ASSIGN_OR_RETURN(auto plan, rotary.Plan(length));
     if (direction == Direction::kInverse && plan->attention_scaling == 0) {
       return InvalidArgument("OUT_OF_RANGE", "direction", "DIRECTION_INVERSE",
-                             "the attention scaling is 0: such a rotation cannot be undone");
+                             "the attention scaling is 0, so the rotation has no inverse");
     }
     rows.plans_.push_back(std::move(plan));
   }

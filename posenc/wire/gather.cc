@@ -176,7 +176,8 @@ absl::StatusOr<Gathered> Gather(const Message& message, absl::Span<const TensorV
   size_t size = message.ByteSizeLong();
   if (size <= kMaxBytes && !views.empty()) size = gatherer.Measure(message);
   if (size > kMaxBytes) {
-    return TooLarge("", absl::StrCat(size, " bytes"), absl::StrCat("a message has at most ", kMaxBytes));
+    return TooLarge("", absl::StrCat(size, " bytes"),
+                    absl::StrCat("a message must have at most ", kMaxBytes, " bytes"));
   }
   Gathered gathered;
   PieceStream stream(&gathered);

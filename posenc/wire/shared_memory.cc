@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "absl/functional/function_ref.h"
-#include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
@@ -39,7 +38,9 @@ absl::Status ForEachRegion(
   if (message.GetDescriptor() == v1::Tensor::descriptor()) {
     const auto& tensor = static_cast<const v1::Tensor&>(message);
     if (!tensor.has_region()) return absl::OkStatus();
-    if (!tensor.data().empty()) return InvalidArgument("CONFLICT", Join(path, "data"), "", "is not for a region");
+    if (!tensor.data().empty()) {
+      return InvalidArgument("CONFLICT", Join(path, "data"), "", "must be empty with a region");
+    }
     return see(path, tensor.region(), false);
   }
   const auto& reflection = *message.GetReflection();
@@ -54,7 +55,7 @@ absl::Status ForEachRegion(
     }
     for (int n = 0; n < reflection.FieldSize(message, field); ++n) {
       const Message& inner = reflection.GetRepeatedMessage(message, field, n);
-      POSENC_RETURN_IF_ERROR(ForEachRegion(inner, absl::StrCat(name, "[", n, "]"), see));
+      POSENC_RETURN_IF_ERROR(ForEachRegion(inner, fmt::format("{}[{}]", name, n), see));
     }
   }
   return absl::OkStatus();
@@ -66,13 +67,13 @@ absl::Status CheckWithin(const std::string& path, const v1::Region& region, cons
   const auto size = static_cast<int64_t>(memory.bytes().size());
   for (const auto& [name, value] : {std::pair{"offset", region.offset()}, std::pair{"byte_size", region.byte_size()}}) {
     if (value < 0) {
-      return InvalidArgument("OUT_OF_RANGE", Join(field, name), absl::StrCat(value), "must not be negative");
+      return InvalidArgument("OUT_OF_RANGE", Join(field, name), fmt::format("{}", value), "must be at least 0");
     }
   }
   if (region.byte_size() > size || region.offset() > size - region.byte_size()) {
     return InvalidArgument("OUT_OF_RANGE", field,
-                           absl::StrCat(region.byte_size(), " bytes from ", region.offset(), " on"),
-                           absl::StrCat("must lie within the ", size, " bytes registered"));
+                           fmt::format("{} bytes at offset {}", region.byte_size(), region.offset()),
+                           fmt::format("must be within the {} registered bytes", size));
   }
   if (is_output && !memory.writable()) {
     return InvalidArgument("CONFLICT", field, "", "this memory is registered as read-only");
@@ -102,13 +103,13 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
   const auto find = [&](const std::string& path, const v1::Region& region, bool is_output) -> absl::Status {
     const std::string token = Join(is_output ? path : Join(path, "region"), "token");
     if (region.token().size() != kTokenBytes) {
-      return InvalidArgument("MISMATCH", token, absl::StrCat(region.token().size(), " bytes"), "must be 16 bytes");
+      return InvalidArgument("MISMATCH", token, fmt::format("{} bytes", region.token().size()), "must be 16 bytes");
     }
     auto memory = source.Find(region.token());
     if (memory == nullptr) {
       // The error omits the token's value: it is a secret that grants access to the memory.
-      const std::string limit = "this memory is not registered, or no longer";
-      return Restore(absl::StatusCode::kNotFound, absl::StrCat(token, ": ", limit), {"NOT_FOUND", token, "", limit});
+      const std::string limit = "this memory is not registered, or no longer registered";
+      return Restore(absl::StatusCode::kNotFound, fmt::format("{}: {}", token, limit), {"NOT_FOUND", token, "", limit});
     }
     POSENC_RETURN_IF_ERROR(CheckWithin(path, region, *memory, is_output));
     regions.uses_.push_back({path, region, is_output, std::move(memory)});
@@ -130,7 +131,7 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
   const std::string& name = first->memory->device()->name();
   if (request.GetDescriptor() != v1::ApplyRotaryRequest::descriptor()) {
     return InvalidArgument("UNSUPPORTED", first->path, "",
-                           fmt::format("is memory of {}, in which only ApplyRotary computes", name));
+                           fmt::format("is memory of {}, which only ApplyRotary can use", name));
   }
   std::vector<std::string> wanted = {"q.tensor", "q.output"};
   if (static_cast<const v1::ApplyRotaryRequest&>(request).has_k()) {
@@ -141,14 +142,13 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
       return use.path == path && use.memory->device() == first->memory->device();
     };
     if (std::none_of(uses_.begin(), uses_.end(), there)) {
-      return InvalidArgument("CONFLICT", path, "",
-                             fmt::format("must be memory of {} too, as {} is", name, first->path));
+      return InvalidArgument("CONFLICT", path, "", fmt::format("must be memory of {}, as {} is", name, first->path));
     }
   }
   for (const Use& use : uses_) {
     if (use.memory->device() == nullptr || std::find(wanted.begin(), wanted.end(), use.path) != wanted.end()) continue;
     return InvalidArgument("UNSUPPORTED", use.path, "",
-                           fmt::format("is memory of {}, where only operands and outputs may lie", name));
+                           fmt::format("is memory of {}, which only operands and outputs can use", name));
   }
   return absl::OkStatus();
 }
@@ -165,7 +165,7 @@ absl::Status RequestRegions::CheckOverlaps() const {
       if (Same(a, b) && IsOperandOf(output.path, other.path)) continue;
       return InvalidArgument(
           "CONFLICT", output.path, "",
-          absl::StrCat("overlaps ", other.path, ", which the call ", other.is_output ? "writes" : "reads", " too"));
+          fmt::format("overlaps {}, which the call also {}", other.path, other.is_output ? "writes" : "reads"));
     }
   }
   return absl::OkStatus();
@@ -203,8 +203,8 @@ absl::Status RequestRegions::CheckUndamaged() const {
   for (const Use& use : uses_) {
     if (!use.memory->damaged()) continue;
     const std::string field = use.is_output ? use.path : Join(use.path, "region");
-    const std::string limit = "this memory was truncated while it was in use: register it anew";
-    return Restore(absl::StatusCode::kDataLoss, absl::StrCat(field, ": ", limit), {"DAMAGED", field, "", limit});
+    const std::string limit = "this memory was truncated while in use: register it again";
+    return Restore(absl::StatusCode::kDataLoss, fmt::format("{}: {}", field, limit), {"DAMAGED", field, "", limit});
   }
   return absl::OkStatus();
 }

@@ -68,7 +68,7 @@ std::string Element(const FieldDescriptor& field, int index) { return absl::StrC
 absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, int value) {
   if (field.enum_type()->FindValueByNumber(value) != nullptr) return absl::OkStatus();
   return InvalidArgument("UNKNOWN_VALUE", name, absl::StrCat(value),
-                         absl::StrCat("not a value of ", field.enum_type()->full_name()));
+                         absl::StrCat("must be a value of ", field.enum_type()->full_name()));
 }
 
 absl::Status Check(const Message& message, const Type& type, bool* has_regions);
@@ -91,7 +91,7 @@ absl::Status CheckRepeated(const Message& message, const Reflection& reflection,
 
 absl::Status Check(const Message& message, const Type& type, bool* has_regions) {
   if (type.is_region && has_regions == nullptr) {
-    return InvalidArgument("UNSUPPORTED", "", "", "there is no shared memory here");
+    return InvalidArgument("UNSUPPORTED", "", "", "shared memory is not available");
   }
   if (type.is_region) *has_regions = true;
   const Reflection& reflection = *type.reflection;

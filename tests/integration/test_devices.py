@@ -83,8 +83,8 @@ def test_a_lost_device_is_withdrawn_and_the_cpu_answers(start_with_device, clien
 
 @pytest.mark.parametrize("plugin, settings, why", [
     ("fake_plugin.so", "devices=0", "there is no driver"),
-    ("other_abi_plugin.so", "", "speaks version 99"),
-    ("no_plugin.so", "", "is no posenc plugin"),
+    ("other_abi_plugin.so", "", "has version 99"),
+    ("no_plugin.so", "", "is not a posenc plugin"),
     ("not_there.so", "", "No such file"),
 ])
 def test_without_a_device_the_cpu_serves(start_with_device, plugin, settings, why):

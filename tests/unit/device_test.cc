@@ -244,8 +244,8 @@ TEST(LoadPlugin, SaysWhatIsWrong) {
   const auto why = [](const std::string& path) { return std::string(LoadPlugin(path).status().message()); };
   EXPECT_THAT(why("libposenc_cuda.so"), HasSubstr("must be a path"));
   EXPECT_THAT(why("/no/such/plugin.so"), HasSubstr("No such file"));
-  EXPECT_THAT(why(POSENC_OTHER_ABI_PLUGIN_PATH), HasSubstr("speaks version 99"));
-  EXPECT_THAT(why(POSENC_NO_PLUGIN_PATH), HasSubstr("is no posenc plugin"));
+  EXPECT_THAT(why(POSENC_OTHER_ABI_PLUGIN_PATH), HasSubstr("has version 99"));
+  EXPECT_THAT(why(POSENC_NO_PLUGIN_PATH), HasSubstr("is not a posenc plugin"));
   setenv("POSENC_FAKE_PLUGIN", "devices=0", 1);
   EXPECT_THAT(why(POSENC_FAKE_PLUGIN_PATH), HasSubstr("there is no driver"));
 }

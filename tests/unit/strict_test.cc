@@ -58,7 +58,7 @@ TEST(RejectUnknown, NamesUnknownEnumValues) {
   request.mutable_precision()->set_preset(static_cast<v1::PrecisionPreset>(99));
   const absl::Status status = RejectUnknown(request);
   EXPECT_EQ(DetailsOf(status).reason, "UNKNOWN_VALUE");
-  EXPECT_EQ(status.message(), "precision.preset: is 99; not a value of posenc.v1.PrecisionPreset");
+  EXPECT_EQ(status.message(), "precision.preset: is 99; must be a value of posenc.v1.PrecisionPreset");
 
   request = Full();
   request.set_layout(static_cast<v1::Layout>(-1));

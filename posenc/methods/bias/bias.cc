@@ -126,7 +126,7 @@ absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
   };
   if (const int64_t rows = std::visit(rows_of, method.settings); table.columns != rows) {
     return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} rows", table.columns),
-                           fmt::format("must be {}, by {} heads; see table_layout", rows, table.rows));
+                           fmt::format("must be {} rows of {} heads; see table_layout", rows, table.rows));
   }
   if (table.rows < 1 || table.rows > limits.max_heads) {
     return InvalidArgument("OUT_OF_RANGE", "table.shape", fmt::format("{} heads", table.rows),

@@ -38,24 +38,25 @@ std::vector<double> Psi(Frequencies arithmetic, const FireSettings& s, const std
 absl::Status CheckSize(std::string_view field, size_t size, size_t expected) {
   if (size == expected) return absl::OkStatus();
   return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), fmt::format("[{}]", size),
-                         fmt::format("must be [{}], as the other weights say", expected));
+                         fmt::format("must be [{}] to match output_weight", expected));
 }
 
 }  // namespace
 
 absl::Status Complete(FireSettings& s, const Limits& limits) {
-  if (!s.c) return InvalidArgument("MISSING", "c", "", "has no default: it is learned, from 0.1 on");
+  if (!s.c) return InvalidArgument("MISSING", "c", "", "has no default: it is learned (initially 0.1)");
   POSENC_RETURN_IF_ERROR(CheckFinite("c", *s.c));
   if (!s.threshold) {
-    return InvalidArgument("MISSING", "threshold", "", "has no default: |L_multiplier * L|, learned, from 512 on");
+    return InvalidArgument("MISSING", "threshold", "",
+                           "has no default: |L_multiplier * L|, which is learned (initially 512)");
   }
   POSENC_RETURN_IF_ERROR(CheckPositive("threshold", *s.threshold));
   if (!s.epsilon) s.epsilon = 1e-6;
   if (!(std::isfinite(*s.epsilon) && *s.epsilon >= 0)) {
-    return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *s.epsilon), "must be finite, at least 0");
+    return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *s.epsilon), "must be finite and at least 0");
   }
   if (*s.c == 0 && *s.epsilon == 0) {
-    return InvalidArgument("OUT_OF_RANGE", "c", "0", "with epsilon 0 divides zero by zero");
+    return InvalidArgument("OUT_OF_RANGE", "c", "0", "must not be 0 with epsilon 0: the bias would divide 0 by 0");
   }
   const int64_t heads = s.output_weight.rows, width = s.output_weight.columns;
   if (heads < 1 || heads > limits.max_heads) {

@@ -57,7 +57,7 @@ absl::Status Complete(KerpleSettings& s, const Limits& limits) {
   }
   if (s.p.size() != s.a.size()) {
     return InvalidArgument("MISMATCH", "p", fmt::format("{} heads", s.p.size()),
-                           fmt::format("must be as many as in a: {}", s.a.size()));
+                           fmt::format("must be {}, as in a", s.a.size()));
   }
   constexpr double kLargest = std::numeric_limits<float>::max();
   POSENC_RETURN_IF_ERROR(ClampAll("a", s.a, kLargest));

@@ -41,7 +41,7 @@ absl::Status Complete(T5Settings& s) {
   if (*s.max_distance <= side.exact || *s.max_distance > kMaxDistance) {
     return InvalidArgument(
         "OUT_OF_RANGE", "max_distance", fmt::format("{}", *s.max_distance),
-        fmt::format("must be {} .. 2^31-1: up to {} each distance has its own bucket", side.exact + 1, side.exact));
+        fmt::format("must be {} .. 2^31-1: each distance up to {} has its own bucket", side.exact + 1, side.exact));
   }
   return absl::OkStatus();
 }

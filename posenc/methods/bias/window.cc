@@ -25,8 +25,7 @@ absl::Status CheckWindow(const Window& window, const Limits& limits) {
   for (const auto& [field, size] : {std::pair{"window_height", window.height}, {"window_width", window.width}}) {
     if (size < 1 || size > limits.max_bias_values) {
       return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", size),
-                             "must be at least 1, and its table's rows "
-                             "within max_bias_values");
+                             fmt::format("must be 1 .. {} (max_bias_values)", limits.max_bias_values));
     }
   }
   // Each size is limited to less than 2^31, so the product fits.
@@ -149,11 +148,11 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
   for (const auto& [name, size] : {std::pair{"window_height", normaliser.height}, {"window_width", normaliser.width}}) {
     if (size < 2) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}{}", prefix, name), fmt::format("{}", size),
-                             "must be at least 2: coordinates are divided by it less 1");
+                             "must be at least 2: coordinates are divided by this size minus 1");
     }
   }
   const auto hidden = static_cast<int64_t>(s.hidden_bias.size());
-  if (hidden < 1) return InvalidArgument("MISSING", "hidden_bias", "", "must be [hidden], at least 1");
+  if (hidden < 1) return InvalidArgument("MISSING", "hidden_bias", "", "is required: [hidden] with at least 1 value");
   constexpr int64_t kMaxHidden = 4096;  // Swin v2 has 512
   if (hidden > kMaxHidden) {
     return InvalidArgument("OUT_OF_RANGE", "hidden_bias", fmt::format("{} hidden units", hidden),
@@ -162,12 +161,12 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
   if (s.hidden_weight.rows != hidden || s.hidden_weight.columns != 2) {
     return InvalidArgument("MISMATCH", "hidden_weight.shape",
                            fmt::format("[{}, {}]", s.hidden_weight.rows, s.hidden_weight.columns),
-                           fmt::format("must be [{}, 2], as hidden_bias says", hidden));
+                           fmt::format("must be [{}, 2] to match hidden_bias", hidden));
   }
   if (s.output_weight.columns != hidden) {
     return InvalidArgument("MISMATCH", "output_weight.shape",
                            fmt::format("[{}, {}]", s.output_weight.rows, s.output_weight.columns),
-                           fmt::format("must be [H, {}], as hidden_bias says", hidden));
+                           fmt::format("must be [H, {}] to match hidden_bias", hidden));
   }
   const int64_t heads = s.output_weight.rows;
   if (heads < 1 || heads > limits.max_heads) {
@@ -180,7 +179,7 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
   if (values > static_cast<double>(limits.max_bias_values)) {
     return TooLarge(
         "output_weight.shape", fmt::format("{} values", values),
-        fmt::format("displacements times weights / 8: at most {} (max_bias_values)", limits.max_bias_values));
+        fmt::format("displacements times weights / 8 must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_weight", s.hidden_weight.values));
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_bias", s.hidden_bias));

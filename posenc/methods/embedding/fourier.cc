@@ -95,11 +95,11 @@ EncodingOr Encode(FourierSettings settings, Frequencies arithmetic, const Limits
   POSENC_RETURN_IF_ERROR(CheckMatrix("frequencies", settings.frequencies, "[m, n]"));
   POSENC_RETURN_IF_ERROR(CheckMatrix("points", settings.points, "[S, n]"));
   if (settings.frequencies.rows < 1) {
-    return InvalidArgument("OUT_OF_RANGE", "frequencies.shape", "0 rows", "must have at least one");
+    return InvalidArgument("OUT_OF_RANGE", "frequencies.shape", "0 rows", "must be at least 1");
   }
   if (settings.points.columns != settings.frequencies.columns) {
-    return InvalidArgument("MISMATCH", "points.shape", fmt::format("points of {} numbers", settings.points.columns),
-                           fmt::format("the frequencies are for {}", settings.frequencies.columns));
+    return InvalidArgument("MISMATCH", "points.shape", fmt::format("{} columns", settings.points.columns),
+                           fmt::format("must be {}, as in frequencies", settings.frequencies.columns));
   }
   return std::make_unique<FourierEncoding>(std::move(settings), arithmetic);
 }

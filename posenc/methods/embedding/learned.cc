@@ -47,7 +47,7 @@ class LearnedEncoding final : public Encoding {
     return InvalidArgument(
         "OUT_OF_RANGE", "", fmt::format("{}", position),
         whole ? fmt::format("the table's {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
-              : "a table has no rows between whole positions");
+              : "must be an integer: a table has a row per integer position");
   }
 
   void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {

@@ -37,8 +37,9 @@ absl::Status Complete(TimestepSettings& s, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckFinite("scale", *s.scale));
   const int64_t half = s.dim / 2;
   if (half > 0 && *s.downscale_freq_shift == static_cast<double>(half)) {
-    return InvalidArgument("OUT_OF_RANGE", "downscale_freq_shift", fmt::format("{}", half),
-                           fmt::format("dim {} divides by floor(dim/2) - downscale_freq_shift, which is 0", s.dim));
+    return InvalidArgument(
+        "OUT_OF_RANGE", "downscale_freq_shift", fmt::format("{}", half),
+        fmt::format("the formula divides by floor(dim/2) - downscale_freq_shift, which is 0 for dim {}", s.dim));
   }
   return absl::OkStatus();
 }

@@ -57,16 +57,17 @@ absl::Status Complete(DebertaSettings& s, const RelativeShape& shape, const Limi
   if (s.position_buckets) {
     const int64_t buckets = *s.position_buckets;
     if (buckets < 4 || buckets % 2 != 0 || buckets / 2 >= s.max_relative_positions - 1) {
-      return InvalidArgument("OUT_OF_RANGE", "position_buckets", fmt::format("{}", buckets),
-                             fmt::format("must be even, 4 .. {}: half of them below max_relative_positions - 1",
-                                         2 * (s.max_relative_positions - 2)));
+      return InvalidArgument(
+          "OUT_OF_RANGE", "position_buckets", fmt::format("{}", buckets),
+          fmt::format("must be even and 4 .. {}: half of it must be below max_relative_positions - 1",
+                      2 * (s.max_relative_positions - 2)));
     }
   }
   const Matrix<float>& table = s.relative_embeddings;
   if (table.rows < 2 * Span(s)) {
     return InvalidArgument(
         "MISMATCH", "relative_embeddings.shape", fmt::format("{} rows", table.rows),
-        fmt::format("must be at least {}: twice position_buckets, or max_relative_positions", 2 * Span(s)));
+        fmt::format("must be at least {}: twice position_buckets, else twice max_relative_positions", 2 * Span(s)));
   }
   POSENC_RETURN_IF_ERROR(CheckFinite("relative_embeddings", table.values));
   if (s.layer_norm) POSENC_RETURN_IF_ERROR(Within("layer_norm", CheckLayerNorm(*s.layer_norm, table.columns)));

@@ -15,10 +15,10 @@ absl::Status CheckProjection(const Projection& projection, int64_t width, int64_
   const bool identity = !projection.weight;
   const int64_t outputs = identity ? width : projection.weight->rows;
   const std::string needed =
-      fmt::format("must be heads * {} = {}, or more of it for a model of more heads", head_dim, heads * head_dim);
+      fmt::format("must be a multiple of head_dim = {}, at least {}", head_dim, heads * head_dim);
   if (outputs % head_dim != 0 || outputs / head_dim < heads) {
-    return InvalidArgument("MISMATCH", "weight.shape", fmt::format("{}{} outputs", identity ? "absent: " : "", outputs),
-                           needed);
+    return InvalidArgument("MISMATCH", "weight.shape",
+                           fmt::format("{} outputs{}", outputs, identity ? " without a weight" : ""), needed);
   }
   if (!identity && projection.weight->columns != width) {
     return InvalidArgument("MISMATCH", "weight.shape", fmt::format("{} inputs", projection.weight->columns),
@@ -26,15 +26,14 @@ absl::Status CheckProjection(const Projection& projection, int64_t width, int64_
   }
   if (!projection.bias.empty() && static_cast<int64_t>(projection.bias.size()) != outputs) {
     return InvalidArgument("MISMATCH", "bias.shape", fmt::format("[{}]", projection.bias.size()),
-                           fmt::format("must be [{}], as weight says", outputs));
+                           fmt::format("must be [{}] to match weight", outputs));
   }
   if (!identity) POSENC_RETURN_IF_ERROR(CheckFinite("weight", projection.weight->values));
   return CheckFinite("bias", projection.bias);
 }
 
 absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width) {
-  if (!norm.epsilon)
-    return InvalidArgument("MISSING", "epsilon", "", "has no default: 1e-12, 1e-7 and 1e-5 are in use");
+  if (!norm.epsilon) return InvalidArgument("MISSING", "epsilon", "", "has no default: models use 1e-12, 1e-7 or 1e-5");
   if (!(std::isfinite(*norm.epsilon) && *norm.epsilon > 0)) {
     return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *norm.epsilon), "must be finite and above 0");
   }
@@ -51,8 +50,9 @@ absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width) {
 absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride, const Limits& limits) {
   const double bytes = rows * static_cast<double>(stride) * sizeof(float);
   if (bytes <= static_cast<double>(limits.max_output_bytes)) return absl::OkStatus();
-  return TooLarge(field, fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
-                  fmt::format("the method's table may take {} (max_output_bytes)", limits.max_output_bytes));
+  return TooLarge(
+      field, fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
+      fmt::format("the method's table must be at most {} bytes (max_output_bytes)", limits.max_output_bytes));
 }
 
 Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table) {

@@ -18,7 +18,7 @@ int64_t Last(const ShawSettings& s) { return First(s) + s.table.rows - 1; }
 absl::Status Complete(ShawSettings& s, const RelativeShape& shape, const Limits&) {
   if (!s.before && s.table.rows % 2 == 0) {
     return InvalidArgument("MISMATCH", "table.shape", fmt::format("{} rows", s.table.rows),
-                           "must be 2k+1, distances -k .. k, unless before says which row is distance 0");
+                           "must be 2k+1 (distances -k .. k) unless before gives the row of distance 0");
   }
   if (s.before && (*s.before < 0 || *s.before >= s.table.rows)) {
     return InvalidArgument("OUT_OF_RANGE", "before", fmt::format("{}", *s.before),
@@ -31,7 +31,7 @@ absl::Status Complete(ShawSettings& s, const RelativeShape& shape, const Limits&
   }
   if (!s.clip) {
     return InvalidArgument("MISSING", "clip", "",
-                           "has no default: true as in the paper; false where farther distances are an error");
+                           "has no default: true clips as in the paper, false refuses distances beyond the table");
   }
   return CheckFinite("table", s.table.values);
 }

@@ -37,7 +37,7 @@ absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>
   if (bias->shared || bias->rows < shape.heads || bias->columns != shape.head_dim) {
     return InvalidArgument("MISMATCH", fmt::format("{}.shape", field),
                            fmt::format("[{}, {}]", bias->rows, bias->columns),
-                           fmt::format("must be [heads, {}], at least {} heads", shape.head_dim, shape.heads));
+                           fmt::format("must be [heads, {}] with at least {} heads", shape.head_dim, shape.heads));
   }
   return CheckFinite(field, bias->values);
 }
@@ -46,11 +46,11 @@ absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>
 
 absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
   if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "is required: W_kR");
-  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has none");
+  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has no bias");
   const int64_t d_model = s.position.weight->columns;
   if (d_model < 2 || d_model > limits.max_rotary_dim || d_model % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),
-                           fmt::format("must be d_model, even and 2 .. {}", limits.max_rotary_dim));
+                           fmt::format("must be d_model: even and 2 .. {}", limits.max_rotary_dim));
   }
   POSENC_RETURN_IF_ERROR(Within("position", CheckProjection(s.position, d_model, shape.heads, shape.head_dim)));
   POSENC_RETURN_IF_ERROR(CheckBias("position_bias", s.position_bias, shape));

@@ -18,19 +18,19 @@ absl::Status Complete(TupeSettings& s, const RelativeShape& shape, const Limits&
   }
   if (s.relative_bias.has_value() != s.relative_bias_table.has_value()) {
     return InvalidArgument("MISSING", s.relative_bias ? "relative_bias_table" : "relative_bias", "",
-                           "the buckets and their table go together");
+                           "relative_bias and relative_bias_table must be set together");
   }
   if (!s.relative_bias) {
     if (s.cls != TupeCls::kUntiedWithoutBias) return absl::OkStatus();
     return InvalidArgument("CONFLICT", "cls", "TUPE_CLS_UNTIED_WITHOUT_BIAS",
-                           "there is no relative_bias: TUPE_CLS_UNTIED");
+                           "requires relative_bias: use TUPE_CLS_UNTIED without it");
   }
   POSENC_RETURN_IF_ERROR(Within("relative_bias", Complete(*s.relative_bias)));
   const BiasTable& bias = *s.relative_bias_table;
   if (bias.columns != *s.relative_bias->num_buckets || bias.rows < shape.heads) {
     return InvalidArgument("MISMATCH", "relative_bias_table.shape",
                            fmt::format("{} buckets, {} heads", bias.columns, bias.rows),
-                           fmt::format("must be {} buckets, at least {} heads; see relative_bias_table_layout",
+                           fmt::format("must be {} buckets and at least {} heads; see relative_bias_table_layout",
                                        *s.relative_bias->num_buckets, shape.heads));
   }
   return CheckFinite("relative_bias_table", bias.values);

@@ -64,7 +64,7 @@ absl::Status Complete(WprSettings& s, const RelativeShape& shape, const Limits&)
   if (!s.first_exponent) s.first_exponent = 0;
   if (*s.first_exponent < -kMost || *s.first_exponent > kMost || *s.first_exponent + *s.scales > 2 * kMost) {
     return InvalidArgument("OUT_OF_RANGE", "first_exponent", fmt::format("{}", *s.first_exponent),
-                           fmt::format("must be -{} .. {}, the last exponent below {}", kMost, kMost, 2 * kMost));
+                           fmt::format("must be -{} .. {}, and the last exponent below {}", kMost, kMost, 2 * kMost));
   }
   const bool morlet = s.wavelet == Wavelet::kMorlet;
   if (morlet && !s.morlet_frequency) {

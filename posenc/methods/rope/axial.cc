@@ -29,7 +29,7 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
   if (axial.axes.empty()) return InvalidArgument("MISSING", "axes", "", "give at least one");
   if (static_cast<int64_t>(axial.axes.size()) > kMaxAxes) {
     return InvalidArgument("OUT_OF_RANGE", "axes", fmt::format("{} axes", axial.axes.size()),
-                           fmt::format("a position has at most {}", kMaxAxes));
+                           fmt::format("must be at most {}", kMaxAxes));
   }
   int64_t left = limits.max_rotary_dim;
   for (size_t n = 0; n < axial.axes.size(); ++n) {
@@ -37,7 +37,7 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
     if (axis.dim < 2 || axis.dim % 2 != 0 || axis.dim > left) {
       return InvalidArgument(
           "OUT_OF_RANGE", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
-          fmt::format("must be even, at least 2, and all at most {} together", limits.max_rotary_dim));
+          fmt::format("must be even and at least 2; the sum over all axes must be at most {}", limits.max_rotary_dim));
     }
     left -= axis.dim;
     if (!axis.rope_theta) axis.rope_theta = 10000;
@@ -46,7 +46,7 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
     if (axial.alternating && axis.dim != axial.axes[0].dim) {
       return InvalidArgument(
           "MISMATCH", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
-          fmt::format("with alternating all axes have one dim: axes[0].dim is {}", axial.axes[0].dim));
+          fmt::format("with alternating all axes must have the same dim: axes[0].dim is {}", axial.axes[0].dim));
     }
   }
   return absl::OkStatus();

@@ -28,8 +28,8 @@ absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t
     for (size_t pair = 0; pair < pairs; ++pair, from += next, to += size) {
       if (std::memcmp(from, from + copy, size) != 0) {
         return InvalidArgument("MISMATCH", name,
-                               fmt::format("row {}, pair {}", part / parts, part % parts * pairs + pair),
-                               "stands twice in this form, with different bits");
+                               fmt::format("unequal at row {}, pair {}", part / parts, part % parts * pairs + pair),
+                               "both copies of a value must have the same bits in this form");
       }
       std::memcpy(to, from, size);
     }
@@ -54,13 +54,13 @@ void ClearNanPayloads(std::byte* floats, size_t count) {
 absl::Status Complete(GivenTable& table, int64_t half_split_parts) {
   if (table.form == TableForm::kHalfWidth) return absl::OkStatus();
   if (table.width % 2 != 0) {
-    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("{} columns", table.width),
                            "must be even in this form");
   }
   const int64_t parts = table.form == TableForm::kDuplicated ? half_split_parts : 1;
   if (table.width / 2 % parts != 0) {
-    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("rows of {}", table.width),
-                           fmt::format("must be halves of half_split_parts {}", parts));
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("{} columns", table.width),
+                           fmt::format("half of them must be divisible by half_split_parts = {}", parts));
   }
   POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, parts, table.cos));
   POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, parts, table.sin));

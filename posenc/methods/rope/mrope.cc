@@ -13,7 +13,7 @@ constexpr int64_t kT = 0, kH = 1, kW = 2;
 absl::Status CheckSections(const std::vector<int64_t>& sections, int64_t pairs) {
   if (static_cast<int64_t>(sections.size()) > kMaxAxes) {
     return InvalidArgument("OUT_OF_RANGE", "mrope_section", fmt::format("{} values", sections.size()),
-                           fmt::format("a position has at most {} axes", kMaxAxes));
+                           fmt::format("must be at most {}: one per axis of a position", kMaxAxes));
   }
   int64_t left = pairs;
   for (size_t n = 0; n < sections.size(); ++n) {
@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<int64_t>> Interleaved(const std::vector<int64_t>& sec
 absl::StatusOr<std::vector<int64_t>> Ernie(const std::vector<int64_t>& sections, int64_t pairs) {
   if (sections[0] != sections[1]) {
     return InvalidArgument("MISMATCH", "mrope_section[1]", fmt::format("{}", sections[1]),
-                           fmt::format("MROPE_ORDER_ERNIE gives w as many pairs as h: {}", sections[0]));
+                           fmt::format("must be {}: MROPE_ORDER_ERNIE gives w as many pairs as h", sections[0]));
   }
   std::vector<int64_t> axis;
   for (int64_t j = 0; j < pairs; ++j) axis.push_back(j >= pairs - sections[2] ? kT : j % 2 == 0 ? kH : kW);
@@ -63,15 +63,15 @@ absl::StatusOr<std::vector<int64_t>> MropeAxes(const RopeParameters& p, int64_t 
   if (p.mrope_order == MropeOrder::kNone) {
     if (sections.empty()) return std::vector<int64_t>();
     return InvalidArgument("MISSING", "mrope_order", "",
-                           "required with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), _INTERLEAVED (Qwen3-VL) or "
-                           "_ERNIE");
+                           "is required with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), "
+                           "MROPE_ORDER_INTERLEAVED (Qwen3-VL) or MROPE_ORDER_ERNIE");
   }
-  if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "required with mrope_order");
+  if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "is required with mrope_order");
   POSENC_RETURN_IF_ERROR(CheckSections(sections, pairs));
   if (p.mrope_order == MropeOrder::kContiguous) return Contiguous(sections);
   if (sections.size() != 3) {
     return InvalidArgument("MISMATCH", "mrope_section", fmt::format("{} values", sections.size()),
-                           "this mrope_order has three axes");
+                           "must be 3 for this mrope_order");
   }
   return p.mrope_order == MropeOrder::kErnie ? Ernie(sections, pairs) : Interleaved(sections, pairs);
 }

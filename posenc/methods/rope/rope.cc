@@ -15,7 +15,7 @@ bool Reads(const RopeMethod& method, std::string_view field) {
 
 absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type) {
   if (field) return absl::OkStatus();
-  return InvalidArgument("MISSING", name, "", fmt::format("required by rope_type \"{}\"", rope_type));
+  return InvalidArgument("MISSING", name, "", fmt::format("is required by rope_type \"{}\"", rope_type));
 }
 
 absl::Status RequireAtLeast(std::string_view name, double value, double least) {
@@ -27,13 +27,13 @@ absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type)
   if (input.dim > 2) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", input.parameters.frequency_dim ? "frequency_dim" : "rotary_dim",
                          fmt::format("{}", input.dim),
-                         fmt::format("rope_type \"{}\" divides by this less 2: must be above 2", rope_type));
+                         fmt::format("must be above 2: rope_type \"{}\" divides by this value minus 2", rope_type));
 }
 
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs) {
   if (factors.size() != static_cast<size_t>(pairs)) {
     return InvalidArgument("MISMATCH", name, fmt::format("{} values", factors.size()),
-                           fmt::format("must have rotary_dim/2 = {}", pairs));
+                           fmt::format("must be rotary_dim/2 = {}", pairs));
   }
   for (size_t i = 0; i < factors.size(); ++i) {
     POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}[{}]", name, i), factors[i]));

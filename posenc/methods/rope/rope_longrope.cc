@@ -54,7 +54,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   if (!p.attention_factor && *p.factor > 1 && *p.original_max_position_embeddings <= 1) {
     return InvalidArgument("OUT_OF_RANGE", "original_max_position_embeddings",
                            fmt::format("{}", *p.original_max_position_embeddings),
-                           "rope_type \"longrope\" divides by its logarithm: must be above 1");
+                           "must be above 1: rope_type \"longrope\" divides by its logarithm");
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ absl::Status CompleteYarn(RopeParameters& p, std::string_view rope_type) {
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   if (*p.rope_theta == 1) {
     return InvalidArgument("OUT_OF_RANGE", "rope_theta", "1",
-                           fmt::format("rope_type \"{}\" divides by ln(rope_theta): must not be 1", rope_type));
+                           fmt::format("must not be 1: rope_type \"{}\" divides by ln(rope_theta)", rope_type));
   }
   if (!p.beta_fast) p.beta_fast = 32;
   if (!p.beta_slow) p.beta_slow = 1;
