@@ -57,11 +57,11 @@ class Search {
     const auto offsets = fit ? UsualOffsets(evidence_, structure_) : QueryOffsets(evidence_, structure_);
     for (const int64_t offset : offsets) {
       BiasExplanation one{.method = asked.method, .precision = asked.precision, .asked = true};
-      one.sentence = asked.of_model ? "what the model asks for" : "what the settings ask for";
+      one.sentence = asked.of_model ? "the model's bias" : "the settings' bias";
       if (fit) {
         POSENC_ASSIGN_OR_RETURN(one.method.table, FirstValues(evidence_, structure_.mask, asked.precision.frequencies,
                                                               *t5, offset, cancelled_));
-        one.sentence += ", with a table of the values that are there first";
+        one.sentence += ", with a table of the first value found in each bucket";
       }
       one.geometry = Geometry(offset, asked.head_start.value_or(0));
       if (WindowOf(asked.method)) one.geometry.query = std::monostate();
@@ -98,19 +98,20 @@ class Search {
     if (const auto window = WindowOf(asked.method);
         window && (evidence_.queries() != window->count() || evidence_.keys() != window->count())) {
       return InvalidArgument("MISMATCH", "bias.shape", ToString(evidence_.bias.shape),
-                             fmt::format("expected has a window of {} tokens", window->count()));
+                             fmt::format("Sq and Sk must be {}, the tokens in expected's window", window->count()));
     }
     const std::optional<int64_t> heads = HeadsOf(asked.method);
     if (asked.head_start && !heads) {
-      return InvalidArgument("NOT_READ", "head_start", "", "is not read where expected does not say its heads");
+      return InvalidArgument("NOT_READ", "head_start", "", "is not read if expected does not give its number of heads");
     }
     if (asked.head_start && (*asked.head_start < 0 || *asked.head_start > *heads - here)) {
       return InvalidArgument("OUT_OF_RANGE", "head_start", fmt::format("{}", *asked.head_start),
-                             fmt::format("bias has {} heads, expected {}", here, *heads));
+                             fmt::format("the {} heads of bias must be among expected's {} heads", here, *heads));
     }
     if (!heads || asked.head_start || *heads == here) return absl::OkStatus();
     return InvalidArgument("MISMATCH", "bias.shape", fmt::format("{} heads", here),
-                           fmt::format("expected has {}; head_start says which of them are here", *heads));
+                           fmt::format("must be {}, as in expected, unless head_start gives the first head of bias",
+                                       *heads));
   }
 
   BiasGeometry Geometry(int64_t offset, int64_t head_start) const {
@@ -165,10 +166,10 @@ void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExpl
              *alibi = std::get_if<AlibiSettings>(&found->method.settings);
   if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
   if (wanted->position_mask || SlopesHere(asked, *wanted) != SlopesHere(*found, *alibi)) return;
-  found->sentence += "; the slopes that were asked for, in another form";
+  found->sentence += "; the expected slopes, in another form";
   // If queries see no later key, the forms differ by a constant per row.
   const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
-  if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": the same after softmax";
+  if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": equal after softmax";
 }
 
 }  // namespace
@@ -195,7 +196,7 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   POSENC_ASSIGN_OR_RETURN(std::vector<BiasCandidate> t5, T5Candidates(e, structure, asked_t5, cancelled));
   std::move(t5.begin(), t5.end(), std::back_inserter(candidates));
   if (structure.follows == Follows::kNothing && structure.mask.cells < e.batch() * e.heads() * e.queries() * e.keys()) {
-    BiasCandidate nope{.query_offset = UsualOffsets(e, structure)[0], .sentence = "no bias, only what the mask hides"};
+    BiasCandidate nope{.query_offset = UsualOffsets(e, structure)[0], .sentence = "no bias, only the mask"};
     nope.variants.push_back({{NopeSettings{e.heads()}}, {}, ""});
     candidates.push_back(std::move(nope));
   }

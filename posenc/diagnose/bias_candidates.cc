@@ -95,7 +95,7 @@ void AddAlibi(const BiasEvidence& e, AlibiForm form, const char* form_name, int6
     candidate.variants.push_back({{settings}, {}, ""});
     if (std::holds_alternative<AlibiSlopeRule>(settings.slopes)) {
       candidate.variants.push_back(
-          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed as the model's own code does in float32"});
+          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed in float32 as in the model's own code"});
     }
     if (e.bias.dtype != DType::kFP16) {
       settings.bias_dtype = DType::kBF16;
@@ -159,8 +159,8 @@ std::vector<double> KeySlopes(const BiasEvidence& e, const std::vector<std::vect
 void AddByKey(const BiasEvidence& e, const std::vector<std::vector<double>>& values, std::vector<BiasCandidate>* out) {
   const int64_t offset = e.query_offset.value_or(e.keys() - e.queries());
   const std::vector<double> from_first = KeySlopes(e, values, 0), to_last = KeySlopes(e, values, e.keys() - 1);
-  if (!from_first.empty()) AddAlibi(e, AlibiForm::kBloom, "slope * j as BLOOM has it", offset, from_first, {}, out);
-  if (!to_last.empty()) AddAlibi(e, AlibiForm::kMpt, "slope * (j - (Sk - 1)) as MPT has it", offset, to_last, {}, out);
+  if (!from_first.empty()) AddAlibi(e, AlibiForm::kBloom, "slope * j as in BLOOM", offset, from_first, {}, out);
+  if (!to_last.empty()) AddAlibi(e, AlibiForm::kMpt, "slope * (j - (Sk - 1)) as in MPT", offset, to_last, {}, out);
 }
 
 }  // namespace
@@ -190,9 +190,9 @@ std::vector<int64_t> QueryOffsets(const BiasEvidence& e, const BiasStructure& st
 
 std::string Place(const BiasEvidence& e, int64_t offset) {
   if (e.query_offset == offset) return "";
-  if (e.query_offset) return fmt::format("; the first query stands at {}, not {}", offset, *e.query_offset);
+  if (e.query_offset) return fmt::format("; the first query is at position {}, not {}", offset, *e.query_offset);
   if (offset == 0 && e.queries() == e.keys()) return "";
-  return fmt::format("; the first query stands at {}", offset);
+  return fmt::format("; the first query is at position {}", offset);
 }
 
 std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& e, const BiasStructure& structure) {

@@ -204,14 +204,14 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
   if (e.bias.rank() != 4) {
     return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "must be [B, H, Sq, Sk]");
   }
-  if (e.bias.empty()) return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "has no elements");
+  if (e.bias.empty()) return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "must not be empty");
   if (e.heads() > limits.max_heads) {
     return InvalidArgument("OUT_OF_RANGE", "bias.shape", fmt::format("{} heads", e.heads()),
-                           fmt::format("at most {} (max_heads)", limits.max_heads));
+                           fmt::format("must be at most {} (max_heads)", limits.max_heads));
   }
   if (e.heads() > limits.max_bias_values / (e.queries() + e.keys() - 1)) {
     return TooLarge("bias.shape", fmt::format("{} heads of {} distances", e.heads(), e.queries() + e.keys() - 1),
-                    fmt::format("at most {} values (max_bias_values)", limits.max_bias_values));
+                    fmt::format("must be at most {} values (max_bias_values)", limits.max_bias_values));
   }
   BiasStructure structure{.first_distance = 1 - e.queries()};
   POSENC_ASSIGN_OR_RETURN(structure.mask, FindFill(e, cancelled));

@@ -108,13 +108,13 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   candidate.variants.push_back({{settings, table}, {.frequencies = arithmetic}, ""});
   candidate.sentence =
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
-                  *settings.bidirectional ? "in both directions" : "of earlier keys",
-                  arithmetic == Frequencies::kFloat32 ? ", by float32 logarithms" : "", Place(e, offset));
+                  *settings.bidirectional ? "in both directions" : "for earlier keys only",
+                  arithmetic == Frequencies::kFloat32 ? ", with float32 logarithms" : "", Place(e, offset));
   // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
   if (used.size() < readable) {
     candidate.sentence +=
-        fmt::format("; buckets that are not seen here and 0 in the table: {}", readable - used.size());
+        fmt::format("; number of buckets without data, 0 in the table: {}", readable - used.size());
   }
   alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
 }
@@ -142,7 +142,7 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
                    [](const Found& a, const Found& b) { return a.num_buckets < b.num_buckets; });
   for (Found& one : simplest) {
     if (one.others > 0) {
-      one.candidate.sentence += fmt::format("; other settings that have the same buckets here: {}", one.others);
+      one.candidate.sentence += fmt::format("; number of other settings with the same buckets: {}", one.others);
     }
     candidates.push_back(std::move(one.candidate));
   }

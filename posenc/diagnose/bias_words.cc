@@ -16,7 +16,7 @@ std::string Describe(const FoundMask& mask) {
   std::string text;
   switch (mask.kind) {
     case MaskKind::kNone: return "no mask";
-    case MaskKind::kKeys: text = "no mask but hidden keys"; break;
+    case MaskKind::kKeys: text = "no mask except hidden keys"; break;
     case MaskKind::kCausal: text = fmt::format("causal: query i sees keys up to i{:+}", mask.offset); break;
     case MaskKind::kWindow:
       text = fmt::format("a window: query i sees {} keys up to i{:+}", mask.window, mask.offset);
@@ -29,7 +29,7 @@ std::string Describe(const FoundMask& mask) {
   }
   if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
   if (mask.fill == mask.highest_fill) return text + fmt::format("; masked cells are {:.9g}", mask.fill);
-  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: fills of two kinds, or one added to the bias",
+  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias",
                             mask.fill, mask.highest_fill);
 }
 
@@ -43,19 +43,19 @@ int64_t Known(const BiasStructure& structure) {
 }  // namespace
 
 std::string Describe(const BiasEvidence& e, const BiasStructure& structure) {
-  if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked, by {:.9g}", structure.mask.fill);
+  if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked with {:.9g}", structure.mask.fill);
   std::string mask = Describe(structure.mask);
   if (e.bias.dtype == DType::kFP64) mask += "; float64 values are compared as float32";
   switch (structure.follows) {
     case Follows::kNothing: return mask + "; the other values are 0: no bias";
-    case Follows::kDistance: return mask + "; values follow the distance alone (Toeplitz)";
-    case Follows::kKey: return mask + "; every query has the same row: values follow the key alone";
+    case Follows::kDistance: return mask + "; values depend only on the distance (Toeplitz)";
+    case Follows::kKey: return mask + "; every query has the same row: values depend only on the key";
     case Follows::kBoth: break;
   }
   const auto& [a, b] = *structure.contradiction;
   return mask + fmt::format(
-                    "; values do not follow the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] are as far apart "
-                    "and differ",
+                    "; values do not depend only on the distance: [{}, {}, {}, {}] and [{}, {}, {}, {}] have the same "
+                    "distance and differ",
                     a.b, a.h, a.i, a.j, b.b, b.h, b.i, b.j);
 }
 
@@ -70,34 +70,35 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
   const bool proven = !found.empty() && found[0].comparison.share() == 1;
   std::vector<Undecided> doubts;
   if (structure.follows != Follows::kBoth && Known(structure) > 1 && IsConstant(structure)) {
-    return {{"ONE_VALUE", "every head has one value, which softmax does not see and any method could give",
+    return {{"ONE_VALUE", "every head has one value: softmax cancels it, and any method could give it",
              "a bias whose values differ between distances"}};
   }
   if (Known(structure) == 1) {
-    doubts.push_back({"ONE_DISTANCE", "the values are of a single distance, which any slope or table would fit",
-                      "a few neighbouring queries and keys"});
+    doubts.push_back({"ONE_DISTANCE", "all values have the same distance: any slope or table fits",
+                      "a few adjacent queries and keys"});
   } else if (e.queries() == 1) {
     doubts.push_back(
-        {"ONE_QUERY", "of one query, values by distance and by key are the same", "rows of two or more queries"});
+        {"ONE_QUERY", "with one query, values by distance and by key are the same", "rows of two or more queries"});
   }
   if (!proven && structure.follows == Follows::kBoth) {
     doubts.push_back({"NOT_OF_DISTANCE",
-                      "the values follow neither the distance nor the key alone, as all methods that are looked for do",
-                      "the bias before scores or another bias were added; or, as what is expected, a method whose bias "
-                      "depends on both positions, such as a window's or FIRE"});
+                      "the values depend on both positions; in all methods that are tried they depend only on the "
+                      "distance or only on the key",
+                      "the bias before scores or another bias were added; or, in expected, a method whose bias depends "
+                      "on both positions, such as a window bias or FIRE"});
   } else if (const uint64_t rounding = ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
              !proven && !found.empty() && found[0].comparison.worst() <= rounding) {
     doubts.push_back({"ROUNDING",
-                      fmt::format("the first explanation is within {} ulp of every value: the same method, rounded in "
-                                  "other places",
+                      fmt::format("the first explanation is within {} ulp of every value: probably the same method "
+                                  "with other roundings",
                                   found[0].comparison.worst()),
-                      "the arithmetic of what computed it: slopes, positions and products are float32 here"});
+                      "the arithmetic of the code that computed it; here slopes, positions and products are float32"});
   } else if (!proven) {
     doubts.push_back({"NO_METHOD",
                       fmt::format("no method that was tried gives these values{}",
-                                  found.empty() ? "" : "; what follows comes nearest"),
-                      "the method that was meant, as what is expected; or values from before they were rounded, scaled "
-                      "or added to others"});
+                                  found.empty() ? "" : "; the first explanation is the nearest"),
+                      "the intended method, in expected; or the values before they were rounded, scaled or added to "
+                      "others"});
   }
   std::string same;
   for (size_t n = 1; proven && n < found.size(); ++n) {

@@ -11,7 +11,7 @@ namespace {
 std::string_view Name(Pairing pairing) { return pairing == Pairing::kInterleaved ? "interleaved" : "half-split"; }
 
 std::string DescribeHalves(int64_t parts) {
-  return parts == 1 ? "the halves of all that rotates" : fmt::format("the halves of each of {} parts", parts);
+  return parts == 1 ? "the halves of all rotated elements" : fmt::format("the halves of each of {} parts", parts);
 }
 
 std::string Describe(Pairing input, Pairing output) {
@@ -82,7 +82,7 @@ std::vector<Departure> LayoutDepartures(const Asked& asked, size_t operand, cons
                            found.offset == 0 ? "the first " : "", found.rotary_dim, head_dim, asked.Wants(), width)});
   }
   if (found.offset != offset) {
-    departures.push_back({"ROTARY_OFFSET", fmt::format("dimensions{} from {} on rotate, {} them from {} on", what,
+    departures.push_back({"ROTARY_OFFSET", fmt::format("dimensions{} from {} on rotate, {} an offset of {}", what,
                                                        found.offset, asked.Wants(), offset)});
   }
   return departures;
@@ -93,7 +93,7 @@ std::vector<Departure> MatchDepartures(const Asked& asked, const Match& match, c
   const bool forward = asked.direction == Direction::kForward;
   if ((match.direction > 0) != forward) {
     departures.push_back({"DIRECTION", forward ? "the inverse rotation was applied"
-                                               : "the forward rotation was applied, the inverse was asked for"});
+                                               : "the forward rotation was applied, but the inverse was requested"});
   }
   if (match.shift != 0) {
     const double first = *std::min_element(tokens.positions[0].begin(), tokens.positions[0].end());
@@ -147,7 +147,7 @@ Departure FaultDeparture(TableFault fault) {
     case TableFault::kTableBF16: return {"TABLES_ROUNDED", "tables were rounded to bfloat16"};
     case TableFault::kTableFP16: return {"TABLES_ROUNDED", "tables were rounded to float16"};
     case TableFault::kRecurrence:
-      return {"RECURRENCE", "angles come of a recurrence over pairs in float32: the error grows with position"};
+      return {"RECURRENCE", "angles were computed by a float32 recurrence over pairs: the error grows with position"};
   }
   return {};
 }
@@ -164,7 +164,7 @@ std::vector<Departure> PrecisionDepartures(const Asked& asked, const Explanation
     const bool narrower = found.frequencies == Frequencies::kFloat32;
     departures.push_back({narrower ? "FLOAT32_PHASES" : "PRECISE_PHASES",
                           narrower ? "phases are float32: the error grows with position"
-                                   : "phases are more precise than float32, which was asked for"});
+                                   : "phases are more precise than the requested float32"});
   }
   if (wanted.table_dtype != found.table_dtype && after != DType::kFP32) {
     departures.push_back({"TABLES_ROUNDED", found.table_dtype == TableDtype::kTensor
@@ -173,8 +173,8 @@ std::vector<Departure> PrecisionDepartures(const Asked& asked, const Explanation
   }
   if (wanted.rounding != found.rounding && after != DType::kFP32) {
     departures.push_back({"ROUNDING", found.rounding == Rounding::kEachOperation
-                                          ? "each product was rounded, one rounding was asked for"
-                                          : "there was one rounding, one for each operation was asked for"});
+                                          ? "each product was rounded, but only the result should be rounded"
+                                          : "the result was rounded once, but each operation should be rounded"});
   }
   return departures;
 }

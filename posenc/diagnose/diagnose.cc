@@ -105,7 +105,7 @@ class Diagnostician {
       }
       if (census_[n].all_zero) {
         return InvalidArgument("OUT_OF_RANGE", field, "",
-                               "is all zeros, which every encoding leaves as they are: send random numbers");
+                               "is all zeros, which no encoding changes: send random numbers");
       }
     }
     return absl::OkStatus();
@@ -232,7 +232,7 @@ class Diagnostician {
         departures.insert(departures.end(), precision.begin(), precision.end());
       }
       explanation.sentence =
-          explains ? Sentence(asked_, explanation) : asked_.Asks() + " does not explain what is there";
+          explains ? Sentence(asked_, explanation) : asked_.Asks() + " does not explain the data";
       explanation.same_as = kept.size();
       for (size_t n = 0; n < kept.size(); ++n) {
         const bool comparable = kept[n].complete == explanation.complete;

@@ -40,29 +40,29 @@ class Doubter {
       constant = constant || c.constant;
     }
     if (lost > 0) {
-      Say("NOT_FINITE", fmt::format("{} of the rows that were measured have elements that are not finite", lost),
+      Say("NOT_FINITE", fmt::format("{} of the measured rows have elements that are not finite", lost),
           "send finite numbers");
     }
     if (!changed) {
-      Say("NOTHING_CHANGED", "after is before, element by element: nothing was rotated, or all tokens stand at 0",
+      Say("NOTHING_CHANGED", "after is equal to before: nothing was rotated, or all tokens are at position 0",
           "rows at positions other than 0; a layer that rotates");
     } else if (!proven_ && (f_.readings.empty() || f_.readings[0].norm_residual > kNotARotation)) {
       Say("NOT_A_ROTATION",
-          fmt::format("no pairing keeps the norms of pairs: {} of their squares stays unexplained",
+          fmt::format("no pairing keeps the norms of pairs: {} of the squared norms is unexplained",
                       f_.readings.empty() ? "most" : Short(f_.readings[0].norm_residual)),
           "before and after of the rotation alone: the same tensor, in this layout, without norm, bias or projection "
           "between them");
     } else if (!proven_ && f_.readings[0].angles.scatter > kNotARotation) {
       Say("HEADS_DIFFER",
-          fmt::format("heads of one token turn by different angles: {} of the energy stays unexplained",
+          fmt::format("heads of one token rotate by different angles: {} of the energy is unexplained",
                       Short(f_.readings[0].angles.scatter)),
-          "the layout that the tensors have; positions that belong to these rows");
+          "the layout of the tensors; the positions of these rows");
     } else if (!proven_ && !f_.explained) {
-      Say("NOTHING_FITS", "pairs turn, but by angles that no frequencies make of these positions",
-          "the positions at which the rows stood, in the rows' order");
+      Say("NOTHING_FITS", "pairs rotate, but no frequencies give these angles at these positions",
+          "the positions of the rows, in the rows' order");
     }
     if (constant) {
-      Say("CONSTANT_INPUT", "every element of before is the same: permutations of elements cannot be told apart",
+      Say("CONSTANT_INPUT", "all elements of before are equal: permutations of elements cannot be distinguished",
           "random numbers");
     }
   }
@@ -76,13 +76,13 @@ class Doubter {
     }
     const double step = f_.reading == nullptr ? 0 : f_.reading->frequencies.smallest_step;
     if (distinct.size() < 2) {
-      Say("TOO_FEW_POSITIONS", "all tokens stand at one position: frequencies and positions cannot be told apart",
-          "a run of neighbouring positions, 64 say, far from 0");
+      Say("TOO_FEW_POSITIONS", "all tokens are at one position: frequencies and positions cannot be distinguished",
+          "a run of adjacent positions, for example 64, far from 0");
     } else if (!proven_ && step > 1) {
       Say("STEP_TOO_LARGE",
-          fmt::format("positions are {} apart or more: frequencies are known modulo 2 pi / {}", Short(step),
+          fmt::format("positions are at least {} apart: frequencies are known only modulo 2 pi / {}", Short(step),
                       Short(step)),
-          "rows at neighbouring positions");
+          "rows at adjacent positions");
     }
   }
 
@@ -126,10 +126,10 @@ class Doubter {
     if (!(high > 4 * low) || high < 1e-6 || !(errors.back().position > 2 * errors[quarter].position)) return;
     Say("ERROR_GROWS",
         fmt::format(
-            "angles depart from exact ones the more the larger the position, by {} radians at {}: phases of few "
-            "bits, a recurrence, or slightly other frequencies",
+            "the error of the angles grows with the position, to {} radians at {}: low-precision phases, a "
+            "recurrence, or slightly different frequencies",
             Short(high), Short(errors.back().position)),
-        "the code that makes the angles; rows at the largest positions");
+        "the code that computes the angles; rows at the largest positions");
   }
 
   void Aliases() {
@@ -139,7 +139,7 @@ class Doubter {
     }
     if (others.empty()) return;
     Say("ALIASES", "these give the same bytes on this data as the first: " + others,
-        "rows at larger positions, or of a wider type: where the settings differ");
+        "rows at larger positions, or of a wider type");
   }
 
   const Findings& f_;

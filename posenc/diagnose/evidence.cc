@@ -118,18 +118,18 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
   const std::vector<int64_t>& s = pair.before.shape;
   if (pair.after.shape != s) {
     return InvalidArgument("MISMATCH", after + ".shape", ToString(pair.after.shape),
-                           fmt::format("must be as before: {}", ToString(s)));
+                           fmt::format("must be equal to before.shape, {}", ToString(s)));
   }
   const size_t rank = layout == Layout::kTHD ? 3 : 4;
   if (s.size() != rank) {
     return InvalidArgument("MISMATCH", before + ".shape", ToString(s),
-                           rank == 3                 ? "LAYOUT_THD wants [T, H, D]"
-                           : layout == Layout::kBSHD ? "LAYOUT_BSHD wants [B, S, H, D]"
-                                                     : "LAYOUT_BHSD wants [B, H, S, D]");
+                           rank == 3                 ? "must be [T, H, D] for LAYOUT_THD"
+                           : layout == Layout::kBSHD ? "must be [B, S, H, D] for LAYOUT_BSHD"
+                                                     : "must be [B, H, S, D] for LAYOUT_BHSD");
   }
   POSENC_RETURN_IF_ERROR(ByteSize(before, pair.before, limits).status());
   if (pair.before.empty()) {
-    return InvalidArgument("OUT_OF_RANGE", before + ".shape", ToString(s), "is empty: there is nothing to diagnose");
+    return InvalidArgument("OUT_OF_RANGE", before + ".shape", ToString(s), "must not be empty");
   }
   Rows rows{.which = which, .layout = layout, .before_dtype = pair.before.dtype, .after_dtype = pair.after.dtype};
   rows.before = pair.x;
@@ -153,24 +153,26 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   const bool half = table.form == TableForm::kHalfWidth;
   if (s.size() != 2 || (!half && s[1] % 2 != 0)) {
     return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
-                           half ? "must be [rows, rotary_dim/2]" : "must be [rows, rotary_dim], which is even");
+                           half ? "must be [rows, rotary_dim/2]" : "must be [rows, rotary_dim], rotary_dim even");
   }
   if (table.sin.shape != s || table.sin.dtype != table.cos.dtype) {
-    return InvalidArgument("MISMATCH", "sin.shape", ToString(table.sin.shape), "must be as cos: " + ToString(s));
+    return InvalidArgument("MISMATCH", "sin.shape", ToString(table.sin.shape),
+                           "shape and dtype must be equal to those of cos: " + ToString(s));
   }
   POSENC_RETURN_IF_ERROR(ByteSize("cos", table.cos, limits).status());
   if (table.cos.empty()) {
-    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s), "is empty: there is nothing to diagnose");
+    return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s), "must not be empty");
   }
   const int64_t rows = s[0], columns = s[1], pairs = half ? columns : columns / 2;
   if (2 * pairs > limits.max_rotary_dim) {
     return InvalidArgument("OUT_OF_RANGE", "cos.shape", ToString(s),
-                           fmt::format("the last axis must be at most {}", limits.max_rotary_dim / 2));
+                           fmt::format("must have at most {} pairs in a row", limits.max_rotary_dim / 2));
   }
   const size_t size = SizeOf(table.cos.dtype);
   if (table.form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
     return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
-                           fmt::format("the settings want halves of {} parts", table.half_split_parts));
+                           fmt::format("the number of pairs must be a multiple of half_split_parts, {}",
+                                       table.half_split_parts));
   }
   const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
   const auto column = [&](int64_t k) {
@@ -211,7 +213,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   if (asked) axes = asked->axes();
   if (axes > kMaxAxes) {
     return InvalidArgument("OUT_OF_RANGE", "ids.shape", fmt::format("{} axes", axes),
-                           fmt::format("a position has at most {}", kMaxAxes));
+                           fmt::format("must be at most {} axes", kMaxAxes));
   }
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
                           TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
@@ -219,7 +221,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   const int64_t most = limits.max_request_bytes / static_cast<int64_t>(sizeof(double));
   if (resolved.tokens() > 0 && axes > most / resolved.tokens()) {
     return TooLarge("", fmt::format("{} axes of {} tokens", axes, resolved.tokens()),
-                    fmt::format("at most {} positions are kept", most));
+                    fmt::format("axes times tokens must be at most {}", most));
   }
   Tokens tokens;
   for (int64_t n = 0; n <= resolved.sequences(); ++n) tokens.bounds.push_back(resolved.begin(n));

@@ -61,7 +61,7 @@ class Collector {
     const int64_t asked_dim = asked_.settings ? *asked_.settings->rotary_dim : full;
     if (asked_dim != full && p.rope_theta) {
       Add([&](RotarySettings&, RopeParameters* q) { q->frequency_dim = static_cast<double>(asked_dim); },
-          "FREQUENCY_DIM", fmt::format("exponents were computed with {}, not {}", asked_dim, full));
+          "FREQUENCY_DIM", fmt::format("exponents were computed for {} dimensions, not {}", asked_dim, full));
     }
   }
 
@@ -135,7 +135,7 @@ class Collector {
           *q = linear;
           s.max_position_embeddings.reset();
         },
-        "SCALING_TYPE", "linear scaling was applied in place of yarn");
+        "SCALING_TYPE", "linear scaling was applied instead of yarn");
     for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0}) {
       if (p.original_max_position_embeddings == l0) continue;
       Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
@@ -158,7 +158,7 @@ class Collector {
       const char* message =
           order == MropeOrder::kContiguous    ? "sections are contiguous blocks of pairs, not interleaved"
           : order == MropeOrder::kInterleaved ? "sections are interleaved, not contiguous blocks of pairs"
-                                              : "sections alternate as ERNIE's do";
+                                              : "sections alternate in ERNIE's order";
       Add([order](RotarySettings&, RopeParameters* q) { q->mrope_order = order; }, "SECTION_ORDER", message);
       if (order != MropeOrder::kErnie && p.mrope_order != MropeOrder::kErnie) continue;
       // ERNIE's list begins with h and ends with t, so equal sizes per axis need a rotated list.
@@ -171,7 +171,7 @@ class Collector {
           "SECTION_ORDER", message);
     }
     Add([](RotarySettings&, RopeParameters* q) { q->mrope_section.clear(), q->mrope_order = MropeOrder::kNone; },
-        "SECTIONS_IGNORED", "sections are ignored: all pairs turn by the first axis");
+        "SECTIONS_IGNORED", "sections are ignored: all pairs rotate by the first axis");
   }
 
   void CollectAxial(const AxialRope& axial) {
@@ -190,7 +190,7 @@ class Collector {
     if (axial.axes.size() > 1 && std::all_of(axial.axes.begin(), axial.axes.end(), same_dim)) {
       Add([](RotarySettings& s, RopeParameters*) { std::get<AxialRope>(s.frequencies).alternating ^= true; },
           "SECTION_ORDER",
-          axial.alternating ? "the axes' pairs come one axis after the other" : "the axes' pairs take turns");
+          axial.alternating ? "pairs are grouped by axis, not alternating" : "pairs alternate between the axes");
     }
   }
 
@@ -213,8 +213,8 @@ std::vector<Option> WithAxesExchanged(const Asked& asked) {
     for (int64_t b = a + 1; b < rotary->axes(); ++b) {
       Option option{*asked.settings};
       option.exchanged_axes = {a, b};
-      option.departures = {{"AXES_EXCHANGED", fmt::format("sections {} and {} are exchanged: the pairs of one turn by "
-                                                          "the other's positions",
+      option.departures = {{"AXES_EXCHANGED", fmt::format("sections {} and {} are exchanged: the pairs of one rotate "
+                                                          "by the other's positions",
                                                           name(a), name(b))}};
       options.push_back(std::move(option));
     }

@@ -33,8 +33,8 @@ struct Asked {
     if ((turning > 0) == forward) return direction;
     return forward ? Direction::kTranspose : Direction::kForward;
   }
-  std::string Asks() const { return of_model ? "what the model asks for" : "what the settings ask for"; }
-  std::string Wants() const { return of_model ? "the model wants" : "the settings want"; }
+  std::string Asks() const { return of_model ? "the model's encoding" : "the settings' encoding"; }
+  std::string Wants() const { return of_model ? "but the model specifies" : "but the settings specify"; }
 };
 
 // Settings, and how they depart from what was asked.

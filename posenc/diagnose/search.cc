@@ -185,8 +185,8 @@ class Finder {
       own = scales.signs[0] != 0 ? scales.signs[0] : scales.signs[1];
       candidate->direction = own < 0 ? Direction::kInverse : Direction::kTranspose;
       if (asked_.direction != Direction::kForward && asked_.direction != candidate->direction) {
-        candidate->departures = {{"DIRECTION", own < 0 ? "the inverse was applied, the transpose was asked for"
-                                                       : "the transpose was applied, the inverse was asked for"}};
+        candidate->departures = {{"DIRECTION", own < 0 ? "the inverse was applied, but the transpose was requested"
+                                                       : "the transpose was applied, but the inverse was requested"}};
       }
     }
     for (size_t n = 0; n < scales.signs.size(); ++n) {

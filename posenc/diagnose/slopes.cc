@@ -54,8 +54,8 @@ std::string Compared(const std::vector<double>& slopes) {
       const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // ratio of adjacent heads' slopes
       const bool one_early = std::abs(ratio / step - 1) < kNear, one_late = std::abs(ratio * step - 1) < kNear;
       return fmt::format(": {}{:.6g} times {}{}", About(scaled), ratio, name,
-                         one_early  ? ", as where exponents begin one head too early"
-                         : one_late ? ", as where exponents begin one head too late"
+                         one_early  ? ", as if exponents began one head too early"
+                         : one_late ? ", as if exponents began one head too late"
                                     : "");
     }
     std::reverse(wanted.begin(), wanted.end());
@@ -69,7 +69,7 @@ std::string Compared(const std::vector<double>& slopes) {
   for (const int64_t heads : {8, 12, 16, 32}) {
     const std::vector<double> wanted = SlopesOf(kRules[0].rule, heads);
     for (int64_t h = 0; h < heads; ++h) {
-      if (AreNear(slopes, wanted, h, 1)) return fmt::format(", as head {} of {} has by {}", h, heads, kRules[0].name);
+      if (AreNear(slopes, wanted, h, 1)) return fmt::format(", as in head {} of {} of {}", h, heads, kRules[0].name);
     }
   }
   return "";

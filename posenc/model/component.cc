@@ -94,7 +94,7 @@ bool MayHave(const ModelType* type, Wanted wanted) {
 }
 
 std::string Describe(const Component& part) {
-  if (part.type == nullptr) return fmt::format("\"{}\" is of unknown type", Quote(part.name));
+  if (part.type == nullptr) return fmt::format("\"{}\" has an unknown type", Quote(part.name));
   return fmt::format("\"{}\" ({}) has {}", Quote(part.name), part.type->name, SchemeName(part.type->scheme));
 }
 
@@ -136,7 +136,7 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
   }
   if (selected.empty()) {
     return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), Quote(model_type.value_or("")),
-                           all.empty() ? "has no part with positions of its own" : all);
+                           all.empty() ? "has no part with a positional encoding" : all);
   }
   if (selected.size() > 1) {
     return InvalidArgument("MISSING", "component", "",

@@ -39,7 +39,7 @@ class JsonCheck : public json::json_sax_t {
     return open_.back().insert(key).second || Refuse(Malformed(key, "must not hold the same key twice"));
   }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    return Refuse(Malformed("not valid JSON", fmt::format("the parser says: {}", Quote(error.what(), 200))));
+    return Refuse(Malformed("not valid JSON", fmt::format("parser error: {}", Quote(error.what(), 200))));
   }
 
  private:
@@ -79,7 +79,7 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));
   }
   // The parser treats NUL as the end of the text and ignores the rest.
-  if (text.find('\0') != std::string_view::npos) return Malformed("a NUL byte", "must be valid JSON");
+  if (text.find('\0') != std::string_view::npos) return Malformed("text with a NUL byte", "must be valid JSON");
   JsonCheck check;
   if (!json::sax_parse(text, &check)) return check.status();
   json tree = json::parse(text);

@@ -28,8 +28,8 @@ absl::Status HasOther(const DiffusersType& type) {
   if (!type.selected()) return InvalidArgument("UNSUPPORTED", kClassName, type.class_name, type.instead);
   std::string has;
   for (const auto& [is_there, what] : {std::pair{type.rotary.has_value(), "a rotary embedding: ApplyRotary"},
-                                       {type.grid.has_value(), "sines of its grid: GenerateEmbedding.grid"},
-                                       {type.sines.has_value(), "sines of positions: GenerateEmbedding.sinusoidal"},
+                                       {type.grid.has_value(), "a sinusoidal grid embedding: GenerateEmbedding.grid"},
+                                       {type.sines.has_value(), "a sinusoidal embedding: GenerateEmbedding.sinusoidal"},
                                        {type.table.has_value(), "a learned table: GenerateEmbedding.learned"}}) {
     if (is_there) has += (has.empty() ? "has " : "; and ") + std::string(what);
   }
@@ -40,13 +40,13 @@ absl::Status CheckHasRotary(const ConfigObject& config, const DiffusersType& typ
   POSENC_ASSIGN_OR_RETURN(const bool has_rotary, IsSet(config, type.rotary->only_if));
   if (has_rotary) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", config.Path(type.rotary->only_if), "false",
-                         fmt::format("{} has a rotary embedding only where this is true", type.class_name));
+                         fmt::format("{} has a rotary embedding only if this is true", type.class_name));
 }
 
 ModelLayers Noted(const Precision& precision, std::string_view note) {
   ModelLayers layers;
   layers.precision = precision;
-  layers.notes.push_back({"RULES", std::string(kClassName), "read as diffusers 0.42 does"});
+  layers.notes.push_back({"RULES", std::string(kClassName), "the file is read as in diffusers 0.42"});
   if (!note.empty()) layers.notes.push_back({"POSITIONS", "", std::string(note)});
   return layers;
 }
@@ -78,11 +78,11 @@ absl::StatusOr<ModelLayers> LayersOf(const ConfigObject& config, const Diffusers
 
 absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const auto name, config.String(kClassName));
-  if (!name) return InvalidArgument("MISSING", kClassName, "", "and model_type: one of them says what the file is of");
+  if (!name) return InvalidArgument("MISSING", kClassName, "", "required, because the file has no model_type");
   for (const DiffusersType& type : DiffusersTypes()) {
     if (type.class_name == *name) return LayersOf(config, type, wanted, limits);
   }
-  return InvalidArgument("UNSUPPORTED", kClassName, *name, "is not known: give the settings themselves instead");
+  return InvalidArgument("UNSUPPORTED", kClassName, *name, "unknown class: give the settings instead of the file");
 }
 
 std::vector<std::string_view> DiffusersClasses(bool selected) {

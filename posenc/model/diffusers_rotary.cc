@@ -22,7 +22,8 @@ absl::StatusOr<std::vector<int64_t>> WholeNumbers(const ConfigObject& config, st
   std::vector<int64_t> numbers;
   for (double number : listed.value_or(std::vector<double>())) {
     if (!(number >= 0 && number <= 1e6) || number != std::floor(number)) {
-      return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number), "must be whole numbers");
+      return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", number),
+                             "must be whole numbers, 0 .. 10^6");
     }
     numbers.push_back(static_cast<int64_t>(number));
   }
@@ -52,12 +53,13 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
   const std::vector<double> scale = listed.value_or(std::vector<double>{2, 1, 1});
   if (scale.size() != axes.size()) {
     return InvalidArgument("MISMATCH", config.Path("rope_scale"), fmt::format("{} values", scale.size()),
-                           "must be one an axis: 3");
+                           "must be 3 values, one per axis");
   }
   for (size_t n = 0; n < axes.size(); ++n) {
     if (axes[n].dim <= 2) {
       return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"),
-                             fmt::format("{} of an axis", axes[n].dim), "must leave each axis more than 2 elements");
+                             fmt::format("{} elements per axis", axes[n].dim),
+                             "must give each axis more than 2 elements");
     }
     const auto dim = static_cast<double>(axes[n].dim);
     axes[n].rope_theta = 10000 * RoundedPow(scale[n], dim / (dim - 2));
@@ -78,7 +80,7 @@ absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, cons
   }
   if (sections.size() != 3 || sections[1] + sections[2] > pairs) {
     return InvalidArgument("MISMATCH", config.Path(rotary.widths_field), fmt::format("{}", fmt::join(sections, ", ")),
-                           fmt::format("must be 3 values, of which the last two sum to at most {} pairs", pairs));
+                           fmt::format("must be 3 values, the last two with a sum of at most {} pairs", pairs));
   }
   sections[0] = pairs - sections[1] - sections[2];
   return sections;
@@ -120,8 +122,9 @@ absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int6
                                                 const Limits& limits) {
   constexpr int64_t kAxes = 3;
   if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before allocating that many
-    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} of all heads", dim),
-                           fmt::format("all heads together must have {} .. {}", 4 * kAxes, limits.max_rotary_dim));
+    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} in all heads", dim),
+                           fmt::format("all heads together must have {} .. {} elements", 4 * kAxes,
+                                       limits.max_rotary_dim));
   }
   const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
   GivenFrequencies given{std::vector<double>(rest), {}, std::vector<int64_t>(rest)};

@@ -45,13 +45,13 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
   }
   if (!blocks.empty() && !fills) {
     return InvalidArgument("CONFLICT", part.config.Path("rope_parameters"), "",
-                           fmt::format("model_type \"{}\" wants a block a layer type", part.type.name));
+                           fmt::format("model_type \"{}\" needs one block per layer type", part.type.name));
   }
   if (!blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
     // These classes read a single block from rope_scaling only; rope_parameters must have one block per layer type.
     part.Say("NOT_USED", "rope_parameters",
-             fmt::format("model_type \"{}\" reads blocks by layer type there, and this is "
-                         "one for all: default blocks are taken",
+             fmt::format("model_type \"{}\" reads one block per layer type and ignores a single block: "
+                         "the default blocks are used",
                          part.type.name));
   }
   if (own != nullptr) result.block = ClassBlock(*own);
@@ -94,7 +94,7 @@ absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const 
     result.block->has_factor = true;
     result.block->has_query_scale = !part.type.query_scale_field.empty();
     part.Say("DEFAULTED", "rope_parameters",
-             fmt::format("absent: the block of model_type \"{}\" itself is taken", part.type.name));
+             fmt::format("absent: the default block of model_type \"{}\" is used", part.type.name));
   }
   return result;
 }

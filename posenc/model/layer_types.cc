@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_
   if (rope && rope->empty()) rope.reset();
   if (rope && static_cast<int64_t>(rope->size()) != layers) {
     return InvalidArgument("MISMATCH", part.config.Path("no_rope_layers"), fmt::format("{} entries", rope->size()),
-                           fmt::format("must be one a layer: {}", layers));
+                           fmt::format("must have one entry per layer: {}", layers));
   }
   POSENC_ASSIGN_OR_RETURN(const auto interval, part.config.Integer({"no_rope_layer_interval"}));
   const int64_t every = std::max<int64_t>(interval.value_or(4), 1);
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t
   if (!thetas || static_cast<int64_t>(thetas->size()) != layers) {
     return InvalidArgument("MISMATCH", part.config.Path("layer_rope_theta"),
                            thetas ? fmt::format("{} entries", thetas->size()) : "absent",
-                           fmt::format("must be one a layer: {}", layers));
+                           fmt::format("must have one entry per layer: {}", layers));
   }
   std::vector<std::string> types;
   for (double theta : *thetas) types.push_back(ThetaName(theta));

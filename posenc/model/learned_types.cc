@@ -52,8 +52,8 @@ ModelType Image(std::string_view name, int64_t width, int64_t image_size, int64_
 ModelType Bucketed(std::string_view name, int64_t width, int64_t image_size, int64_t patch_size) {
   ModelType type = Image(name, width, image_size, patch_size, 0);
   type.note =
-      "a full image's patches take the rows in their order; those of a smaller one the rows of the cells of the full "
-      "grid that lie below them, as the model counts: give their numbers as positions";
+      "patches of a full-size image use the rows in order; a patch of a smaller image uses the row of the full-size "
+      "grid's cell that the model assigns to it: give these row numbers as positions";
   return type;
 }
 
@@ -73,8 +73,8 @@ ModelType Sam(std::string_view name, int64_t image_size = 1024) {
   type.scheme = kRelativeTerms;
   type.learned->only_if = "use_abs_pos";
   type.note =
-      "the table is pos_embed, row by row; the terms of rows and columns are two of RelativeScores.shaw, of "
-      "QUERY_MINUS_KEY, scale 1, at the rows and at the columns";
+      "the table is pos_embed, row by row; the relative terms are two calls of RelativeScores.shaw with "
+      "QUERY_MINUS_KEY and scale 1, one with the rows as positions, one with the columns";
   return type;
 }
 
@@ -83,8 +83,8 @@ ModelType Pretrained(std::string_view name, int64_t width, std::string_view only
   ModelType type = Sized(Image(name, width, 224, 16, 1), "pretrain_image_size");
   type.learned->only_if = only_if;
   type.note =
-      "the table is of a pretrained cls token, which has no place here, and its patches, row by row, which the model "
-      "resizes to its image's";
+      "the table has an unused row for a cls token, then one per pretrained patch, row by row; the model resizes the "
+      "patches' rows to its image's patches";
   return type;
 }
 
@@ -92,8 +92,9 @@ ModelType Pretrained(std::string_view name, int64_t width, std::string_view only
 ModelType WithTerms(ModelType type) {
   type.scheme = kRelativeTerms;
   type.note =
-      "the table is of a pretrained cls token, which has no place here, and its patches, which the model resizes to "
-      "its image's; the terms of rows and columns are two of RelativeScores.shaw, of QUERY_MINUS_KEY, scale 1";
+      "the table has an unused row for a cls token, then one per pretrained patch, row by row; the model resizes the "
+      "patches' rows to its image's patches; the relative terms are two calls of RelativeScores.shaw with "
+      "QUERY_MINUS_KEY and scale 1, one with the rows as positions, one with the columns";
   return type;
 }
 
@@ -129,8 +130,8 @@ ModelType Pixio() {
   type.learned->tokens_after = 8;
   type.learned->tokens_after_field = "n_cls_tokens";
   type.note =
-      "rows are of n_cls_tokens tokens before the input's patches, row by row; for an image of another size the model "
-      "resizes the patches' first";
+      "the table has n_cls_tokens rows, then one per patch, row by row; for an image of another size the model first "
+      "resizes the patches' rows";
   return type;
 }
 
@@ -230,23 +231,23 @@ std::vector<ModelType> MakeLearnedTypes() {
       FromTwo("yoso", 4096, 768),
 
       Mpnet(),
-      Noted(AfterPadding("layoutlmv3", 512, 768), "of the text's tokens; the image's have pos_embed, tokens also tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
-      Noted(AfterPadding("prophetnet", 512, 1024, 0), "of either stack, which counts tokens that are not padding, and by its last row beyond; the decoder adds buckets of its own kind to its scores"),
-      Noted(Table("layoutlmv2", 512, 768), "tokens also have tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
-      Noted(Table("led", 16384, 1024, "d_model", "max_encoder_position_embeddings"), "of the encoder; the decoder's table has max_decoder_position_embeddings rows: give it without a model"),
-      Noted(Table("siglip2_vision_model", 256, 768, "hidden_size", "num_patches"), "of a square grid, row by row, which the model always resizes to the image's patches"),
-      Noted(Table("tapas", 1024, 768), "reset_position_index_per_cell: the model counts tokens from 0 in each cell of the table that it reads"),
+      Noted(AfterPadding("layoutlmv3", 512, 768), "this is the table of text tokens; image tokens have pos_embed; tokens also have box tables, and scores have biases by T5's buckets of positions and of boxes"),
+      Noted(AfterPadding("prophetnet", 512, 1024, 0), "each stack has such a table, numbers only tokens that are not padding, and uses the last row for larger positions; the decoder also adds its own bucketed bias to its scores"),
+      Noted(Table("layoutlmv2", 512, 768), "tokens also have box tables, and scores have biases by T5's buckets of positions and of boxes"),
+      Noted(Table("led", 16384, 1024, "d_model", "max_encoder_position_embeddings"), "this is the encoder's table; the decoder's has max_decoder_position_embeddings rows: give it without a model"),
+      Noted(Table("siglip2_vision_model", 256, 768, "hidden_size", "num_patches"), "the table covers a square grid, row by row; the model always resizes it to the image's patches"),
+      Noted(Table("tapas", 1024, 768), "with reset_position_index_per_cell the model counts tokens from 0 in each cell of its input table"),
       Table("voxtral_encoder", 1500, 1280, "hidden_size", "max_source_positions"),
-      Noted(AfterPadding("ibert", 512, 768), "with quant_mode the model rounds the table's rows and the sums to integers of its own scales"),
-      Noted(Table("bros", 512, 768), "scores also have a term of queries and sines of the differences of the tokens' boxes"),
-      Noted(Table("cosmos3_edge_vision", 256, 1152, "hidden_size", "num_patches"), "of a square grid, row by row, which the model always resizes to each frame's patches, and takes in blocks of spatial_merge_size"),
-      Noted(Table("gemma4_unified_vision", 1120, 3840, "mm_embed_dim", "mm_posemb_size"), "two tables of this size, pos_embedding[:, 0] of a patch's column and [:, 1] of its row: both are added; padding has neither"),
-      Noted(Table("kosmos_2_5_vision_model", 4096, 1536, "hidden_size", "max_num_patches"), "two tables of this size, row_embedder of a patch's row and column_embedder of its column, from 1 (0 is padding): both are added"),
-      Noted(Table("layoutxlm", 512, 768), "tokens also have tables of their boxes, and scores a bias of T5's buckets of positions and of boxes"),
-      Noted(Table("molmo2_vision", 729, 1152, "hidden_size", "num_position_embeddings"), "of the patches of a crop, row by row, of which there are always as many"),
-      Noted(Table("perceiver", 2048, 768, "d_model"), "of the text preprocessor's input; other inputs and the decoders' queries have tables or Fourier features of their own"),
-      Noted(Table("pix2struct_vision_model", 4096, 768, "hidden_size", "seq_len"), "two tables of this size, row_embedder of a patch's row and column_embedder of its column, from 1 (0 is padding): both are added"),
-      Noted(Table("sam3_lite_text_text_model", 77, 512), "for a text of another length than the table's the model resizes the table first"),
+      Noted(AfterPadding("ibert", 512, 768), "with quant_mode the model quantizes the table's rows and the sums to integers with its own scales"),
+      Noted(Table("bros", 512, 768), "scores also have a term computed from queries and a sinusoidal encoding of the differences between the tokens' boxes"),
+      Noted(Table("cosmos3_edge_vision", 256, 1152, "hidden_size", "num_patches"), "the table covers a square grid, row by row; the model always resizes it to each frame's patches and reads it in blocks of spatial_merge_size"),
+      Noted(Table("gemma4_unified_vision", 1120, 3840, "mm_embed_dim", "mm_posemb_size"), "there are two tables of this size: pos_embedding[:, 0] for a patch's column and pos_embedding[:, 1] for its row; both are added; padding gets neither"),
+      Noted(Table("kosmos_2_5_vision_model", 4096, 1536, "hidden_size", "max_num_patches"), "there are two tables of this size: row_embedder for a patch's row and column_embedder for its column, both counted from 1 (0 is padding); both are added"),
+      Noted(Table("layoutxlm", 512, 768), "tokens also have box tables, and scores have biases by T5's buckets of positions and of boxes"),
+      Noted(Table("molmo2_vision", 729, 1152, "hidden_size", "num_position_embeddings"), "the table has one row per patch of a crop, row by row; every crop has the same number of patches"),
+      Noted(Table("perceiver", 2048, 768, "d_model"), "this is the text preprocessor's table; other inputs and the decoders' queries have their own tables or Fourier features"),
+      Noted(Table("pix2struct_vision_model", 4096, 768, "hidden_size", "seq_len"), "there are two tables of this size: row_embedder for a patch's row and column_embedder for its column, both counted from 1 (0 is padding); both are added"),
+      Noted(Table("sam3_lite_text_text_model", 77, 512), "if the text's length differs from the table's, the model first resizes the table"),
 
       // Learned tables of patches: width, image size, patch size, tokens before.
       Bucketed("idefics2_vision", 768, 224, 32),
@@ -256,13 +257,13 @@ std::vector<ModelType> MakeLearnedTypes() {
       Bucketed("phi4_multimodal_vision", 1152, 448, 14),
       Bucketed("smolvlm_vision", 1152, 224, 32),
       Bucketed("minicpm_ocr_vision", 768, 224, 16),
-      Noted(Sized(Image("hunyuan_vl_vision", 1152, 2048, 16, 1), "max_image_size"), "the first row has no token; the model always resizes the others to its image's patches"),
+      Noted(Sized(Image("hunyuan_vl_vision", 1152, 2048, 16, 1), "max_image_size"), "no token uses the first row; the model always resizes the other rows to its image's patches"),
       IdeficsVision(),
-      Noted(Image("aimv2_vision_model", 1024, 224, 14, 0), "of the image's patches, row by row; where is_native is true there is no table: the input has sines of its cells, GenerateEmbedding.grid, MAE, of hidden_size, float64"),
-      Noted(Image("dpt", 768, 384, 16, 1), "of a cls token and the patches, row by row, which the model resizes to its image's; with a backbone_config and no is_hybrid the backbone's positions are all there are"),
-      Noted(Image("granite_docling_vision", 768, 512, 16, 0), "of a tile's patches, row by row; the connector adds sines of its own cells, GenerateEmbedding.grid, MAE, of out_hidden_size, float64"),
+      Noted(Image("aimv2_vision_model", 1024, 224, 14, 0), "the table has one row per patch, row by row; if is_native is true there is no table, and the model adds a sinusoidal embedding: GenerateEmbedding.grid, MAE convention, dim hidden_size, in float64"),
+      Noted(Image("dpt", 768, 384, 16, 1), "the table has a row for a cls token, then one per patch, row by row; the model resizes the patches' rows to its image's patches; with a backbone_config and without is_hybrid only the backbone has positions"),
+      Noted(Image("granite_docling_vision", 768, 512, 16, 0), "the table has one row per patch of a tile, row by row; the connector adds a sinusoidal embedding of its own cells: GenerateEmbedding.grid, MAE convention, dim out_hidden_size, in float64"),
       Pixio(),
-      Noted(Sized(Image("radio", 1280, 2048, 16, 0), "max_img_size"), "of the patches of the largest image, row by row, which the model resizes and crops to its image's; the cls and register tokens before them have no row"),
+      Noted(Sized(Image("radio", 1280, 2048, 16, 0), "max_img_size"), "the table has one row per patch of the largest image, row by row; the model resizes and crops it to its image's patches; cls and register tokens have no row"),
       Sam("pp_chart2table_vision"),
       Sam("pp_formulanet_vision", 512),
       Image("eomt", 1024, 640, 16, 0),
@@ -271,8 +272,8 @@ std::vector<ModelType> MakeLearnedTypes() {
       Image("unlimited_ocr_vision_encoder", 1024, 224, 14, 1),
       Image("videomt", 1024, 640, 16, 0),
       Noted(Image("glm_image_vision", 1536, 2048, 16, 0), "the model always resamples the table to its image's patches"),
-      Noted(Image("timesformer", 768, 224, 16, 1), "of a cls token and each frame's patches, row by row; besides there is a table of num_frames rows, of the frames"),
-      Noted(Image("vilt", 768, 384, 32, 1), "of the image's patches, row by row, which the model resizes to the image's own; the text has a table of max_position_embeddings rows"),
+      Noted(Image("timesformer", 768, 224, 16, 1), "the table has a row for a cls token, then one per patch of a frame, row by row; a second table has num_frames rows, one per frame"),
+      Noted(Image("vilt", 768, 384, 32, 1), "the table has a row for a cls token, then one per patch, row by row; the model resizes the patches' rows to its image's patches; the text has a table of max_position_embeddings rows"),
       Pretrained("lw_detr_vit", 768, "use_absolute_position_embeddings"),
       WithTerms(Pretrained("seggpt", 1024, "")),
       WithTerms(Pretrained("vitdet", 768, "use_absolute_position_embeddings")),
@@ -283,7 +284,7 @@ std::vector<ModelType> MakeLearnedTypes() {
       Sam("slanext_vision", 512),
       Sam("unlimited_ocr_sam_vision_model"),
       SpectrogramTransformer(),
-      Noted(Wide(Image("vitpose_backbone", 768, 256, 16, 1), 192), "a patch's row is added to the first row, which belongs to no token"),
+      Noted(Wide(Image("vitpose_backbone", 768, 256, 16, 1), 192), "the model adds both the patch's row and the first row to each patch"),
       Wide(Image("mgp-str", 768, 32, 4, 1), 128),
       Vivit(),
       Yolos(),

@@ -26,13 +26,13 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
     if (!source.input_pairing) {
       return InvalidArgument(
           "MISSING", "input_pairing", "",
-          fmt::format("model_type \"{}\" is not known: say PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT, "
+          fmt::format("model_type \"{}\" is not known: set PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT, "
                       "and the file is read by the general rules",
                       Quote(component.model_type)));
     }
     part.type.partial = 1;
     part.Say("UNKNOWN_MODEL_TYPE", part.config.Path("model_type"),
-             fmt::format("\"{}\" is not known: read by the general rules, with the pairing of the request",
+             fmt::format("\"{}\" is not known: the file is read by the general rules, with the request's pairing",
                          Quote(component.model_type)));
   }
   if (!component.nested) part.type.width = {};  // a whole file must give its own width
@@ -43,7 +43,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   }
   if (source.input_pairing) {
     if (part.known && *source.input_pairing != part.type.pairing) {
-      part.Say("PAIRING_OVERRIDDEN", "input_pairing", "differs from the model class's own, as the request says");
+      part.Say("PAIRING_OVERRIDDEN", "input_pairing", "the request's pairing replaces the model class's own");
     }
     part.type.pairing = *source.input_pairing;
     part.type.leaves = *source.input_pairing;

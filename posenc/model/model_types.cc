@@ -24,16 +24,19 @@ constexpr LayerPattern kLinear4 = {4, "full_attention_interval", "linear_attenti
 constexpr std::string_view kLlama4Scaling = "llama_4_scaling_beta";
 constexpr std::string_view kColumnsFirst = "axis 0 of the positions is the column (w), axis 1 the row (h)";
 constexpr std::string_view kCentres = "positions are 2 pi times the patch centres' coordinates in -1 .. +1, (h, w)";
-constexpr std::string_view kGemma4 = "positions are (column, row), and (-1, -1) of padding";
-constexpr std::string_view kFromOne = "positions are (column + 1, row + 1); the class token does not turn";
+constexpr std::string_view kGemma4 = "positions are (column, row), and (-1, -1) for padding";
+constexpr std::string_view kFromOne = "positions are (column + 1, row + 1); the class token is not rotated";
 constexpr std::string_view kNextOfRows =
-    "positions are (row, column) from 1, of the aggregated map; hidden_size rotates as one row, before it is heads";
-constexpr std::string_view kRowColumn = "positions are (any, row, column); of text the token's, in both";
-constexpr std::string_view kValuesToo = "values are turned like queries and keys";
+    "positions are (row, column) in the aggregated map, from 1; all hidden_size elements rotate as one head, before "
+    "the split into heads";
+constexpr std::string_view kRowColumn =
+    "positions are (ignored, row, column); for text, row and column are the token's position";
+constexpr std::string_view kValuesToo = "values are rotated like queries and keys";
 constexpr std::string_view kMemory =
-    "axis 0 of the positions is the column (w), axis 1 the row (h); memory_attention alone turns, object pointers do "
-    "not";
-constexpr std::string_view kLastRotate = "the last rotary_dim elements of a head rotate: give their rotary_offset";
+    "axis 0 of the positions is the column (w), axis 1 the row (h); only memory_attention rotates; object pointers "
+    "are not rotated";
+constexpr std::string_view kLastRotate =
+    "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them";
 
 RopeParameters Llama3(double theta, double factor, double length, double low, double high) {
   return {.rope_type = "llama3",
@@ -383,7 +386,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "bloom", .scheme = kBloomAlibi},
       {.name = "falcon", .scheme = kFalcon},
       {.name = "mpt", .scheme = kMptAlibi},
-      {.name = "cpmant", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 512, .max_distance = 2048, .buckets_field = "position_bias_num_buckets", .distance_field = "position_bias_max_distance"}, .note = "the table's rows after num_buckets are of tokens of different segments, which are the caller's to look up"},
+      {.name = "cpmant", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 512, .max_distance = 2048, .buckets_field = "position_bias_num_buckets", .distance_field = "position_bias_max_distance"}, .note = "the table's rows after num_buckets are for tokens of different segments; the caller must look these up"},
       {.name = "longt5", .scheme = kT5},
       {.name = "mt5", .scheme = kT5},
       {.name = "pix2struct_text_model", .scheme = kT5, .one_stack = OneStack{.bidirectional = false}},
@@ -392,7 +395,7 @@ std::vector<ModelType> MakeModelTypes() {
       {.name = "t5", .scheme = kT5},
       {.name = "udop", .scheme = kT5, .encoder_biases_field = "relative_bias_args"},
       {.name = "umt5", .scheme = kT5},
-      {.name = "wavlm", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 320, .max_distance = 800, .buckets_field = "num_buckets", .distance_field = "max_bucket_distance"}, .note = "each layer multiplies the bias by a gate of its queries, which is the caller's"},
+      {.name = "wavlm", .scheme = kT5, .one_stack = OneStack{.scales_scores = true, .num_buckets = 320, .max_distance = 800, .buckets_field = "num_buckets", .distance_field = "max_bucket_distance"}, .note = "each layer multiplies the bias by a gate computed from its queries; the caller must do this"},
 
       // Composite files: the field of each part, and its model_type if the part has none.
       Composite("aria", {{"text_config", "aria_text"}}),

@@ -69,13 +69,14 @@ std::string_view SchemeName(Scheme scheme) {
     case Scheme::kT5:
     case Scheme::kSwin:
     case Scheme::kSwinV2:
-    case Scheme::kBeit: return "a bias of the distance: GenerateBias, AddBias";
+    case Scheme::kBeit: return "a distance-dependent attention bias: GenerateBias, AddBias";
     case Scheme::kFalcon: return "ALiBi or a rotary embedding";
-    case Scheme::kParts: return "parts that have";
-    case Scheme::kTerms: return "terms of its queries and keys: RelativeScores";
+    case Scheme::kParts: return "several parts, each with its own encoding";
+    case Scheme::kTerms: return "relative score terms of queries and keys: RelativeScores";
     case Scheme::kLearned: return "learned absolute positions: GenerateEmbedding.learned with the model's table";
-    case Scheme::kSinusoidal: return "sines of positions, added to its input: GenerateEmbedding.sinusoidal or .grid";
-    case Scheme::kRelativeTerms: return "relative terms of its own kind";
+    case Scheme::kSinusoidal:
+      return "a sinusoidal embedding, added to its input: GenerateEmbedding.sinusoidal or .grid";
+    case Scheme::kRelativeTerms: return "relative score terms of its own kind";
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";
     case Scheme::kOwnRotary:
       return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";

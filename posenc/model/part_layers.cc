@@ -27,7 +27,7 @@ absl::Status CheckHasRotary(const Part& part) {
   if (value == wanted.value) return absl::OkStatus();
   return InvalidArgument(
       "UNSUPPORTED", part.config.Path(wanted.field), value,
-      fmt::format("model_type \"{}\" has a rotary embedding only where this is {}", part.type.name, wanted.value));
+      fmt::format("model_type \"{}\" has a rotary embedding only if this is {}", part.type.name, wanted.value));
 }
 
 // A file of unknown model_type without any of these fields has no known positional encoding.
@@ -98,7 +98,7 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
 
   if (distinct.size() > kMaxLayerTypes) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path(too_many_listed ? "layer_types" : "rope_parameters"),
-                           "more types", fmt::format("at most {} different types of layer", kMaxLayerTypes));
+                           "too many", fmt::format("must name at most {} different layer types", kMaxLayerTypes));
   }
   if (!differ) types.clear();
   return Types{std::move(distinct), std::move(types)};
@@ -110,7 +110,8 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), "",
-                           "is not known, and the file holds no rope_theta, rope_scaling or rope_parameters");
+                           "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, rotary_dim "
+                           "and rotary_pct");
   }
 
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));

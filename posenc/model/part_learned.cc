@@ -16,7 +16,7 @@ namespace {
 absl::Status NotOfTheInput(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
   return InvalidArgument(
       "UNSUPPORTED", part.config.Path(field), value,
-      fmt::format("model_type \"{}\" adds its table of positions only where this is {}", part.type.name, wanted));
+      fmt::format("model_type \"{}\" adds its table of positions only if this is {}", part.type.name, wanted));
 }
 
 absl::Status CheckAddsTable(const Part& part) {
@@ -51,7 +51,7 @@ absl::StatusOr<int64_t> Tubelets(const Part& part, const LearnedTable& table) {
   const auto whole = [](double x) { return x >= 1 && x <= 65536 && x == std::floor(x); };
   if (size.size() != 3 || !std::all_of(size.begin(), size.end(), whole)) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path("tubelet_size"), fmt::format("[{}]", fmt::join(size, ", ")),
-                           "must be three whole numbers of at least 1");
+                           "must be three whole numbers, 1 .. 65536");
   }
   int64_t tubelets = 1;
   const std::pair<std::string_view, int64_t> lengths[] = {
@@ -113,8 +113,9 @@ absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
   }
   if (part.type.note.empty()) {
     std::string tokens =
-        fmt::format("rows are of {} tokens, then of the input's {} {}", table.tokens_before, patches, order);
-    if (after != 0) tokens += fmt::format(", then of {} tokens", after);
+        fmt::format("the table has {} rows for tokens before the input, then {} for its {}", table.tokens_before,
+                    patches, order);
+    if (after != 0) tokens += fmt::format("; the last {} rows are for tokens after the input", after);
     part.Say("POSITIONS", std::string(table.image_field), std::move(tokens));
   }
   return patches + table.tokens_before + after;
@@ -141,7 +142,7 @@ absl::StatusOr<ModelTable> LearnedOf(Part& part) {
     }
     result.offset = padding.value_or(table.padding) + 1;
     part.Say("POSITIONS", "pad_token_id",
-             "the model counts the tokens that are not padding, and padding has the row before: give token_valid");
+             "the model numbers only tokens that are not padding; padding has the row before theirs: give token_valid");
   }
   return result;
 }

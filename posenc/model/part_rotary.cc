@@ -13,7 +13,7 @@ namespace {
 void NoteUnused(Part& part, std::string_view name, const std::optional<double>& used,
                 const std::optional<double>& unused, std::string_view where) {
   if (!used || !unused || *used == *unused) return;
-  part.Say("NOT_USED", std::string(name), fmt::format("{} {} is not used: {} counts", where, *unused, *used));
+  part.Say("NOT_USED", std::string(name), fmt::format("{}, {}, is ignored: {} is used", where, *unused, *used));
 }
 
 // Reads a field outside the block: under the known class's name for it, or, for an unknown class, under either name.
@@ -23,7 +23,8 @@ absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, st
   const std::string_view other = own == usual ? older : usual;
   if (part.config.Find(other) != nullptr) {
     part.Say("NOT_USED", std::string(other),
-             fmt::format("model_type \"{}\" reads {}", part.type.name, own.empty() ? "none" : own));
+             fmt::format("ignored, because model_type \"{}\" reads {}", part.type.name,
+                         own.empty() ? "no such field" : own));
   }
   if (own.empty()) return std::optional<double>();
   return part.config.Number({own});
@@ -41,7 +42,7 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
 
   if (part.type.name.starts_with("hunyuan_v1") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
     part.Say("RENAMED", "rope_type",
-             "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": its other fields do not count");
+             "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": only alpha and rope_theta are used");
     const RopeParameters written = std::move(p);
     p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
     p.alpha = written.alpha;
@@ -61,7 +62,7 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     if (!outer && part.type.original_length != 0) {
       outer = part.type.original_length;
       part.Say("DEFAULTED", "original_max_position_embeddings",
-               fmt::format("absent outside the block, where model_type \"{}\" looks for it: {} is taken",
+               fmt::format("absent outside the block, where model_type \"{}\" reads it: {} is used",
                            part.type.name, *outer));
     }
     if (context.flat && outer) {
@@ -72,15 +73,16 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     if (!p.original_max_position_embeddings) {
       POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
       p.original_max_position_embeddings = longest;
-      part.Say("DEFAULTED", "original_max_position_embeddings", "absent: max_position_embeddings is taken");
+      part.Say("DEFAULTED", "original_max_position_embeddings", "absent: max_position_embeddings is used");
     }
   }
   if (p.rope_type == "yarn") {
     if (!block.has_factor) {
-      return InvalidArgument("MISSING", "factor", "", "required by rope_type \"yarn\" (null: from the lengths)");
+      return InvalidArgument("MISSING", "factor", "",
+                             "required by rope_type \"yarn\"; null: it is computed from the lengths");
     }
     if (!context.flat && p.truncate) {
-      part.Say("NOT_USED", "truncate", "a layer type's block is not searched for it: true counts");
+      part.Say("NOT_USED", "truncate", "not read from a layer type's block: true is used");
       p.truncate.reset();
     }
     for (auto& [name, field] : {std::pair{"beta_fast", &p.beta_fast}, {"beta_slow", &p.beta_slow}}) {
@@ -113,8 +115,8 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   } else if (!part.type.partial && narrows) {
     if (p.rope_type != "default") {
       return InvalidArgument("UNSUPPORTED", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
-                             fmt::format("model_type \"{}\" computes narrow tables for rope_type \"{}\" and fails to "
-                                         "apply them",
+                             fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
+                                         "but fails when it applies them",
                                          part.type.name, Quote(p.rope_type)));
     }
     part.Say("NOT_USED", "partial_rotary_factor",
@@ -136,8 +138,8 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
           partial > 0 && partial <= 1 ? static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial) : 0;
       if (rotary_dim == 0 || rotary_dim % 4 != 0) {
         return InvalidArgument("OUT_OF_RANGE", "partial_rotary_factor", fmt::format("{}", partial),
-                               fmt::format("must be above 0 and at most 1, and turn a multiple of 4 of the head's {} "
-                                           "elements, which two axes share",
+                               fmt::format("must be above 0 and at most 1, and rotate a multiple of 4 of the head's {} "
+                                           "elements, because two axes share them",
                                            *settings.head_dim));
       }
       p.mrope_section = {rotary_dim / 4, rotary_dim / 4, 0};

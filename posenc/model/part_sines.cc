@@ -17,7 +17,7 @@ absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
     const double value = given.value_or(grid.temperature);
     if (temperature && *temperature != value) {
       return InvalidArgument("UNSUPPORTED", part.config.Path(field), fmt::format("{}", value),
-                             fmt::format("must be that of the other axis, {}", *temperature));
+                             fmt::format("must be equal to the other axis's, {}", *temperature));
     }
     temperature = value;
   }
@@ -29,7 +29,8 @@ absl::Status CheckSines(const Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto adds, part.config.Bool(flag));
   if (!flag.empty() && !adds.value_or(false)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path(flag), "false",
-                           fmt::format("model_type \"{}\" has sines only where this is true", part.type.name));
+                           fmt::format("model_type \"{}\" has a sinusoidal embedding only if this is true",
+                                       part.type.name));
   }
   const std::string_view field = part.type.sines->one_field;
   POSENC_ASSIGN_OR_RETURN(const auto one, part.config.Number({field}));
@@ -51,7 +52,7 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto times, part.config.Integer({table.times_field}));
   if (__builtin_mul_overflow(width.value_or(table.width), times.value_or(table.times), &settings.dim)) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.times_field), fmt::format("{}", *times),
-                           "makes the width more than 2^63");
+                           "must keep the width below 2^63");
   }
   settings.cosines_first = table.cosines_first;
   POSENC_ASSIGN_OR_RETURN(settings.max_timescale, part.config.Number({table.max_timescale_field}));
@@ -68,7 +69,7 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
     POSENC_ASSIGN_OR_RETURN(const auto padding, part.config.Integer({"pad_token_id"}));
     settings.padding_idx = padding.value_or(table.padding);
     part.Say("POSITIONS", "pad_token_id",
-             "the model counts the tokens that are not padding, and padding has no position: give token_valid");
+             "the model numbers only tokens that are not padding; padding has no position: give token_valid");
   }
   part.SayNote();
   return settings;
@@ -82,7 +83,8 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
     if (kind.value_or(std::string(grid.only_if)) != grid.only_if) {
       return InvalidArgument(
           "UNSUPPORTED", part.config.Path("position_embedding_type"), Quote(*kind),
-          fmt::format("model_type \"{}\" has sines of its grid only where this is {}", part.type.name, grid.only_if));
+          fmt::format("model_type \"{}\" has a sinusoidal grid embedding only if this is {}", part.type.name,
+                      grid.only_if));
     }
   }
   GridSettings settings;
@@ -104,7 +106,7 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
     if (settings.height != settings.width) {
       return InvalidArgument("UNSUPPORTED", part.config.Path("image_size"),
                              fmt::format("{} x {} patches", settings.height, settings.width),
-                             fmt::format("model_type \"{}\" has as many rows as columns", part.type.name));
+                             fmt::format("must be square for model_type \"{}\"", part.type.name));
     }
   } else {
     part.Say("POSITIONS", "model_type",

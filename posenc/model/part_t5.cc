@@ -18,7 +18,7 @@ absl::Status CheckEncoderBiases(const Part& part) {
   }
   if (of_tokens == 1 && bare == 1) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", part.config.Path(field), biases->dump(),
-                         "must hold one {\"type\": \"1d\"}, with nothing else in it");
+                         "must hold exactly one {\"type\": \"1d\"}, without other fields");
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   const bool encoder = component.ends_with("encoder");
   if (!one && !encoder && component != "decoder") {
     return InvalidArgument("MISSING", "component", component,
-                           "this file holds two stacks, with different buckets: say \"encoder\" or \"decoder\"");
+                           "this file holds two stacks with different buckets: choose \"encoder\" or \"decoder\"");
   }
   T5Settings t5;
   t5.bidirectional = one ? one->bidirectional : encoder;
@@ -38,7 +38,7 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
     POSENC_RETURN_IF_ERROR(CheckEncoderBiases(part));
     stack.buckets_field = stack.distance_field = "";
     part.Say("POSITIONS", std::string(part.type.encoder_biases_field),
-             "of the tokens' distance; the biases of the boxes' distances, if any, are added to it");
+             "this is the bias by token distance; the model adds biases by box distance to it, if it has any");
   }
   POSENC_ASSIGN_OR_RETURN(const auto buckets, part.config.Integer({stack.buckets_field}));
   POSENC_ASSIGN_OR_RETURN(const auto distance, part.config.Integer({stack.distance_field}));
@@ -47,7 +47,7 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   part.SayNote();
   if (stack.scales_scores) return t5;
   part.Say("UNSCALED_SCORES", "component",
-           "T5 adds its bias to q.k, which it does not scale by 1/sqrt(head_dim); its cross-attention has none");
+           "T5 adds its bias to q.k without scaling by 1/sqrt(head_dim); its cross-attention has no bias");
   return t5;
 }
 

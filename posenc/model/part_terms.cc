@@ -17,7 +17,7 @@ bool IsSewD(const Part& part) { return part.type.name == "sew-d"; }
 
 absl::Status SwitchedOff(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
   return InvalidArgument("UNSUPPORTED", part.config.Path(field), value,
-                         fmt::format("model_type \"{}\" has a term of its queries and keys only where this is {}",
+                         fmt::format("model_type \"{}\" has relative score terms only if this is {}",
                                      part.type.name, wanted));
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<ModelTerms> DebertaOf(Part& part) {
     POSENC_ASSIGN_OR_RETURN(largest, config.Length("max_position_embeddings"));
     if (!largest) largest = 512;
     part.Say("DEFAULTED", "max_relative_positions",
-             fmt::format("absent or below 1: max_position_embeddings, {}, is taken", *largest));
+             fmt::format("absent or below 1: max_position_embeddings, {}, is used", *largest));
   }
   deberta.max_relative_positions = *largest;
   if (!first) {
@@ -109,14 +109,14 @@ absl::StatusOr<ModelTerms> XlnetOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto both_ways, config.Bool("bi_data"));
   if (both_ways.value_or(false)) {
     return InvalidArgument("UNSUPPORTED", config.Path("bi_data"), "true",
-                           "half of a batch has its distances turned around: no method says so");
+                           "must be false: no method reverses the distances of half of a batch");
   }
   POSENC_ASSIGN_OR_RETURN(const std::string attention, Kind(part, "attn_type", "bi"));
   if (attention != "bi" && attention != "uni") {
     return InvalidArgument("UNKNOWN_VALUE", config.Path("attn_type"), attention, "must be bi or uni");
   }
-  if (attention == "uni") part.Say("CAUSAL", "attn_type", "uni: keys after the query are hidden: give a causal mask");
-  part.Say("NOT_PART_OF_TERM", "", "the model also adds a term of its segments, where it is given token types");
+  if (attention == "uni") part.Say("CAUSAL", "attn_type", "uni: keys after the query are masked: give a causal mask");
+  part.Say("NOT_PART_OF_TERM", "", "given token types, the model also adds a segment term, which is not in the answer");
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, TransformerXlOf(part, TransformerXlEncoding::kHalves));
   POSENC_ASSIGN_OR_RETURN(std::get<TransformerXlSettings>(terms.settings).clamp_len, config.Length("clamp_len"));
   return terms;
@@ -128,8 +128,8 @@ absl::StatusOr<ModelTerms> FormerTransformerXlOf(Part& part) {
   if (attention.value_or(0) != 0) {
     return InvalidArgument("UNSUPPORTED", config.Path("attn_type"), fmt::format("{}", *attention), "must be 0");
   }
-  part.Say("CAUSAL", "", "keys after the query are hidden: give a causal mask");
-  part.Say("TRANSFORMERS_4", "model_type", "no longer in transformers 5: read as 4.57 does");
+  part.Say("CAUSAL", "", "keys after the query are masked: give a causal mask");
+  part.Say("TRANSFORMERS_4", "model_type", "no longer in transformers 5: read as in 4.57");
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, TransformerXlOf(part, TransformerXlEncoding::kHalves));
   auto& clamp_len = std::get<TransformerXlSettings>(terms.settings).clamp_len;
   POSENC_ASSIGN_OR_RETURN(clamp_len, config.Length("clamp_len"));
@@ -162,7 +162,7 @@ absl::StatusOr<ModelTerms> BertOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embedding_type", "absolute"));
   POSENC_ASSIGN_OR_RETURN(const auto longest, part.config.Length("max_position_embeddings"));
   part.Say("TRANSFORMERS_4", "position_embedding_type",
-           "relative keys are no longer in transformers 5: read as 4.57 does");
+           "relative keys are no longer in transformers 5: read as in 4.57");
   ModelTerms terms = ShawOf(ShawOrder::kQueryMinusKey, false, 2 * longest.value_or(part.type.learned->positions) - 1);
   std::get<ShawSettings>(terms.settings).key_term = kind == "relative_key_query";
   return terms;
@@ -170,9 +170,9 @@ absl::StatusOr<ModelTerms> BertOf(Part& part) {
 
 absl::StatusOr<ModelTerms> NezhaOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto farthest, part.config.Length("max_relative_position"));
-  part.Say("TRANSFORMERS_4", "model_type", "no longer in transformers 5: read as 4.57 does");
+  part.Say("TRANSFORMERS_4", "model_type", "no longer in transformers 5: read as in 4.57");
   part.Say("WEIGHTS", "max_relative_position",
-           "the table, of scores and values alike, is the sinusoidal encoding of its rows' numbers, interleaved");
+           "the table, for scores and for values, is the interleaved sinusoidal encoding of its row numbers");
   ModelTerms terms = ShawOf(ShawOrder::kKeyMinusQuery, true, 2 * farthest.value_or(64) + 1);
   terms.has_values = true;
   return terms;
@@ -195,11 +195,13 @@ absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
   const int64_t before = left.value_or(13) - 1;
   if (part.type.name == "gemma4_audio" && (chunk.value_or(12) + before + right.value_or(0)) / 2 != before) {
     return InvalidArgument("UNSUPPORTED", config.Path("attention_context_left"), fmt::format("{}", before + 1),
-                           "with this chunk and right context the model's distances are not those of its tokens");
+                           "must be attention_chunk_size + attention_context_right, or 1 more; otherwise the model's "
+                           "distances are not those of its tokens");
   }
   part.Say("SCALE", "per_dim_scale",
-           "q is the query times the model's scales, k the key times its own, if it has one; the call's scale is 1");
-  part.Say("BLOCKS", "attention_chunk_size", "the model caps the scores' sum and sees a window only: give a mask");
+           "multiply q by the model's per-dimension scales and k by its key scale, if it has one; set scale to 1");
+  part.Say("BLOCKS", "attention_chunk_size",
+           "the model caps the sum of the scores and attends only within a window: give a mask");
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, TransformerXlOf(part, TransformerXlEncoding::kTensor2Tensor));
   terms.has_biases = false;
   return terms;
@@ -210,7 +212,7 @@ absl::StatusOr<ModelTerms> GraniteSpeechOf(Part& part) {
   if (!farthest) {
     POSENC_ASSIGN_OR_RETURN(farthest, part.config.Length("max_position_embeddings"));
   }
-  part.Say("BLOCKS", "context_size", "queries see the keys of their own block of context_size tokens only");
+  part.Say("BLOCKS", "context_size", "queries attend only to the keys of their own block of context_size tokens");
   return ShawOf(ShawOrder::kQueryMinusKey, true, 2 * farthest.value_or(512) + 1);
 }
 
@@ -222,7 +224,7 @@ absl::StatusOr<ModelTerms> VitsOf(Part& part) {
   }
   part.Say(
       "WEIGHTS", "window_size",
-      "beyond the window the model adds nothing: the table is its emb_rel_k (of values emb_rel_v) between two rows "
+      "the model adds nothing beyond the window: the table is its emb_rel_k (for values emb_rel_v) between two rows "
       "of zeros; the text encoder has this term");
   ModelTerms terms = ShawOf(ShawOrder::kKeyMinusQuery, true, 2 * window.value_or(4) + 3);
   terms.has_values = true;
@@ -289,7 +291,7 @@ absl::StatusOr<ModelTerms> TermsOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, SettingsOf(part));
   POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   POSENC_ASSIGN_OR_RETURN(terms.head_dim, HeadDimOf(part));
-  if (!heads) return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "the file must hold it");
+  if (!heads) return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "required in the file");
   terms.heads = *heads;
   return terms;
 }

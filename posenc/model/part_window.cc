@@ -38,7 +38,7 @@ absl::StatusOr<int64_t> CountOf(const ConfigObject& config, std::string_view fie
   const int64_t count = step > 0 ? (length - size) / step + 1 : length / size;
   if (length >= size && count <= kMost) return count;
   return InvalidArgument("OUT_OF_RANGE", config.Path(field), fmt::format("{}", length),
-                         fmt::format("must be at least {}, and give at most {} patches a side", size, kMost));
+                         fmt::format("must be at least {} and give at most {} patches per side", size, kMost));
 }
 
 absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view field, Window otherwise,
@@ -54,7 +54,7 @@ absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view fi
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
   part.Say("TABLE_BY_LAYER", "window_size",
-           "every layer has a table of its own; in a stage of fewer tokens than the window's, the window is the stage");
+           "every layer has its own table; in a stage smaller than the window, the window is the whole stage");
   return SwinSettings{window};
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::st
   const std::vector<double>& numbers = given ? *given : otherwise;
   if (numbers.size() != stages) {
     return InvalidArgument("MISMATCH", config.Path(field), fmt::format("{} numbers", numbers.size()),
-                           fmt::format("must be one a stage, as depths has: {}", stages));
+                           fmt::format("must be one number per stage, as in depths: {}", stages));
   }
   constexpr double kMost = 100000;
   for (double number : numbers) {
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
   if (!depths || depths->empty() || depths->size() > kMostStages) {
     return InvalidArgument(depths ? "OUT_OF_RANGE" : "MISSING", config.Path("depths"),
                            depths ? fmt::format("{} stages", depths->size()) : "",
-                           fmt::format("must be the layers of each stage, 1 .. {} stages", kMostStages));
+                           fmt::format("must be the number of layers of each stage, for 1 .. {} stages", kMostStages));
   }
   const size_t stages = depths->size();
   POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, ByStage(config, "depths", stages, {}));
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
     entry.bias_heads = heads[n];
     if (size < window.height) {
       entry.notes.push_back({"WINDOW_OF_STAGE", "window_size",
-                             fmt::format("this stage is of {} tokens a side: so is its window", tokens)});
+                             fmt::format("this stage has {} tokens per side, and its window is as large", tokens)});
     }
     alike &= size == window.height && pretrained[n] == pretrained[0] && heads[n] == heads[0];
     result.push_back(std::move(entry));
@@ -134,11 +134,11 @@ absl::StatusOr<BeitSettings> BeitOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto shared, part.config.Bool("use_shared_relative_position_bias"));
   if (!by_layer.value_or(false) && !shared.value_or(false)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("use_relative_position_bias"), "false",
-                           "without it, or use_shared_relative_position_bias, this model's layers have no bias");
+                           "the layers have no bias unless this or use_shared_relative_position_bias is true");
   }
   POSENC_ASSIGN_OR_RETURN(const Window patches, PatchesOf(part.config, "image_size", {224, 224}, 16));
   if (by_layer.value_or(false)) {
-    part.Say("TABLE_BY_LAYER", "use_relative_position_bias", "every layer has a table of its own");
+    part.Say("TABLE_BY_LAYER", "use_relative_position_bias", "every layer has its own table");
   }
   return BeitSettings{patches, BeitTable::kTransformers};
 }

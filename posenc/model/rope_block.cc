@@ -26,7 +26,7 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
   }
   if (type && rope_type && *type != *rope_type) {
     return InvalidArgument("CONFLICT", block.Path("type"), *type,
-                           fmt::format("rope_type says \"{}\": give one of them, or both alike", Quote(*rope_type)));
+                           fmt::format("must be equal to rope_type, \"{}\", or absent", Quote(*rope_type)));
   }
   if (type) canonical["rope_type"] = *type;
   if (!type && rope_type) canonical["rope_type"] = *rope_type;
@@ -74,7 +74,7 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
   for (double section : *sections) {
     if (!(section >= 0 && section <= 1e6) || section != std::floor(section)) {
       return InvalidArgument("OUT_OF_RANGE", block.Path("mrope_section"), fmt::format("{}", section),
-                             "must be whole numbers of pairs, at least 0");
+                             "must be whole numbers of pairs, 0 .. 10^6");
     }
     p->mrope_section.push_back(static_cast<int64_t>(section));
   }
@@ -105,7 +105,7 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       return InvalidArgument(
           "UNKNOWN_FIELD", block.Path(key), "",
-          fmt::format("is not a field that rope_type \"{}\" is known to have", Quote(result.parameters.rope_type)));
+          fmt::format("is not a known field of rope_type \"{}\"", Quote(result.parameters.rope_type)));
     }
   }
   return result;
@@ -129,7 +129,7 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
     POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));
     if (old_settings != new_settings) {
       return InvalidArgument("CONFLICT", config.Path("rope_scaling"), "",
-                             "disagrees with rope_parameters: give one of them, or both alike");
+                             "must be equal to rope_parameters, or one of the two must be absent");
     }
   }
   const auto& block = new_block ? new_block : old_block;

@@ -8,9 +8,10 @@ namespace {
 using enum SinusoidalConvention;
 
 constexpr std::string_view kEncoder =
-    "the encoder adds sines, GenerateEmbedding.sinusoidal, the decoder a learned table, GenerateEmbedding.learned";
+    "the encoder adds a sinusoidal embedding (GenerateEmbedding.sinusoidal), the decoder a learned table "
+    "(GenerateEmbedding.learned)";
 constexpr std::string_view kDecoderWidth =
-    "of the encoder; the decoder has the same of decoder_hidden_size: give dim, and no model";
+    "this is the encoder's embedding; the decoder's has the width decoder_hidden_size: give dim and no model";
 
 // Precision of tables that the class computes in float64.
 constexpr Precision kFloat64Table = {Frequencies::kFloat64, TableDtype::kTensor, Rounding::kEachOperation};
@@ -44,7 +45,7 @@ ModelType FunAsrNano() {
   ModelType type = Sines("fun_asr_nano_encoder", kTensor2Tensor, 80, "num_mel_bins");
   type.sines->times_field = "num_stacked_frames";
   type.sines->times = 7;
-  type.note = "the first token stands at 1; the model multiplies its input by sqrt(hidden_size) first";
+  type.note = "the first token is at position 1; the model first multiplies its input by sqrt(hidden_size)";
   return type;
 }
 
@@ -54,7 +55,7 @@ ModelType TimesFm() {
   type.sines->max_timescale_field = "max_timescale";
   type.sines->one_field = "min_timescale";
   type.sines->only_if = "use_positional_embedding";
-  type.note = "of patches, of which those that are padding at the beginning have no position";
+  type.note = "positions count the patches; padding patches at the beginning have no position";
   return type;
 }
 

@@ -143,7 +143,7 @@ def ask(posenc, text):
         message = str(error)
         for mark, kind in (("choose one of", "choose"), ("is not known", "unknown"), ("unknown type", "unknown"),
                            ("has no part", "without settings"), (") has ", "without settings"),
-                           ("has a rotary embedding only where", "without settings"), ("two stacks", "without settings"),
+                           ("has a rotary embedding only if", "without settings"), ("two stacks", "without settings"),
                            ("layers have no bias", "without settings")):
             if mark in message:
                 return kind

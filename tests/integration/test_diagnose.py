@@ -62,19 +62,19 @@ def before_rows():
 
 FAR = numpy.arange(32768 - 32, 32768 + 64)
 FAULTS = {
-    "as asked": (lambda x, p: rotate(x, p, frequencies()), {}, numpy.arange(TOKENS), "what the model asks for was applied"),
+    "as asked": (lambda x, p: rotate(x, p, frequencies()), {}, numpy.arange(TOKENS), "the model's encoding was applied"),
     "interleaved": (lambda x, p: rotate(x, p, frequencies(), interleaved=True), {}, FAR,
-                    "interleaved was applied, the model wants half-split"),
+                    "interleaved was applied, but the model specifies half-split"),
     "from one": (lambda x, p: rotate(x, p + 1, frequencies()), {}, numpy.arange(TOKENS), "positions start at 1, not 0"),
     "inverse": (lambda x, p: rotate(x, p, frequencies(), sign=-1), {}, FAR, "the inverse rotation was applied"),
     "theta": (lambda x, p: rotate(x, p, frequencies(10000)), {}, FAR,
-              "rope_theta 10000 was applied, the model wants 500000"),
+              "rope_theta 10000 was applied, but the model specifies 500000"),
     "odd theta": (lambda x, p: rotate(x, p, frequencies(123456)), {}, numpy.arange(TOKENS),
                   "unscaled frequencies of rope_theta 123456 were applied"),
     "no scaling": (lambda x, p: rotate(x, p, frequencies()), {"rope_scaling": LLAMA3}, FAR,
                    "the llama3 scaling is missing: unscaled frequencies of rope_theta 500000 were applied"),
     "scaled": (lambda x, p: rotate(x, p, frequencies(scaling=True)), {"rope_scaling": LLAMA3}, FAR,
-               "what the model asks for was applied"),
+               "the model's encoding was applied"),
 }
 
 
@@ -97,12 +97,12 @@ def test_what_numpy_made_is_named(diagnose, fault, dtype):
 # xPos by its paper: q is multiplied by zeta^((p - centre) / base), k divided by it.
 ZETA = (2 * numpy.arange(DIM // 2) + 0.4 * DIM) / (1.4 * DIM)
 XPOS = {
-    "as asked": (1024, 512, False, "what the settings ask for was applied"),
-    "interleaved": (1024, 512, True, "interleaved was applied, the settings want half-split"),
-    "centre": (1000, 512, False, "xPos's scale of base 512 around position 1000 was applied, the settings want xPos's "
-                                 "scale of base 512 around position 1024"),
-    "base": (1024, 256, False, "xPos's scale of base 256 around position 1024 was applied, the settings want xPos's "
-                               "scale of base 512 around position 1024"),
+    "as asked": (1024, 512, False, "the settings' encoding was applied"),
+    "interleaved": (1024, 512, True, "interleaved was applied, but the settings specify half-split"),
+    "centre": (1000, 512, False, "xPos's scale of base 512 around position 1000 was applied, but the settings specify "
+                                 "xPos's scale of base 512 around position 1024"),
+    "base": (1024, 256, False, "xPos's scale of base 256 around position 1024 was applied, but the settings specify "
+                               "xPos's scale of base 512 around position 1024"),
     "none": (1024, None, False, "xPos's scale is missing"),
 }
 
@@ -157,7 +157,7 @@ def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
         numpy.save(tmp_path / f"{name}.npy", rows[None].transpose(0, 2, 1, 3).astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy").stdout
-    assert report.startswith("1. interleaved was applied, the model wants half-split\n")
+    assert report.startswith("1. interleaved was applied, but the model specifies half-split\n")
     assert "The layout was inferred: bhsd." in report
     assert "Positions 0, 1, 2, ... were assumed" in report
     assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in report
@@ -173,7 +173,7 @@ def test_a_table_and_frequencies_alone(posenc, tmp_path):
                      ("--applied-inv-freq", "inv_freq.npy")):
         printed = posenc("diagnose", "--json", "--model", "config.json", *evidence)
         best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
-        assert best.sentence == "rope_theta 10000 was applied, the model wants 500000"
+        assert best.sentence == "rope_theta 10000 was applied, but the model specifies 500000"
         assert best.equal_share > 0.9
 
 
@@ -188,7 +188,7 @@ def request(before=None, after=None, **fields):
 
 def test_a_server_says_the_same(client):
     answer = client.call("Diagnose", request())
-    assert answer.explanations[0].sentence == "what the settings ask for was applied"
+    assert answer.explanations[0].sentence == "the settings' encoding was applied"
     assert not answer.undecided
 
 

@@ -117,8 +117,8 @@ def test_blooms_form(client):
 
 
 @pytest.mark.parametrize("slope, said", [
-    (2 * slopes(8), "2 times the released code's slopes, as where exponents begin one head too early"),
-    (slopes(8) / 2, "0.5 times the released code's slopes, as where exponents begin one head too late"),
+    (2 * slopes(8), "2 times the released code's slopes, as if exponents began one head too early"),
+    (slopes(8) / 2, "0.5 times the released code's slopes, as if exponents began one head too late"),
     (-slopes(8), "the released code's slopes with the wrong sign"),
     (slopes(8) * math.log2(math.e), "1.4427 times the released code's slopes"),
     (slopes(8)[::-1], "heads in reverse order"),
@@ -152,7 +152,7 @@ def test_what_was_expected(client):
         expected = expected or model(T5, component="encoder")
         answer = client.call("DiagnoseBias", request(given, expected=expected))
         assert answer.explanations[0].expected
-        assert answer.explanations[0].sentence.startswith("what the model asks for")
+        assert answer.explanations[0].sentence.startswith("the model's bias")
         assert answer.explanations[0].geometry.query_offset in (0, offset)
         check_sent_back(client, answer, given, FP32)
 
@@ -250,7 +250,7 @@ def test_a_query_that_stands_elsewhere(client):
     given = causal(alibi(4, 6, 16, offset=9), offset=9)
     answer = client.call("DiagnoseBias", request(given, query_offset=10))
     assert answer.explanations[0].geometry.query_offset == 9
-    assert "the first query stands at 9, not 10" in answer.explanations[0].sentence
+    assert "the first query is at position 9, not 10" in answer.explanations[0].sentence
 
 
 def test_a_mask_that_was_added(client):
@@ -365,21 +365,21 @@ def test_the_command(posenc, tmp_path):
         best = answer.explanations[0]
         assert best.equal_share == 1 and best.elements == bias.size * 25 // 48
         if name == "two":
-            assert "as head 3 of 8 has by the released code's slopes" in best.sentence
+            assert "as in head 3 of 8 of the released code's slopes" in best.sentence
         else:
             assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
     report = posenc("diagnose-bias", "three.npy", "--model", "config.json").stdout
-    assert "; the slopes that were asked for, in another form: the same after softmax\n" in report
-    assert report.startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values follow the "
-                             "distance alone (Toeplitz).\n")
+    assert "; the expected slopes, in another form: equal after softmax\n" in report
+    assert report.startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
+                             "only on the distance (Toeplitz).\n")
     assert "\n1. ALiBi, -slope (i - j) up to the query, with the released code's slopes" in report
     assert "all 2400 cells, bit for bit" in report
-    assert "what the model asks for\n" in report
+    assert "the model's bias\n" in report
     numpy.save(tmp_path / "key.npy", bloom().astype("<f4"))
     report = posenc("diagnose-bias", "--bias", "key.npy", "--model", "config.json").stdout
-    assert "\n1. what the model asks for\n" in report and "\n2." not in report
+    assert "\n1. the model's bias\n" in report and "\n2." not in report
     by_flags = posenc("diagnose-bias", "key.npy", "--num-heads", 8, "--slopes", "power-of-two", "--form", "bloom")
-    assert "\n1. what the settings ask for\n" in by_flags.stdout
+    assert "\n1. the settings' bias\n" in by_flags.stdout
 
 
 def test_the_command_says_what_it_knows_of_an_unknown_bias(posenc, tmp_path):

@@ -124,7 +124,7 @@ TEST(DiagnoseBias, SaysHowSlopesDepartFromTheRules) {
   EXPECT_THAT(sentence(8, [](int64_t h) { return -Slope(h, 8); }), says("with the wrong sign"));
   EXPECT_THAT(sentence(8, [](int64_t h) { return Slope(7 - h, 8); }), says("heads in reverse order"));
   EXPECT_THAT(sentence(4, [](int64_t h) { return Slope(h + 12, 16); }), says("heads 12 .. 15 of 16"));
-  EXPECT_THAT(sentence(1, [](int64_t) { return Slope(2, 8); }), says("as head 2 of 8 has"));
+  EXPECT_THAT(sentence(1, [](int64_t) { return Slope(2, 8); }), says(", as in head 2 of 8 of the released code's"));
 }
 
 // Of values that are rounded to few digits, a slope is known better by all of them than by any.
@@ -188,7 +188,7 @@ TEST(DiagnoseBias, SaysWhereTheFirstQueryStands) {
   const BiasDiagnosis found = made.Diagnose();
   ExpectExact(found);
   EXPECT_EQ(OffsetOf(found), 9);
-  EXPECT_NE(found.explanations[0].sentence.find("stands at 9, not 10"), std::string::npos);
+  EXPECT_NE(found.explanations[0].sentence.find("is at position 9, not 10"), std::string::npos);
   EXPECT_EQ(found.structure.mask.kind, MaskKind::kCausal);
   EXPECT_EQ(found.structure.mask.offset, 9);
 }
@@ -276,7 +276,7 @@ TEST(DiagnoseBias, ComparesWithWhatWasAsked) {
   ExpectExact(found);
   EXPECT_EQ(Alibi(found)->form, AlibiForm::kSymmetric);
   const BiasExplanation& last = found.explanations.back();
-  EXPECT_EQ(last.sentence, "what the settings ask for");
+  EXPECT_EQ(last.sentence, "the settings' bias");
   EXPECT_TRUE(last.asked);
   EXPECT_LT(last.comparison.share(), 0.2);
   EXPECT_TRUE(last.first.has_value());

@@ -19,7 +19,7 @@ Diagnosis Ask(const Evidence& evidence, const Asked& asked) {
   return *std::move(diagnosis);
 }
 
-constexpr char kAsAsked[] = "what the model asks for was applied";
+constexpr char kAsAsked[] = "the model's encoding was applied";
 
 RotarySettings Plain(int64_t width, Pairing pairing = Pairing::kHalfSplit) {
   return Rope({.rope_type = "default"}, width, pairing);
@@ -40,7 +40,8 @@ TEST(DiagnoseEvidence, QueryAndKeyAtOffsetsOfTheirOwn) {
   EXPECT_EQ(diagnosis.explanations[0].proof.comparison.share(), 1);
   asked.offsets = {0, 0};
   diagnosis = Ask(q.evidence, asked);
-  EXPECT_EQ(diagnosis.explanations[0].sentence, "dimensions from 128 on rotate, the model wants them from 0 on");
+  EXPECT_EQ(diagnosis.explanations[0].sentence,
+            "dimensions from 128 on rotate, but the model specifies an offset of 0");
 }
 
 TEST(DiagnoseEvidence, HeadsBeforeTokens) {
@@ -189,7 +190,7 @@ TEST(DiagnoseEvidence, ATable) {
   }
   const RotarySettings other = Rope({.rope_type = "default", .rope_theta = 5e5}, 32, Pairing::kHalfSplit);
   EXPECT_EQ(Ask(make(other, Frequencies::kExact, DType::kFP32), AskFor(Plain(32))).explanations[0].sentence,
-            "rope_theta 500000 was applied, the model wants 10000");
+            "rope_theta 500000 was applied, but the model specifies 10000");
 }
 
 TEST(DiagnoseEvidence, FrequenciesAlone) {

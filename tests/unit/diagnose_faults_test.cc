@@ -107,8 +107,8 @@ TEST(DiagnoseFaults, ARecurrence) {
     for (int64_t n = 0; n < k; ++n) angle *= scale;
     return EntryAt(angle);
   });
-  ExpectFirst(made, AskFor(Plain()), "angles come of a recurrence over pairs in float32: the error grows with position",
-              0.9);
+  ExpectFirst(made, AskFor(Plain()),
+              "angles were computed by a float32 recurrence over pairs: the error grows with position", 0.9);
 }
 
 TEST(DiagnoseFaults, PositionsAddedUpInFloat32) {
@@ -125,7 +125,7 @@ TEST(DiagnoseFaults, PositionsAddedUpInFloat32) {
 TEST(DiagnoseFaults, Float32PhasesWhereExactOnesWereAskedFor) {
   const Made made = ByLoops(30000, [](double p, int64_t k) { return EntryAt(static_cast<float>(p) * InvFreq(k)); });
   Asked asked = AskFor(Plain());
-  ExpectFirst(made, asked, "what the model asks for was applied");
+  ExpectFirst(made, asked, "the model's encoding was applied");
   asked.precision = kExactPrecision;
   ExpectFirst(made, asked, "phases are float32: the error grows with position");
 }
@@ -177,7 +177,7 @@ TEST(DiagnoseFaults, OtherTypesOnEitherSide) {
   made.evidence.operands[0].after = std::make_shared<Bytes>(narrow);
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
   EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
   EXPECT_EQ(diagnosis->explanations[0].variant.compute, std::vector{DType::kFP32});
 }
@@ -194,7 +194,7 @@ TEST(DiagnoseFaults, EachOperandOfATypeOfItsOwn) {
   asked.offsets = {0, 0};
   const auto diagnosis = Ask(made, asked);
   ASSERT_THAT(diagnosis, IsOk());
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
   EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
 }
 
@@ -217,7 +217,7 @@ TEST(DiagnoseHonesty, NoRotationAtAll) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOT_A_ROTATION"));
   ASSERT_EQ(diagnosis->explanations.size(), 1);  // no fault is blamed for it
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
   EXPECT_LT(diagnosis->explanations[0].proof.comparison.share(), 0.01);
 }
 
@@ -229,7 +229,7 @@ TEST(DiagnoseHonesty, RowsInAnotherOrder) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOTHING_FITS"));
   ASSERT_EQ(diagnosis->explanations.size(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
 }
 
 // Each head by the positions of another place.
@@ -248,7 +248,7 @@ TEST(DiagnoseHonesty, HeadsThatDiffer) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "HEADS_DIFFER"));
   ASSERT_EQ(diagnosis->explanations.size(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
 }
 
 TEST(DiagnoseHonesty, NothingWasRotated) {
@@ -258,21 +258,21 @@ TEST(DiagnoseHonesty, NothingWasRotated) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOTHING_CHANGED"));
   ASSERT_EQ(diagnosis->explanations.size(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for does not explain what is there");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
 }
 
 TEST(DiagnoseHonesty, SettingsThatGiveTheSameBytes) {
   RopeParameters yarn{.rope_type = "yarn", .factor = 1, .original_max_position_embeddings = 4096};
   const Made made =
       Make(Plain(), kExactPrecision, DType::kBF16, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
-  ExpectFirst(made, AskFor(Rope(yarn, kWidth, Pairing::kHalfSplit)), "what the model asks for was applied", 1);
+  ExpectFirst(made, AskFor(Rope(yarn, kWidth, Pairing::kHalfSplit)), "the model's encoding was applied", 1);
   // Above and below L0 yarn's ramp limits differ only where pairs turn little: bfloat16 near 0 does not show it.
   yarn.factor = 1.0001;
   const Made other = Make(Rope(yarn, kWidth, Pairing::kHalfSplit), kExactPrecision, DType::kBF16, Stretch(0, 4),
                           Stretch(0, 4), kHeads, kWidth);
   const auto diagnosis = Ask(other, AskFor(Rope(yarn, kWidth, Pairing::kHalfSplit)));
   ASSERT_THAT(diagnosis, IsOk());
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
   EXPECT_TRUE(Says(*diagnosis, "ALIASES"));
   ASSERT_GT(diagnosis->explanations.size(), 1);
   EXPECT_EQ(diagnosis->explanations[1].same_as, 0);
@@ -295,7 +295,7 @@ TEST(DiagnoseHonesty, ZerosAndNans) {
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOT_FINITE"));
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
 }
 
 TEST(DiagnoseHonesty, OnePositionFarFromZero) {
@@ -303,7 +303,7 @@ TEST(DiagnoseHonesty, OnePositionFarFromZero) {
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "TOO_FEW_POSITIONS"));
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "what the model asks for was applied");
+  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
 }
 
 }  // namespace

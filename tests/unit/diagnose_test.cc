@@ -21,7 +21,7 @@ TEST(Diagnose, WhatWasAskedFor) {
     const Diagnosis diagnosis = DiagnoseOrDie(made, AskFor(settings));
     ASSERT_FALSE(diagnosis.explanations.empty());
     const Explanation& best = diagnosis.explanations[0];
-    EXPECT_EQ(best.sentence, "what the model asks for was applied");
+    EXPECT_EQ(best.sentence, "the model's encoding was applied");
     EXPECT_EQ(best.proof.comparison.share(), 1);
     EXPECT_TRUE(best.complete);
     EXPECT_FALSE(best.proof.first);
@@ -44,7 +44,7 @@ TEST(Diagnose, OtherPairingAndPositionsFromOne) {
   const Diagnosis diagnosis = DiagnoseOrDie(made, AskFor(wanted));
   ASSERT_FALSE(diagnosis.explanations.empty());
   EXPECT_EQ(diagnosis.explanations[0].sentence,
-            "half-split was applied, the model wants interleaved; positions start at 1, not 0");
+            "half-split was applied, but the model specifies interleaved; positions start at 1, not 0");
   EXPECT_EQ(diagnosis.explanations[0].proof.comparison.share(), 1);
 }
 

@@ -31,7 +31,7 @@ std::string Sentence(const RotarySettings& wanted, const RotarySettings& applied
   return best.sentence;
 }
 
-constexpr char kAsAsked[] = "what the model asks for was applied";
+constexpr char kAsAsked[] = "the model's encoding was applied";
 
 TEST(DiagnoseXpos, AFewTokensAroundTheCentre) {
   for (int64_t length : {40, 64, 72, 80, 96}) {
@@ -42,7 +42,7 @@ TEST(DiagnoseXpos, AFewTokensAroundTheCentre) {
       RotarySettings none = applied;
       none.xpos.reset();
       EXPECT_EQ(Sentence(none, applied, tokens, tokens),
-                "xPos's scale of base 512 around position 1000 was applied, the model wants none");
+                "xPos's scale of base 512 around position 1000 was applied, but the model specifies none");
     }
   }
 }
@@ -50,8 +50,8 @@ TEST(DiagnoseXpos, AFewTokensAroundTheCentre) {
 TEST(DiagnoseXpos, NumbersNearTheUsualOnes) {
   const Tokens tokens = Stretch(500, 64), later = Stretch(501, 64);
   EXPECT_EQ(Sentence(With(512, 100), With(520, 100), tokens, tokens),
-            "xPos's scale of base 520 around position 100 was applied, the model wants xPos's scale of base 512 around "
-            "position 100");
+            "xPos's scale of base 520 around position 100 was applied, but the model specifies xPos's scale of base "
+            "512 around position 100");
   EXPECT_EQ(Sentence(With(512, 100.3), With(512, 100.3), later, tokens), "positions start at 501, not 500");
 }
 
@@ -67,9 +67,9 @@ TEST(DiagnoseXpos, TheTransposeIsNotTheInverse) {
     return Sentence(xpos, xpos, tokens, tokens, asked, applied);
   };
   EXPECT_EQ(sentence(Direction::kTranspose, Direction::kInverse),
-            "the inverse was applied, the transpose was asked for");
+            "the inverse was applied, but the transpose was requested");
   EXPECT_EQ(sentence(Direction::kInverse, Direction::kTranspose),
-            "the transpose was applied, the inverse was asked for");
+            "the transpose was applied, but the inverse was requested");
   EXPECT_EQ(sentence(Direction::kInverse, Direction::kInverse), kAsAsked);
 }
 

@@ -244,7 +244,7 @@ TEST(Diffusers, WhatAFileHasNotIsRefused) {
   EXPECT_THAT(grid, IsInvalid("UNSUPPORTED", "_class_name"));
   EXPECT_THAT(grid.status().message(), HasSubstr("has a rotary embedding"));
   EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kRotaryOrBias).status().message(),
-              HasSubstr("has sines of its grid: GenerateEmbedding.grid; and sines of positions"));
+              HasSubstr("has a sinusoidal grid embedding: GenerateEmbedding.grid; and a sinusoidal embedding"));
   EXPECT_THAT(Read("FluxTransformer2DModel", "", Wanted::kTerms), IsInvalid("UNSUPPORTED", "_class_name"));
   EXPECT_THAT(Read("CogVideoXTransformer3DModel", "", Wanted::kRotaryOrBias),
               IsInvalid("UNSUPPORTED", "use_rotary_positional_embeddings"));

@@ -155,9 +155,9 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
 // Not "unknown": the error says what there is instead.
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
-                                         {"whisper", "sines"},
+                                         {"whisper", "sinusoidal"},
                                          {"deberta-v2", "RelativeScores"},
-                                         {"funnel", "relative terms"},
+                                         {"funnel", "relative score terms"},
                                          {"levit", "windows"},
                                          {"mamba", "no positional encoding"},
                                          {"vjepa2", "of its own kind"}}) {
