@@ -59,14 +59,14 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Measures posenc's loops beside the physical limits: one JSON object a line.");
+  CLI::App app("Measures posenc's loops against the limits of memory and arithmetic; prints one JSON object per line.");
   bool quick = false, list = false;
   std::string filter;
   std::vector<size_t> threads = {1, 2};
-  app.add_flag("--quick", quick, "a few cases, a few rounds");
-  app.add_flag("--list", list, "the cases' names alone");
-  app.add_option("--filter", filter, "regular expression: the cases whose name has a match");
-  app.add_option("--threads", threads, "only cases on so many threads")->delimiter(',');
+  app.add_flag("--quick", quick, "fewer cases, fewer rounds");
+  app.add_flag("--list", list, "print only the names of the cases");
+  app.add_option("--filter", filter, "regular expression; run only the cases whose name matches");
+  app.add_option("--threads", threads, "run only the cases with these numbers of threads")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
     fmt::print(stderr, "posenc-bench: {}\n", std::string(status.message()));
@@ -77,7 +77,7 @@ int Main(int argc, char** argv) {
   try {
     wanted = filter;
   } catch (const std::regex_error& error) {
-    fmt::print(stderr, "posenc-bench: --filter: {} is no regular expression: {}\n", filter, error.what());
+    fmt::print(stderr, "posenc-bench: --filter: {} is not a regular expression: {}\n", filter, error.what());
     return 2;
   }
   const Effort effort = quick ? Effort{5, 0.002} : Effort{11, 0.004};

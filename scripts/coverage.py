@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Prints how many lines of posenc/ and server/ the last run of scripts/test --coverage ran: coverage.py BUILD_DIR
 
-By room, then the files with the most lines that nothing ran; BUILD_DIR/coverage.html shows each line.
+By directory, then the files with the most lines not run; BUILD_DIR/coverage.html shows each line.
 """
 
 import collections

@@ -125,13 +125,13 @@ def check_rotation(config, frequencies, head_dim):
     cos, sin = tables(frequencies)
     equal = sum(int((answer[name] == rotate(bits, cos, sin)).sum()) for name, bits in tensors.items())
     total = sum(bits.size for bits in tensors.values())
-    verdict = paint("32", "the same, bit for bit") if equal == total else paint("31", "THEY DIFFER")
+    verdict = paint("32", "the same, bit for bit") if equal == total else paint("31", "the same: MISMATCH")
     print(f"Computed once more with mpmath, from the published rule: {equal:,} of {total:,} elements are {verdict}.")
     return equal == total
 
 
 def show_why(frequencies):
-    title("Why exact: the largest error of any cosine, here and where the angle is a float32, as in most code")
+    title("Why exact: the largest error of any cosine, with exact angles and with float32 angles, as in most code")
     where = [128, 1024, 8192, 32768, 131071]
     table = ("table", "--model", MODEL, "--positions", ",".join(map(str, where)), "--dtype", "fp32", "--form",
              "half-width")

@@ -63,7 +63,7 @@ def collect(results):
 
 def collect_cuda(results):
     """What scripts/test-cuda counted, in on-host.log, and the tests with a server."""
-    on_gpu = ("on a GPU", "skipped", "no GPU here; scripts/test-cuda is for one")
+    on_gpu = ("on a GPU", "skipped", "no GPU here; run scripts/test-cuda on a machine with one")
     if (results / "skipped").exists():
         return [("the plugin", "skipped", (results / "skipped").read_text()), on_gpu]
     log = (results / "on-host.log").read_text()
@@ -106,7 +106,7 @@ def main():
         if outcome == "skipped":
             print(f"skipped {name}: {' '.join(text.split())}")
     if count(cases, "failed"):
-        print(f"\nThe whole output: {results}")
+        print(f"\nComplete output: {results}")
     print(tally(cases))
     return 1 if count(cases, "failed") or not count(cases, "passed") else 0
 

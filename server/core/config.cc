@@ -44,80 +44,89 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   using enum Unit;
   const char* group = "Serving";
   visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
-  visit(group, "--port-file", c.port_file, Text{}, "file to write the first bound port to, once the server listens");
+  visit(group, "--port-file", c.port_file, Text{},
+        "file to which the first bound port is written once the server listens");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
-        "threads that compute; 0: as many as cgroup quota and affinity allow");
+        "number of compute threads; 0: as many as CPU quota and affinity allow");
   visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
-        "threads that receive and send, and serve small calls; 0: half as many, 1 of less than 4");
+        "number of threads for network I/O and small calls; 0: one per two CPUs, at most 16, one if fewer than 4");
   visit(group, "--device-plugin", c.device_plugin, Text{},
-        "path of a library that computes on other devices, as /usr/lib/posenc/libposenc_cuda.so; none: the CPU alone");
+        "path of a plugin for other devices, such as /usr/lib/posenc/libposenc_cuda.so; empty: CPU only");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
-        "frequencies kept for later calls, the least recently used going first");
+        "size of the LRU cache of frequencies");
   visit(group, "--table-cache-bytes", c.table_cache_bytes, Integer{kBytes, 0, 64 * kGiB},
-        "cosines and sines kept for later rotations; 0: none");
+        "size of the LRU cache of cosines and sines for rotations; 0: no cache");
   visit(group, "--answer-pool-bytes", c.answer_pool_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
-        "memory of answers kept for later ones; 0: a quarter of --max-in-flight-bytes");
+        "size of the buffer pool for answers; 0: a quarter of --max-in-flight-bytes");
 
   group = "Limits of one request";
   visit(group, "--max-request-bytes", c.limits.max_request_bytes, Integer{kBytes, kKiB, kMaxMessageBytes},
-        "size of a request");
+        "maximum size of a request");
   visit(group, "--max-output-bytes", c.limits.max_output_bytes, Integer{kBytes, 1, kMaxMessageBytes},
-        "tensor bytes of an answer");
-  visit(group, "--max-tensor-rank", c.limits.max_tensor_rank, Integer{kCount, 1, 32}, "dimensions of a tensor");
-  visit(group, "--max-rotary-dim", c.limits.max_rotary_dim, Integer{kCount, 2, kMiB}, "rotated elements of a head");
-  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB}, "heads of a bias");
+        "maximum tensor bytes of an answer");
+  visit(group, "--max-tensor-rank", c.limits.max_tensor_rank, Integer{kCount, 1, 32},
+        "maximum number of dimensions of a tensor");
+  visit(group, "--max-rotary-dim", c.limits.max_rotary_dim, Integer{kCount, 2, kMiB},
+        "maximum number of rotated elements of a head");
+  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB}, "maximum number of heads of a bias");
   visit(group, "--max-config-json-bytes", c.limits.max_config_json_bytes, Integer{kBytes, kKiB, 4 * kMiB},
-        "a model's config.json");
+        "maximum size of a model's config.json");
   visit(group, "--max-sequences", c.limits.max_sequences, Integer{kCount, 1, 16 * kMiB},
-        "sequences of a request, where they are counted one by one");
+        "maximum number of sequences of a request that are listed one by one");
   visit(group, "--max-plan-values", c.limits.max_plan_values, Integer{kCount, 1, 64 * kMiB},
-        "frequencies of a request, over all its sequence lengths");
+        "maximum number of frequencies of a request, over all its sequence lengths");
   visit(group, "--max-bias-values", c.limits.max_bias_values, Integer{kCount, 1, 64 * kMiB},
-        "values of a request's bias: heads times distances, or what takes as long");
+        "maximum cost of a request's bias, in values: heads times distances, or work that takes as long");
 
   group = "Admission";
   visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
-        "requests and answers of all calls together; 0: a quarter of the memory, at most 1 GiB");
-  visit(group, "--max-in-flight-requests", c.max_in_flight_requests, Integer{kCount, 1, kMiB}, "calls at a time");
+        "maximum bytes of all requests and answers in flight; 0: a quarter of the memory, at most 1 GiB");
+  visit(group, "--max-in-flight-requests", c.max_in_flight_requests, Integer{kCount, 1, kMiB},
+        "maximum number of calls in flight");
   visit(group, "--retry-pushback", c.retry_pushback_ms, Integer{kMilliseconds, 0, kDay * 1000},
-        "when a refused caller may try again");
+        "time after which a refused client may retry");
 
   group = "Shared memory";
   visit(group, "--shared-memory-socket", c.shared_memory_socket, Text{},
-        "path of the socket at which callers of this host register memory; none: shared memory is off");
+        "path of the Unix socket on which local clients register memory; empty: no shared memory");
   visit(group, "--shared-memory-prefix", c.shared_memory_prefix, Text{},
-        "of POSIX shared memory that may be registered by name, as /posenc-; none: none may");
-  visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "registered at a time");
-  visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes}, "of all of them together");
+        "name prefix of POSIX shared memory that may be registered by name, such as /posenc-; empty: none may");
+  visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "maximum number of registered regions");
+  visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes},
+        "maximum total size of registered regions");
 
   group = "Transport";
-  visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB}, "calls a connection");
+  visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB},
+        "maximum number of calls in flight on a connection");
   visit(group, "--max-connection-age", c.max_connection_age_s, Integer{kSeconds, 1, 365 * kDay},
-        "after which a client must connect, and resolve, anew");
+        "lifetime of a connection; the client then resolves the address again and reconnects");
   visit(group, "--max-connection-age-grace", c.max_connection_age_grace_s, Integer{kSeconds, 1, 365 * kDay},
-        "for calls in flight at that age");
-  visit(group, "--keepalive-time", c.keepalive_time_s, Integer{kSeconds, 1, 365 * kDay}, "between the server's pings");
+        "time for calls in flight to end after --max-connection-age");
+  visit(group, "--keepalive-time", c.keepalive_time_s, Integer{kSeconds, 1, 365 * kDay},
+        "time between the server's pings");
   visit(group, "--keepalive-timeout", c.keepalive_timeout_s, Integer{kSeconds, 1, kDay},
-        "for the answer to one; then the connection and its calls end");
-  visit(group, "--min-ping-interval", c.min_ping_interval_s, Integer{kSeconds, 0, kDay}, "between a client's pings");
-  visit(group, "--max-metadata-bytes", c.max_metadata_bytes, Integer{kBytes, kKiB, kMiB}, "a call's headers");
+        "time for a client to answer a ping; then the connection and its calls end");
+  visit(group, "--min-ping-interval", c.min_ping_interval_s, Integer{kSeconds, 0, kDay},
+        "minimum time between a client's pings");
+  visit(group, "--max-metadata-bytes", c.max_metadata_bytes, Integer{kBytes, kKiB, kMiB},
+        "maximum size of a call's headers");
   visit(group, "--send-timeout", c.send_timeout_s, Integer{kSeconds, 1, kDay},
-        "for a client to take an answer, or a message of a stream; then the call is cancelled");
+        "time for a client to take an answer or a message of a stream; then the call is cancelled");
   visit(group, "--max-call-seconds", c.max_call_s, Integer{kSeconds, 1, 365 * kDay},
-        "for a call without a deadline, or with a later one");
+        "maximum duration of a call, even if its deadline is later or absent");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
-        "gRPC's own buffers; 0: three times --max-in-flight-bytes, and not less");
+        "quota of gRPC's own buffers, at least three times --max-in-flight-bytes; 0: that minimum");
 
   group = "Shutdown";
   visit(group, "--drain-notice", c.drain_notice_s, Integer{kSeconds, 0, kDay},
-        "from NOT_SERVING to the first refusal: time for load balancers to notice");
+        "time from NOT_SERVING to the first refusal, for load balancers to notice");
   visit(group, "--drain-timeout", c.drain_timeout_s, Integer{kSeconds, 0, kDay},
-        "for calls in flight; then they are cancelled");
+        "time for calls in flight to end; then they are cancelled");
 
   group = "Logging";
-  visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "of the lines on standard output");
+  visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "format of the log lines on standard output");
   visit(group, "--log-level", c.log_level, Choice{{"debug", "info", "warning", "error", "off"}},
-        "debug: every call; info: calls that failed");
+        "minimum level; debug: every call; info: calls that failed");
 }
 
 std::string EnvironmentName(std::string flag) {
@@ -206,9 +215,9 @@ Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
 ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
   Config config;
   CLI::App app(
-      "Computes positional encodings for attention, over gRPC.\n"
-      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults stand in brackets. Every setting\n"
-      "can be given by the environment too: --max-heads by POSENC_SERVER_MAX_HEADS, and so on.",
+      "gRPC server that computes positional encodings for attention.\n"
+      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults are in brackets. Each flag can also be\n"
+      "set by an environment variable: POSENC_SERVER_MAX_HEADS sets --max-heads.",
       "posenc-server");
   app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
   VisitSettings(config, AddOption(&app));
@@ -260,10 +269,10 @@ std::string Complete(const Machine& machine, Config* config) {
   if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
   const std::string& prefix = config->shared_memory_prefix;
   if (!prefix.empty() && (prefix.size() < 2 || prefix[0] != '/' || prefix.find('/', 1) != std::string::npos)) {
-    return "--shared-memory-prefix (" + prefix + ") must be a slash and at least one other character, as /posenc-";
+    return "--shared-memory-prefix (" + prefix + ") must be a slash and at least one other character, such as /posenc-";
   }
   if (!prefix.empty() && config->shared_memory_socket.empty()) {
-    return "--shared-memory-prefix does nothing without --shared-memory-socket";
+    return "--shared-memory-prefix needs --shared-memory-socket";
   }
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;

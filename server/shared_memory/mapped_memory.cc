@@ -23,11 +23,11 @@ absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t b
     return InvalidArgument("UNSUPPORTED", field, "", TextOf(errno));
   }
   if (!S_ISREG(status.st_mode) || system.f_type != TMPFS_MAGIC) {
-    return InvalidArgument("UNSUPPORTED", field, "", "must be memory of ordinary pages: a file of tmpfs");
+    return InvalidArgument("UNSUPPORTED", field, "", "must be a regular file of a tmpfs, without huge pages");
   }
   if (byte_size < 1 || byte_size > status.st_size) {
     return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size),
-                           absl::StrCat("must be from 1 to the file's ", status.st_size));
+                           absl::StrCat("must be from 1 to the file's size, ", status.st_size));
   }
   return absl::OkStatus();
 }
@@ -55,7 +55,7 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
                                      bool read_only) {
   if (prefix.empty()) {
     return InvalidArgument("UNSUPPORTED", "register_posix", "",
-                           "no memory by name here (--shared-memory-prefix): register a memfd");
+                           "the server has no --shared-memory-prefix: register a memfd");
   }
   const bool one_part = name.find('/', 1) == std::string::npos && name.find('\0') == std::string::npos;
   if (!name.starts_with(prefix) || !one_part || name.size() > NAME_MAX) {

@@ -34,7 +34,7 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
   const size_t wanted = request.has_register_memfd() ? 1 : 0;
   if (descriptors.size() != wanted) {
     return InvalidArgument("MISMATCH", "", absl::StrCat(descriptors.size(), " descriptors"),
-                           "register_memfd comes with one (SCM_RIGHTS), the others with none");
+                           "register_memfd needs one descriptor (SCM_RIGHTS), the other actions none");
   }
   switch (request.action_case()) {
     case v1::SharedMemoryRequest::kRegisterMemfd: {
@@ -61,7 +61,7 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
     case v1::SharedMemoryRequest::kUnregister: {
       const auto own = std::find(tokens_.begin(), tokens_.end(), request.unregister().token());
       if (own == tokens_.end()) {
-        const std::string limit = "this connection has registered no such memory";
+        const std::string limit = "this connection has not registered such memory";
         return Restore(absl::StatusCode::kNotFound, "token: " + limit, {"NOT_FOUND", "token", "", limit});
       }
       registry_->Unregister(*own);

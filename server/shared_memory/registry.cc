@@ -16,7 +16,7 @@ constexpr size_t kTokenBytes = 16;
 absl::StatusOr<std::string> NewToken() {
   std::string token(kTokenBytes, '\0');
   if (getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size())) return token;
-  return absl::InternalError("no random numbers");
+  return absl::InternalError("cannot get random numbers");
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::Status SharedMemoryRegistry::Enter(int64_t byte_size) {
   if (byte_size > max_bytes_ - counters.bytes) {
     return TooLarge(
         "byte_size", absl::StrCat(byte_size),
-        absl::StrCat("at most ", max_bytes_, " together (max_region_bytes), of which ", counters.bytes, " are taken"));
+        absl::StrCat("at most ", max_bytes_, " in total (max_region_bytes), of which ", counters.bytes, " are in use"));
   }
   ++counters.regions;
   counters.bytes += byte_size;

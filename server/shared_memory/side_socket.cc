@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Start(const std::string&
   stat(path.c_str(), &status);
   side->file_ = {status.st_dev, status.st_ino};
   side->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
-  if (!side->stop_.valid()) return absl::InternalError("no eventfd");
+  if (!side->stop_.valid()) return absl::InternalError("cannot create an eventfd");
   side->thread_ = std::thread([server = side.get()] { server->Serve(); });
   return side;
 }
@@ -73,7 +73,7 @@ bool SideSocket::Accept() {
   if (!socket.valid()) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
   absl::Status status;
   if (!IsTrusted(socket)) {
-    status = absl::PermissionDeniedError("only for processes of the server's own user");
+    status = absl::PermissionDeniedError("only processes of the server's user and of root may register memory");
   } else if (connections_.size() >= kMostConnections) {
     status =
         TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("at most ", kMostConnections));

@@ -20,7 +20,7 @@ absl::StatusOr<sockaddr_un> AddressOf(std::string_view flag, const std::string& 
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return Refuse(flag, path, "a socket's path has 1 to 107 bytes");
+    return Refuse(flag, path, "the path of a socket must have 1 to 107 bytes");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -40,13 +40,14 @@ absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path) {
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
   struct stat status = {};
   if (lstat(path.c_str(), &status) != 0) return absl::OkStatus();  // bind() reports the error
-  if (!S_ISSOCK(status.st_mode)) return Refuse(flag, path, "there is a file that is no socket");
+  if (!S_ISSOCK(status.st_mode)) return Refuse(flag, path, "the path is a file that is not a socket");
   const int error = TryToConnect(address);
   if (error == ENOENT) return absl::OkStatus();
-  if (error == 0 || error == EPROTOTYPE || error == EAGAIN) return Refuse(flag, path, "taken: somebody listens there");
+  if (error == 0 || error == EPROTOTYPE || error == EAGAIN)
+    return Refuse(flag, path, "in use: another process listens there");
   if (error != ECONNREFUSED) return Refuse(flag, path, TextOf(error));
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-  return Refuse(flag, path, "a dead socket cannot be removed: " + TextOf(errno));
+  return Refuse(flag, path, "cannot remove the unused socket: " + TextOf(errno));
 }
 
 absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::string& path) {
@@ -57,7 +58,7 @@ absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::st
   if (!listener.valid() || fchmod(listener.get(), S_IRUSR | S_IWUSR) != 0 ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0) {
-    return Refuse(flag, path, "cannot listen there: " + TextOf(errno));
+    return Refuse(flag, path, "cannot listen: " + TextOf(errno));
   }
   return listener;
 }

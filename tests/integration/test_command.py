@@ -136,7 +136,7 @@ def test_the_server_may_come_from_the_environment(posenc, address):
     (("table", *SETTINGS, "--offset", "zero", "--count", "1"), "zero"),
     (("table", *SETTINGS, "--offset", "0", "--count", "1", "--dtype", "fp32"), "--json"),
     (("explain",), "--model"),
-    (("bias", "--num-heads", "4", "--nope", "-o", "b.npy"), "a bias has one method"),
+    (("bias", "--num-heads", "4", "--nope", "-o", "b.npy"), "those of one method"),
     (("bias", "--swin-window-height", "4", "--model", "m.json", "-o", "b.npy"), "--swin-window-height"),
     (("bias", "--num-heads", "4", "--model", "m.json", "-o", "b.npy"), "--num-heads"),
     (("scores", "--wpr-scales", "4", "-o", "s.npy"), "--q"),

@@ -336,10 +336,10 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
     assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report comes all the same
     assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
     # What cannot be compared is no success, and a baseline is not lost.
-    for more, said in (("--rate", 20), "other steps"), (("--rate", 50, "--tokens", 2), "other calls"):
+    for more, said in (("--rate", 20), "different steps"), (("--rate", 50, "--tokens", 2), "different mix of calls"):
         assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
     kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "./before.json", exit_code=2)
-    assert "written over" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
+    assert "overwritten" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
 
 
 def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
@@ -428,19 +428,19 @@ def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
     (("--server", "x", "--rate", "10", "--transport", "pigeon"), "transport: is pigeon;"),
     (("--server", "x", "--rate", "10", "--mix", "mix.json", "--tokens", "4"), "excludes"),
     (("--server", "x", "--slo", "p99"), "slo: is p99;"),
-    (("--server", "x", "--slo", "p99=1ms", "--rate", "1,2"), "where the search begins"),
+    (("--server", "x", "--slo", "p99=1ms", "--rate", "1,2"), "the first of the search"),
     (("--server", "x", "--rate", "10", "--max-failures", "1%"), "--slo"),
     (("--server", "x", "--rate", "10", "--max-regression", "1%"), "--baseline"),
     (("--server", "x", "--rate", "10", "--processes", "65"), "--processes"),
     (("--server", "x", "--rate", "10", "--processes", "8", "--max-in-flight", "7"), "--max-in-flight"),
     (("--server", "x", "--concurrency", "2", "--max-in-flight", "7"), "excludes"),
     (("--server", "x", "--concurrency", "2", "--arrivals", "poisson"), "excludes"),
-    (("--server", "x", "--slo", "p99=1ms", "--rate", "2000000"), "a search tries rates of 0.1 to 1e+06"),
-    (("--server", "x", "--rate", "10", "--duration", "1e20s"), "no more than 1000h"),
-    (("--server", "x", "--rate", "10", "--request", "{layout: 'LAYOUT_BHSD'}"), "is no JSON"),
+    (("--server", "x", "--slo", "p99=1ms", "--rate", "2000000"), "a search tries 0.1 to 1e+06"),
+    (("--server", "x", "--rate", "10", "--duration", "1e20s"), "at most 1000h"),
+    (("--server", "x", "--rate", "10", "--request", "{layout: 'LAYOUT_BHSD'}"), "is not JSON"),
     (("--server", "x", "--rate", "10", "--request", "{"), "request"),
     (("merge",), "FILE"),
-    (("--rate", "10", "merge", "one.json"), "merge makes no calls"),
+    (("--rate", "10", "merge", "one.json"), "not allowed with merge"),
 ])
 def test_a_wrong_command_line_is_said(posenc, arguments, said):
     ended = posenc("load", *arguments, exit_code=2)

@@ -95,7 +95,7 @@ def test_sines_of_the_input(posenc, address, tmp_path, config, given, flags):
 
 @pytest.mark.parametrize("config, said", (
     ({"model_type": "bert"}, "--learned-table"),
-    ({"model_type": "bloom", "n_head": 8}, "no sines"),
+    ({"model_type": "bloom", "n_head": 8}, "no sinusoidal encoding"),
     ({"model_type": "mpnet"}, "--learned-table"),
 ))
 def test_a_model_that_adds_no_sines(posenc, tmp_path, config, said):
@@ -113,9 +113,9 @@ def test_explain_says_what_is_there(posenc, tmp_path):
 @pytest.mark.parametrize("arguments, said", (
     (("scores", "--q", "q.npy", "--model", "config.json"), "--shaw-table"),
     (("scores", "--q", "q.npy", "--model", "config.json", "--wpr-scales", "4"), "Wpr"),
-    (("scores", "--q", "q.npy", "--shaw-before", "4", "--layer-index", "1"), "only with --model"),
+    (("scores", "--q", "q.npy", "--shaw-before", "4", "--layer-index", "1"), "needs --model"),
     (("embedding", "--timestep-dim", "8", "--model", "config.json"), "Timestep"),
-    (("bias", "--kerple-kernel", "log", "--model", "config.json"), "not together with --model"),
+    (("bias", "--kerple-kernel", "log", "--model", "config.json"), "not allowed with --model"),
 ))
 def test_misuse(posenc, tmp_path, arguments, said):
     save(tmp_path / "q.npy", numpy.zeros((1, 2, 3, 4)))

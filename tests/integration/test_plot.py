@@ -95,7 +95,7 @@ def test_a_files_name_is_no_command(posenc, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("decay", *ROPE, "-o", "picture.gif"), "picture.gif: a picture's name ends with .png or .svg"),
+    (("decay", *ROPE, "-o", "picture.gif"), "picture.gif: the name of a picture must end in .png or .svg"),
     (("decay", *ROPE), "--output"),
     (("decay", "-o", "x.png"), "--model"),
     (("decay", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),

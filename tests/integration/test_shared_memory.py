@@ -465,7 +465,7 @@ def test_a_live_servers_unix_socket_is_not_taken(start_server, build, directory)
     server = start_server("--listen", f"unix:{path}")
     second = subprocess.run([build / "bin" / "posenc-server", "--listen", f"unix:{path}"], capture_output=True,
                             text=True, timeout=SECONDS)
-    assert second.returncode == 1 and "taken" in second.stderr
+    assert second.returncode == 1 and "in use" in second.stderr
     with contextlib.closing(grpc.insecure_channel(f"unix:{path}")) as channel:
         grpc.channel_ready_future(channel).result(SECONDS)
     server.signal(signal.SIGTERM)

@@ -222,7 +222,7 @@ TEST(BiasMethodFlags, OneMethod) {
   EXPECT_TRUE(IsUsageError(bias({"--nope", "--num-heads", "3"}).status()));
   EXPECT_TRUE(IsUsageError(bias({"--nope", "--t5-num-buckets", "8"}).status()));
   EXPECT_THAT(std::string(bias({"--t5-num-buckets", "8", "--kerple-a", "1"}).status().message()),
-              HasSubstr("--kerple-a: not together with flags of t5"));
+              HasSubstr("--kerple-a: not allowed with flags of t5"));
 }
 
 // A flag for each field, through the messages within, and one for either projection without a weight.
@@ -259,7 +259,7 @@ TEST(RelativeMethodFlags, OneMethod) {
     CLI::App app;
     v1::RelativeMethod method;
     AddRelativeMethodFlags(app, &method);
-    EXPECT_THAT(Parse(app, words), HasSubstr("not together with flags of ")) << testing::PrintToString(words);
+    EXPECT_THAT(Parse(app, words), HasSubstr("not allowed with flags of ")) << testing::PrintToString(words);
   }
 }
 

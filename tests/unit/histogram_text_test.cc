@@ -70,8 +70,8 @@ TEST(HistogramV2, ReadsBackTheLargestCount) {
 
 TEST(HistogramV2, TellsWhatIsNoHistogram) {
   EXPECT_EQ(ErrorOf("?"), "is not base64");
-  EXPECT_THAT(ErrorOf(""), HasSubstr("is no compressed histogram"));
-  EXPECT_THAT(ErrorOf("aGVsbG8gd29ybGQ="), HasSubstr("is no compressed histogram"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("is not a compressed histogram"));
+  EXPECT_THAT(ErrorOf("aGVsbG8gd29ybGQ="), HasSubstr("is not a compressed histogram"));
   std::string bytes;
   ASSERT_TRUE(absl::Base64Unescape(std::string(kSquares), &bytes));
   EXPECT_THAT(ErrorOf(absl::Base64Escape(bytes.substr(0, bytes.size() - 1))), HasSubstr("its header says"));
@@ -91,11 +91,11 @@ TEST(HistogramV2, TellsWhatDoesNotFit) {
   };
   ASSERT_EQ(ErrorOf(Holding(good)), "");
   EXPECT_THAT(with(0, 0), HasSubstr("holds no histogram"));
-  EXPECT_THAT(with(7, 1), HasSubstr("bytes of counts, its header says"));
-  EXPECT_THAT(with(11, 1), HasSubstr("not shifted"));
-  EXPECT_EQ(with(15, 2), "has 2 significant figures from 1 on, must have 3 from 1 on, of integers and not shifted");
+  EXPECT_THAT(with(7, 1), HasSubstr("bytes of counts, but its header says"));
+  EXPECT_THAT(with(11, 1), HasSubstr("unshifted"));
+  EXPECT_EQ(with(15, 2), "has 2 significant figures from 1 on; must have 3 from 1 on, for unshifted integers");
   EXPECT_THAT(with(23, 8), HasSubstr("from 8 on"));
-  EXPECT_THAT(with(33, 0), HasSubstr("of integers"));
+  EXPECT_THAT(with(33, 0), HasSubstr("integers"));
   EXPECT_THAT(ErrorOf(Holding(std::string(1 << 20, '\0'))), HasSubstr("decompresses to more than a histogram"));
 }
 

@@ -70,7 +70,7 @@ TEST(Compare, OfSearchesComparesTheHighestRateAlone) {
   EXPECT_THAT(Regressions(before, now, 0.05), IsEmpty());
   now.highest_rate = 1100;
   EXPECT_THAT(Regressions(before, now, 0.05),
-              ElementsAre(Field(&Regression::figure, "highest rate that held the objective, calls/s")));
+              ElementsAre(Field(&Regression::figure, "highest rate that met the objective, calls/s")));
 }
 
 std::string Said(const Results& before, const Results& now) {
@@ -88,16 +88,16 @@ TEST(Compare, WhatCannotBeComparedIsNoSuccess) {
   EXPECT_EQ(Said(other, steady), "not compared with the baseline: the baseline was interrupted");
   other = steady;
   other.steps[0].name = "200/s";
-  EXPECT_EQ(Said(steady, other), "not compared with the baseline: the baseline had other steps");
+  EXPECT_EQ(Said(steady, other), "not compared with the baseline: the baseline has different steps");
   other = search;
   other.mix_json = R"({"seed": 1, "calls": []})";
-  EXPECT_EQ(Said(search, other), "not compared with the baseline: the baseline made other calls");
+  EXPECT_EQ(Said(search, other), "not compared with the baseline: the baseline has a different mix of calls");
   Results seeded = other;
   seeded.mix_json = R"({"calls": [], "seed": 2})";
   EXPECT_EQ(Said(seeded, other), "");
   other = steady;
   other.mix_json = search.mix_json;
-  EXPECT_EQ(Said(search, other), "not compared with the baseline: one of the two is a search");
+  EXPECT_EQ(Said(search, other), "not compared with the baseline: only one of the two runs is a search");
 }
 
 TEST(Compare, NoAnswersAtAllIsARegression) {

@@ -66,11 +66,11 @@ TEST(LoadReport, TellsWhatIsNone) {
   EXPECT_EQ(ErrorOf(""), "is not JSON, or truncated");
   EXPECT_EQ(ErrorOf("{\"schema\": \"posenc.load/1\""), "is not JSON, or truncated");
   for (const char* text : {"{}", "[]", "3", "{\"schema\": 1}", "{\"schema\": \"another/1\"}"}) {
-    EXPECT_EQ(ErrorOf(text), "is no report of posenc load") << text;
+    EXPECT_EQ(ErrorOf(text), "is not a report of posenc load") << text;
   }
-  EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/2"})"), "schema: is posenc.load/2; this posenc reads posenc.load/1");
+  EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/2"})"), "schema: is posenc.load/2; this posenc reads only posenc.load/1");
   EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/1"})"), "begin_time: is missing");
-  EXPECT_EQ(ErrorOf(std::string(100000, '[')), "is nested too deep for a report of posenc load");
+  EXPECT_EQ(ErrorOf(std::string(100000, '[')), "is nested too deeply for a report of posenc load");
 }
 
 // The error of a good report in which one place holds this instead.
@@ -94,7 +94,7 @@ TEST(LoadReport, TellsWhichFieldIsWrong) {
   EXPECT_EQ(With("/timeline/7/warm_up", 1), "timeline[7].warm_up: is 1; must be true or false");
   EXPECT_EQ(With("/timeline/7/measured", json::object()), "timeline[7].measured.intended: is missing");
   EXPECT_EQ(With("/steps", json::object()), "steps: must be a list");
-  EXPECT_EQ(With("/steps", json::array()), "steps: must hold one at least");
+  EXPECT_EQ(With("/steps", json::array()), "steps: must hold at least one");
   EXPECT_EQ(With("/steps/2/held", "no"), "steps[2].held: is no; must be true or false");
   EXPECT_EQ(With("/warnings/0", 5), "warnings[0]: is 5; must be a string");
   EXPECT_EQ(With("/settings", 5), "settings: is 5; must be an object");

@@ -37,7 +37,7 @@ TEST(LoadText, WritesNumbersToRead) {
 TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   const std::string text = ToText(SearchResults());
   EXPECT_THAT(text, StartsWith("Warning: the client itself was saturated\n"));
-  EXPECT_THAT(text, HasSubstr("intended          1,133/s  34,000 calls by the schedule\n"));
+  EXPECT_THAT(text, HasSubstr("intended          1,133/s  34,000 scheduled\n"));
   EXPECT_THAT(text, HasSubstr("offered           1,122/s  33,660 started\n"));
   EXPECT_THAT(text, HasSubstr("achieved          1,093/s  33,600 succeeded\n"));
   EXPECT_THAT(text, HasSubstr("1.2 %  340 SKIPPED, 60 UNAVAILABLE\n"));
@@ -47,9 +47,9 @@ TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   EXPECT_THAT(text, HasSubstr("service time "));
   EXPECT_THAT(text, HasSubstr("server: compute "));
   EXPECT_THAT(text, HasSubstr("1400/s"));
-  EXPECT_THAT(text, HasSubstr("did not hold\n"));
-  EXPECT_THAT(text, HasSubstr("Highest rate that held the objective: 1,200/s\n"));
-  EXPECT_THAT(text, HasSubstr("300 answers compared with those computed here, 1 differed\n"));
+  EXPECT_THAT(text, HasSubstr("not met\n"));
+  EXPECT_THAT(text, HasSubstr("Highest rate that met the objective: 1,200/s\n"));
+  EXPECT_THAT(text, HasSubstr("300 answers compared with the client's own results, 1 differed\n"));
   EXPECT_THAT(text,
               HasSubstr("First difference: decode, q, element 77: expected 0x3f80 (1), got 0x3f81 (1.0078125)\n"));
 }

@@ -93,8 +93,8 @@ TEST(Npy, SaysWhatIsWrong) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("is not a .npy file"));
   EXPECT_THAT(ErrorOf("PK\x03\x04 a zip file"), HasSubstr("is not a .npy file"));
   EXPECT_THAT(ErrorOf(SmallFloats().substr(0, 100)), HasSubstr("truncated within its header"));
-  EXPECT_THAT(ErrorOf(SmallFloats().substr(0, 151)), HasSubstr("has 23 bytes of data, its header says 24"));
-  EXPECT_THAT(ErrorOf(SmallFloats() + "x"), HasSubstr("has 25 bytes of data, its header says 24"));
+  EXPECT_THAT(ErrorOf(SmallFloats().substr(0, 151)), HasSubstr("has 23 bytes of data, but its header says 24"));
+  EXPECT_THAT(ErrorOf(SmallFloats() + "x"), HasSubstr("has 25 bytes of data, but its header says 24"));
   EXPECT_THAT(ErrorOf(std::string("\x93NUMPY\x03\x00\x76\x00\x00\x00", 12)), HasSubstr("version 3.0"));
   EXPECT_THAT(ErrorOf(std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12)), HasSubstr("header of 4294967295 bytes"));
   EXPECT_THAT(ErrorOf(std::string("\x93NUMPY\x02\x00\x76\x00", 10)), HasSubstr("truncated within its header"));
@@ -115,7 +115,7 @@ TEST(Npy, SaysWhichHeaderItCannotUse) {
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }")),
               HasSubstr("negative"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }")),
-              HasSubstr("63 bits"));
+              HasSubstr("2^63 bytes"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }")),
               HasSubstr("malformed header"));
   EXPECT_THAT(ErrorOf(NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (2 3), }")),

@@ -63,7 +63,7 @@ TEST(Safetensors, NeedsNoNameForTheOnlyTensor) {
 
 TEST(Safetensors, ListsTheChoices) {
   EXPECT_THAT(ErrorOf(TwoTensors()), HasSubstr("has 2 tensors; append \":NAME\" to choose one of: q, k"));
-  EXPECT_THAT(ErrorOf(TwoTensors(), "v"), HasSubstr("has no tensor \"v\", but: q, k"));
+  EXPECT_THAT(ErrorOf(TwoTensors(), "v"), HasSubstr("has no tensor \"v\"; it has: q, k"));
 }
 
 TEST(Safetensors, LetsOtherTypesPassUntilTheyAreAskedFor) {
@@ -109,11 +109,11 @@ TEST(Safetensors, RefusesHeadersThatLie) {
 
 TEST(Safetensors, RefusesTensorsThatDoNotFit) {
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "1234567")),
-              HasSubstr("is truncated: has 7 bytes of data, its header says 8"));
+              HasSubstr("is truncated: has 7 bytes of data, but its header says 8"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "123456789")),
               HasSubstr("has 9 bytes of data"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})", "12345678")),
-              HasSubstr("data_offsets span 8 bytes, type and shape say 12"));
+              HasSubstr("data_offsets span 8 bytes, but type and shape need 12"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})", "12345678")),
               HasSubstr("begin <= end"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})", "12345678")),
@@ -125,7 +125,7 @@ TEST(Safetensors, RefusesTensorsThatDoNotFit) {
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]})", "12345678")),
               HasSubstr("shape is not"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]})", "12345678")),
-              HasSubstr("63 bits"));
+              HasSubstr("2^63 bytes"));
   EXPECT_THAT(ErrorOf(OneTensor(R"({"shape":[2],"data_offsets":[0,8]})", "12345678")), HasSubstr("no dtype"));
   EXPECT_THAT(ErrorOf(OneTensor("7", "")), HasSubstr("not an object"));
 }

@@ -151,9 +151,9 @@ TEST(Schedule, FlagsBecomeSteps) {
 
 TEST(Schedule, RefusesWhatIsNoSchedule) {
   EXPECT_THAT(Refusal({.seconds = 1}), HasSubstr("rate, concurrency"));
-  EXPECT_THAT(Refusal({.rate = "1", .concurrency = "1", .seconds = 1}), HasSubstr("give one of them"));
+  EXPECT_THAT(Refusal({.rate = "1", .concurrency = "1", .seconds = 1}), HasSubstr("give exactly one of them"));
   EXPECT_THAT(Refusal({.rate = "1"}), HasSubstr("duration, count"));
-  EXPECT_THAT(Refusal({.rate = "1..2", .count = 5}), HasSubstr("a ramp needs it"));
+  EXPECT_THAT(Refusal({.rate = "1..2", .count = 5}), HasSubstr("required for a ramp"));
   for (const char* rate : {"0", "-1", "x", "", "1,", "1..", "..2", "nan", "inf", "1e9", "1 ", "1..2..3"}) {
     if (*rate == '\0') continue;
     EXPECT_THAT(Refusal({.rate = rate, .seconds = 1}), HasSubstr("rate")) << rate;

@@ -52,7 +52,7 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
     const ssize_t got = pread(descriptor_, bytes.data() + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return SystemError(path_, "read");
-    if (got == 0) return absl::InvalidArgumentError(absl::StrCat(path_, ": became shorter while it was read"));
+    if (got == 0) return absl::InvalidArgumentError(absl::StrCat(path_, ": was truncated while it was read"));
     done += static_cast<size_t>(got);
   }
   return bytes;
@@ -61,7 +61,8 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   struct stat information;
   if (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file; results are only put into those"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is not a regular file; output files must be regular files"));
   }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   // An O_TMPFILE file has no name and disappears with the process, but not every file system supports it. mkstemp()
@@ -121,7 +122,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limi
   POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.size() > limit) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has ", file.size(), " bytes, at most ", limit, " are read"));
+        absl::StrCat(path, ": has ", file.size(), " bytes; at most ", limit, " are allowed"));
   }
   return file.Read(0, file.size());
 }

@@ -67,7 +67,7 @@ absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor) {
   POSENC_ASSIGN_OR_RETURN(const uint64_t size, ByteSize(header));
   if (size != tensor.data().size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a tensor has ", tensor.data().size(), " bytes of data, its type and shape say ", size));
+        absl::StrCat("a tensor has ", tensor.data().size(), " bytes of data, but its type and shape need ", size));
   }
   std::string json = absl::StrCat("{\"dtype\": \"", v1::DataType_Name(tensor.dtype()), "\", \"shape\": [",
                                   absl::StrJoin(header.shape, ", "), "], \"data\": [");
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> ToJson(const Message& message) {
   reflection->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
     if (field->message_type() == nullptr) {
-      return absl::InternalError("an answer with tensors has only messages beside them");
+      return absl::InternalError("an answer with tensors must have only messages beside them");
     }
     if (field->is_repeated()) {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {

@@ -86,7 +86,7 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
   const uint64_t version = byte(6);
   if ((version != 1 && version != 2) || byte(7) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has format version ", byte(6), ".", byte(7), ", only 1.0 and 2.0 are read"));
+        absl::StrCat("has format version ", byte(6), ".", byte(7), "; only 1.0 and 2.0 are supported"));
   }
   if (version == 2 && start.size() < 12) return absl::InvalidArgumentError("is truncated within its header");
   const uint64_t prefix = version == 1 ? 10 : 12;
@@ -94,7 +94,7 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
   if (version == 2) length |= byte(10) << 16 | byte(11) << 24;
   if (length > kMaxHeader) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has a header of ", length, " bytes, at most ", kMaxHeader, " are read"));
+        absl::StrCat("has a header of ", length, " bytes; at most ", kMaxHeader, " are allowed"));
   }
   if (length > file.size() - prefix) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(prefix, length));
@@ -112,7 +112,8 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
   POSENC_ASSIGN_OR_RETURN(stored.header.shape, ParseShape(*shape));
   POSENC_ASSIGN_OR_RETURN(const uint64_t expected, ByteSize(stored.header));
   if (stored.size != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", stored.size, " bytes of data, its header says ", expected));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", stored.size, " bytes of data, but its header says ", expected));
   }
   return stored;
 }

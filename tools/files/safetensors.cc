@@ -65,7 +65,7 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& en
   if (!entry.is_object()) return wrong("is not an object");
   const auto type = entry.find("dtype");
   const auto shape = Integers(entry, "shape"), offsets = Integers(entry, "data_offsets");
-  if (type == entry.end() || !type->is_string()) return wrong("no dtype");
+  if (type == entry.end() || !type->is_string()) return wrong("has no dtype");
   if (!shape) return wrong("shape is not a list of non-negative integers");
   if (!offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
     return wrong("data_offsets are not [begin, end] with 0 <= begin <= end");
@@ -82,7 +82,7 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& en
   const absl::StatusOr<uint64_t> expected = ByteSize(stored.header);
   if (!expected.ok()) return wrong(std::string(expected.status().message()));
   if (stored.size != *expected) {
-    return wrong(absl::StrCat("data_offsets span ", stored.size, " bytes, type and shape say ", *expected));
+    return wrong(absl::StrCat("data_offsets span ", stored.size, " bytes, but type and shape need ", *expected));
   }
   return stored;
 }
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
   for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(prefix[i]);
   if (length > kMostOfHeader) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has a header of ", length, " bytes, at most ", kMostOfHeader, " are read"));
+        absl::StrCat("has a header of ", length, " bytes; at most ", kMostOfHeader, " are allowed"));
   }
   if (length > file.size() - kLengthBytes) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(kLengthBytes, length));
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
     if (tensor.begin != covered) {
       return absl::InvalidArgumentError(absl::StrCat("has a gap or an overlap before tensor \"",
                                                      Quote(tensor.header.name), "\": begins at ", tensor.begin,
-                                                     ", the ones before end at ", covered));
+                                                     ", but the tensors before it end at ", covered));
     }
     covered += tensor.size;  // cannot overflow: begin + size is a data_offset
     tensor.begin += kLengthBytes + length;
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
   const uint64_t present = file.size() - kLengthBytes - length;
   if (covered != present) {
     return absl::InvalidArgumentError(absl::StrCat(covered > present ? "is truncated: has " : "has ", present,
-                                                   " bytes of data, its header says ", covered));
+                                                   " bytes of data, but its header says ", covered));
   }
   return tensors;
 }

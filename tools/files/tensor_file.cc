@@ -48,7 +48,7 @@ absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& na
       absl::StrJoin(tensors, ", ",
                     [](std::string* out, const StoredTensor& tensor) { absl::StrAppend(out, tensor.header.name); }),
       512);
-  if (!name.empty()) return absl::NotFoundError(absl::StrCat("has no tensor \"", Quote(name), "\", but: ", choices));
+  if (!name.empty()) return absl::NotFoundError(absl::StrCat("has no tensor \"", Quote(name), "\"; it has: ", choices));
   return absl::InvalidArgumentError(
       absl::StrCat("has ", tensors.size(), " tensors; append \":NAME\" to choose one of: ", choices));
 }

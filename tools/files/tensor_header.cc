@@ -28,8 +28,8 @@ absl::StatusOr<uint64_t> ByteSize(const TensorHeader& header) {
     empty = empty || dimension == 0;
     if (dimension < 0 || (dimension > 0 && __builtin_mul_overflow(size, static_cast<uint64_t>(dimension), &size)) ||
         size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shape [", absl::StrJoin(header.shape, ", "), "] is negative or beyond 63 bits"));
+      return absl::InvalidArgumentError(absl::StrCat("shape [", absl::StrJoin(header.shape, ", "),
+                                                     "] has a negative dimension or 2^63 bytes or more"));
     }
   }
   return empty ? 0 : size;

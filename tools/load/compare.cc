@@ -25,15 +25,15 @@ std::string WhatDiffers(const Results& before, const Results& now) {
   if (before.interrupted || now.interrupted) {
     return now.interrupted ? "this run was interrupted" : "the baseline was interrupted";
   }
-  if (CallsOf(before) != CallsOf(now)) return "the baseline made other calls";
+  if (CallsOf(before) != CallsOf(now)) return "the baseline has a different mix of calls";
   const auto searched = [](const Results& results) {
     return std::any_of(results.steps.begin(), results.steps.end(), [](const Step& step) { return step.held; });
   };
-  if (searched(before) != searched(now)) return "one of the two is a search";
+  if (searched(before) != searched(now)) return "only one of the two runs is a search";
   const auto same = [](const Step& a, const Step& b) { return a.name == b.name; };
   if (!searched(now) &&
       !std::equal(before.steps.begin(), before.steps.end(), now.steps.begin(), now.steps.end(), same)) {
-    return "the baseline had other steps";
+    return "the baseline has different steps";
   }
   return "";
 }
@@ -65,7 +65,7 @@ std::vector<Regression> Regressions(const Results& baseline, const Results& now,
     if (after < before * (1 - max_regression)) add(std::move(figure), before, after);
   };
   if (baseline.highest_rate && now.highest_rate) {
-    must_not_fall("highest rate that held the objective, calls/s", *baseline.highest_rate, *now.highest_rate);
+    must_not_fall("highest rate that met the objective, calls/s", *baseline.highest_rate, *now.highest_rate);
     return regressions;
   }
   for (const auto& [name, percentile] : kPercentiles) {

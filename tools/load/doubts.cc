@@ -18,22 +18,21 @@ void AddDoubts(const ClientState& client, Results* results) {
   const Step& step = results->steps[0];
   const auto add = [&](const std::string& doubt) { results->warnings.push_back(absl::StrCat(step.name, ": ", doubt)); };
   if (client.busiest_thread > kBusy && step.seconds >= kShortest) {
-    add(absl::StrFormat("the client itself was saturated: a thread of it took %.0f %% of a processor",
+    add(absl::StrFormat("the client itself was saturated: one of its threads used %.0f %% of a processor",
                         100 * client.busiest_thread));
   }
   if (client.offered < kHeld) {
-    add(absl::StrFormat("the client offered only %.1f %% of the rate that it was asked for", 100 * client.offered));
+    add(absl::StrFormat("the client offered only %.1f %% of the requested rate", 100 * client.offered));
   }
   const double late = results->late_starts_p99_us;
   if (late > kLateUs && late > 0.1 * static_cast<double>(step.measured.latency.Percentile(99))) {
     add(absl::StrFormat(
-        "one call in a hundred was started %.1f ms late or more: that part of the latency comes from the client",
-        1e-3 * late));
+        "1 %% of the calls started %.1f ms late or more: that part of the latency comes from the client", 1e-3 * late));
   }
   if (client.most_in_flight > kStreams * client.connections) {
     add(absl::StrCat(client.most_in_flight, " calls were in flight over ", client.connections,
-                     client.connections == 1 ? " connection" : " connections", ", and servers take ", kStreams,
-                     " over each unless told otherwise: the rest waited in the client (--connections)"));
+                     client.connections == 1 ? " connection" : " connections", ", but servers accept ", kStreams,
+                     " per connection by default: the rest waited in the client; use more --connections"));
   }
 }
 

@@ -25,7 +25,7 @@ absl::StatusOr<double> ParseSeconds(std::string_view field, std::string_view tex
       if (rest == unit && number * seconds <= kMostSeconds) return number * seconds;
     }
   }
-  return InvalidArgument("MALFORMED", field, text, "must be like 500ms, 10s or 2m, and no more than 1000h");
+  return InvalidArgument("MALFORMED", field, text, "must be a duration such as 500ms, 10s or 2m, at most 1000h");
 }
 
 absl::StatusOr<double> ParseShare(std::string_view field, std::string_view text) {
@@ -34,7 +34,7 @@ absl::StatusOr<double> ParseShare(std::string_view field, std::string_view text)
   const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
   if (rest == "%") number /= 100;
   if (error == std::errc() && (rest.empty() || rest == "%") && number >= 0 && number <= 1) return number;
-  return InvalidArgument("MALFORMED", field, text, "must be like 1% or 0.01");
+  return InvalidArgument("MALFORMED", field, text, "must be a share such as 1% or 0.01");
 }
 
 }  // namespace posenc::load

@@ -104,7 +104,7 @@ std::string ToAnswer(const absl::StatusOr<Results>& results) {
 }
 
 absl::StatusOr<Results> ParseAnswer(const std::optional<std::string>& answer) {
-  if (!answer || answer->empty()) return absl::InternalError("a client process has ended");
+  if (!answer || answer->empty()) return absl::InternalError("a client process ended unexpectedly");
   if ((*answer)[0] == '+') return FromJson(answer->substr(1));
   const size_t space = answer->find(' ');
   return absl::Status(static_cast<absl::StatusCode>(std::stoi(answer->substr(1, space - 1))),

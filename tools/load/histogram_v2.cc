@@ -131,10 +131,10 @@ absl::StatusOr<Histogram> FromV2(std::string_view text) {
   if (!absl::Base64Unescape(std::string(text), &bytes)) return absl::InvalidArgumentError("is not base64");
   std::string_view outer = bytes;
   if (outer.size() < kOuterSize || (Take<uint32_t>(&outer) & kCookieKind) != (kCompressedCookie & kCookieKind)) {
-    return absl::InvalidArgumentError("is no compressed histogram of HdrHistogram's version 2");
+    return absl::InvalidArgumentError("is not a compressed histogram in HdrHistogram's version 2");
   }
   if (const uint32_t length = Take<uint32_t>(&outer); length != outer.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", outer.size(), " bytes, its header says ", length));
+    return absl::InvalidArgumentError(absl::StrCat("has ", outer.size(), " bytes, but its header says ", length));
   }
   POSENC_ASSIGN_OR_RETURN(const std::string decompressed, Decompress(outer));
   std::string_view inner = decompressed;
@@ -147,10 +147,11 @@ absl::StatusOr<Histogram> FromV2(std::string_view text) {
   const auto ratio = Take<uint64_t>(&inner);
   if (offset != 0 || figures != 3 || lowest != 1 || ratio != kOne) {
     return absl::InvalidArgumentError(absl::StrCat("has ", figures, " significant figures from ", lowest,
-                                                   " on, must have 3 from 1 on, of integers and not shifted"));
+                                                   " on; must have 3 from 1 on, for unshifted integers"));
   }
   if (length != inner.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", inner.size(), " bytes of counts, its header says ", length));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", inner.size(), " bytes of counts, but its header says ", length));
   }
   return DecodeCounts(inner);
 }

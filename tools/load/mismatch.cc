@@ -75,7 +75,7 @@ class Comparison {
     const bool whole = at >= begin && at + size <= begin + bytes.size();
     mismatch_ = {work_.entry().name, name, static_cast<int64_t>(element),
                  ElementName(tensor->dtype(), expected.substr(at, size)),
-                 whole ? ElementName(tensor->dtype(), bytes.substr(at - begin, size)) : "a part of it"};
+                 whole ? ElementName(tensor->dtype(), bytes.substr(at - begin, size)) : "only part of the element"};
   }
 
   // Compares a tile of rows with tensor n of shape [..., rows, width].
@@ -84,7 +84,7 @@ class Comparison {
     const int rank = whole.shape_size();
     if (tile.dtype() != whole.dtype() || tile.shape_size() != rank || rank < 2 ||
         tile.shape(rank - 1) != whole.shape(rank - 1) || tile.shape(rank - 2) <= 0) {
-      return Fail(tensors_[n].name, "a tile of its type and width", "another");
+      return Fail(tensors_[n].name, "a tile of this tensor's type and width", "another");
     }
     const auto rows = static_cast<size_t>(whole.shape(rank - 2)), tile_rows = static_cast<size_t>(tile.shape(rank - 2));
     const size_t row = static_cast<size_t>(whole.shape(rank - 1)) * ElementSize(whole.dtype());
@@ -104,7 +104,7 @@ class Comparison {
       const v1::Tensor& got = *tensors[n].second;
       if (got.dtype() != expected.dtype() ||
           !std::equal(got.shape().begin(), got.shape().end(), expected.shape().begin(), expected.shape().end())) {
-        return Fail(tensors_[n].name, "its type and shape", "another");
+        return Fail(tensors_[n].name, "this tensor's type and shape", "another");
       }
       Compare(n, 0, got.data());
     }
@@ -176,7 +176,7 @@ std::optional<Mismatch> FindMismatch(const Work& work, const Message& expected,
   for (const grpc::ByteBuffer& bytes : pieces) {
     const std::unique_ptr<Message> piece = work.NewResponse();
     if (!piece->ParseFromString(BytesOf(bytes))) {
-      comparison.Fail("", std::string(piece->GetDescriptor()->name()), "bytes that are none");
+      comparison.Fail("", std::string(piece->GetDescriptor()->name()), "bytes that do not parse");
       return comparison.Result();
     }
     ComparePiece(*piece, &comparison);

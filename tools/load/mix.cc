@@ -71,7 +71,7 @@ class Fields {
   absl::Status CheckAllTaken() const {
     for (const auto& [name, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
-        return Wrong(Path(Quote(name)), absl::StrCat("is none of ", absl::StrJoin(known_, ", ")));
+        return Wrong(Path(Quote(name)), absl::StrCat("is not one of ", absl::StrJoin(known_, ", ")));
       }
     }
     return absl::OkStatus();
@@ -114,7 +114,7 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, const std::string& where, con
   if (entry.name.empty()) entry.name = entry.method;
   POSENC_ASSIGN_OR_RETURN(entry.transport, ParseTransport(transport));
   if (!model.empty()) {
-    if (!entry.config_json.empty()) return Wrong(fields.Path("model"), "is given, and config_json too");
+    if (!entry.config_json.empty()) return Wrong(fields.Path("model"), "cannot be combined with config_json");
     const std::string path = std::filesystem::path(directory) / model;
     POSENC_ASSIGN_OR_RETURN(entry.config_json, ReadWholeFile(path, kMostBytes));
   }
@@ -137,7 +137,7 @@ absl::StatusOr<Transport> ParseTransport(const std::string& text) {
 }
 
 absl::Status CheckMix(const Mix& mix) {
-  if (mix.entries.empty()) return Wrong("calls", "must have one at least");
+  if (mix.entries.empty()) return Wrong("calls", "must have at least one");
   for (const Entry& entry : mix.entries) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "weight", entry.weight, 1));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "batch", entry.batch, 1));
@@ -147,16 +147,16 @@ absl::Status CheckMix(const Mix& mix) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "head_dim", entry.head_dim, 1));
     // Protobuf's parser accepts more than JSON, but a recorded mix must be JSON.
     if (!entry.request_json.empty() && !Json::accept(entry.request_json)) {
-      return Wrong(absl::StrCat(Quote(entry.name), ".request"), "is no JSON");
+      return Wrong(absl::StrCat(Quote(entry.name), ".request"), "is not JSON");
     }
-    if (entry.offsets.empty()) return Wrong(absl::StrCat(Quote(entry.name), ".offsets"), "must have one at least");
+    if (entry.offsets.empty()) return Wrong(absl::StrCat(Quote(entry.name), ".offsets"), "must have at least one");
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Mix> ParseMix(const std::string& json, const std::string& directory) {
   const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object()) return Wrong("mix", "is no JSON object");
+  if (!root.is_object()) return Wrong("mix", "is not a JSON object");
   Fields fields(root, "");
   int64_t version = 0;
   Mix mix;

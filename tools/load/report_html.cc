@@ -61,8 +61,7 @@ std::string Tiles(const Results& results) {
   const Figures figures = FiguresOf(results);
   const auto latency = [&](double percentile) { return Latency(results.total, percentile) + " ms"; };
   std::string tiles;
-  if (results.highest_rate)
-    tiles += Tile(Grouped(*results.highest_rate) + "/s", "highest rate that held the objective");
+  if (results.highest_rate) tiles += Tile(Grouped(*results.highest_rate) + "/s", "highest rate that met the objective");
   tiles += Tile(Grouped(figures.achieved_per_second) + "/s",
                 IsOpenLoop(results) ? fmt::format("achieved, of {}/s intended", Grouped(figures.intended_per_second))
                                     : std::string("achieved"));
@@ -71,8 +70,8 @@ std::string Tiles(const Results& results) {
   tiles += Tile(Percent(figures.error_share), "failed or skipped");
   tiles += Tile(BytesPerSecond(figures.bytes_per_second),
                 results.memory_bytes_per_second > 0
-                    ? fmt::format("of tensors: {} of memory bandwidth", Percent(figures.memory_share))
-                    : std::string("of tensors"));
+                    ? fmt::format("tensor data, {} of memory bandwidth", Percent(figures.memory_share))
+                    : std::string("tensor data"));
   return tiles;
 }
 
@@ -85,19 +84,19 @@ std::string Picture(std::string_view id, std::string_view title, std::string_vie
 
 std::string Pictures(const Results& results) {
   std::string pictures = "<div class=\"cards\">\n";
-  pictures +=
-      Picture("distribution", "Latency by percentile",
-              "Each step to the right is ten times rarer. Where latency leaves service time, calls started late.",
-              results.steps.size() > 1 ? "" : " wide");
+  pictures += Picture(
+      "distribution", "Latency by percentile",
+      "Calls get rarer to the right, on a logarithmic axis. Where latency is above service time, calls started late.",
+      results.steps.size() > 1 ? "" : " wide");
   if (results.steps.size() > 1) {
-    pictures += Picture("search", "Latency by rate",
-                        results.steps[0].held ? "Green points held the objective, red ones did not."
-                                              : "A point for each step of the run.");
+    pictures += Picture(
+        "search", "Latency by rate",
+        results.steps[0].held ? "Green points met the objective, red ones did not." : "One point per step of the run.");
   }
   if (results.timeline.size() > 1) {
-    pictures += Picture("latency", "Latency over time", "By the second in which calls were to start.");
+    pictures += Picture("latency", "Latency over time", "By the second of the calls' intended start.");
     pictures +=
-        Picture("throughput", "Throughput and failures over time", "By the second in which calls were to start.");
+        Picture("throughput", "Throughput and failures over time", "By the second of the calls' intended start.");
   }
   return pictures + "</div>\n";
 }
@@ -138,8 +137,8 @@ std::string StepsTable(const Results& results) {
     }
     rows += fmt::format("<td>{}</td><td>{}</td></tr>\n", Percent(figures.error_share),
                         !step.held   ? ""
-                        : *step.held ? "<span class=\"good\">held</span>"
-                                     : "<span class=\"bad\">did not hold</span>");
+                        : *step.held ? "<span class=\"good\">met</span>"
+                                     : "<span class=\"bad\">not met</span>");
   }
   return "<table>" + rows + "</table>";
 }
@@ -153,9 +152,9 @@ std::string CountsTable(const Results& results) {
   const Counts& counts = results.total.counts;
   std::string rows = Pair("intended", whole(counts.intended)) + Pair("succeeded", whole(counts.succeeded));
   for (const auto& [status, count] : results.total.errors) rows += Pair(status, whole(count));
-  rows += Pair("answers compared", whole(results.verified)) + Pair("of these different", whole(results.mismatches));
-  rows += Pair("client's processors in use", Percent(results.client_cpu_share));
-  rows += Pair("p99 of late starts", Milliseconds(results.late_starts_p99_us) + " ms");
+  rows += Pair("answers compared", whole(results.verified)) + Pair("of these, different", whole(results.mismatches));
+  rows += Pair("client processors in use", Percent(results.client_cpu_share));
+  rows += Pair("p99 start delay", Milliseconds(results.late_starts_p99_us) + " ms");
   std::string table = "<table>" + rows + "</table>";
   if (const auto& first = results.first_mismatch) {
     table += fmt::format("<p class=\"bad\">First difference: {}, {}, element {}: expected {}, got {}</p>",
@@ -168,9 +167,8 @@ std::string CountsTable(const Results& results) {
 std::string SettingsTable(const Results& results) {
   std::string rows;
   for (const auto& [name, value] : results.settings) rows += Pair(name, value);
-  return fmt::format(
-      "<table class=\"pairs\">{}</table><details><summary>What was called</summary><pre>{}</pre></details>", rows,
-      Escaped(results.mix_json));
+  return fmt::format("<table class=\"pairs\">{}</table><details><summary>Mix of calls</summary><pre>{}</pre></details>",
+                     rows, Escaped(results.mix_json));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ void Read(const Place& place, Histogram* value) {
   if (!place.status->ok()) return;
   auto histogram = FromV2(text);
   if (!histogram.ok()) return v2.Refuse(std::string(histogram.status().message()));
-  if (histogram->Count() > kMost) return v2.Refuse("must be of at most 2^53 values");
+  if (histogram->Count() > kMost) return v2.Refuse("must hold at most 2^53 values");
   *value = *std::move(histogram);
 }
 
@@ -199,20 +199,20 @@ bool NestedTooDeep(std::string_view text) {
 }  // namespace
 
 absl::StatusOr<Results> FromJson(std::string_view text) {
-  if (NestedTooDeep(text)) return absl::InvalidArgumentError("is nested too deep for a report of posenc load");
+  if (NestedTooDeep(text)) return absl::InvalidArgumentError("is nested too deeply for a report of posenc load");
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError("is not JSON, or truncated");
   const std::string schema =
       json.is_object() && json.contains("schema") && json["schema"].is_string() ? json["schema"] : "";
-  if (schema.rfind("posenc.load/", 0) != 0) return absl::InvalidArgumentError("is no report of posenc load");
+  if (schema.rfind("posenc.load/", 0) != 0) return absl::InvalidArgumentError("is not a report of posenc load");
   if (schema != kSchema) {
-    return InvalidArgument("UNSUPPORTED", "schema", schema, fmt::format("this posenc reads {}", kSchema));
+    return InvalidArgument("UNSUPPORTED", "schema", schema, fmt::format("this posenc reads only {}", kSchema));
   }
   absl::Status status;
   Results results;
   Read({&json, "", &status}, &results);
   if (!status.ok()) return status;
-  if (results.steps.empty()) return InvalidArgument("MALFORMED", "steps", "", "must hold one at least");
+  if (results.steps.empty()) return InvalidArgument("MALFORMED", "steps", "", "must hold at least one");
   return results;
 }
 

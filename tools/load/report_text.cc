@@ -41,8 +41,7 @@ std::string Rates(const Results& results) {
     return fmt::format("{:10} {:>12}/s  {} {}\n", name, Grouped(rate), Grouped(static_cast<double>(count)), what);
   };
   std::string text;
-  if (IsOpenLoop(results))
-    text += line("intended", figures.intended_per_second, counts.intended, "calls by the schedule");
+  if (IsOpenLoop(results)) text += line("intended", figures.intended_per_second, counts.intended, "scheduled");
   text += line("offered", figures.offered_per_second, counts.intended - counts.skipped, "started");
   text += line("achieved", figures.achieved_per_second, counts.succeeded, "succeeded");
   const std::string errors = Errors(results.total);
@@ -86,8 +85,8 @@ std::string Steps(const Results& results) {
     }
     text += fmt::format("{:>8}{}\n", Percent(figures.error_share),
                         !step.held   ? ""
-                        : *step.held ? "  held"
-                                     : "  did not hold");
+                        : *step.held ? "  met"
+                                     : "  not met");
   }
   return text;
 }
@@ -131,26 +130,27 @@ std::string ToText(const Results& results) {
                       Printable(results.server_cpu_target));
   text += Rates(results) + "\n" + Latencies(results.total);
   text += IsOpenLoop(results)
-              ? "Latency is from a call's intended start, service time from its actual one.\n"
-              : "A closed loop waits for its answers: it does not see what other callers would have waited.\n";
+              ? "Latency counts from a call's intended start, service time from its actual start.\n"
+              : "A closed loop waits for its answers: it does not measure how long other callers would have waited.\n";
   if (results.steps.size() > 1) text.append("\n").append(Steps(results));
   if (results.highest_rate) {
-    text += fmt::format("\nHighest rate that held the objective: {}/s\n", Grouped(*results.highest_rate));
+    text += fmt::format("\nHighest rate that met the objective: {}/s\n", Grouped(*results.highest_rate));
   }
   if (results.verify > 0) {
     text +=
-        fmt::format("\n{} answers compared with those computed here, {} differed\n",
+        fmt::format("\n{} answers compared with the client's own results, {} differed\n",
                     Grouped(static_cast<double>(results.verified)), Grouped(static_cast<double>(results.mismatches)));
   }
   if (results.not_verified > 0) {
-    text += fmt::format("{} more were to be: the client could not keep up, or had no place in shared memory for them\n",
-                        Grouped(static_cast<double>(results.not_verified)));
+    text += fmt::format(
+        "{} more were selected but not compared: the client could not keep up, or had no shared memory slot for them\n",
+        Grouped(static_cast<double>(results.not_verified)));
   }
   if (const auto& first = results.first_mismatch) {
     text += fmt::format("First difference: {}, {}, element {}: expected {}, got {}\n", Printable(first->call),
                         Printable(first->tensor), first->element, Printable(first->expected), Printable(first->got));
   }
-  text += fmt::format("\nThe client used {} of its processors; 99 % of its calls started within {} ms of their time.\n",
+  text += fmt::format("\nThe client used {} of its processors; 99 % of its calls started at most {} ms late.\n",
                       Percent(results.client_cpu_share), Milliseconds(results.late_starts_p99_us));
   return text;
 }

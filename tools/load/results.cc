@@ -74,7 +74,7 @@ void Results::Merge(const Results& other) {
     return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value();
   };
   if (!std::equal(steps.begin(), steps.end(), other.steps.begin(), other.steps.end(), same_kind)) {
-    warn("the merged clients had different kinds of steps: what is added up here did not happen at the same time");
+    warn("the merged clients had different kinds of steps: the sums combine steps that did not run at the same time");
   }
   MergeByIndex(other.steps, &steps, MergeStep);
   // Adds the rates, since the searches ran at the same time. If one process found none, the sum means nothing.

@@ -24,7 +24,7 @@ absl::StatusOr<Number> Parse(std::string_view flag, std::string_view text, Numbe
   Number number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && number > 0 && number <= most) return number;
-  return InvalidArgument("OUT_OF_RANGE", flag, text, absl::StrCat("must be above 0, at most ", most));
+  return InvalidArgument("OUT_OF_RANGE", flag, text, absl::StrCat("must be above 0 and at most ", most));
 }
 
 std::string NumberName(double value) { return absl::StrCat(value); }
@@ -93,7 +93,7 @@ StepPlan StepAt(double rate, double seconds, ArrivalKind arrivals, uint64_t seed
 
 absl::StatusOr<std::vector<StepPlan>> PlanSteps(const ScheduleFlags& flags) {
   if (flags.rate.empty() == flags.concurrency.empty()) {
-    return InvalidArgument("CONFLICT", "rate, concurrency", "", "give one of them");
+    return InvalidArgument("CONFLICT", "rate, concurrency", "", "give exactly one of them");
   }
   const bool open = !flags.rate.empty();
   std::vector<StepPlan> plans;
@@ -104,12 +104,12 @@ absl::StatusOr<std::vector<StepPlan>> PlanSteps(const ScheduleFlags& flags) {
     plan.count = flags.count;
     plan.arrivals = flags.arrivals;
     if (plan.rate != plan.end_rate && plan.seconds <= 0) {
-      return InvalidArgument("MISSING", "duration", "", "a ramp needs it");
+      return InvalidArgument("MISSING", "duration", "", "required for a ramp");
     }
     plans.push_back(std::move(plan));
   }
   if (flags.seconds <= 0 && flags.count <= 0) {
-    return InvalidArgument("MISSING", "duration, count", "", "give one of them");
+    return InvalidArgument("MISSING", "duration, count", "", "give at least one of them");
   }
   if (flags.warm_up_seconds > 0) {
     StepPlan plan = plans[0];

@@ -36,7 +36,7 @@ bool Objective::Met(const Step& step) const {
 
 absl::StatusOr<Objective> ParseObjective(const std::string& text) {
   const auto wrong = [&](std::string_view part) {
-    return InvalidArgument("MALFORMED", "slo", part, "must be like p99=5ms, p99.9=20ms or max=1s");
+    return InvalidArgument("MALFORMED", "slo", part, "must be an objective such as p99=5ms, p99.9=20ms or max=1s");
   };
   Objective objective;
   const std::vector<std::string> parts = absl::StrSplit(text, ',');

@@ -42,7 +42,7 @@ void Verifier::Run() {
     if (expected.ok()) {
       job.done(FindMismatch(*job.work, **expected, job.pieces, job.shared));
     } else {
-      job.done(Mismatch{job.work->entry().name, "", 0, absl::StrCat("not computed here: ", expected.status().message()),
+      job.done(Mismatch{job.work->entry().name, "", 0, absl::StrCat("client error: ", expected.status().message()),
                         "an answer"});
     }
     lock.lock();

@@ -24,7 +24,7 @@ void AddFillFlag(CLI::App& app, v1::Mask* mask) {
              throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
            }
          },
-         "What hidden cells hold; lowest: the type's lowest finite value")
+         "Value of masked cells; lowest: the type's lowest finite value")
       ->type_name("-inf|lowest|N")
       ->group("Mask");
 }
@@ -33,30 +33,30 @@ void AddFillFlag(CLI::App& app, v1::Mask* mask) {
 
 void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry) {
   AddFieldFlags(app, kGeometry, geometry,
-                {{"query_length", "Sq; a tensor that has it says it"},
-                 {"key_length", "Sk; a tensor that has it says it"},
-                 {"query_offset", "Where the first query stands; required where Sq and Sk differ"},
-                 {"query_offsets", "The same, one a batch row"},
-                 {"query_positions", "Where each query stands, [Sq] or [B, Sq]"},
-                 {"key_positions", "Where each key stands, [Sk] or [B, Sk]"}});
+                {{"query_length", "Sq; default: from an input tensor that has it"},
+                 {"key_length", "Sk; default: from an input tensor that has it"},
+                 {"query_offset", "Position of the first query; required if Sq and Sk differ"},
+                 {"query_offsets", "Position of the first query, one per batch row"},
+                 {"query_positions", "Position of each query, [Sq] or [B, Sq]"},
+                 {"key_positions", "Position of each key, [Sk] or [B, Sk]"}});
 }
 
 void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry) {
   AddFieldFlags(app, kGeometry, geometry,
-                {{"head_start", "First of the model's heads that is wanted"},
-                 {"head_count", "How many are wanted; default all from there"}});
+                {{"head_start", "Index of the first head to compute; default 0"},
+                 {"head_count", "Number of heads to compute; default: all from --head-start on"}});
 }
 
 void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
   AddFieldFlags(app, "Mask", mask,
-                {{"causal", "Hides keys after the query"},
-                 {"window_left", "Hides keys more than N before the query"},
-                 {"window_right", "Hides keys more than N after the query"},
-                 {"prefix_length", "Shows keys before N to every query, with --causal; one, or one a batch row"},
-                 {"query_documents", "Hides keys of another document, [Sq] or [B, Sq]"},
-                 {"key_documents", "The same, [Sk] or [B, Sk]"},
-                 {"key_valid", "BOOL [B, Sk]: padding"},
-                 {"fully_masked_row", "What a query that sees no key gets"}});
+                {{"causal", "Masks keys after the query"},
+                 {"window_left", "Masks keys more than N before the query"},
+                 {"window_right", "Masks keys more than N after the query"},
+                 {"prefix_length", "With --causal: keys before position N are not masked; one N, or one per batch row"},
+                 {"query_documents", "Document of each query, [Sq] or [B, Sq]; masks keys of other documents"},
+                 {"key_documents", "Document of each key, [Sk] or [B, Sk]"},
+                 {"key_valid", "BOOL [B, Sk]: false masks a key (padding)"},
+                 {"fully_masked_row", "Values in the row of a query whose keys are all masked"}});
   AddFillFlag(app, mask);
 }
 

@@ -59,7 +59,7 @@ class BiasFile {
   }
 
   absl::Status Commit(const Session& session) {
-    if (!writer_ || written_ != queries_) return absl::InternalError("the bias is not complete");
+    if (!writer_ || written_ != queries_) return absl::InternalError("the bias is incomplete");
     POSENC_RETURN_IF_ERROR(writer_->Commit());
     return PrintTensor(session, path_, header_);
   }
@@ -68,7 +68,7 @@ class BiasFile {
 
  private:
   absl::Status Create(const v1::Tensor& rows) {
-    if (rows.shape_size() < 2) return absl::InternalError("the bias' first tile is no matrix");
+    if (rows.shape_size() < 2) return absl::InternalError("the first tile of the bias is not a matrix");
     header_ = {"bias", rows.dtype(), {rows.shape().begin(), rows.shape().end()}};
     header_.shape[header_.shape.size() - 2] = queries_;
     row_bytes_ = ElementSize(rows.dtype()) * static_cast<uint64_t>(header_.shape.back());
@@ -120,7 +120,7 @@ absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
 }
 
 absl::Status Add(const BiasCommandFlags& flags, Session& session) {
-  if (IsSet(flags.request)) return UsageError("--dtype, --bias-form: not with --scores, whose type and shape count");
+  if (IsSet(flags.request)) return UsageError("--dtype, --bias-form: not allowed with --scores, which sets both");
   v1::AddBiasRequest request;
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   POSENC_ASSIGN_OR_RETURN(*request.mutable_scores(), ReadTensor(flags.scores));
@@ -135,14 +135,17 @@ absl::Status Add(const BiasCommandFlags& flags, Session& session) {
 
 Subcommand AddBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "bias", "An attention bias (ALiBi, T5, KERPLE, Sandwich, Swin, BEiT) or a mask, alone or added to scores");
+      "bias",
+      "Computes an attention bias (ALiBi, T5, KERPLE, Sandwich, FIRE, Swin, BEiT) or a mask, alone or added to scores");
   const auto flags = std::make_shared<BiasCommandFlags>();
-  app->add_option("--scores", flags->scores, "Adds the bias to these, FP32, FP16 or BF16, [B, H, Sq, Sk]")
+  app->add_option("--scores", flags->scores, "Scores to add the bias to: FP32, FP16 or BF16, [B, H, Sq, Sk]")
       ->type_name("FILE");
-  app->add_option("-o,--out", flags->out, "Where the answer goes, as \"bias\" or \"scores\"")->type_name("FILE");
+  app->add_option("-o,--out", flags->out, "Output file (tensor \"bias\", or \"scores\" with --scores)")
+      ->type_name("FILE");
   AddFieldFlags(*app, "Bias, without --scores", &flags->request,
-                {{"form", "Every cell or one value a distance; bias or table row", "--bias-form"},
-                 {"dtype", "The elements' type; int32 for an index", nullptr, "fp32|fp16|bf16|int32"}});
+                {{"form", "dense: one value per cell; compact: one per distance; index forms: table rows, not values",
+                  "--bias-form"},
+                 {"dtype", "Element type; int32 with an index form", nullptr, "fp32|fp16|bf16|int32"}});
   flags->bias.Add(*app);
   AddGeometryFlags(*app, &flags->geometry);
   AddHeadFlags(*app, &flags->geometry);

@@ -16,52 +16,53 @@ constexpr struct {
   const char* flag;
   const char* help;
 } kBiasHelp[] = {
-    {"--t5-num-buckets", "Rows of the table; default 32"},
-    {"--t5-max-distance", "Farther keys share the last bucket; default 128"},
+    {"--t5-num-buckets", "Number of buckets (rows of the table); default 32"},
+    {"--t5-max-distance", "Keys farther than this share the last bucket; default 128"},
     {"--t5-bidirectional", "true in an encoder, false in a decoder"},
     {"--kerple-kernel", "log: -p ln(1 + a |i-j|); power: -a |i-j|^p"},
-    {"--kerple-a", "One a head; at least 0.01"},
-    {"--kerple-p", "One a head; at least 0.01, with power at most 2"},
-    {"--sandwich-convention", "The paper's formula, or its program"},
-    {"--sandwich-num-heads", "All heads of the model"},
+    {"--kerple-a", "One per head; less than 0.01 counts as 0.01"},
+    {"--kerple-p", "One per head; less than 0.01 counts as 0.01; with kernel power, more than 2 counts as 2"},
+    {"--sandwich-convention", "paper: the paper's formula; snippet: the paper's program"},
+    {"--sandwich-num-heads", "Number of heads of the model"},
     {"--sandwich-dim", "Width of the sinusoidal encoding; default 128"},
     {"--sandwich-base", "Default 10000"},
-    {"--swin-window-height", "Tokens"},
-    {"--swin-window-width", "Tokens"},
-    {"--beit-window-height", "Tokens, without cls"},
-    {"--beit-window-width", "Tokens, without cls"},
-    {"--beit-table", "How rows are ordered where the window is no square"},
-    {"--swin-v2-window-height", "Tokens"},
-    {"--swin-v2-window-width", "Tokens"},
-    {"--swin-v2-pretrained-window-height", "Normalises displacements; default the window's"},
-    {"--swin-v2-pretrained-window-width", "The same"},
-    {"--swin-v2-hidden-weight", "Of the network, [hidden, 2]"},
-    {"--swin-v2-hidden-bias", "[hidden]"},
-    {"--swin-v2-output-weight", "[H, hidden]"},
-    {"--fire-c", "Scales distances; learned, from 0.1 on"},
-    {"--fire-threshold", "|L_multiplier * L|: the least that normalises; learned, from 512 on"},
+    {"--swin-window-height", "Window height in tokens"},
+    {"--swin-window-width", "Window width in tokens"},
+    {"--beit-window-height", "Window height in tokens, without the cls token"},
+    {"--beit-window-width", "Window width in tokens, without the cls token"},
+    {"--beit-table", "Row order of the table; matters only for windows that are not square"},
+    {"--swin-v2-window-height", "Window height in tokens"},
+    {"--swin-v2-window-width", "Window width in tokens"},
+    {"--swin-v2-pretrained-window-height", "Height that normalises displacements; default: the window's"},
+    {"--swin-v2-pretrained-window-width", "Width that normalises displacements; default: the window's"},
+    {"--swin-v2-hidden-weight", "Weight of the hidden layer, [hidden, 2]"},
+    {"--swin-v2-hidden-bias", "Bias of the hidden layer, [hidden]"},
+    {"--swin-v2-output-weight", "Weight of the output layer, [H, hidden]"},
+    {"--fire-c", "Factor of the distances; learned, initially 0.1"},
+    {"--fire-threshold", "|L_multiplier * L|, lower bound of the normalising position; learned, initially 512"},
     {"--fire-epsilon", "Default 1e-6"},
-    {"--fire-hidden-weight", "Of the network, [width]"},
-    {"--fire-hidden-bias", "[width]"},
-    {"--fire-output-weight", "[H, width]"},
-    {"--fire-output-bias", "[H]"},
-    {"--nope-num-heads", "Default 1; with --scores they say it"},
+    {"--fire-hidden-weight", "Weight of the hidden layer, [width]"},
+    {"--fire-hidden-bias", "Bias of the hidden layer, [width]"},
+    {"--fire-output-weight", "Weight of the output layer, [H, width]"},
+    {"--fire-output-bias", "Bias of the output layer, [H]"},
+    {"--nope-num-heads", "Number of heads; default: those of --scores, otherwise 1"},
 };
 
 }  // namespace
 
 void BiasMethodFlags::Add(CLI::App& app) {
-  AddFieldFlags(app, "ALiBi, in place of --model", &alibi_,
-                {{"num_heads", "All heads of the model"},
-                 {"rule", "How slopes follow from the number of heads", "--slopes"},
-                 {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
-                 {"log_slopes", "Learned logarithms of slopes, [H]"},
-                 {"form", "What is added: each model family has its own"},
-                 {"alibi_bias_max", "The exponent's range; default 8"},
-                 {"future_slopes", "For keys after the query, with --form asymmetric"},
-                 {"position_mask", "BOOL [B, Sk], with --form bloom: moves positions as left padding does"},
-                 {"bias_dtype", "Rounds slope, position and bias to this type first: bf16 for falcon", nullptr,
-                  "fp32|fp16|bf16"}});
+  AddFieldFlags(
+      app, "ALiBi, in place of --model", &alibi_,
+      {{"num_heads", "Number of heads of the model"},
+       {"rule", "Rule that computes the slopes from the number of heads", "--slopes"},
+       {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
+       {"log_slopes", "Learned logarithms of slopes, [H]"},
+       {"form", "Formula of the bias; it differs between model families"},
+       {"alibi_bias_max", "Range of the exponent; default 8"},
+       {"future_slopes", "Slopes for keys after the query, [H], with --form asymmetric"},
+       {"position_mask", "BOOL [B, Sk], with --form bloom: false for padding, which does not count as a position"},
+       {"bias_dtype", "Type to which slope, position and bias are rounded first; bf16 for falcon", nullptr,
+        "fp32|fp16|bf16"}});
   AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
   for (const auto& [flag, help] : kBiasHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
@@ -69,8 +70,8 @@ void BiasMethodFlags::Add(CLI::App& app) {
 
 void BiasMethodFlags::AddTable(CLI::App& app) {
   AddFieldFlags(app, "Table", &table_,
-                {{"table", "The values of T5, Swin, BEiT, by bucket and head"},
-                 {"table_layout", "Which of the table's axes is which"}});
+                {{"table", "Table of T5, Swin or BEiT, one value per bucket and head"},
+                 {"table_layout", "Order of the table's axes"}});
 }
 
 bool BiasMethodFlags::has_table() const { return IsSet(table_); }
@@ -86,7 +87,7 @@ absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
   if (nope_) given.insert("nope");
   if (IsSet(others_)) given.insert(v1::BiasMethod::descriptor()->FindFieldByNumber(others_.method_case())->name());
   if (given.size() > 1) {
-    return UsageError("flags of " + absl::StrJoin(given, " and of ") + ": a bias has one method");
+    return UsageError("flags of " + absl::StrJoin(given, " and of ") + "; give those of one method");
   }
   v1::BiasMethod method = table_;
   method.MergeFrom(others_);
@@ -106,7 +107,7 @@ bool BiasFlags::given() const { return model_.given() || method_.has_table() || 
 absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   const std::string first = method_.First();
   if (model_.given() && !first.empty() && !method_.TakesModel()) {
-    return UsageError(first + ": not together with --model, which says it");
+    return UsageError(first + ": not allowed with --model, which sets it");
   }
   POSENC_ASSIGN_OR_RETURN(v1::BiasMethod method, method_.Get());
   if (method.has_swin_v2()) {
@@ -120,7 +121,8 @@ absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   POSENC_RETURN_IF_ERROR(model_.CheckUnused());
   if (first.empty()) {
     return UsageError(
-        "give --model config.json, or a method: --num-heads, --slopes and --form; --t5-bidirectional; ...");
+        "give --model config.json, or the flags of a method: --num-heads, --slopes and --form; --t5-bidirectional; "
+        "...");
   }
   return method;
 }

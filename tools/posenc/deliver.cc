@@ -22,7 +22,7 @@ absl::Status Print(const std::string& text) {
 
 absl::Status CheckDestination(const Session& session, const std::string& path, const std::string& flag) {
   if (!path.empty() || session.json()) return absl::OkStatus();
-  return UsageError("nowhere to put the answer: give " + flag + " FILE.safetensors or FILE.npy, or --json");
+  return UsageError("no output is given: use " + flag + " FILE.safetensors or FILE.npy, or --json");
 }
 
 absl::Status PrintJson(const google::protobuf::Message& message) {

@@ -112,31 +112,35 @@ absl::Status Run(const DiagnoseFlags& flags, Session& session) {
 
 Subcommand AddDiagnose(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "diagnose", "Which rotary encoding another system applied, and where it departs from a model's");
+      "diagnose", "Finds the rotary encoding that another system applied, and how it differs from a model's");
   const auto flags = std::make_shared<DiagnoseFlags>();
   constexpr char kTensors[] = "Tensors";
   const auto file = [&](const char* name, std::string* path, const char* help) {
     app->add_option(name, *path, help)->type_name("FILE")->group(kTensors);
   };
   file("--before", &flags->before,
-       "q (or k alone) as it was: FP64, FP32, FP16 or BF16; .npy, .safetensors or "
-       ".safetensors:NAME");
-  file("--after", &flags->after, "And as the other system left it; its type may be another");
-  file("--k-before", &flags->k_before, "k of the same call");
-  file("--k-after", &flags->k_after, "And as it was left");
-  file("--applied-inv-freq", &flags->inv_freq, "In place of tensors: frequencies alone, [rotary_dim/2]");
+       "q (or k alone) before the rotation: FP64, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");
+  file("--after", &flags->after, "q after the rotation by the other system; its type may differ");
+  file("--k-before", &flags->k_before, "k before the rotation, from the same call as q");
+  file("--k-after", &flags->k_after, "k after the rotation");
+  file("--applied-inv-freq", &flags->inv_freq, "Frequencies, [rotary_dim/2], in place of tensors");
   AddFieldFlags(*app, kTensors, &flags->table,
-                {{"cos", "In place of tensors: a table, [rows, width]", "--table-cos"},
-                 {"sin", "Its sines", "--table-sin"},
-                 {"form", "Whether it has a value a pair, or one an element", "--table-form"}});
+                {{"cos", "Cosines of a table, [rows, width], in place of tensors", "--table-cos"},
+                 {"sin", "Sines of the table", "--table-sin"},
+                 {"form", "One value per pair (half-width) or one per element", "--table-form"}});
   AddFieldFlags(
       *app, kTensors, &flags->request,
-      {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens; absent: inferred"},
-       {"direction", "What was asked for; default forward"}});
-  app->add_option("--max-explanations", flags->max_explanations, "Of the answer; default 5")->group(kTensors);
-  app->add_option("--q-rotary-offset", flags->rotary_offset, "First element of a head row that should rotate")
+      {{"layout",
+        "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens; default: inferred"},
+       {"direction", "Expected direction; default forward"}});
+  app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
       ->group(kTensors);
-  app->add_option("--k-rotary-offset", flags->k_rotary_offset, "The same of k")->group(kTensors);
+  app->add_option("--q-rotary-offset", flags->rotary_offset,
+                  "First element of a head row of q that should rotate; default 0")
+      ->group(kTensors);
+  app->add_option("--k-rotary-offset", flags->k_rotary_offset,
+                  "First element of a head row of k that should rotate; default 0")
+      ->group(kTensors);
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

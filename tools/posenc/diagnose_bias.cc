@@ -54,18 +54,19 @@ absl::Status Run(const DiagnoseBiasFlags& flags, Session& session) {
 
 Subcommand AddDiagnoseBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "diagnose-bias", "Which method gave an attention bias, how it is masked, and whether it is a model's");
+      "diagnose-bias", "Finds the method and the mask of an attention bias, and whether it matches a model");
   const auto flags = std::make_shared<DiagnoseBiasFlags>();
   app->add_option("bias,--bias", flags->bias,
-                  "FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, .safetensors or "
-                  ".safetensors:NAME")
+                  "Attention bias: FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, "
+                  ".safetensors or .safetensors:NAME")
       ->type_name("FILE")
       ->required();
   AddFieldFlags(*app, "Bias", &flags->request,
-                {{"query_offset", "Where the first query stands, the first key being at 0; absent: found"},
-                 {"head_start", "Which of the expected method's heads is the first one here"},
-                 {"return_values", "With --json: the values by distance, or by key, too"}});
-  app->add_option("--max-explanations", flags->max_explanations, "Of the answer; default 5")->group("Bias");
+                {{"query_offset", "Position of the first query, with the first key at 0; default: inferred"},
+                 {"head_start", "Index of the bias's first head among the expected method's heads; default 0"},
+                 {"return_values", "With --json: also print the values by distance or by key"}});
+  app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
+      ->group("Bias");
   flags->expected.Add(*app);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};

@@ -60,7 +60,7 @@ std::string ExplanationReport(const v1::Explanation& explanation, int number) {
   std::vector<std::string> same;
   for (const v1::PrecisionAxes& axes : explanation.same_precisions()) same.push_back(PrecisionName(axes));
   rows.emplace_back("precision", PrecisionName(explanation.precision()) +
-                                     (same.empty() ? "" : "; the same bytes: " + absl::StrJoin(same, ", ")));
+                                     (same.empty() ? "" : "; same bytes as " + absl::StrJoin(same, ", ")));
   if (explanation.computed_in() != v1::DATA_TYPE_UNSPECIFIED) {
     rows.emplace_back("computed in", EnumName(explanation.computed_in()));
   }
@@ -69,7 +69,7 @@ std::string ExplanationReport(const v1::Explanation& explanation, int number) {
   }
   rows.emplace_back("settings", SettingsLine(explanation.settings()));
   if (explanation.same_as() + 1 != number) {
-    rows.emplace_back("note", absl::StrCat("the same bytes as ", explanation.same_as() + 1, " on this data"));
+    rows.emplace_back("note", absl::StrCat("same bytes as explanation ", explanation.same_as() + 1, " on this data"));
   }
   return absl::StrFormat("%d. %s\n%s", number, explanation.sentence(), Aligned(rows, "   "));
 }
@@ -79,12 +79,12 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
   if (measured.input_pairing() != v1::PAIRING_UNSPECIFIED) {
     text += EnumName(measured.input_pairing());
     if (measured.output_pairing() != measured.input_pairing()) {
-      text += " on entry and " + EnumName(measured.output_pairing()) + " on leaving";
+      text += " input, " + EnumName(measured.output_pairing()) + " output";
     }
     text += ", ";
   }
   absl::StrAppendFormat(&text, "%d dimensions", measured.rotary_dim());
-  if (measured.rotary_offset() != 0) absl::StrAppendFormat(&text, " from %d on", measured.rotary_offset());
+  if (measured.rotary_offset() != 0) absl::StrAppendFormat(&text, " from element %d on", measured.rotary_offset());
   absl::StrAppendFormat(&text, ", attention scaling %.6g\n", measured.attention_scaling());
   constexpr int kShown = 4;
   Rows rows;
@@ -97,8 +97,8 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
     const double uncertainty = measured.inv_freq_uncertainty(k);
     rows.emplace_back(absl::StrFormat("   pair %d", k),
                       std::isfinite(uncertainty)
-                          ? absl::StrFormat("%.8g +- %.1g radians a position", measured.inv_freq(k), uncertainty)
-                          : "not known");
+                          ? absl::StrFormat("%.8g +- %.1g radians per position", measured.inv_freq(k), uncertainty)
+                          : "unknown");
   }
   return text + Aligned(rows);
 }
@@ -106,7 +106,7 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 }  // namespace
 
 std::string DoubtReport(const v1::Undecided& undecided) {
-  return absl::StrCat("Undecided: ", undecided.message(), ".\n  What would decide: ", undecided.remedy(), ".\n");
+  return absl::StrCat("Undecided: ", undecided.message(), ".\n  Needed to decide: ", undecided.remedy(), ".\n");
 }
 
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context) {
@@ -123,7 +123,7 @@ std::string DiagnosisReport(const v1::DiagnoseResponse& response, const Diagnosi
     text += ExplanationReport(response.explanations(n), n + 1) + "\n";
   }
   if (response.has_measured()) text += MeasuredReport(response.measured()) + "\n";
-  if (context.assumed_positions) text += "Positions 0, 1, 2, ... were assumed: --offset or --positions say others.\n";
+  if (context.assumed_positions) text += "Positions 0, 1, 2, ... were assumed; --offset or --positions set others.\n";
   if (context.inferred_layout) text += "The layout was inferred: " + EnumName(context.layout) + ".\n";
   add_doubts(true);
   return text;

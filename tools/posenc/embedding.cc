@@ -41,7 +41,8 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
   request.mutable_grid();
   response = call();
   if (response.ok() || DetailsOf(response.status()).reason != "UNSUPPORTED") return response;
-  return UsageError("--model: no sines are added to the model's input; if a learned table is, give --learned-table");
+  return UsageError(
+      "--model: the model adds no sinusoidal encoding to its input; if it adds a learned table, give --learned-table");
 }
 
 absl::Status Run(const EmbeddingFlags& flags, Session& session) {
@@ -64,19 +65,19 @@ absl::Status Run(const EmbeddingFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddEmbedding(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("embedding", "A position embedding, alone or added to a tensor");
+  CLI::App* app = parent.add_subcommand("embedding", "Computes a position embedding, alone or added to a tensor");
   const auto flags = std::make_shared<EmbeddingFlags>();
-  app->add_option("-o,--out", flags->out, "Where the answer goes, as \"embedding\"")->type_name("FILE");
-  app->add_option("--add-to", flags->add_to, "Adds the embedding to this, FP32, FP16 or BF16, [.., S, D]")
+  app->add_option("-o,--out", flags->out, "Output file (tensor \"embedding\")")->type_name("FILE");
+  app->add_option("--add-to", flags->add_to, "Tensor to add the embedding to: FP32, FP16 or BF16, [.., S, D]")
       ->type_name("FILE");
   AddFieldFlags(*app, "Embedding", &flags->request,
-                {{"count", "Rows, with --offset"},
-                 {"dtype", "The elements' type; with --add-to it says it", nullptr, "fp32|fp16|bf16|fp64"}});
+                {{"count", "Number of rows, with --offset"},
+                 {"dtype", "Element type; with --add-to it is that tensor's type", nullptr, "fp32|fp16|bf16|fp64"}});
   flags->method.Add(*app);
   flags->model.Add(*app);
   AddFieldFlags(*app, "Positions", &flags->positions,
-                {{"offset", "Tokens stand at N, N+1, ..."},
-                 {"ids", "One position a token", "--positions"},
+                {{"offset", "Tokens have positions N, N+1, ..."},
+                 {"ids", "One position per token", "--positions"},
                  {"segments", "Runs of evenly spaced positions"}});
   flags->precision.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};

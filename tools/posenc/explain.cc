@@ -22,7 +22,7 @@ struct ExplainFlags {
 absl::Status Run(const ExplainFlags& flags, Session& session) {
   v1::ExplainRequest request = flags.request;
   if (!flags.bias.First().empty()) {
-    if (flags.rotary.given()) return UsageError("explain: either a rotary embedding (or --model) or a bias, not both");
+    if (flags.rotary.given()) return UsageError("explain: give a rotary embedding (or --model) or a bias, not both");
     POSENC_ASSIGN_OR_RETURN(*request.mutable_bias(), flags.bias.Get());
   } else {
     POSENC_ASSIGN_OR_RETURN(v1::RotarySource source, flags.rotary.Get());
@@ -45,13 +45,13 @@ absl::Status Run(const ExplainFlags& flags, Session& session) {
 
 Subcommand AddExplain(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "explain", "What a config.json or settings mean: formula, frequencies, scaling, slopes, notes");
+      "explain", "Explains a config.json or settings: formula, frequencies, scaling, slopes, notes");
   const auto flags = std::make_shared<ExplainFlags>();
   flags->rotary.Add(*app);
   flags->bias.Add(*app);
   flags->precision.Add(*app);
   AddFieldFlags(*app, "Lengths", &flags->request,
-                {{"seq_len", "dynamic, longrope: sequence lengths to explain; required there"}});
+                {{"seq_len", "dynamic, longrope: sequence lengths to explain; required for these types"}});
   return {app, [flags](Session& session) { return Run(*flags, session); }};
 }
 

@@ -158,12 +158,12 @@ Message* Enter(const Place& place, const FieldDescriptor& field, const std::stri
   Message* message = place.root;
   for (const FieldDescriptor* next : place.path) {
     if (const auto* rival = Rival(*next, *message)) {
-      throw CLI::ValidationError(flag, "not together with flags of " + rival->name() + "; give those of one");
+      throw CLI::ValidationError(flag, "not allowed with flags of " + rival->name() + "; give those of one method");
     }
     message = message->GetReflection()->MutableMessage(message, next);
   }
   if (const auto* rival = Rival(field, *message)) {
-    throw CLI::ValidationError(flag, "says the same as " + FlagName(rival->name()) + " otherwise; give one of them");
+    throw CLI::ValidationError(flag, "cannot be combined with " + FlagName(rival->name()) + "; give one of them");
   }
   return message;
 }

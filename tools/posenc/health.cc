@@ -21,15 +21,16 @@ const char* Name(ServingStatus status) {
 }  // namespace
 
 Subcommand AddHealth(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("health", "Exits with 0 if the server is serving, else with 1");
+  CLI::App* app = parent.add_subcommand("health", "Checks a server: exits with 0 if it is serving, else with 1");
   const auto service = std::make_shared<std::string>();
-  app->add_option("--service", *service, "Of the server's services, one; absent: the server")->type_name("NAME");
+  app->add_option("--service", *service, "Name of one of the server's services; default: the whole server")
+      ->type_name("NAME");
   return {app, [service](Session& session) -> absl::Status {
             if (!session.remote()) return UsageError("health: give --server ADDRESS, or set POSENC_SERVER");
             POSENC_ASSIGN_OR_RETURN(const ServingStatus status, session.backend().CheckHealth(*service));
             std::puts(Name(status));
             return status == ServingStatus::kServing ? absl::OkStatus()
-                                                     : absl::UnavailableError("the server answers, but is not serving");
+                                                     : absl::UnavailableError("the server is not serving");
           }};
 }
 

@@ -110,7 +110,7 @@ class Test {
     };
     const auto seen = [&](Results part) {
       const load::Step& step = part.steps[0];
-      live_.EndStep(*step.held ? "held" : "missed");
+      live_.EndStep(*step.held ? "met" : "not met");
       if (*step.held && (best.steps.empty() || step.rate > best.steps[0].rate)) best = part;
       Append(std::move(part), /*warm_up=*/false, &all_);
     };
@@ -123,7 +123,7 @@ class Test {
     all_.client_cpu_share = best.client_cpu_share;
     all_.late_starts_p99_us = best.late_starts_p99_us;
     if (!stopped() && std::all_of(all_.steps.begin(), all_.steps.end(), [](const auto& step) { return *step.held; })) {
-      all_.warnings.emplace_back("every rate that may be tried held the objective: the highest may be higher yet");
+      all_.warnings.emplace_back("every rate up to the search's limit met the objective: the highest may be higher");
     }
     return absl::OkStatus();
   }
@@ -184,7 +184,7 @@ absl::Status Run(const LoadFlags& flags, Session& session) {
   Results& all = test.all();
   if (all.steps.empty()) return absl::CancelledError("interrupted before anything was measured");
   all.interrupted = test.stopped();
-  if (all.interrupted) all.warnings.insert(all.warnings.begin(), "interrupted: this is what was measured until then");
+  if (all.interrupted) all.warnings.insert(all.warnings.begin(), "interrupted: these are the results until then");
   all.verify = options.verify;
   all.settings = SettingsOf(*flags.app);
   all.mix_json = load::MixToJson(mix);
@@ -196,7 +196,7 @@ absl::Status Run(const LoadFlags& flags, Session& session) {
 absl::Status Merge(const LoadFlags& flags, Session& session) {
   for (const CLI::Option* option : flags.app->get_options()) {
     if (option->count() > 0 && option->get_group() != LoadOutput::kGroup) {
-      return UsageError(absl::StrCat(option->get_name(), ": merge makes no calls"));
+      return UsageError(absl::StrCat(option->get_name(), ": not allowed with merge, which makes no calls"));
     }
   }
   POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
@@ -215,7 +215,7 @@ absl::Status Merge(const LoadFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddLoad(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("load", "Measures a server under load");
+  CLI::App* app = parent.add_subcommand("load", "Runs a load test on a server");
   const auto flags = std::make_shared<LoadFlags>();
   flags->app = app;
   flags->work.Add(*app);
@@ -223,12 +223,12 @@ Subcommand AddLoad(CLI::App& parent) {
   flags->clients.Add(*app);
   flags->output.Add(*app);
   app->get_option("--concurrency")->excludes(app->get_option("--max-in-flight"));
-  app->add_option("--record", flags->record, "Write the calls and their seed to this file, for --mix")
+  app->add_option("--record", flags->record, "Write the calls and the seed to this file, for --mix")
       ->type_name("FILE.json")
       ->group("Work");
-  app->add_flag("--quiet", flags->quiet, "Say nothing while it runs")->group(LoadOutput::kGroup);
-  CLI::App* merge = app->add_subcommand("merge", "One report of several clients' results, which ran at the same time");
-  merge->add_option("FILE", flags->merge, "As -o writes them")->required();
+  app->add_flag("--quiet", flags->quiet, "Print no progress")->group(LoadOutput::kGroup);
+  CLI::App* merge = app->add_subcommand("merge", "Merges results of clients that ran at the same time into one report");
+  merge->add_option("FILE", flags->merge, "Result files written by -o")->required();
   return {app,
           [flags, merge](Session& session) { return merge->parsed() ? Merge(*flags, session) : Run(*flags, session); }};
 }

@@ -48,29 +48,28 @@ void WorkFlags::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
-  CLI::Option* mix = add("--mix", mix_path_, "Calls with weights, as --record writes them", "FILE.json");
-  seed_option_ = add("--seed", seed_,
-                     "Of the calls' order, their arrivals and the tensors' numbers; default 1 or "
-                     "the mix's",
-                     "NUMBER");
+  CLI::Option* mix = add("--mix", mix_path_, "File of weighted calls, as written by --record", "FILE.json");
+  seed_option_ = add(
+      "--seed", seed_,
+      "Seed of the order and arrival times of calls and of the tensors' contents; default: the mix's, or 1", "NUMBER");
   const std::vector<CLI::Option*> one = {
       add("--method", entry_.method,
-          "ApplyRotary (default), GenerateTable, GenerateEmbedding, GenerateBias, AddBias, RelativeScores or "
+          "RPC: ApplyRotary (default), GenerateTable, GenerateEmbedding, GenerateBias, AddBias, RelativeScores or "
           "RelativeValues",
           "NAME"),
       add("--transport", transport_, "unary (default), stream or shared-memory", "KIND"),
-      add("--dtype", entry_.dtype, "Of the tensors; default bf16", "TYPE"),
-      add("--batch", entry_.batch, "Sequences; default 1", "NUMBER"),
-      add("--tokens", entry_.tokens, "Of a sequence, or rows; default 1", "NUMBER"),
-      add("--heads", entry_.heads, "Of q, or of a bias; default 32", "NUMBER"),
-      add("--key-heads", entry_.key_heads, "Of k; 0: q alone; default 8", "NUMBER"),
-      add("--head-dim", entry_.head_dim, "Elements of a head; default 128", "NUMBER"),
-      add("--offsets", entry_.offsets, "Where the first token stands: each call takes one of them; default 0",
+      add("--dtype", entry_.dtype, "Element type of the tensors; default bf16", "TYPE"),
+      add("--batch", entry_.batch, "Number of sequences; default 1", "NUMBER"),
+      add("--tokens", entry_.tokens, "Tokens per sequence, rows of a table, queries and keys of a bias; default 1",
+          "NUMBER"),
+      add("--heads", entry_.heads, "Heads of q or of a bias; default 32", "NUMBER"),
+      add("--key-heads", entry_.key_heads, "Heads of k; 0: no k; default 8", "NUMBER"),
+      add("--head-dim", entry_.head_dim, "Elements per head; default 128", "NUMBER"),
+      add("--offsets", entry_.offsets, "Positions of the first token, one of which each call uses; default 0",
           "NUMBER,...")
           ->delimiter(','),
-      add("--model", model_, "A config.json; absent: a plain RoPE as wide as the heads, ALiBi, a sinusoidal encoding",
-          "FILE"),
-      add("--request", entry_.request_json, "More fields of the request, as proto3's JSON", "JSON")};
+      add("--model", model_, "A model's config.json; default: plain RoPE, ALiBi or a sinusoidal encoding", "FILE"),
+      add("--request", entry_.request_json, "Further fields of the request, in proto3's JSON mapping", "JSON")};
   for (CLI::Option* option : one) option->excludes(mix);
 }
 
@@ -98,25 +97,26 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
-  CLI::Option* rate =
-      add("--rate", rate_,
-          "Open loop: calls a second, whatever becomes of them; steps \"100,200\", ramps \"100..1000\". "
-          "With --slo where the search begins, default 100",
-          "RATE");
+  CLI::Option* rate = add("--rate", rate_,
+                          "Open loop: calls per second, started on schedule; steps \"100,200\", ramps \"100..1000\". "
+                          "With --slo: first rate of the search, default 100",
+                          "RATE");
   CLI::Option* concurrency =
-      add("--concurrency", concurrency_, "Closed loop: calls in flight, each followed by the next; steps \"1,2,4\"",
-          "NUMBER,...");
-  CLI::Option* arrivals = add("--arrivals", arrivals_, "Of an open loop: constant (default) or poisson", "KIND")
-                              ->check(CLI::IsMember({"constant", "poisson"}).description(""));
-  add("--duration", duration_, "Of each step, or try of a search; default 10s", "TIME");
+      add("--concurrency", concurrency_,
+          "Closed loop: calls in flight; each call that ends starts the next; steps \"1,2,4\"", "NUMBER,...");
+  CLI::Option* arrivals =
+      add("--arrivals", arrivals_, "Arrivals of an open loop: constant (default) or poisson", "KIND")
+          ->check(CLI::IsMember({"constant", "poisson"}).description(""));
+  add("--duration", duration_, "Duration of each step, or of each try of a search; default 10s", "TIME");
   CLI::Option* count =
-      add("--count", count_, "Calls of each step, in place of --duration or, with both, at most", "NUMBER")
+      add("--count", count_, "Calls per step, in place of --duration; with both, the first limit reached applies",
+          "NUMBER")
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 50).description(""));
-  add("--warm-up", warm_up_, "Before the first step, at its rate or concurrency; is in no figure", "TIME");
+  add("--warm-up", warm_up_, "Warm-up before the first step, at its rate or concurrency; not in the results", "TIME");
   CLI::Option* slo =
-      add("--slo", objective_, "Search the highest rate that holds this: p99=5ms, p50=1ms,p99.9=20ms", "OBJECTIVE");
-  add("--max-failures", max_failures_, "Share of calls that may fail where --slo holds; default 0.1%", "SHARE")
-      ->needs(slo);
+      add("--slo", objective_,
+          "Search the highest rate that meets this objective, such as p99=5ms or p50=1ms,p99.9=20ms", "OBJECTIVE");
+  add("--max-failures", max_failures_, "Share of calls that may fail under --slo; default 0.1%", "SHARE")->needs(slo);
   concurrency->excludes(rate)->excludes(slo)->excludes(arrivals);
   count->excludes(slo);
 }
@@ -152,12 +152,12 @@ absl::StatusOr<ScheduleFlagGroup::Search> ScheduleFlagGroup::GetSearch() const {
   if (!rate_.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto plans, Usage(load::PlanSteps(flags)));
     if (plans.size() != (flags.warm_up_seconds > 0 ? 2 : 1) || plans.back().rate != plans.back().end_rate) {
-      return UsageError("--rate: with --slo one rate, where the search begins");
+      return UsageError("--rate: with --slo give one rate, the first of the search");
     }
     const double rate = plans.back().rate;
     if (rate < load::SearchOptions::kLeastRate || rate > load::SearchOptions::kMostRate) {
-      return UsageError(absl::StrCat("--rate: a search tries rates of ", load::SearchOptions::kLeastRate, " to ",
-                                     load::SearchOptions::kMostRate, " calls a second"));
+      return UsageError(absl::StrCat("--rate: a search tries ", load::SearchOptions::kLeastRate, " to ",
+                                     load::SearchOptions::kMostRate, " calls per second"));
     }
     search.options.first_rate = rate;
   }
@@ -170,33 +170,32 @@ void ClientFlags::Add(CLI::App& app) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
   const auto number = [](int64_t most) { return CLI::Range(int64_t{1}, most).description(""); };
-  add("--server", servers_, "As before the subcommand; several, separated by commas or repeated, take turns",
-      "ADDRESS");
-  add("--connections", options_.connections, "To each server; default 1", "NUMBER")->check(number(1000));
+  add("--server", servers_, "Server address; several, separated by commas or repeated, are used in turn", "ADDRESS");
+  add("--connections", options_.connections, "Connections to each server; default 1", "NUMBER")->check(number(1000));
   const int64_t processors = std::thread::hardware_concurrency();
   options_.threads = static_cast<int>(std::clamp<int64_t>(processors / 8, 1, 4));
   add("--threads", options_.threads,
-      "That read answers, at most as many as connections; default an eighth of the "
-      "processors, 1 to 4",
+      "Threads that receive answers, at most one per connection; default: an eighth of the processors, 1 to 4",
       "NUMBER")
       ->check(number(256));
-  add("--processes", processes_, "Clients that share the load; one report; default 1", "NUMBER")
+  add("--processes", processes_, "Client processes that share the load and make one report; default 1", "NUMBER")
       ->check(number(load::Shared::kMostProcesses));
   add("--max-in-flight", options_.max_in_flight,
-      "Of an open loop, over all processes: a call beyond is skipped, a "
-      "failure; default 1000",
+      "Open loop: maximum calls in flight over all processes; calls beyond it are skipped and count as failures; "
+      "default 1000",
       "NUMBER")
       ->check(number(1'000'000));
-  add("--deadline", deadline_, "Of each call; default 10s", "TIME");
-  add("--verify", verify_, "Compare this share of the answers with the in-process engine's; default 0", "SHARE");
-  add("--shared-memory-socket", options_.shared_memory_socket, "The server's, for calls in shared memory", "PATH");
+  add("--deadline", deadline_, "Deadline of each call; default 10s", "TIME");
+  add("--verify", verify_, "Share of the answers to compare with the in-process engine's; default 0", "SHARE");
+  add("--shared-memory-socket", options_.shared_memory_socket,
+      "The server's --shared-memory-socket, for calls in shared memory", "PATH");
 }
 
 absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server) const {
   load::RunnerOptions options = options_;
   options.servers = SplitServers(servers_.empty() ? std::vector<std::string>{server} : servers_);
   if (options.servers.empty()) return UsageError("load: give --server ADDRESS, or set POSENC_SERVER");
-  if (options.max_in_flight < processes_) return UsageError("--max-in-flight: each of --processes needs one at least");
+  if (options.max_in_flight < processes_) return UsageError("--max-in-flight: must not be less than --processes");
   options.threads = std::min(options.threads, options.connections * static_cast<int>(options.servers.size()));
   POSENC_ASSIGN_OR_RETURN(options.deadline_seconds, Usage(load::ParseSeconds("--deadline", deadline_)));
   POSENC_ASSIGN_OR_RETURN(options.verify, Usage(load::ParseShare("--verify", verify_)));

@@ -35,11 +35,11 @@ void LoadOutput::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(kGroup);
   };
-  add("-o,--output", json_, "All that was measured, as --json prints it: for --baseline and `load merge`", "FILE.json");
-  add("--html", html_, "One page with pictures, readable without a network", "FILE");
+  add("-o,--output", json_, "All results, as --json prints them; input of --baseline and `load merge`", "FILE.json");
+  add("--html", html_, "HTML report with charts, a single self-contained file", "FILE");
   CLI::Option* baseline =
-      add("--baseline", baseline_, "Results of another run: exits with 1 where a figure is worse", "FILE.json");
-  add("--max-regression", max_regression_, "How much worse is good enough; default 5%", "SHARE")->needs(baseline);
+      add("--baseline", baseline_, "Results of an earlier run; exits with 1 if a figure is worse", "FILE.json");
+  add("--max-regression", max_regression_, "Regression that is tolerated; default 5%", "SHARE")->needs(baseline);
 }
 
 absl::StatusOr<load::Baseline> LoadOutput::Check() const {
@@ -51,7 +51,7 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
   for (const std::string& file : {json_, html_}) {
     std::error_code none;
     if (!file.empty() && std::filesystem::equivalent(file, baseline_, none)) {
-      return UsageError("--baseline: " + baseline_ + " would be written over");
+      return UsageError("--baseline: " + baseline_ + " would be overwritten");
     }
   }
   POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
@@ -77,13 +77,12 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
   if (results.verify > 0 && results.verified == 0) {
     return absl::FailedPreconditionError(
         results.not_verified > 0
-            ? absl::StrCat("no answer was verified: the client could look at none of ", results.not_verified)
-            : absl::StrCat("no answer was verified: --verify drew none of ", results.total.counts.succeeded));
+            ? absl::StrCat("no answer was verified: the client could not check any of ", results.not_verified)
+            : absl::StrCat("no answer was verified: --verify selected none of ", results.total.counts.succeeded));
   }
   const bool search =
       std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });
-  if (search && !results.highest_rate)
-    return absl::FailedPreconditionError("no rate that was tried held the objective");
+  if (search && !results.highest_rate) return absl::FailedPreconditionError("no tried rate met the objective");
   return load::CompareWith(baseline, results);
 }
 

@@ -17,15 +17,15 @@ constexpr int kDone = 0, kFailed = 1, kUsage = 2;
 
 constexpr char kExamples[] = R"(Examples:
   posenc explain --model config.json
-      What a model's positional encoding is: formula, frequencies, wavelengths, attention scaling.
+      Prints a model's positional encoding: formula, frequencies, wavelengths, attention scaling.
   posenc table --model config.json --offset 0 --count 8192 --dtype bf16 --form half-width -o table.safetensors
-      Its cosines and sines, exact to the last bit.
+      Writes its cosines and sines, each rounded once from its exact value.
   posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
-      Rotates tensors. Add --server localhost:50051 to let a posenc-server do it.
+      Rotates tensors in this process, or with --server localhost:50051 on a posenc-server.
   posenc diagnose --model config.json --before q.npy --after q_rotated.npy
-      What another system did to them, and where it departs from the model.
+      Finds the rotation that another system applied, and how it differs from the model's.
   posenc diagnose-bias bias.npy --model config.json
-      Which method gave an attention bias, and how it is masked.)";
+      Finds the method and the mask of an attention bias.)";
 
 // Prints the error and, if `app` is not null, how to get its help.
 void Complain(const std::string& message, const CLI::App* app) {
@@ -38,7 +38,7 @@ void Complain(const std::string& message, const CLI::App* app) {
 
 // Applies common settings to a subcommand and all subcommands nested in it.
 void Finish(CLI::App& app) {
-  app.fallthrough()->footer("And those of `posenc --help`: --server, --timeout, --json.");
+  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --timeout, --json.");
   for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
 
@@ -49,21 +49,22 @@ const CLI::App* Named(const CLI::App* app) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Positional encodings for attention: exact, reproducible.", "posenc");
+  CLI::App app("Computes positional encodings for attention, exactly and reproducibly.", "posenc");
   app.set_version_flag("--version", std::string("posenc ") + kVersion);
   app.footer(kExamples);
   app.require_subcommand(0, 1);
 
   GlobalFlags flags;
   app.add_option("--server", flags.server,
-                 "Where a posenc-server listens, as localhost:50051 or unix:PATH; "
-                 "absent: compute in this process. The connection is not encrypted")
+                 "Address of a posenc-server, such as localhost:50051 or unix:PATH; default: compute in this process. "
+                 "The connection is not encrypted")
       ->type_name("ADDRESS")
       ->envname("POSENC_SERVER");
-  app.add_option("--timeout", flags.timeout_seconds, "For a call with all its retries; default 60 with a server")
+  app.add_option("--timeout", flags.timeout_seconds,
+                 "Time limit of a call including its retries; default: 60 with --server, none without")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e8).description(""));
-  app.add_flag("--json", flags.json, "Answer in JSON: proto3's mapping, tensors as lists of decimals");
+  app.add_flag("--json", flags.json, "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers");
 
   const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),        AddRope(app),      AddBias(app),
                                                AddScores(app),   AddValues(app),       AddEmbedding(app), AddPlot(app),

@@ -65,7 +65,8 @@ google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
 absl::Status RunScores(const ScoresFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   if (!IsSet(flags.method)) {
-    return UsageError("give a method's flags, as --shaw-table, --shaw-order and --shaw-clip; with --model its weights");
+    return UsageError(
+        "give the flags of a method, such as --shaw-table, --shaw-order and --shaw-clip; with --model: its weights");
   }
   v1::RelativeScoresRequest request = flags.request;
   *request.mutable_method() = flags.method;
@@ -98,20 +99,20 @@ void AddTensorFlag(CLI::App& app, const std::string& flag, std::string* path, co
 }  // namespace
 
 Subcommand AddScores(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand(
-      "scores",
-      "Attention's positional term of q and k, by one method: Shaw, Transformer-XL, TUPE, DeBERTa, WPR or CoPE");
+  CLI::App* app = parent.add_subcommand("scores",
+                                        "Computes the positional term of attention scores from q and k: Shaw, "
+                                        "Transformer-XL, TUPE, DeBERTa, WPR or CoPE");
   const auto flags = std::make_shared<ScoresFlags>();
-  AddTensorFlag(*app, "-o,--out", &flags->out, "Where the answer goes, as \"scores\", [B, H, Sq, Sk]");
-  AddTensorFlag(*app, "--q", &flags->q, "FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");
+  AddTensorFlag(*app, "-o,--out", &flags->out, "Output file (tensor \"scores\", [B, H, Sq, Sk])");
+  AddTensorFlag(*app, "--q", &flags->q, "Query tensor, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");
   app->get_option("--q")->required();
-  AddTensorFlag(*app, "--k", &flags->k, "The same; where the term or --content reads it");
-  AddTensorFlag(*app, "--add-to", &flags->add_to, "Adds the answer to these scores");
+  AddTensorFlag(*app, "--k", &flags->k, "Key tensor, as --q; required if the method or --content uses it");
+  AddTensorFlag(*app, "--add-to", &flags->add_to, "Scores to add the result to");
   AddFieldFlags(*app, kTensors, &flags->request,
-                {{"layout", "Axes of q and k: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
-                 {"content", "Whether the answer has q . k, too"},
-                 {"scale", "Of all products; default the method's own"},
-                 {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+                {{"layout", "Order of the axes of q and k: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
+                 {"content", "Whether the result includes q . k"},
+                 {"scale", "Factor of all products; default: the method's own"},
+                 {"dtype", "Type of the result; with --add-to it is that tensor's type", nullptr, kFloats}});
   flags->model.Add(*app);
   AddRelativeMethodFlags(*app, &flags->method);
   AddGeometryFlags(*app, &flags->geometry);
@@ -123,15 +124,16 @@ Subcommand AddScores(CLI::App& parent) {
 
 Subcommand AddValues(CLI::App& parent) {
   CLI::App* app =
-      parent.add_subcommand("values", "Attention's positional term of the values (Shaw), from probabilities");
+      parent.add_subcommand("values", "Computes the positional term of the attention output (Shaw) from probabilities");
   const auto flags = std::make_shared<ValuesFlags>();
-  AddTensorFlag(*app, "-o,--out", &flags->out, "Where the answer goes, as \"values\"");
-  AddTensorFlag(*app, "--probabilities", &flags->probabilities, "After softmax, FP32, FP16 or BF16, [B, H, Sq, Sk]");
+  AddTensorFlag(*app, "-o,--out", &flags->out, "Output file (tensor \"values\")");
+  AddTensorFlag(*app, "--probabilities", &flags->probabilities,
+                "Attention probabilities, after softmax: FP32, FP16 or BF16, [B, H, Sq, Sk]");
   app->get_option("--probabilities")->required();
-  AddTensorFlag(*app, "--add-to", &flags->add_to, "Adds the answer to this: probabilities times v");
+  AddTensorFlag(*app, "--add-to", &flags->add_to, "Tensor to add the result to: probabilities times v");
   AddFieldFlags(*app, kTensors, &flags->request,
-                {{"layout", "The answer's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
-                 {"dtype", "The answer's type; with --add-to it says it", nullptr, kFloats}});
+                {{"layout", "Order of the result's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
+                 {"dtype", "Type of the result; with --add-to it is that tensor's type", nullptr, kFloats}});
   flags->model.Add(*app);
   AddShawValueFlags(*app, &flags->shaw);
   AddGeometryFlags(*app, &flags->geometry);

@@ -93,7 +93,7 @@ void AppendFields(const Message& message, Rows* rows) {
     } else if (const Message& inner = message.GetReflection()->GetMessage(message, field); inner.ByteSizeLong() > 0) {
       AppendFields(inner, rows);
     } else {
-      rows->emplace_back(field->name(), "there, with weights of the request");
+      rows->emplace_back(field->name(), "present, with weights from the request");
     }
   }
 }
@@ -108,7 +108,7 @@ void AppendMethod(const Message& message, Rows* rows, const char* cases = "metho
 
 std::string PairingText(const v1::AnswerInfo& info) {
   const std::string in = EnumName(info.input_pairing()), out = EnumName(info.output_pairing());
-  return in == out ? in : absl::StrCat(in, " in, ", out, " out");
+  return in == out ? in : absl::StrCat(in, " input, ", out, " output");
 }
 
 void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
@@ -245,17 +245,17 @@ std::string SettingsLine(const Message& settings) {
 }
 
 std::string ServerReport(const v1::GetServerInfoResponse& response) {
-  Rows rows{
-      {"version", absl::StrCat(response.version(), " (", response.build(), ")")},
-      {"numerics", absl::StrCat(response.numerics_version())},
-      {"config.json", absl::StrCat("as ", response.config_rules())},
-      {"instructions", absl::StrCat(response.cpu_target(), " (of ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
+  Rows rows{{"version", absl::StrCat(response.version(), " (", response.build(), ")")},
+            {"numerics", absl::StrCat(response.numerics_version())},
+            {"config.json", absl::StrCat("rules of ", response.config_rules())},
+            {"instructions",
+             absl::StrCat(response.cpu_target(), " (available: ", absl::StrJoin(response.cpu_targets(), ", "), ")")}};
   for (const v1::Device& device : response.devices()) {
     std::string text = device.name();
     if (device.threads() > 0) absl::StrAppend(&text, ", ", device.threads(), " threads");
     if (!device.description().empty()) absl::StrAppend(&text, ", ", device.description());
     if (device.rotation().seconds_a_byte() > 0 && device.table().seconds_a_byte() > 0) {
-      absl::StrAppend(&text, ", rotates ", Rate(device.rotation()), ", tables ", Rate(device.table()));
+      absl::StrAppend(&text, ", rotation ", Rate(device.rotation()), ", tables ", Rate(device.table()));
     }
     if (!device.withdrawn().empty()) absl::StrAppend(&text, ", withdrawn: ", device.withdrawn());
     rows.emplace_back("device", std::move(text));

@@ -19,15 +19,17 @@ constexpr uint64_t kMaxConfigJson = 16 << 20;  // bytes; the service has a lower
 }  // namespace
 
 void ModelFlags::Add(CLI::App& app) {
-  app.add_option("--model", path_, "A model's config.json, as Hugging Face has it")->type_name("FILE")->group("Model");
+  app.add_option("--model", path_, "A model's config.json, in Hugging Face's format")
+      ->type_name("FILE")
+      ->group("Model");
   AddFieldFlags(app, "Model", &config_,
-                {{"component", "Which part of the model, as \"text\", where the file has several"},
-                 {"layer_type", "Which layers, as \"sliding_attention\", where they differ"},
-                 {"layer_index", "Which layer, from 0, where they differ"}});
+                {{"component", "Part of the model, such as \"text\", if the file has several"},
+                 {"layer_type", "Layer type, such as \"sliding_attention\", if layers differ"},
+                 {"layer_index", "Index of a layer, from 0, if layers differ"}});
 }
 
 absl::Status ModelFlags::CheckUnused() const {
-  return IsSet(config_) ? UsageError(FirstFlagOf(config_) + ": only with --model") : absl::OkStatus();
+  return IsSet(config_) ? UsageError(FirstFlagOf(config_) + ": needs --model") : absl::OkStatus();
 }
 
 absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
@@ -38,10 +40,9 @@ absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
 
 absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
   if (!given()) return CheckUnused();
-  if (weights == nullptr) return UsageError("--model: beside it give the model's weights, in the flags of its method");
+  if (weights == nullptr) return UsageError("--model: also give the model's weights, by the flags of its method");
   const auto* field = weights->GetDescriptor()->FindFieldByName("model");
-  if (field == nullptr)
-    return UsageError("--model: no config.json says anything of " + weights->GetDescriptor()->name());
+  if (field == nullptr) return UsageError("--model: no config.json describes " + weights->GetDescriptor()->name());
   auto& model = static_cast<v1::ModelConfig&>(*weights->GetReflection()->MutableMessage(weights, field));
   POSENC_ASSIGN_OR_RETURN(model, Get());
   return absl::OkStatus();
@@ -50,56 +51,56 @@ absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
 void RotaryFlags::Add(CLI::App& app) {
   model_.Add(app);
   AddFieldFlags(app, "Pairing", &pairings_,
-                {{"input_pairing", "How q and k are laid out; with --model, in place of the model's own"},
-                 {"output_pairing", "How they leave; absent: as they came"}});
+                {{"input_pairing", "Pairing of the inputs q and k; with --model: overrides the model's"},
+                 {"output_pairing", "Pairing of the outputs; default: that of the inputs"}});
   AddFieldFlags(app, "Settings, in place of --model", &settings_,
-                {{"rotary_dim", "Elements of a head row that rotate"},
-                 {"head_dim", "Of which --partial-rotary-factor rotate"},
-                 {"max_position_embeddings", "Tokens; read by dynamic, longrope, yarn"},
-                 {"half_split_parts", "Equal parts of them, each half-split on its own; default 1"}});
+                {{"rotary_dim", "Number of elements of a head row that rotate"},
+                 {"head_dim", "Elements of a head row, of which --partial-rotary-factor is the share that rotates"},
+                 {"max_position_embeddings", "Model's length in tokens; used by dynamic, longrope, yarn"},
+                 {"half_split_parts", "Equal parts of the rotated elements, each half-split on its own; default 1"}});
   AddFieldFlags(app, "Settings, in place of --model", &parameters_,
                 {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},
-                 {"partial_rotary_factor", "rotary_dim = int(head_dim * this)"},
-                 {"factor", "All but default, ntk_alpha, pixel, constant"},
-                 {"original_max_position_embeddings", "yarn, longrope, llama3"},
+                 {"partial_rotary_factor", "rotary_dim = int(head_dim * N)"},
+                 {"factor", "Scaling factor; all types but default, ntk_alpha, pixel, constant"},
+                 {"original_max_position_embeddings", "In tokens; yarn, deepseek_yarn, ggml_yarn, longrope, llama3"},
                  {"attention_factor", "yarn, longrope: multiplies cos and sin"},
-                 {"beta_fast", "yarn; default 32"},
-                 {"beta_slow", "yarn; default 1"},
-                 {"mscale", "yarn"},
-                 {"mscale_all_dim", "yarn"},
+                 {"beta_fast", "yarn, deepseek_yarn, ggml_yarn; default 32"},
+                 {"beta_slow", "yarn, deepseek_yarn, ggml_yarn; default 1"},
+                 {"mscale", "yarn, deepseek_yarn"},
+                 {"mscale_all_dim", "yarn, deepseek_yarn"},
                  {"truncate", "yarn; default true"},
                  {"low_freq_factor", "llama3"},
                  {"high_freq_factor", "llama3"},
                  {"short_factor", "longrope"},
                  {"long_factor", "longrope"},
-                 {"longrope_branch", "longrope: where not by the sequence's length"},
+                 {"longrope_branch", "longrope: the list of factors to use; default: by sequence length"},
                  {"alpha", "ntk_alpha"},
-                 {"frequency_dim", "The formula's width, where it is not the rotary width"},
-                 {"negate_angle", "Whether to turn the other way; default false"},
+                 {"frequency_dim", "Width in the frequency formula, if it is not rotary_dim"},
+                 {"negate_angle", "Whether to rotate in the opposite direction; default false"},
                  {"mixed_b", "ntk"},
                  {"ext_factor", "ggml_yarn; default 1"},
                  {"attn_factor", "ggml_yarn; default 1"},
                  {"freq_factors", "ggml_yarn"},
                  {"max_freq", "pixel; default 10"},
-                 {"mrope_section", "Pairs of each axis, where positions have several"},
-                 {"mrope_order", "Which pairs those are"}});
+                 {"mrope_section", "M-RoPE: number of pairs of each position axis"},
+                 {"mrope_order", "M-RoPE: order of the axes' pairs"}});
   AddOtherFieldFlags(app, "Settings, in place of --model", &parameters_);
-  app.add_option("--rope-parameters", parameters_json_, "All of these at once, as a rope_parameters block")
+  app.add_option("--rope-parameters", parameters_json_, "The formula's parameters as one JSON object")
       ->type_name("JSON")
       ->group("Settings, in place of --model");
   AddFieldFlags(app, "Settings, in place of --model", &frequencies_,
-                {{"inv_freq", "Frequencies in radians a position, in place of a formula"},
-                 {"attention_scaling", "Beside --inv-freq: multiplies cos and sin"},
-                 {"axis", "Beside --inv-freq: by which axis of a position each pair turns"}});
+                {{"inv_freq", "Frequencies in radians per position, in place of a formula"},
+                 {"attention_scaling", "With --inv-freq: multiplies cos and sin"},
+                 {"axis", "With --inv-freq: position axis of each pair"}});
   AddFieldFlags(app, "Settings, in place of --model", &axial_,
-                {{"axial", "One rotary embedding an axis, side by side, in place of a formula"}});
+                {{"axial", "One rotary embedding per position axis, side by side, in place of a formula"}});
   AddFieldFlags(app, "Settings, in place of --model", &table_,
                 {{"cos", "Cosines by position, [rows, width], in place of a formula", "--given-cos"},
-                 {"sin", "The sines", "--given-sin"},
-                 {"form", "Whether they have a value a pair, or one an element", "--given-form"}});
+                 {"sin", "Sines by position, [rows, width]", "--given-sin"},
+                 {"form", "One value per pair (half-width) or one per element", "--given-form"}});
   AddFieldFlags(app, "Settings, in place of --model", &xpos_,
-                {{"scale_base", "xPos; default 512"}, {"centre", "xPos: the position whose scale is 1"}});
+                {{"scale_base", "xPos; default 512"}, {"centre", "xPos: position whose scale is 1; no default"}});
 }
 
 bool RotaryFlags::given() const {
@@ -118,7 +119,7 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   if (IsSet(xpos_)) *settings.mutable_xpos() = xpos_;
   const bool formula = IsSet(parameters_) || !parameters_json_.empty();
   if (formula + IsSet(frequencies_) + IsSet(axial_) + IsSet(table_) > 1) {
-    return UsageError("give a formula's parameters, --inv-freq, --axial, or --given-cos and --given-sin: one of them");
+    return UsageError("give only one of: a formula's parameters, --inv-freq, --axial, --given-cos with --given-sin");
   }
   if (IsSet(frequencies_)) {
     *settings.mutable_given_frequencies() = frequencies_;
@@ -137,14 +138,14 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
     const auto status = google::protobuf::util::JsonStringToMessage(parameters_json_, &parameters);
     if (!status.ok()) {
       return UsageError("--rope-parameters: " + Quote(std::string(status.message()), 512) +
-                        " Its fields are the flags' names with underscores; what older files call type is rope_type");
+                        " Its fields are the flags' names with underscores; \"type\" in older files is rope_type");
     }
     std::vector<const google::protobuf::FieldDescriptor*> by_flags;
     parameters_.GetReflection()->ListFields(parameters_, &by_flags);
     for (const auto* field : by_flags) {
       const bool present = field->is_repeated() ? parameters.GetReflection()->FieldSize(parameters, field) > 0
                                                 : parameters.GetReflection()->HasField(parameters, field);
-      if (present) return UsageError(FlagName(field->name()) + ": --rope-parameters says it already");
+      if (present) return UsageError(FlagName(field->name()) + ": --rope-parameters sets it already");
     }
   }
   parameters.MergeFrom(parameters_);
@@ -163,9 +164,9 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
     return source;
   }
   for (const google::protobuf::Message* message : SettingsMessages()) {
-    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not together with --model, which says it");
+    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not allowed with --model, which sets it");
   }
-  if (!parameters_json_.empty()) return UsageError("--rope-parameters: not together with --model, which says it");
+  if (!parameters_json_.empty()) return UsageError("--rope-parameters: not allowed with --model");
   POSENC_ASSIGN_OR_RETURN(*source.mutable_model(), model_.Get());
   source.mutable_model()->set_input_pairing(pairings_.input_pairing());
   source.mutable_model()->set_output_pairing(pairings_.output_pairing());
@@ -174,15 +175,15 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
 
 void PrecisionFlags::Add(CLI::App& app) {
   AddFieldFlags(app, "Precision", &precision_,
-                {{"preset", "Where the arithmetic rounds; default exact", "--precision"}});
+                {{"preset", "Preset of --frequencies, --table-dtype and --rounding; default exact", "--precision"}});
   AddFieldFlags(app, "Precision", &axes_,
-                {{"frequencies", "All three in place of --precision"},
-                 {"table_dtype", "The type of cos and sin when they meet the data"},
-                 {"rounding", "Once at the end, or each operation"}});
+                {{"frequencies", "Arithmetic of the frequencies; give all three flags, or --precision instead"},
+                 {"table_dtype", "Type of cos and sin when they are multiplied with the data"},
+                 {"rounding", "Round once at the end, or after each operation"}});
 }
 
 absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
-  if (IsSet(precision_) && IsSet(axes_)) return UsageError(FirstFlagOf(axes_) + ": not together with --precision");
+  if (IsSet(precision_) && IsSet(axes_)) return UsageError(FirstFlagOf(axes_) + ": not allowed with --precision");
   if (IsSet(precision_)) return precision_;
   if (!IsSet(axes_)) return std::nullopt;
   v1::Precision precision;
@@ -192,21 +193,22 @@ absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
 
 void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions) {
   constexpr char kGroup[] = "Positions";
-  AddFieldFlags(app, kGroup, positions, {{"offset", "Tokens stand at N, N+1, ..."}});
+  AddFieldFlags(app, kGroup, positions, {{"offset", "Tokens have positions N, N+1, ..."}});
   if (kind == PositionKind::kSequences) {
-    AddFieldFlags(app, kGroup, positions, {{"offsets", "The same with an offset a sequence"}});
+    AddFieldFlags(app, kGroup, positions, {{"offsets", "One --offset per sequence"}});
   }
   AddFieldFlags(app, kGroup, positions,
-                {{"ids", "One position a token", "--positions"},
-                 {"segments", "Runs of evenly spaced positions, and grids as 1x64x64"},
-                 {"axis_dimension", "Where the axes of a position are in --positions"}});
+                {{"ids", "One position per token", "--positions"},
+                 {"segments", "Runs of evenly spaced positions, or grids such as 1x64x64"},
+                 {"axis_dimension", "Dimension of --positions that holds the axes of a position"}});
   if (kind == PositionKind::kSequences) {
-    AddFieldFlags(app, kGroup, positions,
-                  {{"cu_seqlens", "Where packed sequences begin and the last ends, with --layout thd"},
-                   {"scaling_length_rule", "dynamic, longrope: whose length counts; with --seq-len: given"}});
+    AddFieldFlags(
+        app, kGroup, positions,
+        {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
+         {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given"}});
   }
   AddFieldFlags(app, kGroup, positions,
-                {{"seq_len", "dynamic, longrope: the length that counts, one or one a sequence"}});
+                {{"seq_len", "dynamic, longrope: length that sets the frequencies, one for all or one per sequence"}});
 }
 
 void CompletePositions(v1::Positions* positions) {

@@ -28,7 +28,7 @@ absl::Status Run(const RopeFlags& flags, Session& session) {
   const bool together = flags.q_out == flags.k_out;
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.q_out, "--q-out"));
   if (flags.k.empty() && (!flags.k_out.empty() || IsSet(flags.request.k()))) {
-    return UsageError("--k-out, --k-rotary-offset: only with --k");
+    return UsageError("--k-out, --k-rotary-offset: need --k");
   }
   if (to_files && (flags.q_out.empty() || (!flags.k.empty() && flags.k_out.empty()))) {
     return UsageError("give both --q-out and --k-out; they may name the same .safetensors file");
@@ -68,20 +68,21 @@ absl::Status Run(const RopeFlags& flags, Session& session) {
 Subcommand AddRope(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("rope", "Rotates q and, optionally, k (RoPE)");
   const auto flags = std::make_shared<RopeFlags>();
-  app->add_option("--q", flags->q, "FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME")
+  app->add_option("--q", flags->q, "Query tensor, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME")
       ->type_name("FILE")
       ->required();
-  app->add_option("--k", flags->k, "The same")->type_name("FILE");
-  app->add_option("--q-out", flags->q_out, "Where rotated q goes, as \"q\"")->type_name("FILE");
-  app->add_option("--k-out", flags->k_out, "Where rotated k goes, as \"k\"; may be the same .safetensors file")
+  app->add_option("--k", flags->k, "Key tensor; types and formats as for --q")->type_name("FILE");
+  app->add_option("--q-out", flags->q_out, "Output file of the rotated q (tensor \"q\")")->type_name("FILE");
+  app->add_option("--k-out", flags->k_out,
+                  "Output file of the rotated k (tensor \"k\"); may be the .safetensors file of --q-out")
       ->type_name("FILE");
   AddFieldFlags(*app, "Tensors", &flags->request,
-                {{"layout", "The tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
-                 {"direction", "inverse undoes forward, transpose is for gradients; default forward"}});
+                {{"layout", "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
+                 {"direction", "inverse undoes forward, transpose computes gradients; default forward"}});
   AddFieldFlags(*app, "Tensors", flags->request.mutable_q(),
-                {{"rotary_offset", "First element of a head row that rotates", "--q-rotary-offset"}});
+                {{"rotary_offset", "First rotated element of a head row of q; default 0", "--q-rotary-offset"}});
   AddFieldFlags(*app, "Tensors", flags->request.mutable_k(),
-                {{"rotary_offset", "First element of a head row that rotates", "--k-rotary-offset"}});
+                {{"rotary_offset", "First rotated element of a head row of k; default 0", "--k-rotary-offset"}});
   AddFieldFlags(*app, "Tensors", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);

@@ -35,7 +35,7 @@ class Session {
 };
 
 inline constexpr char kDeviceHelp[] =
-    "Who computes: cpu, cuda, cuda:1, ...; default: the server chooses, by bytes and its devices' speeds";
+    "Device that computes: cpu, cuda, cuda:1, ...; default: the server chooses by size and device speed";
 
 struct Subcommand {
   CLI::App* app;

@@ -62,7 +62,7 @@ class TableFiles {
 
   absl::Status Commit(const Session& session) {
     if (writers_.empty() || written_ != rows_) {
-      return absl::InternalError(absl::StrCat("the table has ", written_, " rows, ", rows_, " were asked for"));
+      return absl::InternalError(absl::StrCat("the table has ", written_, " rows, ", rows_, " were requested"));
     }
     for (TensorWriter& writer : writers_) POSENC_RETURN_IF_ERROR(writer.Commit());
     for (const auto& [path, header] : written_to_) POSENC_RETURN_IF_ERROR(PrintTensor(session, path, header));
@@ -132,16 +132,17 @@ absl::Status Run(const TableFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddTable(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("table", "The cosines and sines of a rotary embedding");
+  CLI::App* app = parent.add_subcommand("table", "Computes the cosines and sines of a rotary embedding");
   const auto flags = std::make_shared<TableFlags>();
-  app->add_option("-o,--out", flags->out, "\"cos\" and \"sin\" in FILE.safetensors, or FILE.cos.npy and FILE.sin.npy")
+  app->add_option("-o,--out", flags->out,
+                  "Output: FILE.safetensors with \"cos\" and \"sin\"; FILE.npy makes FILE.cos.npy and FILE.sin.npy")
       ->type_name("FILE");
   AddFieldFlags(*app, "Table", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddFieldFlags(*app, "Table", &flags->request,
-                {{"count", "Rows, with --offset"},
-                 {"dtype", "The elements' type", nullptr, "fp32|fp16|bf16|fp64"},
-                 {"form", "A value a pair, or one an element"},
-                 {"operand", "With --scale-base or --centre: whose table"}});
+                {{"count", "Number of rows, with --offset"},
+                 {"dtype", "Element type", nullptr, "fp32|fp16|bf16|fp64"},
+                 {"form", "One value per pair (half-width) or one per element"},
+                 {"operand", "Operand of the table, with --scale-base or --centre (xPos)"}});
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

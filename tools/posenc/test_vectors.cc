@@ -247,7 +247,7 @@ absl::StatusOr<TestVectors> MakeTestVectors(Backend& backend, const v1::RotarySo
       POSENC_RETURN_IF_ERROR(maker.Add(layer, length, precisions));
     }
   }
-  if (!any) return InvalidArgument("UNSUPPORTED", "rotary", "", "has no rotary embedding: nothing to make vectors of");
+  if (!any) return InvalidArgument("UNSUPPORTED", "rotary", "", "has no rotary embedding to make test vectors of");
   TestVectors vectors = std::move(maker).Take();
   vectors.metadata["posenc"] = kVersion;
   vectors.metadata["numerics_version"] = absl::StrCat(explained->layers(0).info().numerics_version());

@@ -36,12 +36,13 @@ absl::Status Run(const VectorsFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddVectors(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("vectors", "Test vectors of a rotary embedding, for other test suites");
+  CLI::App* app = parent.add_subcommand("vectors", "Writes test vectors of a rotary embedding, for other test suites");
   const auto flags = std::make_shared<VectorsFlags>();
-  app->add_option("-o,--out", flags->out, "Inputs, positions, tables and rotated tensors (docs/test-vectors.md)")
+  app->add_option("-o,--out", flags->out,
+                  "Output file: inputs, positions, tables and rotated tensors (docs/test-vectors.md)")
       ->type_name("FILE.safetensors")
       ->required();
-  app->add_option("--seed", flags->seed, "Of the inputs; default 1");
+  app->add_option("--seed", flags->seed, "Seed of the random inputs; default 1");
   flags->rotary.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};
 }

@@ -103,7 +103,7 @@
     }
     chart('throughput', throughput, {
       x: seconds,
-      y: {min: 0, grace: '5%', title: {display: !narrow, text: 'calls a second'}, ticks: {callback: number}},
+      y: {min: 0, grace: '5%', title: {display: !narrow, text: 'calls per second'}, ticks: {callback: number}},
     }, at, (value) => `${number(value)}/s`, [warmUp]);
 
     const curves = [];
@@ -125,7 +125,7 @@
       x: {
         type: wide ? 'logarithmic' : 'linear',
         min: wide ? least / space : Math.max(0, least - space), max: wide ? most * space : most + space,
-        title: {display: !narrow, text: data.open_loop ? 'intended calls a second' : 'achieved calls a second'},
+        title: {display: !narrow, text: data.open_loop ? 'intended calls per second' : 'achieved calls per second'},
         ticks: {
           maxRotation: 0, includeBounds: false,
           callback: (value) => !wide || /^[125]/.test(value.toExponential()) ? number(value) : null,

@@ -52,8 +52,8 @@ absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBias
   maps.rows = bias.shape(rank - 2);
   maps.columns = bias.shape(rank - 1);
   if (panels < 1 || panels > kMaxPanels) {
-    return UsageError(absl::StrFormat("%d heads: a picture shows 1 to %d: --head-start, --head-count choose them",
-                                      panels, kMaxPanels));
+    return UsageError(absl::StrFormat(
+        "%d heads: a picture shows 1 to %d; select them with --head-start and --head-count", panels, kMaxPanels));
   }
   if (maps.rows * maps.columns < 1 || panels * maps.rows * maps.columns > kMaxCells) {
     return UsageError(
@@ -89,10 +89,11 @@ absl::Status Run(const BiasPlotFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddBiasPlot(CLI::App& plot) {
-  CLI::App* app = plot.add_subcommand("bias", "Heat maps of an attention bias, a panel a head, or of its table's rows");
+  CLI::App* app =
+      plot.add_subcommand("bias", "Heat maps of an attention bias, one panel per head, or of its table rows");
   const auto flags = std::make_shared<BiasPlotFlags>();
   flags->picture.Add(*app);
-  app->add_flag("--index", flags->index, "T5, Swin, BEiT: which row of the table each cell takes");
+  app->add_flag("--index", flags->index, "T5, Swin, BEiT: plot each cell's table row instead of its bias");
   flags->bias.Add(*app);
   AddGeometryFlags(*app, &flags->geometry);
   AddHeadFlags(*app, &flags->geometry);

@@ -58,13 +58,13 @@ absl::Status Run(const DecayPlotFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddDecayPlot(CLI::App& plot) {
-  CLI::App* app = plot.add_subcommand("decay", "The upper bound of a score, and the cosine sum, over distance");
+  CLI::App* app = plot.add_subcommand("decay", "Upper bound of a score, and cosine sum, over distance");
   const auto flags = std::make_shared<DecayPlotFlags>();
   flags->picture.Add(*app);
-  app->add_option("--max-distance", flags->max_distance, "From 0 to this; default 256")
+  app->add_option("--max-distance", flags->max_distance, "Largest distance; default 256")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""));
-  app->add_flag("--log-x", flags->log_x, "Distances on a logarithmic axis");
+  app->add_flag("--log-x", flags->log_x, "Use a logarithmic axis for distances");
   flags->analysis.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};
 }

@@ -65,7 +65,7 @@ absl::Status Run(const FrequenciesPlotFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddFrequenciesPlot(CLI::App& plot) {
-  CLI::App* app = plot.add_subcommand("frequencies", "Wavelengths by pair, scaled beside unscaled");
+  CLI::App* app = plot.add_subcommand("frequencies", "Wavelength of each pair, scaled and unscaled");
   const auto flags = std::make_shared<FrequenciesPlotFlags>();
   flags->picture.Add(*app);
   flags->analysis.Add(*app);

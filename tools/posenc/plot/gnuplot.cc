@@ -61,7 +61,7 @@ class MemoryFile {
 absl::StatusOr<std::string> Run(const std::string& script) {
   const MemoryFile in, out, error;
   if (in.descriptor() < 0 || out.descriptor() < 0 || error.descriptor() < 0 || !in.Fill(script)) {
-    return absl::ErrnoToStatus(errno, "cannot hand the picture's data to gnuplot");
+    return absl::ErrnoToStatus(errno, "cannot pass the picture's data to gnuplot");
   }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> Run(const std::string& script) {
 absl::StatusOr<PictureFormat> FormatOf(const std::string& path) {
   if (absl::EndsWithIgnoreCase(path, ".png")) return PictureFormat::kPng;
   if (absl::EndsWithIgnoreCase(path, ".svg")) return PictureFormat::kSvg;
-  return UsageError(Quote(path) + ": a picture's name ends with .png or .svg");
+  return UsageError(Quote(path) + ": the name of a picture must end in .png or .svg");
 }
 
 absl::Status Draw(const std::string& commands, const Canvas& canvas, PictureFormat format, const std::string& path) {

@@ -14,14 +14,15 @@
 namespace posenc::command {
 
 void PictureFlags::Add(CLI::App& app) {
-  app.add_option("-o,--out,--output", path_, "The picture: FILE.png or FILE.svg. Absent, with --json: its numbers")
+  app.add_option("-o,--out,--output", path_,
+                 "Output picture, FILE.png or FILE.svg; without it --json prints the plotted numbers")
       ->type_name("FILE");
 }
 
 absl::Status PictureFlags::Check(const Session& session) const {
   if (!path_.empty()) return FormatOf(path_).status();
   if (session.json()) return absl::OkStatus();
-  return UsageError("nowhere to put the picture: give --output FILE.png or FILE.svg, or --json for its numbers");
+  return UsageError("no output is given: use --output FILE.png or FILE.svg, or --json for the numbers");
 }
 
 absl::Status PictureFlags::DrawAndTell(const Session& session, const v1::AnswerInfo& info, const std::string& commands,
@@ -36,13 +37,13 @@ void AnalysisFlags::Add(CLI::App& app) {
   rotary_.Add(app);
   AddSinusoidalFlags(app, &sinusoidal_);
   AddFieldFlags(app, "Lengths", &request_,
-                {{"seq_len", "dynamic, longrope: for which sequence length; required there"}});
+                {{"seq_len", "dynamic, longrope: sequence length; required for these types"}});
 }
 
 absl::StatusOr<v1::AnalyzeRequest> AnalysisFlags::Get() const {
   v1::AnalyzeRequest request = request_;
   if (IsSet(sinusoidal_)) {
-    if (rotary_.given()) return UsageError("either a rotary embedding (or --model) or a sinusoidal encoding, not both");
+    if (rotary_.given()) return UsageError("give a rotary embedding (or --model) or a sinusoidal encoding, not both");
     *request.mutable_sinusoidal() = sinusoidal_;
   } else {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), rotary_.Get());
@@ -92,8 +93,7 @@ std::vector<double> Numbers(const v1::Tensor& tensor) {
 }
 
 Subcommand AddPlot(CLI::App& parent) {
-  CLI::App* app =
-      parent.add_subcommand("plot", "Pictures: an encoding's curves over distance, frequencies, tables, biases");
+  CLI::App* app = parent.add_subcommand("plot", "Plots an encoding: curves over distance, frequencies, tables, biases");
   app->require_subcommand(1);
   const auto kinds = std::make_shared<std::vector<Subcommand>>(
       std::vector<Subcommand>{AddDecayPlot(*app), AddTablePlot(*app), AddBiasPlot(*app), AddFrequenciesPlot(*app),
@@ -102,7 +102,7 @@ Subcommand AddPlot(CLI::App& parent) {
             for (const Subcommand& kind : *kinds) {
               if (kind.app->parsed()) return kind.run(session);
             }
-            return UsageError("plot what?");
+            return UsageError("plot: give the kind of plot");
           }};
 }
 

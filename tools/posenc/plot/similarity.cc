@@ -48,11 +48,11 @@ absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest
   const auto& segments = flags.grid.segments();
   if (segments.segment_size() != 1 || segments.segment(0).grid().size_size() != 2 ||
       segments.segment(0).grid().start_size() > 0 || segments.segment(0).grid().step_size() > 0) {
-    return UsageError("--grid: give the rows and columns of patches, as 32x32");
+    return UsageError("--grid: give the rows and columns of patches, such as 32x32");
   }
   const int64_t rows = segments.segment(0).grid().size(0), columns = segments.segment(0).grid().size(1);
   if (rows < 3 || columns < 3 || rows > 1000 || columns > 1000) {
-    return UsageError("--grid: from 3x3 to 1000x1000 patches");
+    return UsageError("--grid: must be 3x3 to 1000x1000 patches");
   }
   const int64_t row = rows / 2, column = columns / 2;
   POSENC_ASSIGN_OR_RETURN(const int64_t axes, Axes(request, session));
@@ -103,11 +103,11 @@ Subcommand AddSimilarityPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("similarity", "Dot products over distance, or between the patches of an image");
   const auto flags = std::make_shared<SimilarityPlotFlags>();
   flags->picture.Add(*app);
-  app->add_option("--max-distance", flags->max_distance, "From minus this to this; default 128")
+  app->add_option("--max-distance", flags->max_distance, "Largest distance on both sides; default 128")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}).description(""));
   AddFieldFlags(*app, "Patches", &flags->grid,
-                {{"segments", "Rows and columns of an image's patches, as 32x32", "--grid"}});
+                {{"segments", "Rows and columns of an image's patches, such as 32x32", "--grid"}});
   flags->analysis.Add(*app);
   return {app, [flags](Session& session) { return Run(*flags, session); }};
 }

@@ -23,7 +23,8 @@ struct TablePlotFlags {
 // Sets the fields that all tables share; the caller sets the rest.
 absl::StatusOr<HeatMaps> Maps(const TablePlotFlags& flags, const v1::Tensor& tensor) {
   HeatMaps maps;
-  if (tensor.shape_size() != 2) return UsageError("a picture has rows of one sequence: give no token_valid");
+  if (tensor.shape_size() != 2)
+    return UsageError("a picture shows one sequence: --token-valid and --learned-token-valid are not allowed");
   maps.rows = tensor.shape(0);
   maps.columns = tensor.shape(1);
   if (maps.rows == 0 || maps.rows * maps.columns > kMaxCells) {
@@ -80,8 +81,7 @@ absl::Status Embedding(const TablePlotFlags& flags, Session& session) {
 absl::Status Run(const TablePlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   if (!flags.embedding.given()) return RotaryTable(flags, session);
-  if (flags.rotary.given())
-    return UsageError("either a rotary embedding (or --model) or an absolute encoding, not both");
+  if (flags.rotary.given()) return UsageError("give a rotary embedding (or --model) or an absolute encoding, not both");
   return Embedding(flags, session);
 }
 
@@ -92,9 +92,11 @@ Subcommand AddTablePlot(CLI::App& plot) {
   const auto flags = std::make_shared<TablePlotFlags>();
   flags->picture.Add(*app);
   AddFieldFlags(*app, "Table", &flags->table,
-                {{"count", "Positions; default 128"}, {"operand", "With --scale-base or --centre: whose table"}});
-  AddFieldFlags(*app, "Positions", &flags->positions,
-                {{"offset", "The first; default 0"}, {"seq_len", "dynamic, longrope: the length that counts"}});
+                {{"count", "Number of positions; default 128"},
+                 {"operand", "Operand of the table, with --scale-base or --centre (xPos)"}});
+  AddFieldFlags(
+      *app, "Positions", &flags->positions,
+      {{"offset", "First position; default 0"}, {"seq_len", "dynamic, longrope: length that sets the frequencies"}});
   flags->rotary.Add(*app);
   flags->embedding.Add(*app);
   flags->precision.Add(*app);

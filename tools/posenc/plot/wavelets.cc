@@ -86,18 +86,18 @@ absl::Status Run(const WaveletsPlotFlags& flags, Session& session) {
 }  // namespace
 
 Subcommand AddWaveletsPlot(CLI::App& plot) {
-  CLI::App* app = plot.add_subcommand("wavelets", "WPR's wavelets over distance, a line a scale");
+  CLI::App* app = plot.add_subcommand("wavelets", "WPR's wavelets over distance, one line per scale");
   const auto flags = std::make_shared<WaveletsPlotFlags>();
   flags->picture.Add(*app);
   AddFieldFlags(*app, "Wavelets", &flags->wpr,
-                {{"wavelet", "Which"},
-                 {"scales", "How many, up to 4; default 4"},
-                 {"first_exponent", "a is 2 to this, and its doubles; default 0"},
+                {{"wavelet", "Wavelet function"},
+                 {"scales", "Number of scales, up to 4; default 4"},
+                 {"first_exponent", "Exponent of the first scale; each further scale is twice as large; default 0"},
                  {"morlet_frequency", "c, with --wavelet morlet"}});
-  app->add_option("--head-dim", flags->head_dim, "d, which scales divide; default 8")
+  app->add_option("--head-dim", flags->head_dim, "Head dimension, a multiple of --scales; default 8")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}).description(""));
-  app->add_option("--max-distance", flags->max_distance, "From minus this to this; default 64")
+  app->add_option("--max-distance", flags->max_distance, "Largest distance on both sides; default 64")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}).description(""));
   return {app, [flags](Session& session) { return Run(*flags, session); }};
