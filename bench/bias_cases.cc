@@ -24,8 +24,7 @@ class Toeplitz {
     work_.rounding = Rounding::kOnce;
     work_.queries = bytes / keys / SizeOf(dtype);
     work_.keys = keys;
-    work_.bias = list_.data() + work_.queries;
-    work_.bias_stride = -1;
+    work_.bias = GivenBias{list_.data() + work_.queries, -1};
     work_.out = out_.get();
     if (add) work_.scores = out_.get();
     work_.large = ExceedsCaches(bytes);
@@ -35,7 +34,7 @@ class Toeplitz {
 
   const Memory& out() const { return out_; }
   void Run(Team& team) const {
-    team.Share(work_.queries, 1, [this](size_t begin, size_t end) { posenc::Run(work_, begin, end); });
+    team.Share(work_.queries, 1, [this](size_t begin, size_t end) { ComputeDistanceBias(work_, begin, end); });
   }
 
  private:
@@ -60,7 +59,7 @@ Pass Alibi(DType dtype, bool add, size_t bytes, const Memory& out) {
   if (add) call.scores = TensorShape{dtype, {1, 1, queries, kKeys}};
   const auto bias = std::make_shared<const BiasGeneration>(*BiasGeneration::Create(std::move(call), {}));
   const auto pool = std::make_shared<WorkPool>(1);
-  return [bias, pool, out, add] { (void)bias->Run(add ? out.get() : nullptr, out.get(), *pool, NeverCancelled); };
+  return [bias, pool, out, add] { (void)bias->Write(add ? out.get() : nullptr, out.get(), *pool, NeverCancelled); };
 }
 
 Contest Prepare(Values values, DType dtype, bool add, size_t bytes, Team& team) {

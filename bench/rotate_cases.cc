@@ -68,11 +68,11 @@ class Rotation {
       while (begin < end) {
         const size_t sequence = begin / sequence_, first = sequence * sequence_;
         const size_t stop = std::min(end, first + sequence_);
-        RotatePairs work = work_;
+        PairRotation work = work_;
         const size_t start = first * work.heads * work.head_dim * SizeOf(work.dtype);
         work.x = x_.get() + start;
         work.y = y_.get() + start;
-        posenc::Run(work, begin - first, stop - first);
+        RotatePairs(work, begin - first, stop - first);
         begin = stop;
       }
     });
@@ -83,7 +83,7 @@ class Rotation {
   size_t tokens_;
   size_t sequence_;
   Memory x_, y_, cos_, sin_;
-  RotatePairs work_;
+  PairRotation work_;
 };
 
 RotationContest Prepare(const Kind& kind, size_t bytes, Team& team) {

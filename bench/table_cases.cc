@@ -36,7 +36,7 @@ Contest Prepare(Frequencies frequencies, DType dtype, size_t pairs, double scale
   };
   Contest contest;
   contest.subject = [positions, inv_freq, out, work, &team] {
-    team.Share(work.rows, 1, [&work](size_t begin, size_t end) { Run(work, begin, end); });
+    team.Share(work.rows, 1, [&work](size_t begin, size_t end) { ComputeSinCosRows(work, begin, end); });
   };
   contest.copy = [out, other, bytes] { std::memcpy(other.get(), out.get(), bytes); };
   contest.memory = {sweep(Store), sweep(StreamStore)};

@@ -1,290 +1,275 @@
 #include "posenc/bias/generate_bias.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <cstring>
+#include <vector>
 
 #include "posenc/base/caches.h"
-#include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
+#include "posenc/bias/bias_layout.h"
 #include "posenc/bias/bias_mask.h"
-#include "posenc/kernels/convert.h"
+#include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc {
 namespace {
 
-// The shape [.., Sq, Sk] with Sq replaced by `queries`.
-TensorShape WithQueries(TensorShape shape, int64_t queries) {
-  if (shape.rank() >= 2) shape.shape[shape.rank() - 2] = queries;
-  return shape;
-}
-
-Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
-
-// BLOOM's key positions under a padding mask: valid keys are counted from 0, padded keys have position 0.
-Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
-  Matrix<double> positions{{}, valid.rows, valid.columns, valid.shared};
-  positions.values.reserve(valid.values.size());
-  for (int64_t b = 0; b < valid.rows; ++b) {
-    double next = 0;
-    for (int64_t j = 0; j < valid.columns; ++j) positions.values.push_back(valid.row(b)[j] ? next++ : 0.0);
+LinearBias AlibiBias(const BiasLayout& layout, int64_t b, int64_t head) {
+  const AlibiSettings& settings = *layout.alibi();
+  LinearBias bias{.bias_dtype = settings.bias_dtype.value_or(DType::kFP32)};
+  bias.past_slope = bias.future_slope = static_cast<float>(layout.sources.slopes.row(b)[head]);
+  switch (settings.form) {
+    case AlibiForm::kBloom:
+    case AlibiForm::kMpt: break;
+    case AlibiForm::kSymmetric: bias.future_slope = -bias.past_slope; break;
+    case AlibiForm::kCausal: bias.future_slope = 0; break;
+    case AlibiForm::kAsymmetric: bias.future_slope = -static_cast<float>(settings.future_slopes->row(b)[head]); break;
   }
-  return positions;
+  return bias;
 }
 
-void RoundTo(DType dtype, std::vector<double>& values) {
-  std::vector<float> floats(values.begin(), values.end());
-  std::vector<uint16_t> narrow(values.size());
-  Convert(DType::kFP32, dtype, floats.data(), narrow.data(), values.size());
-  Convert(dtype, DType::kFP32, narrow.data(), floats.data(), values.size());
-  values.assign(floats.begin(), floats.end());
+// If ALiBi's rows repeat, each head's values are computed once: one row for all queries, or one value per distance.
+// Returns no values otherwise.
+ValueLists AlibiLists(const BiasLayout& layout, const Matrix<double>& query_positions, int64_t queries) {
+  const AlibiSettings& alibi = *layout.alibi();
+  const Matrix<double>& key_positions = layout.positions.keys;
+  const auto [heads, keys] = std::pair{layout.cells.heads, layout.cells.keys};
+  const bool one_row = IsKeyOnly(alibi.form);
+  // Whether positions are consecutive in float64, too, which skips integers above 2^53.
+  const auto exact = [](const Matrix<double>& line) {
+    return line.values.back() - line.values.front() == static_cast<double>(line.columns - 1);
+  };
+  const bool by_distance = layout.cells.consecutive && alibi.bias_dtype.value_or(DType::kFP32) == DType::kFP32 &&
+                           exact(query_positions) && exact(key_positions);
+  const bool shared = layout.sources.slopes.shared && key_positions.shared && query_positions.shared &&
+                      (!alibi.future_slopes || alibi.future_slopes->shared);
+  // From this many queries and keys on, the lists are so much smaller than the answer that they need no own limit.
+  constexpr int64_t kWorthwhile = 8;
+  if (!shared || !(one_row || by_distance) || std::min(queries, keys) < kWorthwhile) return {};
+  ValueLists lists;
+  std::vector<double> line;
+  if (!one_row) {
+    const double first = key_positions.values.front();
+    line.resize(queries + keys - 1);
+    for (size_t i = 0; i < line.size(); ++i) line[i] = first + static_cast<double>(i);
+    lists.first_distance = static_cast<int64_t>(first - query_positions.values.back());
+  }
+  const std::vector<double>& list_keys = one_row ? key_positions.values : line;
+  lists.row_shift = one_row ? 0 : -1;
+  const auto columns = static_cast<int64_t>(list_keys.size());
+  lists.values = {std::vector<float>(heads * columns), heads, columns, false};
+  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = list_keys.size()};
+  for (int64_t head = 0; head < heads; ++head) {
+    LinearBias bias = AlibiBias(layout, 0, layout.cells.head_start + head);
+    bias.query_positions = one_row ? &query_positions.values.front() : &query_positions.values.back();
+    bias.key_positions = list_keys.data();
+    work.bias = bias;
+    work.out = reinterpret_cast<std::byte*>(lists.values.values.data() + head * columns);
+    ComputeDistanceBias(work, 0, 1);
+  }
+  return lists;
 }
+
+// `work` restricted to query rows [begin, end).
+DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
+  const size_t bytes = begin * work.keys * SizeOf(work.dtype);
+  const auto shift = [](auto& pointer, auto by) {
+    if (pointer != nullptr) pointer += by;
+  };
+  work.queries = end - begin;
+  if (auto* linear = std::get_if<LinearBias>(&work.bias)) linear->query_positions += begin;
+  if (auto* given = std::get_if<GivenBias>(&work.bias)) given->values += static_cast<ptrdiff_t>(begin) * given->stride;
+  if (auto* gathered = std::get_if<GatheredBias>(&work.bias)) {
+    gathered->query_positions += begin;
+    gathered->cls_query = gathered->cls_query && begin == 0;
+  }
+  shift(work.mask_query_positions, begin);
+  shift(work.query_documents, begin);
+  shift(work.scores, bytes);
+  shift(work.out, bytes);
+  return work;
+}
+
+// Writes the cells of a range of queries. Immutable.
+class BiasRows {
+ public:
+  // The layout must outlive it.
+  BiasRows(const BiasLayout& layout, int64_t first, int64_t count)
+      : layout_(layout), first_(first), count_(count), query_positions_(QueryPositionsOf()) {
+    const GenerateBias& call = layout.call;
+    if (call.mask) mask_positions_ = QueryPositions(call.geometry, first, count);
+    if (layout.sources.fire != nullptr) normalisers_ = layout.sources.fire->Normalisers(query_positions_.values);
+    if (layout.alibi() != nullptr && !IsCompact(call.form)) alibi_ = AlibiLists(layout, query_positions_, count);
+    const BiasCells& cells = layout.cells;
+    large_ = ExceedsCaches(cells.batch.value_or(1) * cells.heads * count * cells.keys *
+                           static_cast<int64_t>(SizeOf(call.dtype)));
+  }
+
+  // Writes queries [begin, end) of the range into one matrix, which begins at `out`.
+  void Write(int64_t matrix, size_t begin, size_t end, const std::byte* scores, std::byte* out, Device* device) const {
+    if (IsIndex(layout_.call.form)) return WriteIndex(matrix, begin, end, out);
+    const int64_t b = matrix / layout_.cells.heads;
+    const int64_t head = layout_.cells.head_start + matrix % layout_.cells.heads;
+    DistanceBias work = UnbiasedWork(b, scores, out);
+    if (layout_.sources.fire != nullptr) return WriteFire(b, head, begin, end, work);
+    SetBias(b, head, work);
+    if (device == nullptr || !device->ComputeBias(RowsOf(work, begin, end))) ComputeDistanceBias(work, begin, end);
+  }
+
+ private:
+  // Positions for the distance; token numbers in a window.
+  Matrix<double> QueryPositionsOf() const {
+    const std::optional<double>& origin = layout_.positions.query_origin;
+    const std::optional<WindowTokens>& window = layout_.cells.window;
+    Matrix<double> positions = origin   ? Constant(*origin, count_)
+                               : window ? WindowQueries(window->window, window->cls, first_, count_)
+                                        : QueryPositions(layout_.call.geometry, first_, count_);
+    const AlibiSettings* alibi = layout_.alibi();
+    if (alibi != nullptr && alibi->bias_dtype && *alibi->bias_dtype != DType::kFP32) {
+      RoundTo(*alibi->bias_dtype, positions.values);
+    }
+    return positions;
+  }
+
+  // Distance of the first value in a list that is gathered from.
+  double FirstDistance() const {
+    const std::optional<WindowTokens>& window = layout_.cells.window;
+    return window ? WindowFirst(window->window) : static_cast<double>(layout_.sources.lists.first_distance);
+  }
+
+  void WriteIndex(int64_t b, size_t begin, size_t end, std::byte* out) const {
+    const std::optional<WindowTokens>& window = layout_.cells.window;
+    std::vector<int32_t> row(layout_.cells.keys);
+    const double* keys = layout_.positions.keys.row(b);
+    const double first = FirstDistance();
+    for (size_t query = begin; query < end; ++query) {
+      const double position = query_positions_.row(b)[query];
+      for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int32_t>(keys[j] - position - first);
+      if (!window) {
+        for (int32_t& entry : row) entry = layout_.sources.buckets[entry];
+      } else if (window->cls) {
+        const auto last = static_cast<int32_t>(Displacements(window->window)) + 2;
+        if (first_ + query == 0) std::fill(row.begin(), row.end(), last - 2);
+        row[0] = first_ + query == 0 ? last : last - 1;
+      }
+      std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
+    }
+  }
+
+  // The kernel's arguments for one matrix of all queries, without the bias.
+  DistanceBias UnbiasedWork(int64_t b, const std::byte* scores, std::byte* out) const {
+    const GenerateBias& call = layout_.call;
+    const bool bias_in_dtype = call.precision.table_dtype == TableDtype::kTensor;
+    DistanceBias work{
+        .dtype = call.dtype,
+        .rounding = bias_in_dtype ? Rounding::kEachOperation : call.precision.rounding,
+        .queries = static_cast<size_t>(count_),
+        .keys = static_cast<size_t>(layout_.cells.keys),
+        .scores = scores,
+        .out = out,
+        .large = large_,
+    };
+    if (call.mask) {
+      SetMask(*call.mask, b, &work);
+      work.mask_keys_ascend = layout_.positions.mask_keys_ascend;
+      work.mask_query_positions = mask_positions_.row(b);
+      if (work.query_documents != nullptr) work.query_documents += first_;
+      work.mask_key_positions = layout_.positions.mask_keys.row(b);
+    }
+    return work;
+  }
+
+  void WriteFire(int64_t b, int64_t head, size_t begin, size_t end, DistanceBias& work) const {
+    std::vector<float> row(layout_.cells.keys);
+    work.bias = GivenBias{row.data()};
+    for (size_t query = begin; query < end; ++query) {
+      const double* position = query_positions_.row(b) + query;
+      layout_.sources.fire->Fill(head, normalisers_[position - query_positions_.values.data()], *position,
+                                 layout_.positions.keys.row(b), row.size(), row.data());
+      ComputeDistanceBias(work, query, query + 1);
+    }
+  }
+
+  void SetBias(int64_t b, int64_t head, DistanceBias& work) const {
+    const bool is_alibi = layout_.alibi() != nullptr;
+    const ValueLists& lists = is_alibi ? alibi_ : layout_.sources.lists;
+    const double *queries = query_positions_.row(b), *keys = layout_.positions.keys.row(b);
+    if (lists.values.values.empty()) {
+      if (!is_alibi) return;
+      LinearBias bias = AlibiBias(layout_, b, head);
+      bias.query_positions = queries;
+      bias.key_positions = keys;
+      work.bias = bias;
+      return;
+    }
+    // ALiBi's lists hold only this call's heads; other methods' lists hold all heads.
+    const float* values = lists.values.row(is_alibi ? head - layout_.cells.head_start : head);
+    const std::optional<WindowTokens>& window = layout_.cells.window;
+    if (lists.row_shift != 0 && (window || !layout_.cells.consecutive)) {
+      const bool cls = window && window->cls;
+      work.bias = GatheredBias{.values = values,
+                               .value_count = static_cast<size_t>(lists.values.columns),
+                               .first = FirstDistance(),
+                               .query_positions = queries,
+                               .key_positions = keys,
+                               .cls_query = cls && first_ == 0,
+                               .cls_key = cls};
+      return;
+    }
+    if (lists.row_shift != 0) values += static_cast<int64_t>(keys[0] - queries[0]) - lists.first_distance;
+    work.bias = GivenBias{values, lists.row_shift};
+  }
+
+  const BiasLayout& layout_;
+  const int64_t first_;
+  const int64_t count_;
+  const Matrix<double> query_positions_;
+  Matrix<double> mask_positions_;    // empty without a mask
+  std::vector<double> normalisers_;  // FIRE only
+  ValueLists alibi_;
+  bool large_ = false;  // the result exceeds the caches
+};
 
 }  // namespace
 
 absl::StatusOr<BiasGeneration> BiasGeneration::Create(GenerateBias call, const Limits& limits, Extent extent) {
-  POSENC_RETURN_IF_ERROR(Complete(call.method, limits));
-  BiasGeneration bias(std::move(call));
-  bias.window_ = WindowOf(bias.call_.method);
-  POSENC_RETURN_IF_ERROR(bias.CheckForm());
-  if (const auto& scores = bias.call_.scores) {
-    if (scores->rank() != 4) {
-      return InvalidArgument("MISMATCH", "scores.shape", ToString(scores->shape), "must be [B, H, Sq, Sk]");
-    }
-    POSENC_RETURN_IF_ERROR(ByteSize("scores", *scores, limits).status());
-  }
-  POSENC_RETURN_IF_ERROR(bias.LayLengths());
-  POSENC_RETURN_IF_ERROR(bias.LayHeads());
-  const Frequencies arithmetic = bias.call_.precision.frequencies;
-  if (bias.alibi() != nullptr) bias.slopes_ = AlibiSlopes(arithmetic, *bias.alibi());
-  POSENC_RETURN_IF_ERROR(bias.LayBatch());
-  POSENC_RETURN_IF_ERROR(bias.LayShape());
-  POSENC_ASSIGN_OR_RETURN(int64_t bytes, ByteSize("answer", bias.shape_, limits));
-  if (extent == Extent::kTiles && !bias.shape_.empty()) {
-    bytes = *ByteSize("answer", WithQueries(bias.shape_, 1), limits);
-  }
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
-  if (bias.shape_.empty()) return bias;
-
-  // Positions are laid out last, when the answer's limit bounds their size.
-  POSENC_RETURN_IF_ERROR(bias.LayPositions());
-  if (IsOfWholeDistances(bias.call_.method)) POSENC_RETURN_IF_ERROR(bias.LayDistances(limits));
-  if (bias.window_ && !bias.IsIndex()) bias.lists_.values = WindowTable(arithmetic, bias.call_.method);
-  return bias;
+  POSENC_ASSIGN_OR_RETURN(BiasLayout layout, LayOutBias(std::move(call), limits, extent));
+  return BiasGeneration(std::make_shared<const BiasLayout>(std::move(layout)));
 }
 
-absl::Status BiasGeneration::CheckForm() const {
-  const BiasMethod& method = call_.method;
-  if (IsIndex()) {
-    if (call_.dtype != DType::kINT32) {
-      return InvalidArgument("UNSUPPORTED", "dtype", Name(call_.dtype), "must be INT32 for an index");
-    }
-    const bool has_index = window_ || std::holds_alternative<T5Settings>(method.settings);
-    if (!has_index) {
-      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX", "requires t5, swin, swin_v2 or beit");
-    }
-    if (call_.mask) return InvalidArgument("NOT_READ", "mask", "", "an index has no mask");
-    if (call_.geometry.head_start || call_.geometry.head_count) {
-      return InvalidArgument("NOT_READ", "geometry.head_start", "", "an index is the same for every head");
-    }
-  } else {
-    POSENC_RETURN_IF_ERROR(CheckDataType(call_.scores ? "scores.dtype" : "dtype", call_.dtype));
-    if (ReadsTable(method) && !method.table) {
-      return InvalidArgument("MISSING", "table", "",
-                             "is required: this method reads its values from the model's table");
-    }
-  }
-  if (IsCompact() && std::holds_alternative<FireSettings>(method.settings)) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias has one value per distance; FIRE's also depends on the query's position");
-  }
-  if (IsCompact() && window_) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias has one value per distance; a window's depends on two distances");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BiasGeneration::LayLengths() {
-  BiasGeometry& g = call_.geometry;
-  if (window_) {
-    if (!std::holds_alternative<std::monostate>(g.query) || g.key_positions) {
-      return InvalidArgument("NOT_READ", g.key_positions ? "geometry.key_positions" : "geometry.query", "",
-                             "is not read by window methods: their tokens are in row-major order");
-    }
-    if (!g.query_length) g.query_length = window_->count();
-    if (!g.key_length) g.key_length = window_->count();
-  }
-  if (call_.scores) {
-    if (!g.query_length) g.query_length = call_.scores->shape[2];
-    if (!g.key_length) g.key_length = call_.scores->shape[3];
-  }
-  for (const auto& [field, length] :
-       {std::pair{"geometry.query_length", g.query_length}, {"geometry.key_length", g.key_length}}) {
-    if (window_ && *length != window_->count()) {
-      return InvalidArgument("MISMATCH", field, fmt::format("{}", *length),
-                             fmt::format("must be {}, the tokens of the window", window_->count()));
-    }
-  }
-  POSENC_RETURN_IF_ERROR(CheckLengths(g));
-  queries_ = *g.query_length;
-  keys_ = *g.key_length;
-  return absl::OkStatus();
-}
-
-absl::Status BiasGeneration::LayHeads() {
-  if (IsIndex()) {
-    heads_ = 1;
-    return absl::OkStatus();
-  }
-  const int64_t all = HeadsOf(call_.method).value_or(call_.scores ? call_.scores->shape[1] : 1);
-  POSENC_ASSIGN_OR_RETURN(const HeadRange range, Heads(call_.geometry, all));
-  head_start_ = range.start;
-  heads_ = range.count;
-  return absl::OkStatus();
-}
-
-absl::Status BiasGeneration::LayBatch() {
-  const BiasGeometry& g = call_.geometry;
-  BatchSize batch;
-  POSENC_RETURN_IF_ERROR(CheckBatch(g, call_.mask, batch));
-  if (alibi() != nullptr) {
-    batch.See("alibi.position_mask", alibi()->position_mask);
-    POSENC_RETURN_IF_ERROR(CheckColumns("alibi.position_mask", alibi()->position_mask, keys_));
-    if (!slopes_.shared) batch.See("alibi.given", slopes_.rows);
-    if (alibi()->position_mask && g.key_positions) {
-      return InvalidArgument("CONFLICT", "alibi.position_mask", "", "cannot be combined with geometry.key_positions");
-    }
-  }
-  if (call_.scores) batch.See("scores", call_.scores->shape[0]);
-  batch_ = batch.batch();
-  consecutive_ = !std::holds_alternative<PositionIds>(g.query) && !g.key_positions;
-  return batch.status();
-}
-
-absl::Status BiasGeneration::LayShape() {
-  shape_.dtype = call_.dtype;
-  if (IsCompact()) {
-    if (call_.mask || batch_ || !consecutive_) {
-      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                             "a compact bias cannot have a mask, explicit positions or a batch axis");
-    }
-    if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
-      shape_.shape = {heads_, 1, keys_};
-    } else {
-      const bool empty = queries_ == 0 || keys_ == 0;
-      if (__builtin_add_overflow(queries_, keys_, &keys_)) keys_ = std::numeric_limits<int64_t>::max();
-      keys_ = empty ? 0 : keys_ - 1;
-      shape_.shape = {keys_};
-      if (!IsIndex()) shape_.shape.insert(shape_.shape.begin(), heads_);
-    }
-    queries_ = 1;
-    return absl::OkStatus();
-  }
-  if (batch_) shape_.shape.push_back(*batch_);
-  if (!IsIndex()) shape_.shape.push_back(heads_);
-  shape_.shape.insert(shape_.shape.end(), {queries_, keys_});
-  if (call_.scores && call_.scores->shape != shape_.shape) {
-    return InvalidArgument("MISMATCH", "scores.shape", ToString(call_.scores->shape),
-                           fmt::format("must be {}", ToString(shape_.shape)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BiasGeneration::LayPositions() {
-  BiasGeometry& g = call_.geometry;
-  const bool compact = IsCompact();
-  const Matrix<double> ends = QueryEnds(g, queries_);
-  mask_key_positions_ = KeyPositions(g);
-  POSENC_RETURN_IF_ERROR(CheckPositions("geometry.query_positions", ends));
-  POSENC_RETURN_IF_ERROR(CheckPositions("geometry.key_positions", mask_key_positions_));
-  for (int64_t b = 0; call_.mask && b < (mask_key_positions_.shared ? 1 : mask_key_positions_.rows); ++b) {
-    const double* row = mask_key_positions_.row(b);
-    mask_keys_ascend_ = mask_keys_ascend_ && std::is_sorted(row, row + mask_key_positions_.columns);
-  }
-  // Copies the positions only if the mask needs them, too.
-  const auto take = [this](Matrix<double>& positions) { return call_.mask ? positions : std::move(positions); };
-  if (alibi() != nullptr && IsKeyOnly(alibi()->form)) {
-    query_origin_ = alibi()->form == AlibiForm::kMpt ? static_cast<double>(*g.key_length - 1) : 0.0;
-    key_positions_ = alibi()->position_mask ? CountValid(*alibi()->position_mask) : take(mask_key_positions_);
-  } else if (compact) {
-    // Entry n is for the distance j - i = n - (Sq - 1); queries start at the offset.
-    query_origin_ = ends.values.front() + static_cast<double>(*g.query_length - 1);
-    key_positions_ = Line(0, keys_);
-  } else {
-    key_positions_ = window_ ? WindowKeys(window_->window, window_->cls) : take(mask_key_positions_);
-  }
-  if (auto* alibi = std::get_if<AlibiSettings>(&call_.method.settings);
-      alibi != nullptr && alibi->bias_dtype && *alibi->bias_dtype != DType::kFP32) {
-    RoundTo(*alibi->bias_dtype, slopes_.values);
-    if (alibi->future_slopes) RoundTo(*alibi->bias_dtype, alibi->future_slopes->values);
-    RoundTo(*alibi->bias_dtype, key_positions_.values);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BiasGeneration::LayDistances(const Limits& limits) {
-  const Matrix<double> ends = query_origin_ ? Constant(*query_origin_, 1) : QueryEnds(call_.geometry, queries_);
-  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", ends));
-  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.key_positions", key_positions_));
-  const auto [first, last] = Range(ends, key_positions_);
-  const double largest = LargestDistance(call_.method);
-  if (first < -largest || last > largest) {
-    return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("distances {} .. {}", first, last),
-                           fmt::format("must be at most {} in magnitude", largest));
-  }
-  const double cost = CostOf(call_.precision.frequencies, call_.method, first, last);
-  if (cost > static_cast<double>(limits.max_bias_values)) {
-    return TooLarge("geometry", fmt::format("distances {} .. {}: {} values", first, last, cost),
-                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
-  }
-  if (const auto* fire = std::get_if<FireSettings>(&call_.method.settings)) {
-    fire_ = std::make_shared<const FireRows>(call_.precision.frequencies, *fire,
-                                             static_cast<int64_t>(std::max(std::abs(first), std::abs(last))));
-    return absl::OkStatus();
-  }
-  lists_.first_distance = static_cast<int64_t>(first);
-  const auto count = static_cast<int64_t>(last - first) + 1;
-  const Frequencies arithmetic = call_.precision.frequencies;
-  if (IsIndex()) {
-    buckets_ = T5Buckets(arithmetic, std::get<T5Settings>(call_.method.settings), lists_.first_distance, count);
-  } else {
-    lists_.values = DistanceValues(arithmetic, call_.method, lists_.first_distance, count);
-  }
-  return absl::OkStatus();
-}
-
-double BiasGeneration::FirstDistance() const {
-  return window_ ? WindowFirst(window_->window) : static_cast<double>(lists_.first_distance);
-}
+const TensorShape& BiasGeneration::shape() const { return layout_->cells.shape; }
+int64_t BiasGeneration::queries() const { return layout_->cells.queries; }
+const BiasMethod& BiasGeneration::method() const { return layout_->call.method; }
+const Matrix<double>& BiasGeneration::slopes() const { return layout_->sources.slopes; }
 
 int64_t BiasGeneration::held_bytes() const {
-  const size_t bytes = lists_.values.values.size() * sizeof(float) + buckets_.size() * sizeof(int32_t) +
-                       (key_positions_.values.size() + mask_key_positions_.values.size()) * sizeof(double);
+  const BiasSources& sources = layout_->sources;
+  const BiasPositions& positions = layout_->positions;
+  const size_t bytes = sources.lists.values.values.size() * sizeof(float) + sources.buckets.size() * sizeof(int32_t) +
+                       (positions.keys.values.size() + positions.mask_keys.values.size()) * sizeof(double);
   return static_cast<int64_t>(bytes);
 }
 
-BiasGeneration::QueryRows BiasGeneration::LayRows(int64_t first, int64_t count) const {
-  QueryRows rows{.first = first, .count = count};
-  if (call_.mask) rows.mask_positions = QueryPositions(call_.geometry, first, count);
-  if (query_origin_) {
-    rows.positions = Constant(*query_origin_, count);
-  } else if (window_) {
-    rows.positions = WindowQueries(window_->window, window_->cls, first, count);
-  } else {
-    rows.positions = call_.mask ? rows.mask_positions : QueryPositions(call_.geometry, first, count);
-  }
-  if (alibi() != nullptr && alibi()->bias_dtype && *alibi()->bias_dtype != DType::kFP32) {
-    RoundTo(*alibi()->bias_dtype, rows.positions.values);
-  }
-  if (fire_ != nullptr) rows.normalisers = fire_->Normalisers(rows.positions.values);
-  if (alibi() != nullptr && !IsCompact()) rows.alibi = LayAlibi(rows);
-  rows.large = ExceedsCaches(batch_.value_or(1) * heads_ * count * keys_ * static_cast<int64_t>(SizeOf(call_.dtype)));
-  return rows;
+bool BiasGeneration::IsForDevices() const { return !IsIndex(layout_->call.form) && layout_->sources.fire == nullptr; }
+
+absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::byte* scores, std::byte* out,
+                                       WorkPool& pool, const Cancellation& cancelled, Device* device) const {
+  const BiasCells& cells = layout_->cells;
+  if (cells.shape.empty()) return absl::OkStatus();
+  if (!IsForDevices()) device = nullptr;
+  const BiasRows rows(*layout_, first, count);
+  const size_t row = cells.keys * SizeOf(cells.shape.dtype);
+  const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
+  return pool.ParallelFor(
+      cells.batch.value_or(1) * cells.heads * count, slab, cancelled, [&](size_t begin, size_t end) {
+        while (begin < end) {
+          const size_t matrix = begin / count, top = matrix * count, stop = std::min<size_t>(end, top + count);
+          rows.Write(static_cast<int64_t>(matrix), begin - top, stop - top,
+                     scores == nullptr ? nullptr : scores + top * row, out + top * row, device);
+          begin = stop;
+        }
+      });
 }
 
 }  // namespace posenc

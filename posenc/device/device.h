@@ -37,7 +37,7 @@ struct TableRecipe {
 // `start`, at the same offsets in x and y. A single run is [tokens, heads, head_dim]; with several runs, each holds one
 // head.
 struct RotateSlab {
-  RotatePairs work;  // its cos, sin, x and y are not read
+  PairRotation work;  // its cos, sin, x and y are not read
   const TableRecipe& recipe;
   const ByteSource* x;
   std::byte* y;
@@ -62,13 +62,13 @@ class Device {
   // Number of slabs that the device computes concurrently; further calls wait.
   virtual size_t calls_at_once() const = 0;
 
-  // Run() returns true if the whole result is written, false if nothing is. Thread-safe. Rethrows exceptions of the
-  // MPFR slow path, e.g. ComputationStopped.
-  virtual bool Run(const RotateSlab& slab) = 0;
+  // Rotate() and Compute...() return true if the whole result is written, false if nothing is. Thread-safe. Rethrows
+  // exceptions of the MPFR slow path, e.g. ComputationStopped.
+  virtual bool Rotate(const RotateSlab& slab) = 0;
   // Computes all query rows of `work`.
-  virtual bool Run(const DistanceBias& work) = 0;
+  virtual bool ComputeBias(const DistanceBias& work) = 0;
   // Computes `cos` and `sin`, each [rows, pairs] of recipe.dtype.
-  virtual bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) = 0;
+  virtual bool ComputeTable(const TableRecipe& recipe, std::byte* cos, std::byte* sin) = 0;
 
   // Opens memory by the device runtime's IPC handle (cudaIpcMemHandle_t). INVALID_ARGUMENT unless `handle` is valid and
   // its allocation has at least `bytes` bytes. The device must outlive the result.
@@ -76,7 +76,7 @@ class Device {
   // Computes all of `work`, whose x and y are device addresses, with the recipe's table or, if null, work.cos and .sin.
   // There is no CPU fallback: RESOURCE_EXHAUSTED if device memory is full, FAILED_PRECONDITION if the device is
   // withdrawn. The contents of y are unspecified after an error.
-  virtual absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) = 0;
+  virtual absl::Status RunInPlace(const PairRotation& work, const TableRecipe* recipe) = 0;
 };
 
 }  // namespace posenc

@@ -37,11 +37,11 @@ class PluginDevice final : public Device {
   bool usable() const override;
   size_t slab_bytes() const override { return info_.slab_bytes; }
   size_t calls_at_once() const override { return info_.calls_at_once; }
-  bool Run(const RotateSlab& slab) override;
-  bool Run(const DistanceBias& work) override;
-  bool Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) override;
+  bool Rotate(const RotateSlab& slab) override;
+  bool ComputeBias(const DistanceBias& work) override;
+  bool ComputeTable(const TableRecipe& recipe, std::byte* cos, std::byte* sin) override;
   absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) override;
-  absl::Status RunInPlace(const RotatePairs& work, const TableRecipe* recipe) override;
+  absl::Status RunInPlace(const PairRotation& work, const TableRecipe* recipe) override;
 
   std::string description() const { return info_.name; }
   int64_t memory_bytes() const { return static_cast<int64_t>(info_.memory_bytes); }

@@ -89,7 +89,7 @@ struct posenc_table {
   const void* context;  // for finish only
 };
 
-// Counterpart of posenc::RotatePairs, with a table.
+// Counterpart of posenc::PairRotation, with a table.
 struct posenc_rotate {
   uint32_t dtype;
   uint32_t rounding;

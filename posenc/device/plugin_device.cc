@@ -88,7 +88,7 @@ class TableOf {
     table_.finish = Finish;
     table_.context = &slow_;
   }
-  explicit TableOf(const RotatePairs& work) : slow_{} {
+  explicit TableOf(const PairRotation& work) : slow_{} {
     table_.rows = work.tokens;
     table_.pairs = work.pairs;
     table_.dtype = Code(work.table_dtype);
@@ -109,7 +109,7 @@ class TableOf {
 };
 
 // Returns the rotation's parameters, without x, y and their strides.
-posenc_rotate RotationOf(const RotatePairs& work, const posenc_table& table) {
+posenc_rotate RotationOf(const PairRotation& work, const posenc_table& table) {
   posenc_rotate rotate{};
   rotate.dtype = Code(work.dtype);
   rotate.rounding = Code(work.rounding);
@@ -193,7 +193,7 @@ bool PluginDevice::Try(const Call& call) {
   return status == POSENC_OK;
 }
 
-bool PluginDevice::Run(const RotateSlab& slab) {
+bool PluginDevice::Rotate(const RotateSlab& slab) {
   TableOf table(slab.recipe);
   std::vector<posenc_piece> from = PiecesOf(slab), to;
   for (size_t run = 0; run < slab.runs; ++run) {
@@ -208,7 +208,7 @@ bool PluginDevice::Run(const RotateSlab& slab) {
   return done;
 }
 
-bool PluginDevice::Run(const DistanceBias& work) {
+bool PluginDevice::ComputeBias(const DistanceBias& work) {
   const size_t bytes = work.queries * work.keys * SizeOf(work.dtype);
   const posenc_piece scores{const_cast<std::byte*>(work.scores), bytes}, out{work.out, bytes};
   posenc_bias bias{};
@@ -216,19 +216,26 @@ bool PluginDevice::Run(const DistanceBias& work) {
   bias.rounding = Code(work.rounding);
   bias.queries = work.queries;
   bias.keys = work.keys;
-  bias.values = work.values;
-  bias.value_count = work.value_count;
-  bias.first = work.first;
-  bias.cls_query = work.cls_query ? 1 : 0;
-  bias.cls_key = work.cls_key ? 1 : 0;
-  bias.query_positions = work.query_positions;
-  bias.key_positions = work.key_positions;
-  bias.past_slope = work.past_slope;
-  bias.future_slope = work.future_slope;
-  bias.bias_dtype = Code(work.bias_dtype);
+  bias.bias_dtype = Code(DType::kFP32);
+  if (const auto* linear = std::get_if<LinearBias>(&work.bias)) {
+    bias.query_positions = linear->query_positions;
+    bias.key_positions = linear->key_positions;
+    bias.past_slope = linear->past_slope;
+    bias.future_slope = linear->future_slope;
+    bias.bias_dtype = Code(linear->bias_dtype);
+  } else if (const auto* given = std::get_if<GivenBias>(&work.bias)) {
+    bias.bias = given->values;
+    bias.bias_stride = given->stride;
+  } else if (const auto* gathered = std::get_if<GatheredBias>(&work.bias)) {
+    bias.values = gathered->values;
+    bias.value_count = gathered->value_count;
+    bias.first = gathered->first;
+    bias.cls_query = gathered->cls_query ? 1 : 0;
+    bias.cls_key = gathered->cls_key ? 1 : 0;
+    bias.query_positions = gathered->query_positions;
+    bias.key_positions = gathered->key_positions;
+  }
   bias.causal = work.causal ? 1 : 0;
-  bias.bias = work.bias;
-  bias.bias_stride = work.bias_stride;
   bias.mask_query_positions = work.mask_query_positions;
   bias.mask_key_positions = work.mask_key_positions;
   bias.prefix_end = work.prefix_end;
@@ -244,7 +251,7 @@ bool PluginDevice::Run(const DistanceBias& work) {
   return Try([&](posenc_error* error) { return plugin_->bias(index_, &bias, error); });
 }
 
-bool PluginDevice::Run(const TableRecipe& recipe, std::byte* cos, std::byte* sin) {
+bool PluginDevice::ComputeTable(const TableRecipe& recipe, std::byte* cos, std::byte* sin) {
   TableOf table(recipe);
   const bool done = Try([&](posenc_error* error) { return plugin_->table(index_, &table.get(), cos, sin, error); });
   table.Rethrow();
@@ -284,7 +291,7 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
   return DeviceMemory{std::shared_ptr<void>(begin, close), bytes};
 }
 
-absl::Status PluginDevice::RunInPlace(const RotatePairs& work, const TableRecipe* recipe) {
+absl::Status PluginDevice::RunInPlace(const PairRotation& work, const TableRecipe* recipe) {
   posenc_error error{};
   if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
   std::optional<TableOf> table;

@@ -81,7 +81,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
   GivenRow row(e);
   for (int64_t first = 0; first < e.queries(); first += most) {
     const int64_t count = std::min(most, e.queries() - first);
-    POSENC_RETURN_IF_ERROR(bias.Run(first, count, nullptr, tile.data(), pool, cancelled));
+    POSENC_RETURN_IF_ERROR(bias.WriteRows(first, count, nullptr, tile.data(), pool, cancelled));
     for (int64_t b = 0; b < e.batch(); ++b) {
       POSENC_RETURN_IF_ERROR(cancelled());
       for (int64_t h = 0; h < e.heads(); ++h) {

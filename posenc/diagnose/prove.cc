@@ -84,7 +84,7 @@ class Slab {
 
   void Rotate(int64_t count) {
     const size_t row = rows_.width * SizeOf(compute_);
-    const RotatePairs work{
+    const PairRotation work{
         .dtype = compute_,
         .head_dim = static_cast<size_t>(rows_.width),
         .rotary_offset = static_cast<size_t>(offset_),
@@ -103,7 +103,7 @@ class Slab {
         .token_stride = row * rows_.heads,
         .head_stride = row,
     };
-    Run(work, 0, count);
+    RotatePairs(work, 0, count);
   }
 
   void RotateDoubles(int64_t count) {

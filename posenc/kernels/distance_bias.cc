@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -16,8 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
 
-enum class Source { kLinear, kRows, kNone };
-
 // One row of the matrix; values that all rows share stay in DistanceBias. Its options, except the source, are branches
 // in the loop: they cost little, and one loop per combination and target would make hundreds.
 struct BiasRow {
@@ -30,21 +30,32 @@ struct BiasRow {
   std::byte* out;
 };
 
-// Returns the bias in float32; a linear bias is rounded to bias_dtype.
-template <Source kSource, class D64>
-HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const DistanceBias& work, D64 d64, const BiasRow& row,
+// Returns the bias in float32.
+template <class D64>
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const NoBias&, D64, const BiasRow&, size_t) {
+  return hn::Zero(hn::Rebind<float, D64>());
+}
+
+// Requires row.bias, for a given and for a gathered bias.
+template <class Bias, class D64>
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const Bias&, D64, const BiasRow& row, size_t key) {
+  return hn::LoadU(hn::Rebind<float, D64>(), row.bias + key);
+}
+
+// Rounds to bias_dtype.
+template <class D64>
+HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const LinearBias& linear, D64 d64, const BiasRow& row,
                                                      size_t key) {
   const hn::Rebind<float, D64> d;
   const auto zero = hn::Zero(d);
-  if constexpr (kSource == Source::kRows) return hn::LoadU(d, row.bias + key);
-  if constexpr (kSource == Source::kNone) return zero;
-  const auto keys = hn::LoadU(d64, work.key_positions + key);
+  const auto keys = hn::LoadU(d64, linear.key_positions + key);
   const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, row.query_position)));
-  const auto slope = hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, work.future_slope), hn::Set(d, work.past_slope));
+  const auto slope =
+      hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, linear.future_slope), hn::Set(d, linear.past_slope));
   // Adding zero turns -0 into +0 and changes nothing else.
   const auto bias = hn::Add(hn::Mul(slope, distance), zero);
-  if (work.bias_dtype == DType::kBF16) return RoundLanes(BFloat16(), d, bias);
-  if (work.bias_dtype == DType::kFP16) return RoundLanes(Float16(), d, bias);
+  if (linear.bias_dtype == DType::kBF16) return RoundLanes(BFloat16(), d, bias);
+  if (linear.bias_dtype == DType::kFP16) return RoundLanes(Float16(), d, bias);
   return bias;
 }
 
@@ -75,24 +86,24 @@ HWY_INLINE hn::Mask<hn::Rebind<float, D64>> VisibleLanes(const DistanceBias& wor
 }
 
 // Returns score + bias, or the bias if `scores` is null.
-template <Source kSource, class Format, class D>
+template <class Bias, class Format, class D>
 HWY_INLINE hn::Vec<D> AddScores(Format format, D d, Rounding rounding, const std::byte* scores, size_t key,
                                 hn::Vec<D> bias) {
   if (scores == nullptr) return bias;
   const auto score = LoadLanes(format, d, scores + key * sizeof(typename Format::Bits));
-  if (kSource == Source::kNone) return score;
+  if constexpr (std::is_same_v<Bias, NoBias>) return score;
   return hn::Add(score, rounding == Rounding::kEachOperation ? RoundLanes(format, d, bias) : bias);
 }
 
 // Computes keys from `key` on while they fill a vector of D64. Returns the first key left.
-template <Source kSource, class Format, class D64>
-HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& row, bool masked, size_t key, size_t end,
-                            bool& any_visible) {
+template <class Format, class Bias, class D64>
+HWY_INLINE size_t BiasWhole(const DistanceBias& work, const Bias& bias, D64 d64, const BiasRow& row, bool masked,
+                            size_t key, size_t end, bool& any_visible) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   const hn::Rebind<float, D64> d;
   for (; key + hn::Lanes(d) <= end; key += hn::Lanes(d)) {
-    auto value = AddScores<kSource>(format, d, work.rounding, row.scores, key, BiasLanes<kSource>(work, d64, row, key));
+    auto value = AddScores<Bias>(format, d, work.rounding, row.scores, key, BiasLanes(bias, d64, row, key));
     if (masked) {
       const auto visible = VisibleLanes(work, d64, row, key);
       any_visible |= !hn::AllFalse(d, visible);
@@ -103,19 +114,20 @@ HWY_INLINE size_t BiasWhole(const DistanceBias& work, D64 d64, const BiasRow& ro
   return key;
 }
 
-template <Source kSource, class Format>
-void BiasKeys(const DistanceBias& work, const BiasRow& row, bool masked, size_t begin, size_t end, bool& any_visible) {
-  const size_t key = BiasWhole<kSource, Format>(work, hn::ScalableTag<double>(), row, masked, begin, end, any_visible);
-  BiasWhole<kSource, Format>(work, hn::CappedTag<double, 1>(), row, masked, key, end, any_visible);
+template <class Format, class Bias>
+void BiasKeys(const DistanceBias& work, const Bias& bias, const BiasRow& row, bool masked, size_t begin, size_t end,
+              bool& any_visible) {
+  const size_t key = BiasWhole<Format>(work, bias, hn::ScalableTag<double>(), row, masked, begin, end, any_visible);
+  BiasWhole<Format>(work, bias, hn::CappedTag<double, 1>(), row, masked, key, end, any_visible);
 }
 
 // Computes keys that are all visible. Without a linear bias it takes two whole registers at once.
-template <Source kSource, bool kStream, class Format>
-void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, size_t end) {
+template <bool kStream, class Format, class Bias>
+void VisibleKeys(const DistanceBias& work, const Bias& bias, const BiasRow& row, size_t begin, size_t end) {
   constexpr size_t kElement = sizeof(typename Format::Bits);
   const Format format;
   size_t key = begin;
-  if constexpr (kSource != Source::kLinear) {
+  if constexpr (!std::is_same_v<Bias, LinearBias>) {
     const hn::ScalableTag<float> d;
     const size_t lanes = hn::Lanes(d);
     const Rounding rounding = work.rounding;
@@ -123,17 +135,17 @@ void VisibleKeys(const DistanceBias& work, const BiasRow& row, size_t begin, siz
     for (; key + 2 * lanes <= end; key += 2 * lanes) {
       auto a = hn::Zero(d), b = hn::Zero(d);
       if (ahead) Prefetch(row.scores + key * kElement, kFarAhead, 2 * lanes * kElement);
-      if constexpr (kSource == Source::kRows) {
+      if constexpr (!std::is_same_v<Bias, NoBias>) {
         a = hn::LoadU(d, row.bias + key);
         b = hn::LoadU(d, row.bias + key + lanes);
       }
-      a = AddScores<kSource>(format, d, rounding, row.scores, key, a);
-      b = AddScores<kSource>(format, d, rounding, row.scores, key + lanes, b);
+      a = AddScores<Bias>(format, d, rounding, row.scores, key, a);
+      b = AddScores<Bias>(format, d, rounding, row.scores, key + lanes, b);
       StoreTwo<kStream>(format, a, b, d, row.out + key * kElement);
     }
   }
   bool any_visible;
-  BiasKeys<kSource, Format>(work, row, false, key, end, any_visible);
+  BiasKeys<Format>(work, bias, row, false, key, end, any_visible);
 }
 
 template <class Format>
@@ -158,48 +170,48 @@ void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, si
   last = std::max<size_t>(std::upper_bound(begin, end, row.highest_visible) - begin, first);
 }
 
-// Gathers the bias values of a query's cells into `row` (work.keys floats).
-void GatherRow(const DistanceBias& work, size_t query, float* row) {
-  const size_t last = work.value_count - 1;
-  if (work.cls_query && query == 0) {
-    std::fill_n(row, work.keys, work.values[last - 2]);
-    if (work.cls_key) row[0] = work.values[last];
+// Gathers the bias values of a query's cells into `row` (`keys` floats).
+void GatherRow(const GatheredBias& bias, size_t keys, size_t query, float* row) {
+  const size_t last = bias.value_count - 1;
+  if (bias.cls_query && query == 0) {
+    std::fill_n(row, keys, bias.values[last - 2]);
+    if (bias.cls_key) row[0] = bias.values[last];
     return;
   }
-  const double origin = work.query_positions[query];
+  const double origin = bias.query_positions[query];
   const hn::ScalableTag<double> d64;
   const hn::Rebind<int32_t, decltype(d64)> indices;
   const hn::Rebind<float, decltype(d64)> d;
   // Subtract the positions first: their difference is exact.
-  size_t key = work.cls_key ? 1 : 0;
-  for (; key + hn::Lanes(d) <= work.keys; key += hn::Lanes(d)) {
-    const auto distance = hn::Sub(hn::LoadU(d64, work.key_positions + key), hn::Set(d64, origin));
-    const auto at = hn::Sub(distance, hn::Set(d64, work.first));
-    hn::StoreU(hn::GatherIndex(d, work.values, hn::DemoteTo(indices, at)), d, row + key);
+  size_t key = bias.cls_key ? 1 : 0;
+  for (; key + hn::Lanes(d) <= keys; key += hn::Lanes(d)) {
+    const auto distance = hn::Sub(hn::LoadU(d64, bias.key_positions + key), hn::Set(d64, origin));
+    const auto at = hn::Sub(distance, hn::Set(d64, bias.first));
+    hn::StoreU(hn::GatherIndex(d, bias.values, hn::DemoteTo(indices, at)), d, row + key);
   }
-  for (; key < work.keys; ++key) {
-    row[key] = work.values[static_cast<int32_t>(work.key_positions[key] - origin - work.first)];
+  for (; key < keys; ++key) {
+    row[key] = bias.values[static_cast<int32_t>(bias.key_positions[key] - origin - bias.first)];
   }
-  if (work.cls_key) row[0] = work.values[last - 1];
+  if (bias.cls_key) row[0] = bias.values[last - 1];
 }
 
-// Takes `work` by value: stores to `out` might alias a referenced object, so the loop would reload its fields.
-template <Source kSource, bool kStream, class Format>
-void BiasRows(const DistanceBias work, size_t begin, size_t end) {
+// Takes `work` and `bias` by value: stores to `out` might alias a referenced object, so the loop would reload its
+// fields.
+template <bool kStream, class Format, class Bias>
+void BiasRows(const DistanceBias work, const Bias bias, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   const bool scattered = work.key_documents != nullptr || work.key_valid != nullptr;
   // True: the mask is evaluated per key. False: one run of visible keys lies between two runs of hidden keys.
   const bool by_key = scattered || (bounded && !work.mask_keys_ascend);
   BiasRow row{};
-  std::vector<float> gathered(work.values != nullptr ? work.keys : 0);
+  std::vector<float> gathered(std::is_same_v<Bias, GatheredBias> ? work.keys : 0);
   for (size_t query = begin; query < end; ++query) {
-    if (kSource == Source::kLinear) row.query_position = work.query_positions[query];
-    if (kSource == Source::kRows && work.values != nullptr) {
-      GatherRow(work, query, gathered.data());
+    if constexpr (std::is_same_v<Bias, LinearBias>) row.query_position = bias.query_positions[query];
+    if constexpr (std::is_same_v<Bias, GivenBias>) row.bias = bias.values + static_cast<ptrdiff_t>(query) * bias.stride;
+    if constexpr (std::is_same_v<Bias, GatheredBias>) {
+      GatherRow(bias, work.keys, query, gathered.data());
       row.bias = gathered.data();
-    } else if (kSource == Source::kRows) {
-      row.bias = work.bias + static_cast<ptrdiff_t>(query) * work.bias_stride;
     }
     if (work.mask_key_positions != nullptr) {
       const double position = work.mask_query_positions[query];
@@ -212,13 +224,13 @@ void BiasRows(const DistanceBias work, size_t begin, size_t end) {
     row.out = work.out + query * row_bytes;
     bool any_visible = false;
     if (by_key) {
-      BiasKeys<kSource, Format>(work, row, true, 0, work.keys, any_visible);
+      BiasKeys<Format>(work, bias, row, true, 0, work.keys, any_visible);
     } else {
       size_t first = 0, last = work.keys;
       if (bounded) FindVisible(work, row, first, last);
       any_visible = first < last;
       FillKeys<Format>(work, row, 0, first);
-      VisibleKeys<kSource, kStream, Format>(work, row, first, last);
+      VisibleKeys<kStream, Format>(work, bias, row, first, last);
       FillKeys<Format>(work, row, last, work.keys);
     }
     if (!any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
@@ -234,12 +246,14 @@ bool CanStream(const DistanceBias& work) {
 
 template <class Format>
 void BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
-  const bool gathers = work.values != nullptr;
-  if (!gathers && work.key_positions != nullptr) return BiasRows<Source::kLinear, false, Format>(work, begin, end);
-  if (!gathers && work.bias == nullptr) return BiasRows<Source::kNone, false, Format>(work, begin, end);
-  if (!CanStream(work)) return BiasRows<Source::kRows, false, Format>(work, begin, end);
-  BiasRows<Source::kRows, true, Format>(work, begin, end);
-  hwy::FlushStream();
+  const auto compute = [&](const auto& bias) {
+    using Bias = std::decay_t<decltype(bias)>;
+    constexpr bool kCanStream = std::is_same_v<Bias, GivenBias> || std::is_same_v<Bias, GatheredBias>;
+    if (!kCanStream || !CanStream(work)) return BiasRows<false, Format>(work, bias, begin, end);
+    BiasRows<kCanStream, Format>(work, bias, begin, end);
+    hwy::FlushStream();
+  };
+  std::visit(compute, work.bias);
 }
 
 void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
@@ -260,7 +274,9 @@ namespace posenc {
 
 HWY_EXPORT(BiasSlab);
 
-void Run(const DistanceBias& work, size_t begin, size_t end) { HWY_DYNAMIC_DISPATCH(BiasSlab)(work, begin, end); }
+void ComputeDistanceBias(const DistanceBias& work, size_t begin, size_t end) {
+  HWY_DYNAMIC_DISPATCH(BiasSlab)(work, begin, end);
+}
 
 }  // namespace posenc
 #endif  // HWY_ONCE

@@ -1,7 +1,8 @@
 // Primitive: a bias with a mask, written as a matrix or added to given scores. The bias is linear in the distance
 // (ALiBi), given as rows of float32 values, gathered from a table of float32 values, or absent.
 //
-// For one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in float32:
+// The linear bias of one matrix (one batch row, one head), query i at position qp[i], key j at position kp[j], in
+// float32:
 //
 //   distance d = kp[j] - qp[i]   (exact in float64, then rounded to float32)
 //   bias       = fl(past_slope * d) where d <= 0, fl(future_slope * d) where d > 0; a zero is +0
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <variant>
 
 #include "posenc/base/dtype.h"
 #include "posenc/kernels/rotate_pairs.h"
@@ -24,34 +26,43 @@ namespace posenc {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
+struct NoBias {};
+
+// Positions for the distance; all are finite.
+struct LinearBias {
+  const double* query_positions;    // [Sq]
+  const double* key_positions;      // [Sk]
+  float past_slope = 0;             // finite
+  float future_slope = 0;           // finite
+  DType bias_dtype = DType::kFP32;  // the bias is first rounded to this (Falcon: BF16), then per `rounding`
+};
+
+// Cell (i, j) has values[i * stride + j]. A NaN must have a payload of zeros, as arithmetic produces it. With a stride
+// of -1 the rows are shifted slices of one list: one value per distance, for consecutive positions.
+struct GivenBias {
+  const float* values;
+  ptrdiff_t stride = 0;
+};
+
+// Cell (i, j) has values[key_positions[j] - query_positions[i] - first], an integer index in 0 .. value_count-1. No
+// value is a NaN. Query 0 (cls_query) or key 0 (cls_key) may be a token for the whole (BEiT's cls), whose position is
+// not read: its cells have the last three values, in the order (0, j), (i, 0), (0, 0).
+struct GatheredBias {
+  const float* values;
+  size_t value_count;  // below 2^31
+  double first = 0;
+  const double* query_positions;  // [Sq]
+  const double* key_positions;    // [Sk]
+  bool cls_query = false;
+  bool cls_key = false;
+};
+
 struct DistanceBias {
   DType dtype;        // element type of scores and out: FP32, FP16 or BF16
   Rounding rounding;  // with scores: kOnce = rn_T(fl(score + bias)); kEachOperation = rn_T(score + rn_T(bias))
   size_t queries;     // Sq
   size_t keys;        // Sk
-
-  // Gathered bias, if `values` is not null: cell (i, j) has values[key_positions[j] - query_positions[i] - first], an
-  // integer index in 0 .. value_count-1. No value is a NaN. Query 0 (cls_query) or key 0 (cls_key) may be a token for
-  // the whole (BEiT's cls), whose position is not read: its cells have the last three values, in the order (0, j),
-  // (i, 0), (0, 0).
-  const float* values = nullptr;
-  size_t value_count = 0;  // below 2^31
-  double first = 0;
-  bool cls_query = false;
-  bool cls_key = false;
-
-  // Linear bias, if `values` is null and key_positions is not.
-  const double* query_positions = nullptr;  // [Sq] for the distance; all positions are finite
-  const double* key_positions = nullptr;    // [Sk] for the distance
-  float past_slope = 0;                     // finite
-  float future_slope = 0;                   // finite
-  DType bias_dtype = DType::kFP32;          // the bias is first rounded to this (Falcon: BF16), then per `rounding`
-
-  // Given bias, if not null and neither case above applies: cell (i, j) has bias[i * bias_stride + j]. A NaN must have
-  // a payload of zeros, as arithmetic produces it. With a stride of -1 the rows are shifted slices of one list: one
-  // value per distance, for consecutive positions.
-  const float* bias = nullptr;
-  ptrdiff_t bias_stride = 0;
+  std::variant<NoBias, LinearBias, GivenBias, GatheredBias> bias;
 
   // Positions that the mask compares (BLOOM moves keys for the distance only), in any order, with bounds computed in
   // float64. Both null: causal and windows are unused.
@@ -75,6 +86,6 @@ struct DistanceBias {
 
 // Computes query rows [begin, end), with one dispatched call. Thread-safe for disjoint ranges. Aborts if dtype is not
 // FP32, FP16 or BF16. Scores and out need no alignment. Same bytes on every CPU target, except for NaN payloads.
-void Run(const DistanceBias& work, size_t begin, size_t end);
+void ComputeDistanceBias(const DistanceBias& work, size_t begin, size_t end);
 
 }  // namespace posenc

@@ -71,7 +71,7 @@ namespace posenc {
 
 HWY_EXPORT(Products);
 
-void Run(const DotProducts& work) { HWY_DYNAMIC_DISPATCH(Products)(work); }
+void ComputeDotProducts(const DotProducts& work) { HWY_DYNAMIC_DISPATCH(Products)(work); }
 
 }  // namespace posenc
 #endif  // HWY_ONCE

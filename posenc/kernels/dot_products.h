@@ -21,6 +21,6 @@ struct DotProducts {
 };
 
 // Computes all of `out`. Thread-safe for disjoint outputs.
-void Run(const DotProducts& work);
+void ComputeDotProducts(const DotProducts& work);
 
 }  // namespace posenc

@@ -95,13 +95,13 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
 
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
-size_t Ahead(const RotatePairs& work) { return work.large ? kFarAhead : 1024; }
-size_t AheadOfWritten(const RotatePairs& work) {
+size_t Ahead(const PairRotation& work) { return work.large ? kFarAhead : 1024; }
+size_t AheadOfWritten(const PairRotation& work) {
   return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
 }
 
 template <class Lane, class Format, class Loop>
-void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
   const size_t table_row = work.pairs * sizeof(Lane), spread_row = 4 * work.pairs;
   const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts, pairs = work.pairs / parts;
@@ -157,7 +157,7 @@ void RotateRows(Format format, Loop loop, const RotatePairs& work, size_t begin,
 
 // Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy.
 template <class Loop>
-bool HoldsTable(const RotatePairs& work) {
+bool HoldsTable(const PairRotation& work) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), pairs = work.pairs / work.half_split_parts;
   return work.heads >= kHeadsToSpread && work.head_stride < work.token_stride && pairs % lanes == 0 &&
          Loop::HoldsTable(pairs / lanes) && (work.x == work.y || work.head_dim == 2 * work.pairs);
@@ -165,7 +165,7 @@ bool HoldsTable(const RotatePairs& work) {
 
 // Rotates token by token. A token's table stays in registers while its heads are rotated.
 template <class Format, class Loop>
-HWY_NOINLINE void RotateTokens(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end) {
+HWY_NOINLINE void RotateTokens(Format format, Loop loop, const PairRotation& work, size_t begin, size_t end) {
   const hn::ScalableTag<float> d;
   const size_t parts = work.half_split_parts, pairs = work.pairs / parts, element = sizeof(typename Format::Bits);
   Row row{.pairs = pairs, .ahead = AheadOfWritten(work)};
@@ -183,7 +183,7 @@ HWY_NOINLINE void RotateTokens(Format format, Loop loop, const RotatePairs& work
 }
 
 template <class Format, class Loop>
-void RotateWith(Format format, Loop loop, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateWith(Format format, Loop loop, const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   if constexpr (Loop::HoldsTable(4)) {
     if (HoldsTable<Loop>(work)) return RotateTokens(format, loop, work, begin, end);
   }
@@ -192,7 +192,7 @@ void RotateWith(Format format, Loop loop, const RotatePairs& work, size_t begin,
 
 // Returns whether stores may bypass the caches: every store must be a whole, aligned register.
 template <class Loop>
-bool CanStream(const RotatePairs& work) {
+bool CanStream(const PairRotation& work) {
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), alignment = lanes * sizeof(float);
   const size_t element = SizeOf(work.dtype);
   const auto aligned = [alignment](size_t bytes) { return bytes % alignment == 0; };
@@ -202,7 +202,7 @@ bool CanStream(const RotatePairs& work) {
 }
 
 template <template <Rounding, bool> class Loop, class Format>
-void RotateUsual(Format format, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateUsual(Format format, const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   const bool once = work.rounding == Rounding::kOnce;
   if (CanStream<Loop<Rounding::kOnce, true>>(work)) {
     once ? RotateWith(format, Loop<Rounding::kOnce, true>(), work, begin, end, scratch)
@@ -214,10 +214,10 @@ void RotateUsual(Format format, const RotatePairs& work, size_t begin, size_t en
 }
 
 template <class Format>
-void RotateFormat(Format format, const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateFormat(Format format, const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
   if (work.table_dtype == DType::kFP64) return RotateRows<double>(format, any, work, begin, end, scratch);
-  if (work.table_dtype != DType::kFP32) HWY_ABORT("RotatePairs: the table is neither FP32 nor FP64");
+  if (work.table_dtype != DType::kFP32) HWY_ABORT("PairRotation: the table is neither FP32 nor FP64");
   if (work.input_pairing == work.output_pairing) {
     if (work.input_pairing == Pairing::kHalfSplit) {
       if constexpr (kIsBFloat16<Format>) {
@@ -233,16 +233,16 @@ void RotateFormat(Format format, const RotatePairs& work, size_t begin, size_t e
   RotateRows<float>(format, any, work, begin, end, scratch);
 }
 
-void RotateSlab(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateSlab(const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   switch (work.dtype) {
     case DType::kFP32: return RotateFormat(Float32(), work, begin, end, scratch);
     case DType::kFP16: return RotateFormat(Float16(), work, begin, end, scratch);
     case DType::kBF16: return RotateFormat(BFloat16Arithmetic(), work, begin, end, scratch);
-    default: HWY_ABORT("RotatePairs: elements are neither FP32, FP16 nor BF16");
+    default: HWY_ABORT("PairRotation: elements are neither FP32, FP16 nor BF16");
   }
 }
 
-void RotateAndFlush(const RotatePairs& work, size_t begin, size_t end, std::byte* scratch) {
+void RotateAndFlush(const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   RotateSlab(work, begin, end, scratch);
   if (work.large) hwy::FlushStream();
 }
@@ -256,7 +256,7 @@ namespace posenc {
 
 HWY_EXPORT(RotateAndFlush);
 
-void Run(const RotatePairs& work, size_t begin, size_t end) {
+void RotatePairs(const PairRotation& work, size_t begin, size_t end) {
   // Holds the rearranged table rows of a tile, or the rotated elements of a head row.
   thread_local LineVector<float> scratch;
   const size_t floats = std::max(4 * work.pairs, kTableFloats);

@@ -16,7 +16,7 @@
 
 namespace posenc {
 
-struct RotatePairs {
+struct PairRotation {
   DType dtype;               // element type of x and y: FP32, FP16 or BF16
   size_t head_dim;           // D: elements of one head row
   size_t rotary_offset = 0;  // first rotated element of a head row
@@ -47,6 +47,6 @@ inline constexpr size_t kTableFloats = 4096;
 // Rotates the head rows of tokens [begin, end), with one dispatched call. Thread-safe for disjoint ranges. Aborts on
 // other dtypes. No access outside the head rows, no alignment needed. Same bytes on every CPU target, except for NaN
 // payloads. NaN, infinities, signed zeros and subnormals follow IEEE arithmetic.
-void Run(const RotatePairs& work, size_t begin, size_t end);
+void RotatePairs(const PairRotation& work, size_t begin, size_t end);
 
 }  // namespace posenc

@@ -63,7 +63,7 @@ HWY_INLINE void Spread(D d, hn::Vec<D> cos, hn::Vec<D> sin, hn::Vec<D>& cos_a, h
 #endif
 
 // Writes a token's row for ElementLoop: its expanded cosines, then its expanded sines (2 * pairs floats each).
-HWY_INLINE void SpreadTable(const RotatePairs& work, size_t token, float* spread) {
+HWY_INLINE void SpreadTable(const PairRotation& work, size_t token, float* spread) {
   const float* cos = static_cast<const float*>(work.cos) + token * work.pairs;
   const float* sin = static_cast<const float*>(work.sin) + token * work.pairs;
   const size_t pairs = work.pairs;

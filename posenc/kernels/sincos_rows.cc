@@ -269,7 +269,9 @@ void RunWithSlowPath(const SinCosRows& work, size_t begin, size_t end, SinCosSlo
   HWY_DYNAMIC_DISPATCH(RunOnTarget)(work, begin, end, slow_path);
 }
 
-void Run(const SinCosRows& work, size_t begin, size_t end) { RunWithSlowPath(work, begin, end, SinCosSlow); }
+void ComputeSinCosRows(const SinCosRows& work, size_t begin, size_t end) {
+  RunWithSlowPath(work, begin, end, SinCosSlow);
+}
 
 }  // namespace posenc
 #endif  // HWY_ONCE

@@ -37,6 +37,6 @@ struct SinCosRows {
 };
 
 // Computes rows [begin, end). Thread-safe for disjoint ranges. Gives the same bytes on every CPU target.
-void Run(const SinCosRows& work, size_t begin, size_t end);
+void ComputeSinCosRows(const SinCosRows& work, size_t begin, size_t end);
 
 }  // namespace posenc

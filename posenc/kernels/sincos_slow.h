@@ -32,8 +32,8 @@ CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq);
 CosSin ScaledSinCos(double position, double inv_freq, DType dtype,
                     const std::function<int(mpfr_ptr value)>& apply_scale);
 
-// Run() with another slow path, for tests: for example one that counts calls. Null keeps the fast path's values of
-// unproven entries.
+// ComputeSinCosRows() with another slow path, for tests: for example one that counts calls. Null keeps the fast path's
+// values of unproven entries.
 using SinCosSlowPath = CosSin (*)(const SinCosRows& work, double position, double inv_freq);
 void RunWithSlowPath(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path);
 

@@ -118,7 +118,7 @@ void Slow(const double* factors, const double* point, size_t terms, DType dtype,
 
 }  // namespace
 
-void Run(const SinCosTurns& work) {
+void ComputeSinCosTurns(const SinCosTurns& work) {
   constexpr size_t kBlock = 128;
   Reduced reduced[kBlock];
   double angles[kBlock], cos[kBlock], sin[kBlock];
@@ -132,15 +132,15 @@ void Run(const SinCosTurns& work) {
       angles[k] = reduced[k].angle.hi;
     }
     // Computes correctly rounded cosines and sines of the angles' leading parts.
-    Run(SinCosRows{.frequencies = Frequencies::kFloat64,
-                   .dtype = DType::kFP64,
-                   .positions = &one,
-                   .inv_freq = angles,
-                   .rows = 1,
-                   .pairs = count,
-                   .cos = cos,
-                   .sin = sin},
-        0, 1);
+    ComputeSinCosRows(SinCosRows{.frequencies = Frequencies::kFloat64,
+                                 .dtype = DType::kFP64,
+                                 .positions = &one,
+                                 .inv_freq = angles,
+                                 .rows = 1,
+                                 .pairs = count,
+                                 .cos = cos,
+                                 .sin = sin},
+                      0, 1);
     for (size_t k = 0; k < count; ++k) {
       const Reduced& r = reduced[k];
       double c = cos[k] - r.angle.lo * sin[k], s = sin[k] + r.angle.lo * cos[k];

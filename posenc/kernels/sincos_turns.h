@@ -22,6 +22,6 @@ struct SinCosTurns {
 };
 
 // Computes all of cos and sin. Gives the same bytes on every CPU target. A value of exactly zero is +0.
-void Run(const SinCosTurns& work);
+void ComputeSinCosTurns(const SinCosTurns& work);
 
 }  // namespace posenc

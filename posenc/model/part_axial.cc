@@ -39,9 +39,9 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   if (!blocks.empty()) {
     if (!blocks[0].first.empty() ||
         (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
-      return InvalidArgument("UNSUPPORTED", part.config.Path("rope_parameters"), "",
-                             fmt::format("model_type \"{}\" needs one block, of rope_type \"axial\" or \"default\"",
-                                         part.type.name));
+      return InvalidArgument(
+          "UNSUPPORTED", part.config.Path("rope_parameters"), "",
+          fmt::format("model_type \"{}\" needs one block, of rope_type \"axial\" or \"default\"", part.type.name));
     }
     block = blocks[0].second->parameters;
     NoteUnread(block, part);

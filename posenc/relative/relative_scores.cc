@@ -141,9 +141,9 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
     work.causal = true;
     work.fill = -std::numeric_limits<float>::infinity();
     work.zero_fully_masked_rows = false;
-    work.bias = row.data();
+    work.bias = GivenBias{row.data()};
     work.out = reinterpret_cast<std::byte*>(row.data());
-    posenc::Run(work, 0, 1);
+    ComputeDistanceBias(work, 0, 1);
     gates.assign(row.begin(), row.end());
     AddCopeRow(gates, products.data() + i, slab.count, positions, sums + i * keys_);
   }
@@ -194,10 +194,10 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
     DistanceBias work = RowWork(slab, i);
     const bool term_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
     work.rounding = term_in_dtype ? Rounding::kEachOperation : call_.precision.rounding;
-    work.bias = row.data();
+    work.bias = GivenBias{row.data()};
     work.scores = buffers.add_to == nullptr ? nullptr : buffers.add_to + at;
     work.out = buffers.out + at;
-    posenc::Run(work, 0, 1);
+    ComputeDistanceBias(work, 0, 1);
   }
 }
 

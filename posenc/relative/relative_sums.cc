@@ -25,13 +25,13 @@ std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const s
                             int64_t width) {
   const int64_t count = static_cast<int64_t>(rows.size()) / depth;
   std::vector<double> products(count * width);
-  posenc::Run(DotProducts{.rows = rows.data(),
-                          .row_stride = static_cast<size_t>(depth),
-                          .row_count = static_cast<size_t>(count),
-                          .depth = static_cast<size_t>(depth),
-                          .columns = columns.data(),
-                          .width = static_cast<size_t>(width),
-                          .out = products.data()});
+  ComputeDotProducts(DotProducts{.rows = rows.data(),
+                                 .row_stride = static_cast<size_t>(depth),
+                                 .row_count = static_cast<size_t>(count),
+                                 .depth = static_cast<size_t>(depth),
+                                 .columns = columns.data(),
+                                 .width = static_cast<size_t>(width),
+                                 .out = products.data()});
   return products;
 }
 
@@ -74,7 +74,7 @@ class TileRows {
       work.rows = scattered.data();
       work.row_stride = table.dim;
     }
-    posenc::Run(work);
+    ComputeDotProducts(work);
     return products;
   }
 

@@ -109,13 +109,13 @@ absl::Status RelativeValues::Run(const std::byte* probabilities, const std::byte
         }
         std::copy(bins.begin(), bins.end(), sums.begin() + i * rows);
       }
-      posenc::Run(DotProducts{.rows = sums.data(),
-                              .row_stride = static_cast<size_t>(rows),
-                              .row_count = static_cast<size_t>(count),
-                              .depth = static_cast<size_t>(rows),
-                              .columns = table.data(),
-                              .width = static_cast<size_t>(d),
-                              .out = products.data()});
+      ComputeDotProducts(DotProducts{.rows = sums.data(),
+                                     .row_stride = static_cast<size_t>(rows),
+                                     .row_count = static_cast<size_t>(count),
+                                     .depth = static_cast<size_t>(rows),
+                                     .columns = table.data(),
+                                     .width = static_cast<size_t>(d),
+                                     .out = products.data()});
       for (int64_t i = 0; i < count; ++i) {
         for (int64_t c = 0; c < d; ++c) term[c] = static_cast<float>(products[i * d + c]);
         std::byte* to = out + out_.At(b, h, first + i);

@@ -130,7 +130,7 @@ std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Op
 }
 
 // Kernel arguments for the cells, except for the table, x and y.
-RotatePairs RotaryApplication::Work(const Cells& cells, Operand which) const {
+PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
   const RotaryOperand& rotated = operand(which);
   const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
   const size_t row = axes.head_dim * SizeOf(rotated.tensor.dtype);
@@ -167,12 +167,12 @@ size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
 
 void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
                                size_t origin) const {
-  RotatePairs work = Work(cells, which);
+  PairRotation work = Work(cells, which);
   work.large = large;
   work.table_dtype = table.widened();
   work.cos = table.cos();
   work.sin = table.sin();
-  posenc::Run(work, *buffers.x, buffers.y, Start(cells, which) - origin);
+  RotatePieces(work, *buffers.x, buffers.y, Start(cells, which) - origin);
 }
 
 absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,

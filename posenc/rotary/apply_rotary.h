@@ -80,7 +80,7 @@ class RotaryApplication {
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
   // `cells` must lie in one sequence.
   std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which) const;
-  RotatePairs Work(const Cells& cells, Operand which) const;
+  PairRotation Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
   // Returns false if the device declined; nothing is written then.
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;

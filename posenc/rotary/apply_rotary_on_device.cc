@@ -9,18 +9,18 @@
 namespace posenc {
 
 bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
-  const RotatePairs work = Work(cells, which);
+  const PairRotation work = Work(cells, which);
   const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
   const bool heads_first = call_.layout == Layout::kBHSD;
   const size_t row = work.head_dim * SizeOf(work.dtype);
-  return device.Run(RotateSlab{.work = work,
-                               .recipe = *recipe,
-                               .x = buffers.x,
-                               .y = buffers.y,
-                               .start = Start(cells, which),
-                               .runs = heads_first ? work.heads : 1,
-                               .run_bytes = row * work.tokens * (heads_first ? 1 : work.heads),
-                               .run_stride = heads_first ? work.head_stride : 0});
+  return device.Rotate(RotateSlab{.work = work,
+                                  .recipe = *recipe,
+                                  .x = buffers.x,
+                                  .y = buffers.y,
+                                  .start = Start(cells, which),
+                                  .runs = heads_first ? work.heads : 1,
+                                  .run_bytes = row * work.tokens * (heads_first ? 1 : work.heads),
+                                  .run_stride = heads_first ? work.head_stride : 0});
 }
 
 absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
@@ -35,7 +35,7 @@ absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Dev
       const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
       if (buffers.y == nullptr || operand(which).tensor.empty()) continue;
       const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
-      RotatePairs work = Work(cells, which);
+      PairRotation work = Work(cells, which);
       const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
       std::shared_ptr<const SlabTable> table;
       if (!recipe) {

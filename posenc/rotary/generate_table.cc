@@ -102,7 +102,7 @@ absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* co
     auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);
     const auto first = static_cast<int64_t>(row_begin + begin);
     if (device == nullptr ||
-        !device->Run(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
+        !device->ComputeTable(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
       for (size_t done = 0; done < count && (device == nullptr || cancelled().ok()); done += cpu_slab) {
         const size_t offset = done * pairs * size;
         table_.Compute(first + static_cast<int64_t>(done), static_cast<int64_t>(std::min(cpu_slab, count - done)),

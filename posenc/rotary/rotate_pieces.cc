@@ -10,7 +10,7 @@ namespace {
 // Rows with consecutive offsets: all heads of a token, then of the next token; or one head's rows of all tokens.
 class Rows {
  public:
-  Rows(RotatePairs work, const ByteSource& x, std::byte* y)
+  Rows(PairRotation work, const ByteSource& x, std::byte* y)
       : work_(work),
         x_(x),
         y_(y),
@@ -49,7 +49,7 @@ class Rows {
   void RotateOne(size_t token, const std::byte* x, size_t at) { RotateSome(token, 1, 1, x, at); }
 
   void RotateSome(size_t token, size_t tokens, size_t heads, const std::byte* x, size_t at) {
-    RotatePairs some = work_;
+    PairRotation some = work_;
     some.cos = static_cast<const std::byte*>(work_.cos) + token * of_table_;
     some.sin = static_cast<const std::byte*>(work_.sin) + token * of_table_;
     some.x = x;
@@ -58,10 +58,10 @@ class Rows {
     some.heads = heads;
     some.head_stride = row_;
     some.token_stride = heads * row_;
-    Run(some, 0, tokens);
+    RotatePairs(some, 0, tokens);
   }
 
-  const RotatePairs work_;
+  const PairRotation work_;
   const ByteSource& x_;
   std::byte* const y_;
   const size_t row_;       // bytes
@@ -71,13 +71,13 @@ class Rows {
 
 }  // namespace
 
-void Run(RotatePairs work, const ByteSource& x, std::byte* y, size_t start) {
+void RotatePieces(PairRotation work, const ByteSource& x, std::byte* y, size_t start) {
   const size_t row = work.head_dim * SizeOf(work.dtype);
   const size_t end = start + (work.tokens - 1) * work.token_stride + (work.heads - 1) * work.head_stride + row;
   if (const absl::Span<const std::byte> piece = x.From(start); piece.size() >= end - start) {
     work.x = piece.data();
     work.y = y + start;
-    return Run(work, 0, work.tokens);
+    return RotatePairs(work, 0, work.tokens);
   }
   Rows rows(work, x, y);
   if (work.token_stride == work.heads * row) return rows.Rotate(start, work.tokens, work.heads);

@@ -11,6 +11,6 @@ namespace posenc {
 // Rotates all tokens of `work`, whose x and y it sets. The first head row of the first token is read at byte `start` of
 // x and written at byte `start` of y. Contiguous rows are read in place; a head row that spans several pieces is copied
 // to scratch first. x may be y's own bytes (in place); otherwise they must not overlap.
-void Run(RotatePairs work, const ByteSource& x, std::byte* y, size_t start);
+void RotatePieces(PairRotation work, const ByteSource& x, std::byte* y, size_t start);
 
 }  // namespace posenc

@@ -1,4 +1,4 @@
-// Cosines and sines of a range of tokens, in the format that RotatePairs reads.
+// Cosines and sines of a range of tokens, in the format that PairRotation reads.
 #pragma once
 
 #include <cstddef>

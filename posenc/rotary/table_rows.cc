@@ -191,7 +191,7 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
   std::vector<double> values(2 * at.size() * columns.size());  // doubles for their size and alignment
   auto* axis_cos = reinterpret_cast<std::byte*>(values.data());
   auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + at.size() * columns.size());
-  Run(SinCosRows{.frequencies = arithmetic_,
+  ComputeSinCosRows(SinCosRows{.frequencies = arithmetic_,
                  .dtype = dtype,
                  .positions = at.data(),
                  .inv_freq = inv_freq.data(),
@@ -271,7 +271,7 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
     if (sequence_plan.xpos) {
       RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);
     } else {
-      Run(work, 0, work.rows);
+      ComputeSinCosRows(work, 0, work.rows);
     }
   }
   if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);

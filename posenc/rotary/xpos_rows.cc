@@ -62,7 +62,7 @@ void RunChain(const SinCosRows& work, DType type, const XposPlan& xpos, bool rec
     one.rows = 1;
     one.cos = cos.data();
     one.sin = sin.data();
-    Run(one, 0, 1);
+    ComputeSinCosRows(one, 0, 1);
     ScaleRow(xpos, work.positions[row], reciprocal, work.divide, powers, cos, sin);
     Convert(type, work.dtype, cos.data(), static_cast<std::byte*>(work.cos) + row * row_bytes, work.pairs);
     Convert(type, work.dtype, sin.data(), static_cast<std::byte*>(work.sin) + row * row_bytes, work.pairs);
@@ -102,7 +102,7 @@ void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
   }
   for (size_t row = 0; row < work.rows; ++row) {
     const double position = work.positions[row];
-    Run(SinCosRows{.frequencies = Frequencies::kExact,
+    ComputeSinCosRows(SinCosRows{.frequencies = Frequencies::kExact,
                    .dtype = DType::kFP64,
                    .positions = &position,
                    .inv_freq = work.inv_freq,

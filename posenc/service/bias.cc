@@ -59,7 +59,7 @@ Job RowsJob(const std::shared_ptr<const BiasGeneration>& bias, int64_t first, in
   job.outputs = {output};
   job.run = [bias, first, count, device = std::move(device)](const Payloads&, absl::Span<std::byte* const> buffers,
                                                              WorkPool& pool, const Cancellation& cancelled) {
-    return bias->Run(first, count, nullptr, buffers[0], pool, cancelled, device.get());
+    return bias->WriteRows(first, count, nullptr, buffers[0], pool, cancelled, device.get());
   };
   return job;
 }
@@ -150,7 +150,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
                                                        WorkPool& pool, const Cancellation& cancelled) {
     from.CopyTo(*scores, buffers[0]);
-    return bias->Run(buffers[0], buffers[0], pool, cancelled, device.get());
+    return bias->Write(buffers[0], buffers[0], pool, cancelled, device.get());
   };
   return job;
 }

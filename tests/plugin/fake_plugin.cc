@@ -82,7 +82,7 @@ void Compute(const posenc_table& table, std::byte* cos, std::byte* sin) {
   std::vector<double> one_cos(table.rows), one_sin(table.rows);
   for (uint64_t pair = 0; pair < table.pairs; ++pair) {
     const uint64_t axis = table.axis != nullptr ? table.axis[pair] : 0;
-    Run(SinCosRows{.frequencies = RecipeOf(table.frequencies),
+    ComputeSinCosRows(SinCosRows{.frequencies = RecipeOf(table.frequencies),
                    .dtype = TypeOf(table.dtype),
                    .positions = table.positions + axis * table.rows,
                    .inv_freq = table.inv_freq + pair,
@@ -149,66 +149,68 @@ int32_t Rotate(uint32_t, const posenc_rotate* work, posenc_error* error) {
     Convert(dtype, widened, narrow_sin.data(), sin.data(), sin.size());
   }
   const size_t row = work->head_dim * SizeOf(TypeOf(work->dtype));
-  Run(RotatePairs{.dtype = TypeOf(work->dtype),
-                  .head_dim = work->head_dim,
-                  .rotary_offset = work->rotary_offset,
-                  .pairs = table.pairs,
-                  .input_pairing = PairingOf(work->input_pairing),
-                  .output_pairing = PairingOf(work->output_pairing),
-                  .half_split_parts = work->half_split_parts,
-                  .rounding = RoundingOf(work->rounding),
-                  .table_dtype = widened,
-                  .cos = table.cos != nullptr ? table.cos : cos.data(),
-                  .sin = table.sin != nullptr ? table.sin : sin.data(),
-                  .x = in_place ? static_cast<const std::byte*>(work->x.device) : x.data(),
-                  .y = in_place ? static_cast<std::byte*>(work->y.device) : y.data(),
-                  .tokens = work->tokens,
-                  .heads = work->heads,
-                  .token_stride = in_place                 ? work->token_stride
-                                  : work->heads_first != 0 ? row
-                                                           : row * work->heads,
-                  .head_stride = in_place                 ? work->head_stride
-                                 : work->heads_first != 0 ? row * work->tokens
-                                                          : row},
-      0, work->tokens);
+  RotatePairs(PairRotation{.dtype = TypeOf(work->dtype),
+                           .head_dim = work->head_dim,
+                           .rotary_offset = work->rotary_offset,
+                           .pairs = table.pairs,
+                           .input_pairing = PairingOf(work->input_pairing),
+                           .output_pairing = PairingOf(work->output_pairing),
+                           .half_split_parts = work->half_split_parts,
+                           .rounding = RoundingOf(work->rounding),
+                           .table_dtype = widened,
+                           .cos = table.cos != nullptr ? table.cos : cos.data(),
+                           .sin = table.sin != nullptr ? table.sin : sin.data(),
+                           .x = in_place ? static_cast<const std::byte*>(work->x.device) : x.data(),
+                           .y = in_place ? static_cast<std::byte*>(work->y.device) : y.data(),
+                           .tokens = work->tokens,
+                           .heads = work->heads,
+                           .token_stride = in_place                 ? work->token_stride
+                                           : work->heads_first != 0 ? row
+                                                                    : row * work->heads,
+                           .head_stride = in_place                 ? work->head_stride
+                                          : work->heads_first != 0 ? row * work->tokens
+                                                                   : row},
+              0, work->tokens);
   Scatter(y, work->y);
   return POSENC_OK;
+}
+
+std::variant<NoBias, LinearBias, GivenBias, GatheredBias> BiasOf(const posenc_bias& work) {
+  if (work.values != nullptr) {
+    return GatheredBias{work.values,        work.value_count,    work.first,       work.query_positions,
+                        work.key_positions, work.cls_query != 0, work.cls_key != 0};
+  }
+  if (work.key_positions != nullptr) {
+    return LinearBias{work.query_positions, work.key_positions, work.past_slope, work.future_slope,
+                      TypeOf(work.bias_dtype)};
+  }
+  if (work.bias != nullptr) return GivenBias{work.bias, work.bias_stride};
+  return NoBias();
 }
 
 int32_t Bias(uint32_t, const posenc_bias* work, posenc_error* error) {
   if (const int32_t status = Attempt(Bytes(work->out), error); status != POSENC_OK) return status;
   const std::vector<std::byte> scores = Gather(work->scores);
   std::vector<std::byte> out(work->queries * work->keys * SizeOf(TypeOf(work->dtype)));
-  Run(DistanceBias{.dtype = TypeOf(work->dtype),
-                   .rounding = RoundingOf(work->rounding),
-                   .queries = work->queries,
-                   .keys = work->keys,
-                   .values = work->values,
-                   .value_count = work->value_count,
-                   .first = work->first,
-                   .cls_query = work->cls_query != 0,
-                   .cls_key = work->cls_key != 0,
-                   .query_positions = work->query_positions,
-                   .key_positions = work->key_positions,
-                   .past_slope = work->past_slope,
-                   .future_slope = work->future_slope,
-                   .bias_dtype = TypeOf(work->bias_dtype),
-                   .bias = work->bias,
-                   .bias_stride = work->bias_stride,
-                   .mask_query_positions = work->mask_query_positions,
-                   .mask_key_positions = work->mask_key_positions,
-                   .causal = work->causal != 0,
-                   .prefix_end = work->prefix_end,
-                   .window_left = work->window_left,
-                   .window_right = work->window_right,
-                   .query_documents = work->query_documents,
-                   .key_documents = work->key_documents,
-                   .key_valid = work->key_valid,
-                   .fill = work->fill,
-                   .zero_fully_masked_rows = work->zero_fully_masked_rows != 0,
-                   .scores = scores.empty() ? nullptr : scores.data(),
-                   .out = out.data()},
-      0, work->queries);
+  ComputeDistanceBias(DistanceBias{.dtype = TypeOf(work->dtype),
+                                   .rounding = RoundingOf(work->rounding),
+                                   .queries = work->queries,
+                                   .keys = work->keys,
+                                   .bias = BiasOf(*work),
+                                   .mask_query_positions = work->mask_query_positions,
+                                   .mask_key_positions = work->mask_key_positions,
+                                   .causal = work->causal != 0,
+                                   .prefix_end = work->prefix_end,
+                                   .window_left = work->window_left,
+                                   .window_right = work->window_right,
+                                   .query_documents = work->query_documents,
+                                   .key_documents = work->key_documents,
+                                   .key_valid = work->key_valid,
+                                   .fill = work->fill,
+                                   .zero_fully_masked_rows = work->zero_fully_masked_rows != 0,
+                                   .scores = scores.empty() ? nullptr : scores.data(),
+                                   .out = out.data()},
+                      0, work->queries);
   Scatter(out, work->out);
   return POSENC_OK;
 }

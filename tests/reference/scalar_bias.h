@@ -28,29 +28,27 @@ inline void ScalarBias(const DistanceBias& work, size_t begin, size_t end) {
       } else if (!IsVisible(work, i, j)) {
         value = work.fill;
       } else {
-        const bool gathered = work.values != nullptr;
-        const bool linear = work.key_positions != nullptr && work.bias == nullptr && !gathered;
         float bias = 0;
-        if (gathered) {
-          const bool of_query = work.cls_query && i == 0, of_key = work.cls_key && j == 0;
-          const auto at = static_cast<size_t>(work.key_positions[j] - work.query_positions[i] - work.first);
-          bias = work.values[of_query && of_key ? work.value_count - 1
-                             : of_query         ? work.value_count - 3
-                             : of_key           ? work.value_count - 2
-                                                : at];
-        } else if (work.bias != nullptr) {
-          bias = work.bias[static_cast<ptrdiff_t>(i) * work.bias_stride + static_cast<ptrdiff_t>(j)];
-        } else if (linear) {
-          const float distance = static_cast<float>(work.key_positions[j] - work.query_positions[i]);
-          bias = (distance > 0 ? work.future_slope : work.past_slope) * distance;
+        if (const auto* gathered = std::get_if<GatheredBias>(&work.bias)) {
+          const bool of_query = gathered->cls_query && i == 0, of_key = gathered->cls_key && j == 0;
+          const double at = gathered->key_positions[j] - gathered->query_positions[i] - gathered->first;
+          bias = gathered->values[of_query && of_key ? gathered->value_count - 1
+                                  : of_query         ? gathered->value_count - 3
+                                  : of_key           ? gathered->value_count - 2
+                                                     : static_cast<size_t>(at)];
+        } else if (const auto* given = std::get_if<GivenBias>(&work.bias)) {
+          bias = given->values[static_cast<ptrdiff_t>(i) * given->stride + static_cast<ptrdiff_t>(j)];
+        } else if (const auto* linear = std::get_if<LinearBias>(&work.bias)) {
+          const float distance = static_cast<float>(linear->key_positions[j] - linear->query_positions[i]);
+          bias = (distance > 0 ? linear->future_slope : linear->past_slope) * distance;
           if (bias == 0) bias = 0;  // -0 too
-          bias = static_cast<float>(Round(work.bias_dtype, bias));
+          bias = static_cast<float>(Round(linear->bias_dtype, bias));
         }
         value = bias;
         if (work.scores != nullptr) {
           if (work.rounding == Rounding::kEachOperation) bias = static_cast<float>(Round(work.dtype, bias));
           const auto score = static_cast<float>(Decode(work.dtype, work.scores + cell));
-          value = linear || gathered || work.bias != nullptr ? score + bias : score;
+          value = std::holds_alternative<NoBias>(work.bias) ? score : score + bias;
         }
       }
       Encode(work.dtype, value, work.out + cell);

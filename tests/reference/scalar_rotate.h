@@ -10,7 +10,7 @@
 namespace posenc::reference {
 
 // The elements of pair k, counted from the first rotated element.
-inline std::pair<size_t, size_t> PairAt(Pairing pairing, const RotatePairs& work, size_t k) {
+inline std::pair<size_t, size_t> PairAt(Pairing pairing, const PairRotation& work, size_t k) {
   if (pairing == Pairing::kInterleaved) return {2 * k, 2 * k + 1};
   const size_t half = work.pairs / work.half_split_parts, part = k / half;
   return {part * 2 * half + k % half, part * 2 * half + half + k % half};
@@ -18,7 +18,7 @@ inline std::pair<size_t, size_t> PairAt(Pairing pairing, const RotatePairs& work
 
 // (a*b) + sign*(c*d) as the rounding rule says, Real being the type of the table; not yet rounded to the tensor's type.
 template <class Real>
-double SumOfProducts(const RotatePairs& work, Real a, Real b, Real sign, Real c, Real d) {
+double SumOfProducts(const PairRotation& work, Real a, Real b, Real sign, Real c, Real d) {
   Real first = a * b;
   Real second = c * d;
   if (work.rounding == Rounding::kEachOperation) {
@@ -29,7 +29,7 @@ double SumOfProducts(const RotatePairs& work, Real a, Real b, Real sign, Real c,
 }
 
 template <class Real>
-void ScalarRotateRow(const RotatePairs& work, size_t token, const std::byte* x, std::byte* y) {
+void ScalarRotateRow(const PairRotation& work, size_t token, const std::byte* x, std::byte* y) {
   const size_t element = SizeOf(work.dtype);
   const std::vector<std::byte> row(x, x + work.head_dim * element);
   std::memcpy(y, row.data(), row.size());
@@ -46,7 +46,7 @@ void ScalarRotateRow(const RotatePairs& work, size_t token, const std::byte* x, 
   }
 }
 
-inline void ScalarRotate(const RotatePairs& work, size_t begin, size_t end) {
+inline void ScalarRotate(const PairRotation& work, size_t begin, size_t end) {
   for (size_t token = begin; token < end; ++token) {
     for (size_t head = 0; head < work.heads; ++head) {
       const size_t row = token * work.token_stride + head * work.head_stride;

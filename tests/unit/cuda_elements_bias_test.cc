@@ -14,10 +14,11 @@ struct Seen {
 template <class Format>
 void ComputeCells(Format format, const DistanceBias& work, Seen& seen) {
   using Bits = typename Format::Bits;
-  const bool gathers = work.values != nullptr, linear = !gathers && work.key_positions != nullptr;
+  const auto* gathered = std::get_if<GatheredBias>(&work.bias);
+  const auto* linear = std::get_if<LinearBias>(&work.bias);
+  const auto* given = std::get_if<GivenBias>(&work.bias);
   const cuda::CellKind kind = {static_cast<posenc_rounding>(work.rounding), work.scores != nullptr,
-                               linear || gathers || work.bias != nullptr};
-  const cuda::Slopes slopes = {work.past_slope, work.future_slope, static_cast<posenc_dtype>(work.bias_dtype)};
+                               !std::holds_alternative<NoBias>(work.bias)};
   for (size_t i = 0; i < work.queries; ++i) {
     cuda::RowMask row;
     if (work.mask_key_positions != nullptr) {
@@ -36,13 +37,16 @@ void ComputeCells(Format format, const DistanceBias& work, Seen& seen) {
       any_visible |= visible;
       ++(visible ? seen.visible : seen.hidden);
       float bias = 0;
-      if (gathers) {
-        bias = work.values[cuda::ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count, work.first,
-                                         work.query_positions[i], work.key_positions[j])];
-      } else if (linear) {
-        bias = cuda::LinearBias(slopes, work.query_positions[i], work.key_positions[j]);
-      } else if (work.bias != nullptr) {
-        bias = work.bias[static_cast<ptrdiff_t>(i) * work.bias_stride + static_cast<ptrdiff_t>(j)];
+      if (gathered != nullptr) {
+        bias = gathered->values[cuda::ValueOf(gathered->cls_query && i == 0, gathered->cls_key && j == 0,
+                                              gathered->value_count, gathered->first, gathered->query_positions[i],
+                                              gathered->key_positions[j])];
+      } else if (linear != nullptr) {
+        const cuda::Slopes slopes = {linear->past_slope, linear->future_slope,
+                                     static_cast<posenc_dtype>(linear->bias_dtype)};
+        bias = cuda::LinearBias(slopes, linear->query_positions[i], linear->key_positions[j]);
+      } else if (given != nullptr) {
+        bias = given->values[static_cast<ptrdiff_t>(i) * given->stride + static_cast<ptrdiff_t>(j)];
       }
       Bits score{};
       if (kind.scored) std::memcpy(&score, work.scores + (i * work.keys + j) * sizeof(Bits), sizeof(Bits));
@@ -66,7 +70,7 @@ TEST(CudaElementsBiasTest, MatchesTheKernel) {
     DistanceBias work = RandomBiasWork(random, matrix);
     Block expected(matrix.scores.size()), actual(matrix.scores.size());
     work.out = expected.data();
-    posenc::Run(work, 0, work.queries);
+    ComputeDistanceBias(work, 0, work.queries);
     work.out = actual.data();
     switch (work.dtype) {
       case DType::kFP32: ComputeCells(Float32(), work, seen); break;

@@ -54,7 +54,7 @@ size_t ExpectSameTable(SinCosRows work, const Inputs& inputs, bool negate_sin) {
   Block expected(2 * entries * element), actual(expected.size());
   work.cos = expected.data();
   work.sin = expected.data() + entries * element;
-  Run(work, 0, work.rows);
+  ComputeSinCosRows(work, 0, work.rows);
 
   const cuda::TableRecipe recipe = RecipeOf(work, negate_sin);
   const bool wide = cuda::IsWide(recipe.frequencies, recipe.dtype);

@@ -103,7 +103,7 @@ TEST(CudaElementsTest, EncodesDoublesInOneStep) {
 }
 
 template <class Format, class Real>
-void RotateRow(Format format, const RotatePairs& work, size_t token, const std::byte* x, std::byte* y) {
+void RotateRow(Format format, const PairRotation& work, size_t token, const std::byte* x, std::byte* y) {
   using Bits = typename Format::Bits;
   std::vector<Bits> row(work.head_dim);
   std::memcpy(row.data(), x, work.head_dim * sizeof(Bits));
@@ -126,7 +126,7 @@ void RotateRow(Format format, const RotatePairs& work, size_t token, const std::
 
 // Rotates random tokens by random tables as posenc::Run does and as RotateRow does.
 template <class Format, class Real>
-void ExpectSameRotation(Format format, RotatePairs work, std::mt19937_64& random) {
+void ExpectSameRotation(Format format, PairRotation work, std::mt19937_64& random) {
   constexpr size_t kTokens = 3;
   const size_t element = SizeOf(work.dtype);
   work.table_dtype = sizeof(Real) == 8 ? DType::kFP64 : DType::kFP32;
@@ -148,7 +148,7 @@ void ExpectSameRotation(Format format, RotatePairs work, std::mt19937_64& random
   work.x = x.data();
   Block expected(x.size()), actual(x.size());
   work.y = expected.data();
-  Run(work, 0, kTokens);
+  RotatePairs(work, 0, kTokens);
   for (size_t row = 0; row < kTokens * work.heads; ++row) {
     const size_t start = row * work.head_stride;
     RotateRow<Format, Real>(format, work, row / work.heads, x.data() + start, actual.data() + start);
@@ -167,7 +167,7 @@ TEST(CudaElementsTest, TurnsPairs) {
         for (const Pairing output : kPairings) {
           for (const size_t parts : {1, 2, 3}) {
             for (const size_t half : {1, 2, 5, 8, 33, 64}) {
-              RotatePairs work{};
+              PairRotation work{};
               work.dtype = dtype;
               work.rounding = rounding;
               work.input_pairing = input;

@@ -272,11 +272,11 @@ class Choosing : public testing::Test {
     bool usable() const override { return *usable_; }
     size_t slab_bytes() const override { return 1; }
     size_t calls_at_once() const override { return 1; }
-    bool Run(const RotateSlab&) override { return false; }
-    bool Run(const DistanceBias&) override { return false; }
-    bool Run(const TableRecipe&, std::byte*, std::byte*) override { return false; }
+    bool Rotate(const RotateSlab&) override { return false; }
+    bool ComputeBias(const DistanceBias&) override { return false; }
+    bool ComputeTable(const TableRecipe&, std::byte*, std::byte*) override { return false; }
     absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
-    absl::Status RunInPlace(const RotatePairs&, const TableRecipe*) override { return absl::UnimplementedError(""); }
+    absl::Status RunInPlace(const PairRotation&, const TableRecipe*) override { return absl::UnimplementedError(""); }
     const std::string name_;
     const bool* const usable_;
   };

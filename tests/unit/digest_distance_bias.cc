@@ -60,27 +60,30 @@ Block RunBias(const BiasCase& c) {
                        .rounding = c.rounding,
                        .queries = c.queries,
                        .keys = c.keys,
-                       .query_positions = queries.data(),
-                       .key_positions = keys.data(),
-                       .past_slope = c.past,
-                       .future_slope = c.future,
-                       .bias_dtype = c.bias_dtype};
+                       .bias = LinearBias{.query_positions = queries.data(),
+                                          .key_positions = keys.data(),
+                                          .past_slope = c.past,
+                                          .future_slope = c.future,
+                                          .bias_dtype = c.bias_dtype}};
   if (c.gather != "none") {
-    work.values = values.data();
-    work.value_count = values.size();
-    work.cls_query = work.cls_key = c.gather == "cls";
+    work.bias = GatheredBias{.values = values.data(),
+                             .value_count = values.size(),
+                             .query_positions = queries.data(),
+                             .key_positions = keys.data(),
+                             .cls_query = c.gather == "cls",
+                             .cls_key = c.gather == "cls"};
   }
   std::vector<float> given(c.queries * c.keys + c.keys);
   FillWithElements(DType::kFP32, 8, 0, given.size(), reinterpret_cast<std::byte*>(given.data()));
   MakeNansEqual(DType::kFP32, reinterpret_cast<std::byte*>(given.data()), given.size());
-  if (c.source != "none") {
-    work.query_positions = work.key_positions = nullptr;
-    if (c.source != "no-bias") work.bias = given.data();
-    if (c.source == "rows") work.bias_stride = static_cast<ptrdiff_t>(c.keys);
-    if (c.source == "shifted") {
-      work.bias += c.queries - 1;
-      work.bias_stride = -1;
-    }
+  if (c.source == "no-bias") {
+    work.bias = NoBias();
+  } else if (c.source == "rows") {
+    work.bias = GivenBias{given.data(), static_cast<ptrdiff_t>(c.keys)};
+  } else if (c.source == "shifted") {
+    work.bias = GivenBias{given.data() + c.queries - 1, -1};
+  } else if (c.source != "none") {
+    work.bias = GivenBias{given.data()};
   }
   std::vector<double> query_documents(c.queries), key_documents(c.keys);
   for (size_t i = 0; i < c.queries && c.documents > 0; ++i) {
@@ -108,7 +111,7 @@ Block RunBias(const BiasCase& c) {
   if (c.scores) work.scores = scores.data();
   work.out = out.data();
   work.large = c.large;
-  Run(work, 0, c.queries);
+  ComputeDistanceBias(work, 0, c.queries);
   MakeNansEqual(c.dtype, out.data(), cells);
   return out;
 }

@@ -46,25 +46,25 @@ Block RunRotate(const RotateCase& c) {
   }
   Block y = x;
   if (!c.in_place) std::memset(y.data(), 0xa5, y.size());
-  const RotatePairs work = {.dtype = c.dtype,
-                            .head_dim = head_dim,
-                            .rotary_offset = c.before,
-                            .pairs = c.pairs,
-                            .input_pairing = c.input,
-                            .output_pairing = c.output,
-                            .half_split_parts = c.parts,
-                            .rounding = c.rounding,
-                            .large = c.large,
-                            .table_dtype = c.table,
-                            .cos = cos.data(),
-                            .sin = sin.data(),
-                            .x = c.in_place ? y.data() : x.data(),
-                            .y = y.data(),
-                            .tokens = kTokens,
-                            .heads = c.heads,
-                            .token_stride = c.heads_outermost ? step : c.heads * step,
-                            .head_stride = c.heads_outermost ? kTokens * step : step};
-  Run(work, 1, kTokens);
+  const PairRotation work = {.dtype = c.dtype,
+                             .head_dim = head_dim,
+                             .rotary_offset = c.before,
+                             .pairs = c.pairs,
+                             .input_pairing = c.input,
+                             .output_pairing = c.output,
+                             .half_split_parts = c.parts,
+                             .rounding = c.rounding,
+                             .large = c.large,
+                             .table_dtype = c.table,
+                             .cos = cos.data(),
+                             .sin = sin.data(),
+                             .x = c.in_place ? y.data() : x.data(),
+                             .y = y.data(),
+                             .tokens = kTokens,
+                             .heads = c.heads,
+                             .token_stride = c.heads_outermost ? step : c.heads * step,
+                             .head_stride = c.heads_outermost ? kTokens * step : step};
+  RotatePairs(work, 1, kTokens);
   for (size_t token = 1; token < kTokens; ++token) {
     for (size_t head = 0; head < c.heads; ++head) {
       const size_t start = token * work.token_stride + head * work.head_stride + c.before * SizeOf(c.dtype);

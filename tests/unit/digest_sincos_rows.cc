@@ -67,7 +67,7 @@ Block RunSinCos(const SinCosCase& c) {
                            .divide = c.divide,
                            .cos = out.data(),
                            .sin = out.data() + entries * SizeOf(c.dtype)};
-  Run(work, 0, c.rows);
+  ComputeSinCosRows(work, 0, c.rows);
   MakeNansEqual(c.dtype, out.data(), 2 * entries);
   return out;
 }

@@ -35,7 +35,7 @@ TEST(DistanceBiasTest, MatchesTheFormulaOnEveryTarget) {
     };
     const Block expected = run(reference::ScalarBias);
     OnEveryTarget([&] {
-      ExpectSameBytes(expected, run([](const DistanceBias& w, size_t b, size_t e) { posenc::Run(w, b, e); }));
+      ExpectSameBytes(expected, run([](const DistanceBias& w, size_t b, size_t e) { ComputeDistanceBias(w, b, e); }));
     });
     if (testing::Test::HasFailure()) return;
   }
@@ -51,13 +51,10 @@ std::vector<double> OneRow(DType dtype, float slope, std::vector<double> scores 
   work.dtype = dtype;
   work.queries = 1;
   work.keys = keys.size();
-  work.query_positions = &query;
-  work.key_positions = keys.data();
-  work.past_slope = slope;
-  work.future_slope = -slope;
+  work.bias = LinearBias{&query, keys.data(), slope, -slope};
   if (!scores.empty()) work.scores = in.data();
   work.out = out.data();
-  Run(work, 0, 1);
+  ComputeDistanceBias(work, 0, 1);
   std::vector<double> row;
   for (size_t j = 0; j < keys.size(); ++j) row.push_back(reference::Decode(dtype, out.data() + j * SizeOf(dtype)));
   return row;
@@ -93,7 +90,7 @@ TEST(DistanceBiasTest, LeavesScoresAloneWithoutABias) {
       for (int j = 0; j < 9; ++j) reference::Encode(dtype, j == 4 ? 1.5 : -0.0, scores.data() + j * SizeOf(dtype));
       work.scores = scores.data();
       work.out = out.data();
-      posenc::Run(work, 0, 1);
+      ComputeDistanceBias(work, 0, 1);
       ExpectSameBytes(scores, out);  // the sign of -0 with them
     }
   });

@@ -31,7 +31,7 @@ Block Expected(const Shape& shape, const std::vector<float>& rows, const std::ve
 
 Block Computed(const Shape& shape, const std::vector<float>& rows, const std::vector<double>& columns) {
   Block out(shape.rows * shape.width * sizeof(double));
-  Run(DotProducts{.rows = rows.data(),
+  ComputeDotProducts(DotProducts{.rows = rows.data(),
                   .row_stride = shape.stride,
                   .row_count = shape.rows,
                   .depth = shape.depth,
@@ -78,7 +78,7 @@ TEST(DotProducts, SumsInOrder) {
   const std::vector<double> columns(4 * 9, 1.0);
   OnEveryTarget([&] {
     std::vector<double> out(9);
-    posenc::Run(DotProducts{row.data(), 4, 1, 4, columns.data(), 9, out.data()});
+    ComputeDotProducts(DotProducts{row.data(), 4, 1, 4, columns.data(), 9, out.data()});
     EXPECT_EQ(out, std::vector<double>(9, 1.0));  // 2^60 + 1 is 2^60
   });
 }

@@ -43,22 +43,22 @@ std::string Rotate(const json& record, const json& shape, const std::vector<doub
   const size_t heads = shape[1], tokens = shape[2], head_dim = shape[3], row = head_dim * SizeOf(dtype);
   std::string bytes = Pack(dtype, x);
   auto* data = reinterpret_cast<std::byte*>(bytes.data());
-  const RotatePairs work{.dtype = dtype,
-                         .head_dim = head_dim,
-                         .pairs = record["rotary_width"].get<size_t>() / 2,
-                         .input_pairing = golden::ReadPairing(record["input_pairing"]),
-                         .output_pairing = golden::ReadPairing(record["output_pairing"]),
-                         .rounding = rounding,
-                         .table_dtype = DType::kFP32,
-                         .cos = cos.data(),
-                         .sin = sin.data(),
-                         .x = data,
-                         .y = data,
-                         .tokens = tokens,
-                         .heads = heads,
-                         .token_stride = row,
-                         .head_stride = row * tokens};
-  Run(work, 0, tokens);
+  const PairRotation work{.dtype = dtype,
+                          .head_dim = head_dim,
+                          .pairs = record["rotary_width"].get<size_t>() / 2,
+                          .input_pairing = golden::ReadPairing(record["input_pairing"]),
+                          .output_pairing = golden::ReadPairing(record["output_pairing"]),
+                          .rounding = rounding,
+                          .table_dtype = DType::kFP32,
+                          .cos = cos.data(),
+                          .sin = sin.data(),
+                          .x = data,
+                          .y = data,
+                          .tokens = tokens,
+                          .heads = heads,
+                          .token_stride = row,
+                          .head_stride = row * tokens};
+  RotatePairs(work, 0, tokens);
   return bytes;
 }
 

@@ -58,33 +58,37 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
   // Linear, rows of their own, slices of one row, gathered, or none.
   const uint64_t source = random() % 5;
   if (source == 0) {
-    work.query_positions = matrix.query_positions.data();
-    work.key_positions = matrix.key_positions.data();
+    work.bias =
+        LinearBias{.query_positions = matrix.query_positions.data(), .key_positions = matrix.key_positions.data()};
   } else if (source < 3) {
     const bool slices = source == 2;
     matrix.bias.resize(slices ? work.queries + work.keys - 1 : work.queries * work.keys);
     for (float& x : matrix.bias) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
-    work.bias = matrix.bias.data() + (slices ? work.queries - 1 : 0);
-    work.bias_stride = slices ? -1 : static_cast<ptrdiff_t>(work.keys);
+    work.bias = GivenBias{matrix.bias.data() + (slices ? work.queries - 1 : 0),
+                          slices ? -1 : static_cast<ptrdiff_t>(work.keys)};
   } else if (source == 3) {
     matrix.values.resize(40 + random() % 5);
     for (float& x : matrix.values) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
     // The last two: where numbers of either sign end. From 0 .. 36, `first` leads to 3 .. 39.
     const double origin = OneOf(random, {0.0, -17.0, 0x1p53 - 17, -0x1p53 + 19});
-    work.first = OneOf(random, {0.0, -1.0, -2.0, -3.0});
+    const double first = OneOf(random, {0.0, -1.0, -2.0, -3.0});
     for (double& at : matrix.query_positions) at = origin - static_cast<double>(random() % 20);
     for (double& at : matrix.key_positions) at = origin + static_cast<double>(random() % 18);
-    work.query_positions = matrix.query_positions.data();
-    work.key_positions = matrix.key_positions.data();
-    work.values = matrix.values.data();
-    work.value_count = matrix.values.size();
-    work.cls_query = random() % 2 == 0;
-    work.cls_key = random() % 2 == 0;
+    GatheredBias& gathered = work.bias.emplace<GatheredBias>();
+    gathered.values = matrix.values.data();
+    gathered.value_count = matrix.values.size();
+    gathered.first = first;
+    gathered.query_positions = matrix.query_positions.data();
+    gathered.key_positions = matrix.key_positions.data();
+    gathered.cls_query = random() % 2 == 0;
+    gathered.cls_key = random() % 2 == 0;
   }
   const float slopes[] = {0.5f, -0.5f, 0.00390625f, 0.7071067811865476f, 0.0f, -0.0f, -3.0f, 1e-42f, 3e38f, -1e-30f};
-  work.past_slope = OneOf(random, slopes);
-  work.future_slope = OneOf(random, slopes);
-  work.bias_dtype = OneOf(random, kBiasDTypes);
+  if (auto* linear = std::get_if<LinearBias>(&work.bias)) {
+    linear->past_slope = OneOf(random, slopes);
+    linear->future_slope = OneOf(random, slopes);
+    linear->bias_dtype = OneOf(random, kBiasDTypes);
+  }
   if (random() % 4 != 0) {
     work.mask_query_positions = matrix.mask_query_positions.data();
     work.mask_key_positions = matrix.mask_key_positions.data();

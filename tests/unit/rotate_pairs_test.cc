@@ -63,7 +63,7 @@ std::string Describe(const Case& c, size_t pairs, const Layout& layout) {
 void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random, size_t tokens = 3) {
   SCOPED_TRACE(Describe(c, pairs, layout));
   const size_t element = SizeOf(c.dtype);
-  RotatePairs work;
+  PairRotation work;
   work.dtype = c.dtype;
   work.head_dim = layout.before + 2 * pairs + layout.after;
   work.rotary_offset = layout.before;
@@ -114,7 +114,7 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
   };
   const Block expected = run(reference::ScalarRotate);
   OnEveryTarget([&] {
-    ExpectSameBytes(expected, run([](const RotatePairs& w, size_t begin, size_t end) { Run(w, begin, end); }));
+    ExpectSameBytes(expected, run([](const PairRotation& w, size_t begin, size_t end) { RotatePairs(w, begin, end); }));
   });
 }
 
@@ -159,22 +159,22 @@ std::pair<double, double> RotateOne(DType dtype, DType table, Rounding rounding,
   reference::Encode(dtype, x1, x + SizeOf(dtype));
   reference::Encode(table, c, cos);
   reference::Encode(table, s, sin);
-  const RotatePairs work = {.dtype = dtype,
-                            .head_dim = 2,
-                            .pairs = 1,
-                            .input_pairing = Pairing::kHalfSplit,
-                            .output_pairing = Pairing::kHalfSplit,
-                            .rounding = rounding,
-                            .table_dtype = table,
-                            .cos = cos,
-                            .sin = sin,
-                            .x = x,
-                            .y = y,
-                            .tokens = 1,
-                            .heads = 1,
-                            .token_stride = 0,
-                            .head_stride = 0};
-  Run(work, 0, 1);
+  const PairRotation work = {.dtype = dtype,
+                             .head_dim = 2,
+                             .pairs = 1,
+                             .input_pairing = Pairing::kHalfSplit,
+                             .output_pairing = Pairing::kHalfSplit,
+                             .rounding = rounding,
+                             .table_dtype = table,
+                             .cos = cos,
+                             .sin = sin,
+                             .x = x,
+                             .y = y,
+                             .tokens = 1,
+                             .heads = 1,
+                             .token_stride = 0,
+                             .head_stride = 0};
+  RotatePairs(work, 0, 1);
   return {reference::Decode(dtype, y), reference::Decode(dtype, y + SizeOf(dtype))};
 }
 
@@ -240,21 +240,21 @@ TEST(RotatePairsTest, RoundsAroundEveryBoundary) {
       const size_t tokens = table.size() / kPairs, elements = tokens * kHeads * 2 * kPairs, row = 2 * kPairs * 2;
       Block x(elements * 2), y(elements * 2);
       for (size_t n = 0; n < elements; ++n) reference::Encode(dtype, is_first(n) ? 1 : 0, x.data() + 2 * n);
-      const RotatePairs work = {.dtype = dtype,
-                                .head_dim = 2 * kPairs,
-                                .pairs = kPairs,
-                                .input_pairing = pairing,
-                                .output_pairing = pairing,
-                                .rounding = Rounding::kOnce,
-                                .table_dtype = DType::kFP32,
-                                .cos = table.data(),
-                                .sin = table.data(),
-                                .x = x.data(),
-                                .y = y.data(),
-                                .tokens = tokens,
-                                .heads = kHeads,
-                                .token_stride = kHeads * row,
-                                .head_stride = row};
+      const PairRotation work = {.dtype = dtype,
+                                 .head_dim = 2 * kPairs,
+                                 .pairs = kPairs,
+                                 .input_pairing = pairing,
+                                 .output_pairing = pairing,
+                                 .rounding = Rounding::kOnce,
+                                 .table_dtype = DType::kFP32,
+                                 .cos = table.data(),
+                                 .sin = table.data(),
+                                 .x = x.data(),
+                                 .y = y.data(),
+                                 .tokens = tokens,
+                                 .heads = kHeads,
+                                 .token_stride = kHeads * row,
+                                 .head_stride = row};
       Block expected(elements * 2);
       for (size_t n = 0; n < elements; ++n) {
         const size_t token = n / (kHeads * 2 * kPairs), place = n % (2 * kPairs);
@@ -262,7 +262,7 @@ TEST(RotatePairsTest, RoundsAroundEveryBoundary) {
         reference::Encode(dtype, table[token * kPairs + pair], expected.data() + 2 * n);
       }
       OnEveryTarget([&] {
-        posenc::Run(work, 0, tokens);
+        RotatePairs(work, 0, tokens);
         ExpectSameBytes(expected, y);
       });
     }

@@ -202,9 +202,9 @@ TEST(SinCosRows, LongRunsHaveTheValuesOfSingleRows) {
     run.positions = EquallySpaced(-3000, 1, 20000 / OneIn());
     run.inv_freq = rows.inv_freq = ThetaFrequencies(1e4, 300);
     rows.positions = run.positions;
-    posenc::Run(run.Work(), 0, run.positions.size());
+    ComputeSinCosRows(run.Work(), 0, run.positions.size());
     const SinCosRows work = rows.Work();
-    for (size_t row = 0; row < work.rows; ++row) posenc::Run(work, row, row + 1);
+    for (size_t row = 0; row < work.rows; ++row) ComputeSinCosRows(work, row, row + 1);
     EXPECT_TRUE(run.cos == rows.cos && run.sin == rows.sin) << Name(dtype);
   }
 }
@@ -323,7 +323,7 @@ void ExpectSameBytesOnEveryTarget(Table& table, size_t begin, size_t end) {
   for (const int64_t target : targets) {
     hwy::SetSupportedTargetsForTest(target);
     const SinCosRows work = table.Work();  // vectors of the exact size: AddressSanitizer sees an overrun
-    posenc::Run(work, begin, end);
+    ComputeSinCosRows(work, begin, end);
     if (target == targets.front()) {
       cos = table.cos;
       sin = table.sin;
@@ -400,7 +400,7 @@ TEST(SinCosRows, AngleZeroGivesTheScaleAndPositiveZero) {
       table.positions = {0.0, -0.0, 5.0};
       table.inv_freq = {0.0, -0.0, 0.0};
       const SinCosRows work = table.Work();
-      posenc::Run(work, 0, work.rows);
+      ComputeSinCosRows(work, 0, work.rows);
       for (size_t i = 0; i < 9; ++i) {
         EXPECT_TRUE(Same(Element(work.cos, i, dtype), -0.75)) << i << " " << Name(frequencies) << " " << Name(dtype);
         EXPECT_TRUE(Same(Element(work.sin, i, dtype), 0.0)) << i << " " << Name(frequencies) << " " << Name(dtype);
@@ -440,7 +440,7 @@ TEST(SinCosRows, ScaleZeroGivesZeros) {
       table.positions = {0.0, 1.0, 3.0, 1e9};
       table.inv_freq = ThetaFrequencies(10000.0, 11);
       const SinCosRows work = table.Work();
-      posenc::Run(work, 0, work.rows);
+      ComputeSinCosRows(work, 0, work.rows);
       for (size_t i = 0; i < work.rows * work.pairs; ++i) {
         EXPECT_EQ(Element(work.cos, i, dtype), 0.0);
         EXPECT_EQ(Element(work.sin, i, dtype), 0.0);
@@ -455,11 +455,11 @@ TEST(SinCosRows, EmptyRangesWriteNothing) {
   table.positions = {1.0, 2.0};
   table.inv_freq = {1.0};
   const SinCosRows work = table.Work();
-  posenc::Run(work, 1, 1);
+  ComputeSinCosRows(work, 1, 1);
   EXPECT_EQ(table.cos, std::vector<uint8_t>(8, 0xAA));
   table.inv_freq.clear();
   const SinCosRows no_pairs = table.Work();
-  posenc::Run(no_pairs, 0, 2);
+  ComputeSinCosRows(no_pairs, 0, 2);
 }
 
 }  // namespace

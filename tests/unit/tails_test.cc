@@ -73,7 +73,7 @@ TEST(Tails, OfRotations) {
         const Block cos = Filled(table, 2 * pairs), sin = Filled(table, 2 * pairs);
         // Many heads and what is written past the caches have loops of their own where the table is float32.
         for (unsigned choice = 0; choice < (table == DType::kFP32 ? 128 : 32); ++choice) {
-          RotatePairs work = {};
+          PairRotation work = {};
           work.dtype = dtype;
           work.heads = choice & 32 ? 4 : 1;
           work.large = choice & 64;
@@ -94,7 +94,7 @@ TEST(Tails, OfRotations) {
             Block y = choice & 16 ? x : Block(x.size(), work.large ? 0 : choice % 3);
             work.x = choice & 16 ? y.data() : x.data();
             work.y = y.data();
-            posenc::Run(work, 0, 2);
+            RotatePairs(work, 0, 2);
             return y;
           });
         }
@@ -119,28 +119,26 @@ TEST(Tails, OfBiases) {
         for (unsigned choice = 0; choice < (source == Source::kLinear ? 16 : 32); ++choice) {
           DistanceBias work = {};
           work.dtype = dtype;
-          work.bias_dtype = choice & 1 ? DType::kBF16 : DType::kFP32;
           work.rounding = choice & 1 ? Rounding::kOnce : Rounding::kEachOperation;
           work.queries = 2;
           work.keys = keys;
           work.large = choice & 16;
           if (source == Source::kLinear) {
-            work.query_positions = query_positions.data();
-            work.key_positions = key_positions.data();
-            work.past_slope = 0.5f;
-            work.future_slope = -0.25f;
+            work.bias = LinearBias{.query_positions = query_positions.data(),
+                                   .key_positions = key_positions.data(),
+                                   .past_slope = 0.5f,
+                                   .future_slope = -0.25f,
+                                   .bias_dtype = choice & 1 ? DType::kBF16 : DType::kFP32};
           } else if (source == Source::kRows) {
-            work.bias = rows.data();
-            work.bias_stride = static_cast<ptrdiff_t>(keys);
+            work.bias = GivenBias{rows.data(), static_cast<ptrdiff_t>(keys)};
           } else if (source == Source::kShifted) {
-            work.bias = list.data() + 1;
-            work.bias_stride = -1;
+            work.bias = GivenBias{list.data() + 1, -1};
           } else if (source == Source::kGathered) {
-            work.query_positions = whole_queries;
-            work.key_positions = whole_keys.data();
-            work.values = list.data();
-            work.value_count = list.size();
-            work.first = -1;
+            work.bias = GatheredBias{.values = list.data(),
+                                     .value_count = list.size(),
+                                     .first = -1,
+                                     .query_positions = whole_queries,
+                                     .key_positions = whole_keys.data()};
           }
           if (choice & 2) {
             work.mask_query_positions = query_positions.data();
@@ -153,7 +151,7 @@ TEST(Tails, OfBiases) {
             Block out = choice & 8 ? scores : Block(scores.size(), work.large ? 0 : choice % 3);
             if (choice & 4) work.scores = choice & 8 ? out.data() : scores.data();
             work.out = out.data();
-            posenc::Run(work, 0, 2);
+            ComputeDistanceBias(work, 0, 2);
             return out;
           });
         }
@@ -170,7 +168,7 @@ TEST(Tails, OfProducts) {
         const std::vector<float> x(rows * depth, 1.5f);
         ExpectTheSameOnEveryTarget([&] {
           Block out(rows * width * sizeof(double));
-          posenc::Run(
+          ComputeDotProducts(
               DotProducts{x.data(), depth, rows, depth, columns.data(), width, reinterpret_cast<double*>(out.data())});
           return out;
         });
@@ -213,7 +211,7 @@ TEST(Tails, OfTables) {
                                          .scale = scale,
                                          .cos = cos.data(),
                                          .sin = sin.data()};
-                posenc::Run(work, 0, rows);
+                ComputeSinCosRows(work, 0, rows);
                 return sine ? sin : cos;
               });
             }

@@ -54,13 +54,13 @@ class FourierEncoding final : public Encoding {
     SinCosSlab slab = SinCosSlab::OfValues(dtype, count, pairs);
     const size_t terms = s_.frequencies.columns;
     for (size_t r = 0; r < count; ++r) {
-      posenc::Run(SinCosTurns{.dtype = dtype,
-                              .factors = s_.frequencies.values.data(),
-                              .point = points + r * terms,
-                              .pairs = pairs,
-                              .terms = terms,
-                              .cos = slab.cosines() + r * pairs * SizeOf(dtype),
-                              .sin = slab.sines() + r * pairs * SizeOf(dtype)});
+      ComputeSinCosTurns(SinCosTurns{.dtype = dtype,
+                                     .factors = s_.frequencies.values.data(),
+                                     .point = points + r * terms,
+                                     .pairs = pairs,
+                                     .terms = terms,
+                                     .cos = slab.cosines() + r * pairs * SizeOf(dtype),
+                                     .sin = slab.sines() + r * pairs * SizeOf(dtype)});
     }
     return slab;
   }

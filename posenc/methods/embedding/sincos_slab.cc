@@ -8,16 +8,16 @@ namespace posenc {
 SinCosSlab SinCosSlab::OfPositions(Frequencies frequencies, DType dtype, const double* positions, size_t count,
                                    const std::vector<double>& inv_freq, double scale) {
   SinCosSlab slab(dtype, count, inv_freq.size());
-  posenc::Run(SinCosRows{.frequencies = frequencies,
-                         .dtype = dtype,
-                         .positions = positions,
-                         .inv_freq = inv_freq.data(),
-                         .rows = count,
-                         .pairs = inv_freq.size(),
-                         .scale = scale,
-                         .cos = slab.cosines(),
-                         .sin = slab.sines()},
-              0, count);
+  ComputeSinCosRows(SinCosRows{.frequencies = frequencies,
+                               .dtype = dtype,
+                               .positions = positions,
+                               .inv_freq = inv_freq.data(),
+                               .rows = count,
+                               .pairs = inv_freq.size(),
+                               .scale = scale,
+                               .cos = slab.cosines(),
+                               .sin = slab.sines()},
+                    0, count);
   return slab;
 }
 

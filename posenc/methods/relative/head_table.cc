@@ -92,7 +92,7 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
     for (size_t i = 0; i < width; ++i) {
       for (size_t c = 0; c < depth; ++c) columns[c * width + i] = x.values[(begin + i) * depth + c];
     }
-    Run(DotProducts{.rows = projection.weight->values.data(),
+    ComputeDotProducts(DotProducts{.rows = projection.weight->values.data(),
                     .row_stride = depth,
                     .row_count = static_cast<size_t>(outputs),
                     .depth = depth,
