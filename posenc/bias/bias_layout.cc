@@ -207,13 +207,15 @@ absl::Status LayOutDistances(const GenerateBias& call, const BiasCells& cells, c
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
   }
   if (const auto* fire = std::get_if<FireSettings>(&call.method.settings)) {
-    sources.fire = std::make_shared<const FireRows>(arithmetic, *fire, static_cast<int64_t>(std::max(std::abs(first), std::abs(last))));
+    sources.fire = std::make_shared<const FireRows>(arithmetic, *fire,
+                                                    static_cast<int64_t>(std::max(std::abs(first), std::abs(last))));
     return absl::OkStatus();
   }
   sources.lists.first_distance = static_cast<int64_t>(first);
   const auto count = static_cast<int64_t>(last - first) + 1;
   if (IsIndex(call.form)) {
-    sources.buckets = T5Buckets(arithmetic, std::get<T5Settings>(call.method.settings), sources.lists.first_distance, count);
+    sources.buckets =
+        T5Buckets(arithmetic, std::get<T5Settings>(call.method.settings), sources.lists.first_distance, count);
   } else {
     sources.lists.values = DistanceValues(arithmetic, call.method, sources.lists.first_distance, count);
   }

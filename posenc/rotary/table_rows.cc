@@ -192,16 +192,16 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
   auto* axis_cos = reinterpret_cast<std::byte*>(values.data());
   auto* axis_sin = reinterpret_cast<std::byte*>(values.data() + at.size() * columns.size());
   ComputeSinCosRows(SinCosRows{.frequencies = arithmetic_,
-                 .dtype = dtype,
-                 .positions = at.data(),
-                 .inv_freq = inv_freq.data(),
-                 .rows = at.size(),
-                 .pairs = columns.size(),
-                 .scale = sequence_plan.attention_scaling,
-                 .divide = direction_ == Direction::kInverse,
-                 .cos = axis_cos,
-                 .sin = axis_sin},
-      0, at.size());
+                               .dtype = dtype,
+                               .positions = at.data(),
+                               .inv_freq = inv_freq.data(),
+                               .rows = at.size(),
+                               .pairs = columns.size(),
+                               .scale = sequence_plan.attention_scaling,
+                               .divide = direction_ == Direction::kInverse,
+                               .cos = axis_cos,
+                               .sin = axis_sin},
+                    0, at.size());
   const AxisRows rows{columns, row_of, pairs_};
   Scatter(SizeOf(dtype), axis_cos, rows, cos);
   Scatter(SizeOf(dtype), axis_sin, rows, sin);

@@ -103,14 +103,14 @@ void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
   for (size_t row = 0; row < work.rows; ++row) {
     const double position = work.positions[row];
     ComputeSinCosRows(SinCosRows{.frequencies = Frequencies::kExact,
-                   .dtype = DType::kFP64,
-                   .positions = &position,
-                   .inv_freq = work.inv_freq,
-                   .rows = 1,
-                   .pairs = pairs,
-                   .cos = cos.value.data(),
-                   .sin = sin.value.data()},
-        0, 1);
+                                 .dtype = DType::kFP64,
+                                 .positions = &position,
+                                 .inv_freq = work.inv_freq,
+                                 .rows = 1,
+                                 .pairs = pairs,
+                                 .cos = cos.value.data(),
+                                 .sin = sin.value.data()},
+                      0, 1);
     const double exponent = (position - xpos.centre) / xpos.scale_base;
     powers.Compute(xpos, invert ? -exponent : exponent);
     for (Entries* e : {&cos, &sin}) {

@@ -83,16 +83,16 @@ void Compute(const posenc_table& table, std::byte* cos, std::byte* sin) {
   for (uint64_t pair = 0; pair < table.pairs; ++pair) {
     const uint64_t axis = table.axis != nullptr ? table.axis[pair] : 0;
     ComputeSinCosRows(SinCosRows{.frequencies = RecipeOf(table.frequencies),
-                   .dtype = TypeOf(table.dtype),
-                   .positions = table.positions + axis * table.rows,
-                   .inv_freq = table.inv_freq + pair,
-                   .rows = table.rows,
-                   .pairs = 1,
-                   .scale = table.scale,
-                   .divide = table.divide != 0,
-                   .cos = one_cos.data(),
-                   .sin = one_sin.data()},
-        0, table.rows);
+                                 .dtype = TypeOf(table.dtype),
+                                 .positions = table.positions + axis * table.rows,
+                                 .inv_freq = table.inv_freq + pair,
+                                 .rows = table.rows,
+                                 .pairs = 1,
+                                 .scale = table.scale,
+                                 .divide = table.divide != 0,
+                                 .cos = one_cos.data(),
+                                 .sin = one_sin.data()},
+                      0, table.rows);
     for (uint64_t row = 0; row < table.rows; ++row) {
       const size_t to = (row * table.pairs + pair) * size;
       std::memcpy(cos + to, reinterpret_cast<const std::byte*>(one_cos.data()) + row * size, size);

@@ -32,12 +32,12 @@ Block Expected(const Shape& shape, const std::vector<float>& rows, const std::ve
 Block Computed(const Shape& shape, const std::vector<float>& rows, const std::vector<double>& columns) {
   Block out(shape.rows * shape.width * sizeof(double));
   ComputeDotProducts(DotProducts{.rows = rows.data(),
-                  .row_stride = shape.stride,
-                  .row_count = shape.rows,
-                  .depth = shape.depth,
-                  .columns = columns.data(),
-                  .width = shape.width,
-                  .out = reinterpret_cast<double*>(out.data())});
+                                 .row_stride = shape.stride,
+                                 .row_count = shape.rows,
+                                 .depth = shape.depth,
+                                 .columns = columns.data(),
+                                 .width = shape.width,
+                                 .out = reinterpret_cast<double*>(out.data())});
   MakeNansEqual(DType::kFP64, out.data(), shape.rows * shape.width);
   return out;
 }

@@ -68,7 +68,8 @@ TEST(LoadReport, TellsWhatIsNone) {
   for (const char* text : {"{}", "[]", "3", "{\"schema\": 1}", "{\"schema\": \"another/1\"}"}) {
     EXPECT_EQ(ErrorOf(text), "is not a report of posenc load") << text;
   }
-  EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/2"})"), "schema: is posenc.load/2; this posenc reads only posenc.load/1");
+  EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/2"})"),
+            "schema: is posenc.load/2; this posenc reads only posenc.load/1");
   EXPECT_EQ(ErrorOf(R"({"schema": "posenc.load/1"})"), "begin_time: is missing");
   EXPECT_EQ(ErrorOf(std::string(100000, '[')), "is nested too deeply for a report of posenc load");
 }

@@ -93,12 +93,12 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
       for (size_t c = 0; c < depth; ++c) columns[c * width + i] = x.values[(begin + i) * depth + c];
     }
     ComputeDotProducts(DotProducts{.rows = projection.weight->values.data(),
-                    .row_stride = depth,
-                    .row_count = static_cast<size_t>(outputs),
-                    .depth = depth,
-                    .columns = columns.data(),
-                    .width = width,
-                    .out = products.data()});
+                                   .row_stride = depth,
+                                   .row_count = static_cast<size_t>(outputs),
+                                   .depth = depth,
+                                   .columns = columns.data(),
+                                   .width = width,
+                                   .out = products.data()});
     for (size_t i = 0; i < width; ++i) {
       float* row = table.values.data() + (begin + i) * outputs;
       for (int64_t o = 0; o < outputs; ++o) {
