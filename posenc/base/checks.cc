@@ -37,4 +37,22 @@ absl::Status CheckDataType(std::string_view name, DType dtype) {
   return InvalidArgument("UNSUPPORTED", name, Name(dtype), "must be FP32, FP16 or BF16");
 }
 
+absl::Status CheckSequenceBounds(std::string_view name, const std::vector<int64_t>& bounds, int64_t tokens) {
+  if (bounds.empty() || bounds.front() != 0) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[0]", name),
+                           bounds.empty() ? "absent" : fmt::format("{}", bounds[0]), "must be 0");
+  }
+  for (size_t n = 1; n < bounds.size(); ++n) {
+    if (bounds[n] < bounds[n - 1]) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", bounds[n]),
+                             fmt::format("must not be below its predecessor {}", bounds[n - 1]));
+    }
+  }
+  if (bounds.back() != tokens) {
+    return InvalidArgument("MISMATCH", fmt::format("{}[{}]", name, bounds.size() - 1), fmt::format("{}", bounds.back()),
+                           fmt::format("must be the number of tokens {}", tokens));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace posenc

@@ -18,6 +18,9 @@ absl::Status CheckPositive(std::string_view name, double value);
 inline constexpr double kLargestPosition = 9007199254740992.0;  // 2^53
 absl::Status CheckPosition(std::string_view name, double position);
 
+// Checks boundaries of packed sequences (cu_seqlens): they start with 0, do not decrease, and end with `tokens`.
+absl::Status CheckSequenceBounds(std::string_view name, const std::vector<int64_t>& bounds, int64_t tokens);
+
 // Maximum axes of a token's position; models have at most four.
 inline constexpr int64_t kMaxAxes = 64;
 

@@ -58,6 +58,10 @@ absl::Status CheckForm(const GenerateBias& call, bool has_window) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
                            "a compact bias has one value per distance; FIRE's also depends on the query's position");
   }
+  if (IsCompact(call.form) && std::holds_alternative<ForgetGateSettings>(method.settings)) {
+    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
+                           "a compact bias has one value per distance; forget gates differ from token to token");
+  }
   if (IsCompact(call.form) && has_window) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
                            "a compact bias has one value per distance; a window's depends on two distances");
@@ -90,6 +94,43 @@ absl::Status CompleteLengths(const std::optional<WindowTokens>& window, const st
   return CheckLengths(g);
 }
 
+// Checks a call with forget gates; fills in the number of keys, and positions that make the queries the last tokens.
+absl::Status CompleteForgetGate(const ForgetGateSettings& gates, GenerateBias& call) {
+  BiasGeometry& g = call.geometry;
+  if (call.precision.frequencies != Frequencies::kExact) {
+    return InvalidArgument("UNSUPPORTED", "precision.frequencies", "",
+                           "must be EXACT: the published kernels add in an order that depends on their block size");
+  }
+  if (!call.mask || !call.mask->causal) {
+    return InvalidArgument("CONFLICT", "mask.causal", "false", "must be true: forget gates are for causal attention");
+  }
+  if (!call.mask->prefix_length.empty()) {
+    return InvalidArgument("CONFLICT", "mask.prefix_length", "",
+                           "cannot be combined with forget_gate, which is causal");
+  }
+  if (gates.cu_seqlens && call.mask->query_documents) {
+    return InvalidArgument("CONFLICT", "mask.query_documents", "", "forget_gate.cu_seqlens gives the sequences");
+  }
+  if (g.key_positions) {
+    return InvalidArgument("NOT_READ", "geometry.key_positions", "",
+                           "is not read by forget_gate: key j is token j of log_gates");
+  }
+  if (!g.key_length) g.key_length = gates.keys;
+  if (*g.key_length != gates.keys) {
+    return InvalidArgument("MISMATCH", "geometry.key_length", fmt::format("{}", *g.key_length),
+                           fmt::format("must be {}, the tokens of forget_gate.log_gates", gates.keys));
+  }
+  if (!g.query_length && call.scores) g.query_length = call.scores->shape[2];
+  if (g.query_length && std::holds_alternative<std::monostate>(g.query)) {
+    if (*g.query_length > gates.keys) {
+      return InvalidArgument("OUT_OF_RANGE", "geometry.query_length", fmt::format("{}", *g.query_length),
+                             fmt::format("must be at most {}, the tokens of forget_gate.log_gates", gates.keys));
+    }
+    g.query = OffsetPositions{gates.keys - *g.query_length};
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HeadRange> HeadsOfCall(const GenerateBias& call) {
   if (IsIndex(call.form)) return HeadRange{.start = 0, .count = 1};
   const int64_t all = HeadsOf(call.method).value_or(call.scores ? call.scores->shape[1] : 1);
@@ -108,6 +149,9 @@ absl::StatusOr<std::optional<int64_t>> BatchOf(const GenerateBias& call, const A
     if (alibi->position_mask && g.key_positions) {
       return InvalidArgument("CONFLICT", "alibi.position_mask", "", "cannot be combined with geometry.key_positions");
     }
+  }
+  if (const auto* gates = std::get_if<ForgetGateSettings>(&call.method.settings); gates != nullptr && gates->batch) {
+    batch.See("forget_gate.log_gates", *gates->batch);
   }
   if (call.scores) batch.See("scores", call.scores->shape[0]);
   POSENC_RETURN_IF_ERROR(batch.status());
@@ -222,6 +266,33 @@ absl::Status LayOutDistances(const GenerateBias& call, const BiasCells& cells, c
   return absl::OkStatus();
 }
 
+// Returns the number of each position's sequence.
+Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>& cu_seqlens) {
+  for (double& position : positions.values) {
+    const auto next = std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), static_cast<int64_t>(position));
+    position = static_cast<double>(next - cu_seqlens.begin());
+  }
+  return positions;
+}
+
+// Adds up the gates. Sequences that are packed hide each other's keys, like documents.
+absl::Status LayOutForgetGate(const ForgetGateSettings& gates, GenerateBias& call, const BiasCells& cells,
+                              BiasSources& sources) {
+  const Matrix<double> ends = QueryEnds(call.geometry, cells.queries);
+  POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", ends));
+  const auto [first, last] = std::minmax_element(ends.values.begin(), ends.values.end());
+  if (*first < 0 || *last > static_cast<double>(gates.keys - 1)) {
+    return InvalidArgument("OUT_OF_RANGE", "geometry.query_positions", fmt::format("{} .. {}", *first, *last),
+                           fmt::format("must be 0 .. {}, tokens of forget_gate.log_gates", gates.keys - 1));
+  }
+  sources.forget_gate = std::make_shared<const ForgetGateRows>(gates);
+  if (gates.cu_seqlens) {
+    call.mask->query_documents = SequencesOf(QueryPositions(call.geometry, 0, cells.queries), *gates.cu_seqlens);
+    call.mask->key_documents = SequencesOf(Line(0, cells.keys), *gates.cu_seqlens);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void RoundTo(DType dtype, std::vector<double>& values) {
@@ -246,6 +317,8 @@ absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, 
     }
     POSENC_RETURN_IF_ERROR(ByteSize("scores", *call.scores, limits).status());
   }
+  const auto* const gates = std::get_if<ForgetGateSettings>(&call.method.settings);
+  if (gates != nullptr) POSENC_RETURN_IF_ERROR(CompleteForgetGate(*gates, call));
   POSENC_RETURN_IF_ERROR(CompleteLengths(window, call.scores, call.geometry));
   POSENC_ASSIGN_OR_RETURN(const HeadRange heads, HeadsOfCall(call));
   auto* const alibi = std::get_if<AlibiSettings>(&call.method.settings);
@@ -270,6 +343,7 @@ absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, 
   if (IsOfWholeDistances(call.method)) {
     POSENC_RETURN_IF_ERROR(LayOutDistances(call, layout.cells, layout.positions, limits, sources));
   }
+  if (gates != nullptr) POSENC_RETURN_IF_ERROR(LayOutForgetGate(*gates, call, layout.cells, sources));
   if (window && !IsIndex(call.form)) sources.lists.values = WindowTable(call.precision.frequencies, call.method);
   return layout;
 }

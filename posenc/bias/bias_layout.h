@@ -12,6 +12,7 @@
 #include "posenc/bias/generate_bias.h"
 #include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/fire.h"
+#include "posenc/methods/bias/forget_gate.h"
 
 namespace posenc {
 
@@ -47,6 +48,7 @@ struct BiasSources {
   ValueLists lists;              // all methods except ALiBi
   std::vector<int32_t> buckets;  // T5 in the index forms, from lists.first_distance on
   std::shared_ptr<const FireRows> fire;
+  std::shared_ptr<const ForgetGateRows> forget_gate;
 };
 
 // Immutable once made.

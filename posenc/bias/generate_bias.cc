@@ -112,7 +112,9 @@ class BiasRows {
     const int64_t b = matrix / layout_.cells.heads;
     const int64_t head = layout_.cells.head_start + matrix % layout_.cells.heads;
     DistanceBias work = UnbiasedWork(b, scores, out);
-    if (layout_.sources.fire != nullptr) return WriteFire(b, head, begin, end, work);
+    if (layout_.sources.fire != nullptr || layout_.sources.forget_gate != nullptr) {
+      return WriteQueryByQuery(b, head, begin, end, work);
+    }
     SetBias(b, head, work);
     if (device == nullptr || !device->ComputeBias(RowsOf(work, begin, end))) ComputeDistanceBias(work, begin, end);
   }
@@ -180,13 +182,18 @@ class BiasRows {
     return work;
   }
 
-  void WriteFire(int64_t b, int64_t head, size_t begin, size_t end, DistanceBias& work) const {
+  // For methods whose values follow neither from the distance nor from a window.
+  void WriteQueryByQuery(int64_t b, int64_t head, size_t begin, size_t end, DistanceBias& work) const {
     std::vector<float> row(layout_.cells.keys);
     work.bias = GivenBias{row.data()};
     for (size_t query = begin; query < end; ++query) {
       const double* position = query_positions_.row(b) + query;
-      layout_.sources.fire->Fill(head, normalisers_[position - query_positions_.values.data()], *position,
-                                 layout_.positions.keys.row(b), row.size(), row.data());
+      if (layout_.sources.fire != nullptr) {
+        layout_.sources.fire->Fill(head, normalisers_[position - query_positions_.values.data()], *position,
+                                   layout_.positions.keys.row(b), row.size(), row.data());
+      } else {
+        layout_.sources.forget_gate->Fill(b, head, static_cast<int64_t>(*position), row.data());
+      }
       ComputeDistanceBias(work, query, query + 1);
     }
   }
@@ -248,10 +255,13 @@ int64_t BiasGeneration::held_bytes() const {
   const BiasPositions& positions = layout_->positions;
   const size_t bytes = sources.lists.values.values.size() * sizeof(float) + sources.buckets.size() * sizeof(int32_t) +
                        (positions.keys.values.size() + positions.mask_keys.values.size()) * sizeof(double);
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(bytes + (sources.forget_gate != nullptr ? sources.forget_gate->held_bytes() : 0));
 }
 
-bool BiasGeneration::IsForDevices() const { return !IsIndex(layout_->call.form) && layout_->sources.fire == nullptr; }
+bool BiasGeneration::IsForDevices() const {
+  const BiasSources& sources = layout_->sources;
+  return !IsIndex(layout_->call.form) && sources.fire == nullptr && sources.forget_gate == nullptr;
+}
 
 absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::byte* scores, std::byte* out,
                                        WorkPool& pool, const Cancellation& cancelled, Device* device) const {

@@ -70,6 +70,23 @@ absl::StatusOr<FireSettings> ReadFire(const Reader& reader, const v1::Fire& mess
   return settings;
 }
 
+absl::StatusOr<ForgetGateSettings> ReadForgetGate(const Reader& reader, const v1::ForgetGate& message) {
+  if (!message.has_log_gates()) return InvalidArgument("MISSING", "log_gates", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("log_gates", message.log_gates()));
+  if (shape.rank() != 2 && shape.rank() != 3) {
+    return InvalidArgument("MISMATCH", "log_gates.shape", ToString(shape.shape), "must be [H, Sk] or [B, H, Sk]");
+  }
+  ForgetGateSettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.log_gates, reader.WeightValues("log_gates", message.log_gates()));
+  if (shape.rank() == 3) settings.batch = shape.shape[0];
+  settings.num_heads = shape.shape[shape.rank() - 2];
+  settings.keys = shape.shape[shape.rank() - 1];
+  if (message.has_cu_seqlens()) {
+    POSENC_ASSIGN_OR_RETURN(settings.cu_seqlens, ReadBounds(reader, message.cu_seqlens()));
+  }
+  return settings;
+}
+
 NopeSettings ReadNope(const v1::Nope& message) {
   return {message.has_num_heads() ? std::optional(message.num_heads()) : std::nullopt};
 }
@@ -96,6 +113,7 @@ absl::Status ReadSettings(const Reader& reader, const v1::BiasMethod& message, B
     case v1::BiasMethod::kBeit: return Put("beit", ReadBeit(message.beit()), method);
     case v1::BiasMethod::kSwinV2: return Put("swin_v2", ReadSwinV2(reader, message.swin_v2()), method);
     case v1::BiasMethod::kNope: method->settings = ReadNope(message.nope()); return absl::OkStatus();
+    case v1::BiasMethod::kForgetGate: return Put("forget_gate", ReadForgetGate(reader, message.forget_gate()), method);
     case v1::BiasMethod::kFire: return Put("fire", ReadFire(reader, message.fire()), method);
   }
   __builtin_unreachable();
@@ -148,6 +166,17 @@ void Write(const FireSettings& settings, v1::BiasMethod* message) {
   WriteVector(settings.hidden_bias, fire.mutable_hidden_bias());
   WriteMatrix(settings.output_weight, fire.mutable_output_weight());
   WriteVector(settings.output_bias, fire.mutable_output_bias());
+}
+void Write(const ForgetGateSettings& settings, v1::BiasMethod* message) {
+  v1::ForgetGate& gate = *message->mutable_forget_gate();
+  TensorShape shape{DType::kFP32, {settings.num_heads, settings.keys}};
+  if (settings.batch) shape.shape.insert(shape.shape.begin(), *settings.batch);
+  WriteShape(shape, gate.mutable_log_gates());
+  gate.mutable_log_gates()->set_data(settings.log_gates.data(), settings.log_gates.size() * sizeof(float));
+  if (!settings.cu_seqlens) return;
+  const auto count = static_cast<int64_t>(settings.cu_seqlens->size());
+  WriteShape({DType::kINT64, {count}}, gate.mutable_cu_seqlens());
+  gate.mutable_cu_seqlens()->set_data(settings.cu_seqlens->data(), count * sizeof(int64_t));
 }
 void Write(const NopeSettings& settings, v1::BiasMethod* message) {
   v1::Nope& nope = *message->mutable_nope();

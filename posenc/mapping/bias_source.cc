@@ -64,7 +64,7 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
     return InvalidArgument(
         "MISSING", field, "",
-        "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, nope or model (a config.json)");
+        "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, forget_gate, nope or model (a config.json)");
   }
   ResolvedBias resolved;
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));

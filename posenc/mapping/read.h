@@ -49,7 +49,9 @@ struct Reader {
   absl::StatusOr<Matrix<double>> Numbers(std::string_view field, const v1::Tensor& tensor) const;
   // Numbers() of INT32 and INT64 only.
   absl::StatusOr<Matrix<double>> Integers(std::string_view field, const v1::Tensor& tensor) const;
-  // Values of an FP32, FP16 or BF16 tensor [n] or [b, n], as float32.
+  // Values of an FP32, FP16 or BF16 tensor of any shape, as float32.
+  absl::StatusOr<std::vector<float>> WeightValues(std::string_view field, const v1::Tensor& tensor) const;
+  // WeightValues() of a tensor [n] or [b, n].
   absl::StatusOr<Matrix<float>> Weights(std::string_view field, const v1::Tensor& tensor) const;
   // Weights() of a tensor with two axes.
   absl::StatusOr<Matrix<float>> Weight(std::string_view field, const v1::Tensor& tensor) const;
@@ -68,6 +70,9 @@ const v1::Region* OutputOf(const Request& request) {
 
 // Number of rows for positions that belong to no tensor: from ids or segments, otherwise `count`. `field`: their path.
 absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count);
+
+// Reads the field `cu_seqlens`: sequence boundaries, INT32 or INT64 [N+1].
+absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor);
 
 absl::StatusOr<std::optional<Pairing>> ReadPairing(std::string_view field, v1::Pairing pairing);
 absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1::RotarySettings& message);

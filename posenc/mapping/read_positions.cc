@@ -79,17 +79,6 @@ absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& messag
   return result;
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor) {
-  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("cu_seqlens", tensor));
-  if (shape.rank() != 1 || (shape.dtype != DType::kINT32 && shape.dtype != DType::kINT64)) {
-    return InvalidArgument("MISMATCH", "cu_seqlens",
-                           fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
-                           "must be INT32 or INT64 [N+1]");
-  }
-  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("cu_seqlens", tensor));
-  return std::vector<int64_t>(bounds.begin(), bounds.end());
-}
-
 absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& message) {
   Positions positions;
   if (message.axis_dimension() != v1::AXIS_DIMENSION_UNSPECIFIED) {
@@ -130,6 +119,17 @@ absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& messag
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor) {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("cu_seqlens", tensor));
+  if (shape.rank() != 1 || (shape.dtype != DType::kINT32 && shape.dtype != DType::kINT64)) {
+    return InvalidArgument("MISMATCH", "cu_seqlens",
+                           fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
+                           "must be INT32 or INT64 [N+1]");
+  }
+  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("cu_seqlens", tensor));
+  return std::vector<int64_t>(bounds.begin(), bounds.end());
+}
 
 absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, std::string_view field) const {
   auto positions = Read(*this, message);

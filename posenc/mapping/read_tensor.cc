@@ -105,7 +105,7 @@ absl::StatusOr<Matrix<double>> Reader::Integers(std::string_view field, const v1
   return Numbers(field, tensor);
 }
 
-absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::Tensor& tensor) const {
+absl::StatusOr<std::vector<float>> Reader::WeightValues(std::string_view field, const v1::Tensor& tensor) const {
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 && shape.dtype != DType::kBF16) {
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
@@ -114,6 +114,12 @@ absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::
   const auto bytes = ReadAs<std::byte>(payloads, tensor);
   std::vector<float> values(bytes.size() / SizeOf(shape.dtype));
   Convert(shape.dtype, DType::kFP32, bytes.data(), values.data(), values.size());
+  return values;
+}
+
+absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::Tensor& tensor) const {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
+  POSENC_ASSIGN_OR_RETURN(std::vector<float> values, WeightValues(field, tensor));
   return Shaped(field, shape, std::move(values));
 }
 

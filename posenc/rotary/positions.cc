@@ -19,24 +19,6 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-absl::Status CheckBounds(const std::vector<int64_t>& bounds, int64_t tokens) {
-  if (bounds.empty() || bounds.front() != 0) {
-    return InvalidArgument("OUT_OF_RANGE", "cu_seqlens[0]", bounds.empty() ? "absent" : fmt::format("{}", bounds[0]),
-                           "must be 0");
-  }
-  for (size_t n = 1; n < bounds.size(); ++n) {
-    if (bounds[n] < bounds[n - 1]) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("cu_seqlens[{}]", n), fmt::format("{}", bounds[n]),
-                             fmt::format("must not be below its predecessor {}", bounds[n - 1]));
-    }
-  }
-  if (bounds.back() != tokens) {
-    return InvalidArgument("MISMATCH", fmt::format("cu_seqlens[{}]", bounds.size() - 1),
-                           fmt::format("{}", bounds.back()), fmt::format("must be the number of tokens {}", tokens));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
   POSENC_RETURN_IF_ERROR(CheckPosition(field, static_cast<double>(offset)));
   return CheckPosition(field, static_cast<double>(offset) + static_cast<double>(count));
@@ -54,7 +36,7 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
     if (!grid.packed) {
       return InvalidArgument("NOT_READ", "cu_seqlens", "", "is for LAYOUT_THD only");
     }
-    POSENC_RETURN_IF_ERROR(CheckBounds(*positions.cu_seqlens, grid.length));
+    POSENC_RETURN_IF_ERROR(CheckSequenceBounds("cu_seqlens", *positions.cu_seqlens, grid.length));
     result.bounds_ = std::move(*positions.cu_seqlens);
     result.sequences_ = static_cast<int64_t>(result.bounds_.size()) - 1;
     if (result.sequences_ > limits.max_sequences) {

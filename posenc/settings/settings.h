@@ -338,6 +338,14 @@ struct FireSettings {
   std::vector<float> output_bias;                 // [H]
 };
 
+struct ForgetGateSettings {
+  std::vector<float> log_gates;  // [H, Sk] or [B, H, Sk]
+  std::optional<int64_t> batch;  // B
+  int64_t num_heads = 0;
+  int64_t keys = 0;
+  std::optional<std::vector<int64_t>> cu_seqlens;
+};
+
 struct NopeSettings {
   std::optional<int64_t> num_heads;
 };
@@ -347,7 +355,7 @@ using BiasTable = Matrix<float>;
 
 struct BiasMethod {
   std::variant<std::monostate, AlibiSettings, T5Settings, KerpleSettings, SandwichSettings, SwinSettings, BeitSettings,
-               SwinV2Settings, NopeSettings, FireSettings>
+               SwinV2Settings, NopeSettings, FireSettings, ForgetGateSettings>
       settings;
   std::optional<BiasTable> table;
 };

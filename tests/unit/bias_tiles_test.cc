@@ -79,6 +79,13 @@ Request Kerple() {
   }
   return request;
 }
+Request ForgetGate() {
+  Request request = Plain();
+  v1::ForgetGate& gate = *request.mutable_method()->mutable_forget_gate();
+  *gate.mutable_log_gates() = MakeTensor(DType::kFP32, {kHeads, kKeys}, Whole<double>(kHeads * kKeys, -9, 0));
+  *gate.mutable_cu_seqlens() = MakeTensor<int64_t>(DType::kINT64, {3}, {0, kKeys - 3, kKeys});
+  return request;
+}
 Request Nope() {
   Request request = Plain();
   request.mutable_method()->mutable_nope();
@@ -171,6 +178,7 @@ std::vector<Case> Cases() {
       {"KERPLE", Kerple(), {Causal, OtherHeads}},
       {"FIRE", Fire(), {Causal}},
       {"FIRE at positions", Fire(), {Positions, Documents}},
+      {"forget gates", ForgetGate(), {Causal}},
       {"NoPE", Nope(), {Prefixes, Documents, Padding}},
       {"KERPLE at positions", Kerple(), {Positions}},
       {"Swin", Swin()},

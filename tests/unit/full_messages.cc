@@ -94,6 +94,14 @@ v1::BiasMethod FullMethod(const std::string& name) {
     *method.mutable_fire()->mutable_hidden_bias() = SomeWeight({3});
     *method.mutable_fire()->mutable_output_weight() = SomeWeight({2, 3});
     *method.mutable_fire()->mutable_output_bias() = SomeWeight({2});
+  } else if (name == "forget_gate") {
+    v1::ForgetGate& gate = *method.mutable_forget_gate();
+    *gate.mutable_log_gates() = SomeWeight({2, 6});
+    for (char& byte : *gate.mutable_log_gates()->mutable_data()) byte = 0;
+    gate.mutable_cu_seqlens()->set_dtype(v1::DATA_TYPE_INT64);
+    gate.mutable_cu_seqlens()->add_shape(2);
+    const int64_t bounds[] = {0, 6};
+    gate.mutable_cu_seqlens()->set_data(bounds, sizeof(bounds));
   } else {
     method.mutable_nope()->set_num_heads(2);
   }

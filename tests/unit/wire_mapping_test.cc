@@ -223,6 +223,9 @@ TEST(WireMapping, BiasMethodsSurviveTheRoundTrip) {
     *request.mutable_method() = FullMethod(name);
     request.mutable_geometry()->set_query_length(6);
     request.mutable_geometry()->set_key_length(6);
+    request.mutable_mask()->set_causal(true);
+    request.mutable_mask()->set_fill_value(-1);
+    request.mutable_mask()->set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
     request.set_form(v1::BIAS_FORM_DENSE);
     request.set_dtype(v1::DATA_TYPE_FP32);
     request.mutable_hints()->set_return_plan(true);
@@ -309,8 +312,9 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));
   std::set<std::string> families;
   for (const auto& family : info.methods()) families.insert(family.family());
-  EXPECT_THAT(families, testing::ElementsAre("alibi", "beit", "fire", "fourier", "grid", "kerple", "learned", "mask",
-                                             "relative", "rope", "sandwich", "sinusoidal", "swin", "t5", "timestep"));
+  EXPECT_THAT(families,
+              testing::ElementsAre("alibi", "beit", "fire", "forget_gate", "fourier", "grid", "kerple", "learned",
+                                   "mask", "relative", "rope", "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
   EXPECT_EQ(info.config_rules(), "transformers 5.23");
   EXPECT_GE(info.numerics_version(), 1u);

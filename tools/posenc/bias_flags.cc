@@ -45,6 +45,8 @@ constexpr struct {
     {"--fire-hidden-bias", "Bias of the hidden layer, [width]"},
     {"--fire-output-weight", "Weight of the output layer, [H, width]"},
     {"--fire-output-bias", "Bias of the output layer, [H]"},
+    {"--forget-gate-log-gates", "Logarithms of the forget gates, [H, Sk] or [B, H, Sk]; with --causal"},
+    {"--forget-gate-cu-seqlens", "Boundaries of sequences packed along the keys: 0, ..., Sk"},
     {"--nope-num-heads", "Number of heads; default: those of --scores, otherwise 1"},
 };
 

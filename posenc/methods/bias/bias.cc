@@ -9,6 +9,7 @@
 #include "posenc/base/status.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
+#include "posenc/methods/bias/forget_gate.h"
 
 namespace posenc {
 namespace {
@@ -53,6 +54,10 @@ constexpr BiasTraits TraitsOf<FireSettings>() {
   return {"fire", BiasValues::kByQuery, false};
 }
 template <>
+constexpr BiasTraits TraitsOf<ForgetGateSettings>() {
+  return {"forget_gate", BiasValues::kByTokens, false};
+}
+template <>
 constexpr BiasTraits TraitsOf<SwinSettings>() {
   return {"swin", BiasValues::kByWindow, true};
 }
@@ -83,6 +88,7 @@ std::optional<int64_t> OwnHeads(const AlibiSettings& s) { return s.num_heads; }
 std::optional<int64_t> OwnHeads(const KerpleSettings& s) { return s.a.size(); }
 std::optional<int64_t> OwnHeads(const SandwichSettings& s) { return s.num_heads; }
 std::optional<int64_t> OwnHeads(const FireSettings& s) { return s.output_weight.rows; }
+std::optional<int64_t> OwnHeads(const ForgetGateSettings& s) { return s.num_heads; }
 std::optional<int64_t> OwnHeads(const SwinV2Settings& s) { return s.output_weight.rows; }
 
 // Number of rows that the caller's table must have.
@@ -175,6 +181,7 @@ bool IsOfWholeDistances(const BiasMethod& method) {
   switch (ValuesOf(method)) {
     case BiasValues::kNone:
     case BiasValues::kSlope:
+    case BiasValues::kByTokens:
     case BiasValues::kByWindow: return false;
     case BiasValues::kByDistance:
     case BiasValues::kByMagnitude:

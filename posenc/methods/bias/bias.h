@@ -26,6 +26,7 @@ enum class BiasValues {
   kByDistance,   // one value per integer distance
   kByMagnitude,  // one value per integer |distance|
   kByQuery,      // FIRE: the distance and the query's position
+  kByTokens,     // forget gates: the tokens between key and query
   kByWindow,     // the displacement within a window
 };
 BiasValues ValuesOf(const BiasMethod& method);

@@ -43,6 +43,7 @@ std::vector<MethodFamily> MethodFamilies() {
       {"beit", {"plain", "transformers"}},
       {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}},
       {"fire", {"paper"}},
+      {"forget_gate", {"log_gates"}},
       {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
   };
 }
