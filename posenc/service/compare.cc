@@ -26,11 +26,16 @@ struct SettingsOfLayers {
   std::vector<Note> notes;
   v1::Plan plan;  // canonical settings; ALiBi's slopes; neither for layers without an encoding
   std::optional<Rotary> rotary;
-  bool scales_softmax = false;
+  // Whether the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
+  std::optional<bool> scales_softmax;
   std::vector<std::shared_ptr<const RotaryPlan>> plans;  // one, or one per sequence length
 
   const RotaryPlan& PlanAt(size_t length) const { return *plans[plans.size() == 1 ? 0 : length]; }
-  double SoftmaxFactorAt(size_t length) const { return scales_softmax ? PlanAt(length).softmax_scale_factor : 1; }
+  // Settings without a model apply the factor as the other side's class does.
+  double SoftmaxFactorAt(size_t length, const SettingsOfLayers& other) const {
+    const bool scales = scales_softmax.value_or(other.scales_softmax.value_or(true));
+    return scales ? PlanAt(length).softmax_scale_factor : 1;
+  }
 };
 
 struct Side {
@@ -39,7 +44,6 @@ struct Side {
 };
 
 void SetRotary(ResolvedRotary resolved, SettingsOfLayers* settings) {
-  settings->scales_softmax = resolved.scales_softmax;
   settings->rotary = std::move(resolved.rotary);
   if (settings->rotary) WriteRotarySettings(settings->rotary->settings(), settings->plan.mutable_rotary());
 }
@@ -53,6 +57,7 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
     settings.layer_type = layers.layer_type;
     settings.model_precision = layers.precision;
     settings.notes = layers.notes;
+    settings.scales_softmax = layers.scales_softmax;
     v1::AnswerInfo info;
     POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, v1::Precision(), limits, &info));
     if (explained) {
@@ -229,9 +234,9 @@ absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfL
     v1::RotaryComparison* rotary = message->add_rotary();
     if (by_length) rotary->set_seq_len(request.seq_len(static_cast<int>(n)));
     Write(difference, planned_a, planned_b, rotary);
-    rotary->set_a_softmax_scale_factor(a.SoftmaxFactorAt(n));
-    rotary->set_b_softmax_scale_factor(b.SoftmaxFactorAt(n));
-    rotary->set_same(difference.same() && a.SoftmaxFactorAt(n) == b.SoftmaxFactorAt(n));
+    rotary->set_a_softmax_scale_factor(a.SoftmaxFactorAt(n, b));
+    rotary->set_b_softmax_scale_factor(b.SoftmaxFactorAt(n, a));
+    rotary->set_same(difference.same() && rotary->a_softmax_scale_factor() == rotary->b_softmax_scale_factor());
   }
   return absl::OkStatus();
 }

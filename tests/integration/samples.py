@@ -296,7 +296,7 @@ def rich_requests():
     by_lengths = comparison(by_model.model, dynamic, seq_len=[64, 128])
     by_lengths.hints.request_id = "compared"
     slopes = comparison(of_alibi.bias, bias_pb2.BiasMethod(alibi=alibi()))
-    tables = comparison(by_table.rotary.settings, with_xpos.rotary.settings)
+    tables = comparison(by_table.rotary.settings, by_segments.rotary.settings)
 
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [

@@ -104,7 +104,7 @@ def clear(field):
     ("GenerateBias", samples.bias(), "method.alibi.form"),
     ("DiagnoseBias", service_pb2.DiagnoseBiasRequest(), "bias"),
     ("Compare", samples.comparison(), "a"),
-    ("Compare", samples.comparison(), "b.rotary"),
+    ("Compare", samples.comparison(), "b"),
     ("StreamTable", samples.stream(), "table"),
     ("StreamTable", samples.stream(), "table.dtype"),
     ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias()), "bias"),

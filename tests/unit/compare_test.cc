@@ -177,6 +177,30 @@ TEST(Compare, AnotherYarnFactorScalesAttentionToo) {
   EXPECT_EQ(group.rotary(0).searched_positions(), 1);
 }
 
+// DeepSeek's classes multiply their softmax scale, others with the same scaling block do not.
+TEST(Compare, SettingsScaleTheSoftmaxAsTheOtherSidesModel) {
+  v1::ComparedSettings settings = Rope("yarn", 64);
+  Parameters(settings).set_factor(40);
+  Parameters(settings).set_original_max_position_embeddings(4096);
+  Parameters(settings).set_mscale(1);
+  Parameters(settings).set_mscale_all_dim(1);
+  const std::string block = R"(, "rope_scaling": {"rope_type": "yarn", "factor": 40, "mscale": 1, "mscale_all_dim": 1,
+                                                  "original_max_position_embeddings": 4096}})";
+  const std::string sizes = R"(, "num_hidden_layers": 1, "hidden_size": 256, "num_attention_heads": 4)";
+  const auto llama = Model(R"({"model_type": "llama")" + sizes + block);
+  const auto deepseek =
+      Model(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": true)" + sizes + block);
+  EXPECT_EQ(Compared(llama, settings).layers(0).rotary(0).b_softmax_scale_factor(), 1);
+  EXPECT_TRUE(Compared(llama, settings).same());
+  const v1::RotaryComparison with_deepseek = Compared(deepseek, settings).layers(0).rotary(0);
+  const double factor = std::pow(0.1 * std::log(40.0) + 1, 2);
+  EXPECT_NEAR(with_deepseek.a_softmax_scale_factor(), factor, 1e-14);
+  EXPECT_NEAR(with_deepseek.b_softmax_scale_factor(), factor, 1e-14);
+  const v1::RotaryComparison models = Compared(llama, deepseek).layers(0).rotary(0);
+  EXPECT_EQ(models.a_softmax_scale_factor(), 1);
+  EXPECT_FALSE(models.same());
+}
+
 TEST(Compare, LayerTypesAreGroupsOfTheirOwn) {
   const v1::CompareResponse response = Compared(Model(Gemma3(R"(, "rope_local_base_freq": 10000)")),
                                                 Model(Gemma3(R"(, "rope_local_base_freq": 20000)")));
