@@ -16,8 +16,9 @@ def model(path, **choice):
 
 
 def each_config(configs):
-    """Of files with several components or with biases of several stacks, one part."""
-    choice = {"t5-small.json": {"component": "encoder"}}
+    """One part of each file; a pairing for the model type that is not known."""
+    choice = {"t5-small.json": {"component": "encoder"}, "ministral-3-3b-reasoning-2512.json": {"component": "text"},
+              "internlm2_5-7b-chat.json": {"input_pairing": rotary_pb2.PAIRING_HALF_SPLIT}}
     return [model(path, **choice.get(path.name, {})) for path in sorted(configs.glob("*.json"))]
 
 
@@ -38,7 +39,7 @@ def test_each_model_is_the_same_as_itself_and_as_its_canonical_settings(client, 
         explained = client.call("Explain", service_pb2.ExplainRequest(model=config, seq_len=LENGTHS))
         for layers in explained.layers:
             plan = layers.info.plan
-            if not plan.HasField("rotary") or plan.softmax_scale_factor != 1:
+            if not plan.HasField("rotary"):
                 continue
             chosen = rotary_pb2.ModelConfig()
             chosen.CopyFrom(config)
@@ -85,6 +86,10 @@ def test_directories_settings_and_layers(posenc, configs, unscaled, tmp_path):
     gemma = configs / "gemma-3-1b-it.json"
     posenc("compare", gemma, gemma, "--a-layer-type", "full_attention", "--b-layer-index", "5")
     posenc("compare", gemma, gemma, "--a-layer-type", "full_attention", "--b-layer-index", "4", exit_code=1)
+    unknown = configs / "internlm2_5-7b-chat.json"
+    for pairing, exit_code in (("half-split", 0), ("interleaved", 1)):
+        posenc("compare", unknown, unknown, "--a-input-pairing", "half-split", "--b-input-pairing", pairing, "--seq-len",
+               "4096", exit_code=exit_code)
 
 
 @pytest.mark.parametrize("arguments, said", [

@@ -193,11 +193,13 @@ Subcommand AddCompare(CLI::App& parent) {
       *app, "Model a", &flags->choice_a,
       {{"component", "Part of the model, e.g. text, if the file has several", "--a-component"},
        {"layer_type", "Layers to compare with all of b; absent: each with b's of its index", "--a-layer-type"},
-       {"layer_index", "Layer to compare with all of b", "--a-layer-index"}});
+       {"layer_index", "Layer to compare with all of b", "--a-layer-index"},
+       {"input_pairing", "Pairing of q and k, if the file's model_type is not known", "--a-input-pairing"}});
   AddFieldFlags(*app, "Model b", &flags->choice_b,
                 {{"component", "As for a", "--b-component"},
                  {"layer_type", "As for a", "--b-layer-type"},
-                 {"layer_index", "As for a", "--b-layer-index"}});
+                 {"layer_index", "As for a", "--b-layer-index"},
+                 {"input_pairing", "As for a", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
   return {app, [flags](Session& session) { return Run(*flags, session); }, kTrouble};
