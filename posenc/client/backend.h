@@ -83,6 +83,9 @@ class Backend {
   absl::StatusOr<v1::AnalyzeResponse> Analyze(const v1::AnalyzeRequest& request, const CallOptions& options = {}) {
     return Unary<v1::AnalyzeResponse>(request, options);
   }
+  absl::StatusOr<v1::CompareResponse> Compare(const v1::CompareRequest& request, const CallOptions& options = {}) {
+    return Unary<v1::CompareResponse>(request, options);
+  }
   absl::StatusOr<v1::ApplyRotaryResponse> ApplyRotary(const v1::ApplyRotaryRequest& request,
                                                       const CallOptions& options = {}) {
     return Unary<v1::ApplyRotaryResponse>(request, options);

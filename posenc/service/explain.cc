@@ -1,4 +1,4 @@
-#include <algorithm>
+#include "posenc/service/explain.h"
 
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/embedding_method.h"
@@ -13,37 +13,12 @@
 namespace posenc::wire {
 namespace {
 
-// Sequence lengths to explain, checked; {0} if the settings do not depend on them. Subtracts the number of frequencies
-// from `values_left`, the budget that all of a model's layers share.
-absl::StatusOr<std::vector<int64_t>> Lengths(const v1::ExplainRequest& request, const Rotary& rotary,
-                                             const Limits& limits, int64_t* values_left) {
-  if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
-  std::vector<int64_t> lengths(request.seq_len().begin(), request.seq_len().end());
-  if (lengths.empty()) {
-    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
-  }
-  const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
-  *values_left -= values;
-  if (*values_left < 0) {
-    return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
-                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) +
-                        " (max_plan_values)");
-  }
-  for (size_t n = 0; n < lengths.size(); ++n) {
-    if (lengths[n] < 1) {
-      return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),
-                             "must be at least 1");
-    }
-  }
-  return lengths;
-}
-
 absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
                            int64_t* values_left, v1::AnswerInfo* info) {
   std::vector<std::shared_ptr<const RotaryPlan>> plans;
   if (resolved.rotary) {
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
-                            Lengths(request, *resolved.rotary, limits, values_left));
+                            LengthsToExplain(request.seq_len(), *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
       POSENC_ASSIGN_OR_RETURN(auto plan, resolved.rotary->Plan(length));
       plans.push_back(std::move(plan));
@@ -52,19 +27,6 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
   std::vector<const RotaryPlan*> pointers;
   for (const auto& plan : plans) pointers.push_back(plan.get());
   WriteRotaryInfo(resolved, pointers, true, info);
-  return absl::OkStatus();
-}
-
-absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
-  const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
-  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // known from config.json only
-  if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
-  WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
-  Matrix<double> slopes;
-  if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
-    slopes = AlibiSlopes(resolved.precision.frequencies, *alibi);
-  }
-  WriteBiasPlan(resolved.method, slopes, info);
   return absl::OkStatus();
 }
 
@@ -88,34 +50,17 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
 }
 
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), ""));
-  source.wanted = Wanted::kAny;
-  std::vector<ModelLayers> all;
-  if (std::holds_alternative<std::monostate>(source.layer)) {
-    POSENC_ASSIGN_OR_RETURN(all, ReadModel(source, limits));
-  } else {
-    POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
-    all.push_back(std::move(one));
-  }
+  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(request.model(), limits));
   int64_t values_left = limits.max_plan_values;
   for (const ModelLayers& layers : all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    if (layers.terms) {
-      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
-      ExplainTerms(layers, precision, info);
-    } else if (layers.table || layers.sinusoidal || layers.grid) {
-      POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
-      POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, precision, limits, info));
-    } else if (layers.bias) {
-      POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, request.precision()));
-      POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
-    } else {
-      POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
-      POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
-    }
+    POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, request.precision(), limits, info));
+    if (explained) continue;
+    POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
+    POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
   }
   return absl::OkStatus();
 }
@@ -142,6 +87,68 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model, const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, ""));
+  source.wanted = Wanted::kAny;
+  if (std::holds_alternative<std::monostate>(source.layer)) return ReadModel(source, limits);
+  POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
+  return std::vector<ModelLayers>{std::move(one)};
+}
+
+absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const v1::Precision& precision,
+                                          const Limits& limits, v1::AnswerInfo* info) {
+  if (layers.bias) {
+    POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, precision));
+    POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
+    return true;
+  }
+  if (!layers.terms && !layers.table && !layers.sinusoidal && !layers.grid) return false;
+  POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers.precision));
+  if (layers.terms) {
+    ExplainTerms(layers, read, info);
+  } else {
+    POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, read, limits, info));
+  }
+  return true;
+}
+
+absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
+  const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
+  const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // known from config.json only
+  if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
+  WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
+  Matrix<double> slopes;
+  if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
+    slopes = AlibiSlopes(resolved.precision.frequencies, *alibi);
+  }
+  WriteBiasPlan(resolved.method, slopes, info);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::RepeatedField<int64_t>& seq_len,
+                                                      const Rotary& rotary, const Limits& limits,
+                                                      int64_t* values_left) {
+  if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
+  std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
+  if (lengths.empty()) {
+    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
+  }
+  const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
+  *values_left -= values;
+  if (*values_left < 0) {
+    return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
+                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) +
+                        " (max_plan_values)");
+  }
+  for (size_t n = 0; n < lengths.size(); ++n) {
+    if (lengths[n] < 1) {
+      return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),
+                             "must be at least 1");
+    }
+  }
+  return lengths;
+}
 
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::ExplainResponse* response) {

@@ -52,6 +52,7 @@ def seeds(config_directory):
     found = samples.rich_requests() + [
         ("GenerateTable", table), ("ApplyRotary", rotary), ("Analyze", analysis), ("Diagnose", diagnosis),
         ("Explain", service_pb2.ExplainRequest(rotary=xpos_settings())),
+        ("Compare", samples.comparison(xpos_settings())),
         ("StreamTable", service_pb2.StreamTableRequest(table=table, rows_per_tile=1)),
         ("StreamApplyRotary", rotary_stream()[0]), ("StreamApplyRotary", rotary_stream()[1]),
         ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias())),
@@ -60,6 +61,7 @@ def seeds(config_directory):
         text = path.read_bytes()
         found.append(("Explain", service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=text))))
         found.append(("GenerateTable", samples.model_table(text)))
+        found.append(("Compare", samples.comparison(rotary_pb2.ModelConfig(config_json=text))))
     return found
 
 

@@ -1,7 +1,7 @@
 """Requests that are legal: small ones, and for each method one in which as much as possible is set."""
 
 import numpy
-from posenc.v1 import bias_pb2, diagnose_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, compare_pb2, diagnose_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
 from tensors import BF16, BOOL, FP32, FP64, INT32, INT64, tensor
 
 
@@ -45,6 +45,17 @@ def model_table(config_json, count=4, **choice):
 def analysis(distances=(0.0, 4.0), **settings):
     return service_pb2.AnalyzeRequest(rotary=rotary_pb2.RotarySource(settings=rope_settings(**settings)),
                                       distances=rotary_pb2.Positions(ids=tensor(distances, FP64)))
+
+
+def comparison(a=None, b=None, seq_len=()):
+    """Compares settings: messages of ComparedSettings' cases, by default two that differ in theta."""
+    def side(settings):
+        for case in ("model", "rotary", "bias"):
+            if isinstance(settings, type(getattr(compare_pb2.ComparedSettings(), case))):
+                return compare_pb2.ComparedSettings(**{case: settings})
+        raise TypeError(settings)
+    return service_pb2.CompareRequest(a=side(a or rope_settings()), b=side(b or rope_settings(theta=20000.0)),
+                                      seq_len=seq_len)
 
 
 def diagnosis(before, after, offset=0, dtype=FP32, **settings):
@@ -278,6 +289,15 @@ def rich_requests():
         bias=tensor(falling, FP32))
     found_bias.hints.return_plan = True
 
+    dynamic = rope_settings()
+    dynamic.rope_parameters.rope_type = "dynamic"
+    dynamic.rope_parameters.factor = 2
+    dynamic.max_position_embeddings = 64
+    by_lengths = comparison(by_model.model, dynamic, seq_len=[64, 128])
+    by_lengths.hints.request_id = "compared"
+    slopes = comparison(of_alibi.bias, bias_pb2.BiasMethod(alibi=alibi()))
+    tables = comparison(by_table.rotary.settings, by_segments.rotary.settings)
+
     tiled = service_pb2.StreamTableRequest(table=by_segments, rows_per_tile=1)
     return [
         ("GetServerInfo", service_pb2.GetServerInfoRequest()), ("Explain", by_model), ("Explain", explain()),
@@ -290,5 +310,5 @@ def rich_requests():
         ("GenerateBias", bucketed), ("GenerateBias", network), ("GenerateBias", prefixed),
         ("Analyze", curves), ("Analyze", dots), *others,
         *(("RelativeScores", request) for request in scores), ("RelativeValues", values), ("Diagnose", found),
-        ("DiagnoseBias", found_bias),
+        ("DiagnoseBias", found_bias), ("Compare", by_lengths), ("Compare", slopes), ("Compare", tables),
     ]

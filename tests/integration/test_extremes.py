@@ -11,12 +11,13 @@ from mutations import rotary_stream, seeds
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from tensors import FP16, FP32, FP64, INT32, array, tensor
 
-XPOS_METHODS = ("Explain", "Analyze", "ApplyRotary", "StreamApplyRotary", "GenerateTable", "StreamTable", "Diagnose")
+XPOS_METHODS = ("Explain", "Analyze", "ApplyRotary", "StreamApplyRotary", "GenerateTable", "StreamTable", "Diagnose",
+                "Compare")
 
 
 def xpos_settings(request):
     """The RotarySettings of a request of any RPC."""
-    for path in ("rotary.settings", "table.rotary.settings", "header.rotary.settings", "expected.settings", "rotary"):
+    for path in ("rotary.settings", "table.rotary.settings", "header.rotary.settings", "expected.settings", "rotary", "a.rotary"):
         message = request
         for name in path.split("."):
             if name not in message.DESCRIPTOR.fields_by_name:

@@ -103,6 +103,8 @@ def clear(field):
     ("GenerateBias", samples.bias(), "geometry"),
     ("GenerateBias", samples.bias(), "method.alibi.form"),
     ("DiagnoseBias", service_pb2.DiagnoseBiasRequest(), "bias"),
+    ("Compare", samples.comparison(), "a"),
+    ("Compare", samples.comparison(), "b"),
     ("StreamTable", samples.stream(), "table"),
     ("StreamTable", samples.stream(), "table.dtype"),
     ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias()), "bias"),
@@ -161,7 +163,7 @@ def test_every_prefix_of_a_request_is_refused(client):
 ], ids=["varint", "field-0", "wire-7", "end", "length", "nested", "two-gib", "groups", "text"])
 def test_bytes_that_are_no_message(client, junk):
     for method in ("ApplyRotary", "GenerateTable", "StreamTable", "Explain", "Analyze", "GenerateEmbedding", "GenerateBias",
-                   "StreamBias"):
+                   "StreamBias", "Compare"):
         refusal = client.refusal(method, junk)
         assert (refusal.code, refusal.started) == (INVALID, "false"), (method, refusal)
     client.call("Explain", samples.explain())

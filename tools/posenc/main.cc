@@ -1,5 +1,6 @@
 // The `posenc` command: all calls of the service, computed in process or by a server.
-// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong.
+// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. `posenc compare` has those of diff: 0 the
+// settings are the same, 1 they differ, 2 anything else.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -13,11 +14,13 @@
 namespace posenc::command {
 namespace {
 
-constexpr int kDone = 0, kFailed = 1, kUsage = 2;
+constexpr int kDone = 0, kUsage = 2;
 
 constexpr char kExamples[] = R"(Examples:
   posenc explain --model config.json
       Prints a model's positional encoding: formula, frequencies, wavelengths, attention scaling.
+  posenc compare mine/config.json theirs/config.json
+      Tells whether two models encode positions alike, and where they differ. Exit code 0: alike, 1: not.
   posenc table --model config.json --offset 0 --count 8192 --dtype bf16 --form half-width -o table.safetensors
       Writes its cosines and sines, each rounded once from its exact value.
   posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
@@ -66,10 +69,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers");
 
-  const std::vector<Subcommand> subcommands = {AddExplain(app),  AddTable(app),        AddRope(app),      AddBias(app),
-                                               AddScores(app),   AddValues(app),       AddEmbedding(app), AddPlot(app),
-                                               AddDiagnose(app), AddDiagnoseBias(app), AddVectors(app),   AddLoad(app),
-                                               AddInfo(app),     AddHealth(app)};
+  const std::vector<Subcommand> subcommands = {
+      AddExplain(app),      AddCompare(app), AddTable(app),     AddRope(app), AddBias(app),
+      AddScores(app),       AddValues(app),  AddEmbedding(app), AddPlot(app), AddDiagnose(app),
+      AddDiagnoseBias(app), AddVectors(app), AddLoad(app),      AddInfo(app), AddHealth(app)};
   for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
 
   const auto chosen = [&]() -> const Subcommand* {
@@ -97,12 +100,12 @@ int Main(int argc, char** argv) {
   }
   Session session(flags);
   const absl::Status status = subcommand->run(session);
-  if (status.ok()) return kDone;
+  if (status.ok()) return session.exit_code();
   const std::string message(status.message());
   const bool usage = IsUsageError(status);
   // An INVALID_ARGUMENT from the service names a field. The flags have the same names, so point to the help.
   Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
-  return usage ? kUsage : kFailed;
+  return usage ? kUsage : subcommand->exit_if_failed;
 }
 
 }  // namespace

@@ -23,18 +23,6 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Formats a value that parses back to the same bits; without an exponent for 1e-4 <= |value| < 1e15.
-std::string Decimal(double value) {
-  std::string text;
-  if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
-    char buffer[40];
-    text.assign(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::fixed).ptr);
-  } else {
-    AppendDecimal(value, &text);
-  }
-  return text;
-}
-
 std::string Decimal(int64_t value) { return absl::StrCat(value); }
 
 template <class Number>
@@ -145,17 +133,6 @@ std::string Notes(const v1::AnswerInfo& info) {
   return text;
 }
 
-// Formats 0, 1, 2, 4 as "0-2, 4".
-std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices) {
-  std::string text;
-  for (int begin = 0, end = 0; begin < indices.size(); begin = end) {
-    for (end = begin + 1; end < indices.size() && indices[end] == indices[end - 1] + 1;) ++end;
-    absl::StrAppend(&text, begin ? ", " : "", indices[begin]);
-    if (end - begin > 1) absl::StrAppend(&text, "-", indices[end - 1]);
-  }
-  return text;
-}
-
 std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
   constexpr int kEnds = 4;
   const int count = frequencies.inv_freq_size();
@@ -179,6 +156,27 @@ std::string Rate(const v1::Speed& speed) {
 }
 
 }  // namespace
+
+std::string Decimal(double value) {
+  std::string text;
+  if (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e15) {
+    char buffer[40];
+    text.assign(buffer, std::to_chars(buffer, std::end(buffer), value, std::chars_format::fixed).ptr);
+  } else {
+    AppendDecimal(value, &text);
+  }
+  return text;
+}
+
+std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices) {
+  std::string text;
+  for (int begin = 0, end = 0; begin < indices.size(); begin = end) {
+    for (end = begin + 1; end < indices.size() && indices[end] == indices[end - 1] + 1;) ++end;
+    absl::StrAppend(&text, begin ? ", " : "", indices[begin]);
+    if (end - begin > 1) absl::StrAppend(&text, "-", indices[end - 1]);
+  }
+  return text;
+}
 
 std::string Aligned(const Rows& rows, const std::string& indent) {
   size_t width = 0;

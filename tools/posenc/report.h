@@ -24,6 +24,12 @@ std::string LayerReport(const v1::LayerExplanation& layer);
 
 std::string ServerReport(const v1::GetServerInfoResponse& response);
 
+// Formats 0, 1, 2, 4 as "0-2, 4".
+std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices);
+
+// Formats a value that parses back to the same bits; without an exponent for 1e-4 <= |value| < 1e15.
+std::string Decimal(double value);
+
 // Returns "rope_type llama3, rope_theta 500000, ...": the fields that are set, except pairings.
 std::string SettingsLine(const google::protobuf::Message& settings);
 

@@ -29,9 +29,14 @@ class Session {
   bool remote() const { return !flags_.server.empty(); }
   const std::string& server() const { return flags_.server; }
 
+  // Exit code of a subcommand that returns OK. Default 0.
+  int exit_code() const { return exit_code_; }
+  void set_exit_code(int exit_code) { exit_code_ = exit_code; }
+
  private:
   const GlobalFlags flags_;
   std::unique_ptr<Backend> backend_;
+  int exit_code_ = 0;
 };
 
 inline constexpr char kDeviceHelp[] =
@@ -40,10 +45,12 @@ inline constexpr char kDeviceHelp[] =
 struct Subcommand {
   CLI::App* app;
   std::function<absl::Status(Session&)> run;
+  int exit_if_failed = 1;  // exit code of an error that is not a usage error
 };
 
 Subcommand AddInfo(CLI::App& parent);
 Subcommand AddExplain(CLI::App& parent);
+Subcommand AddCompare(CLI::App& parent);
 Subcommand AddTable(CLI::App& parent);
 Subcommand AddRope(CLI::App& parent);
 Subcommand AddBias(CLI::App& parent);

@@ -1,0 +1,422 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "posenc/mapping/bias_source.h"
+#include "posenc/mapping/field_differences.h"
+#include "posenc/mapping/read.h"
+#include "posenc/mapping/rotary_source.h"
+#include "posenc/rotary/rotary_difference.h"
+#include "posenc/service/explain.h"
+#include "posenc/service/operations.h"
+
+namespace posenc::wire {
+namespace {
+
+constexpr double kReportedDistances[] = {4095, 32767, 131071};
+
+// Layers of one side that have the same settings, or settings that belong to no layer.
+struct SettingsOfLayers {
+  std::vector<uint32_t> layer_index;
+  std::string layer_type;
+  std::optional<Precision> model_precision;
+  std::vector<Note> notes;
+  v1::Plan plan;  // canonical settings; ALiBi's slopes; neither for layers without an encoding
+  std::optional<Rotary> rotary;
+  // Whether the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
+  std::optional<bool> scales_softmax;
+  std::vector<std::shared_ptr<const RotaryPlan>> plans;  // one, or one per sequence length
+
+  const RotaryPlan& PlanAt(size_t length) const { return *plans[plans.size() == 1 ? 0 : length]; }
+  // Settings without a model apply the factor as the other side's class does.
+  double SoftmaxFactorAt(size_t length, const SettingsOfLayers& other) const {
+    const bool scales = scales_softmax.value_or(other.scales_softmax.value_or(true));
+    return scales ? PlanAt(length).softmax_scale_factor : 1;
+  }
+};
+
+struct Side {
+  std::vector<SettingsOfLayers> settings;
+  bool by_layer = false;  // a whole model: its layers are compared with the other side's by index
+};
+
+void SetRotary(ResolvedRotary resolved, SettingsOfLayers* settings) {
+  settings->rotary = std::move(resolved.rotary);
+  if (settings->rotary) WriteRotarySettings(settings->rotary->settings(), settings->plan.mutable_rotary());
+}
+
+absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(model, limits));
+  Side side{.by_layer = model.layer_case() == v1::ModelConfig::LAYER_NOT_SET};
+  for (const ModelLayers& layers : all) {
+    SettingsOfLayers& settings = side.settings.emplace_back();
+    settings.layer_index = layers.layer_index;
+    settings.layer_type = layers.layer_type;
+    settings.model_precision = layers.precision;
+    settings.notes = layers.notes;
+    settings.scales_softmax = layers.scales_softmax;
+    v1::AnswerInfo info;
+    POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, v1::Precision(), limits, &info));
+    if (explained) {
+      settings.plan = std::move(*info.mutable_plan());
+      continue;
+    }
+    POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(layers, v1::Precision(), limits));
+    SetRotary(std::move(resolved), &settings);
+  }
+  return side;
+}
+
+absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& message) {
+  Side side;
+  switch (message.subject_case()) {
+    case v1::ComparedSettings::SUBJECT_NOT_SET: break;
+    case v1::ComparedSettings::kModel: {
+      auto model = ReadModelSide(message.model(), reader.limits);
+      if (!model.ok()) return Within("model", model.status());
+      return model;
+    }
+    case v1::ComparedSettings::kRotary: {
+      auto resolved = ResolveRotary(reader, message.rotary(), kExactPrecision);
+      if (!resolved.ok()) return Within("rotary", resolved.status());
+      SetRotary(*std::move(resolved), &side.settings.emplace_back());
+      return side;
+    }
+    case v1::ComparedSettings::kBias: {
+      POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, message.bias(), v1::Precision(), "bias"));
+      v1::AnswerInfo info;
+      POSENC_RETURN_IF_ERROR(Within("bias", ExplainBias(std::move(resolved), reader.limits, &info)));
+      side.settings.emplace_back().plan = std::move(*info.mutable_plan());
+      return side;
+    }
+  }
+  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
+}
+
+absl::Status PlanSide(const v1::CompareRequest& request, const Limits& limits, int64_t* values_left, Side* side) {
+  for (SettingsOfLayers& settings : side->settings) {
+    if (!settings.rotary) continue;
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                            LengthsToExplain(request.seq_len(), *settings.rotary, limits, values_left));
+    for (const int64_t length : lengths) {
+      POSENC_ASSIGN_OR_RETURN(auto plan, settings.rotary->Plan(length));
+      settings.plans.push_back(std::move(plan));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Settings to compare with each other, and the layers that they apply to. One side may be null: only the other side has
+// these layers.
+struct Group {
+  const SettingsOfLayers *a = nullptr, *b = nullptr;
+  std::vector<uint32_t> layers_a, layers_b;
+};
+
+Group WholeGroup(const SettingsOfLayers* a, const SettingsOfLayers* b) {
+  Group group{a, b};
+  if (a != nullptr) group.layers_a = a->layer_index;
+  if (b != nullptr) group.layers_b = b->layer_index;
+  return group;
+}
+
+// Returns a group for each pair of settings that share layers, by layer index.
+std::vector<Group> GroupByIndex(const Side& a, const Side& b) {
+  std::map<uint32_t, std::pair<const SettingsOfLayers*, const SettingsOfLayers*>> by_layer;
+  for (const SettingsOfLayers& settings : a.settings) {
+    for (const uint32_t layer : settings.layer_index) by_layer[layer].first = &settings;
+  }
+  for (const SettingsOfLayers& settings : b.settings) {
+    for (const uint32_t layer : settings.layer_index) by_layer[layer].second = &settings;
+  }
+  std::vector<Group> groups;
+  std::map<std::pair<const SettingsOfLayers*, const SettingsOfLayers*>, size_t> group_of;
+  for (const auto& [layer, settings] : by_layer) {
+    const auto [known, is_new] = group_of.try_emplace(settings, groups.size());
+    if (is_new) groups.push_back({settings.first, settings.second});
+    Group& group = groups[known->second];
+    if (group.a != nullptr) group.layers_a.push_back(layer);
+    if (group.b != nullptr) group.layers_b.push_back(layer);
+  }
+  return groups;
+}
+
+// Returns a group for each layer type, for files that do not give the number of layers.
+std::vector<Group> GroupByType(const Side& a, const Side& b) {
+  const auto has_type = [](const SettingsOfLayers& wanted) {
+    return [&wanted](const SettingsOfLayers& settings) { return settings.layer_type == wanted.layer_type; };
+  };
+  std::vector<Group> groups;
+  for (const SettingsOfLayers& settings : a.settings) {
+    const auto found = std::find_if(b.settings.begin(), b.settings.end(), has_type(settings));
+    groups.push_back(WholeGroup(&settings, found == b.settings.end() ? nullptr : &*found));
+  }
+  for (const SettingsOfLayers& settings : b.settings) {
+    if (std::none_of(a.settings.begin(), a.settings.end(), has_type(settings))) {
+      groups.push_back(WholeGroup(nullptr, &settings));
+    }
+  }
+  return groups;
+}
+
+std::vector<Group> GroupLayers(const Side& a, const Side& b) {
+  const auto are_numbered = [](const Side& side) {
+    return std::none_of(side.settings.begin(), side.settings.end(),
+                        [](const SettingsOfLayers& settings) { return settings.layer_index.empty(); });
+  };
+  if (a.by_layer && b.by_layer) {
+    if (are_numbered(a) && are_numbered(b)) return GroupByIndex(a, b);
+    if (a.settings.size() > 1 && b.settings.size() > 1) return GroupByType(a, b);
+  }
+  std::vector<Group> groups;
+  for (const SettingsOfLayers& settings_a : a.settings) {
+    for (const SettingsOfLayers& settings_b : b.settings) groups.push_back(WholeGroup(&settings_a, &settings_b));
+  }
+  return groups;
+}
+
+std::string MethodOf(const SettingsOfLayers& settings) {
+  const auto name = [](const google::protobuf::Message& message, const char* oneof) {
+    const auto* field =
+        message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName(oneof));
+    return field == nullptr ? "none" : field->name();
+  };
+  if (settings.plan.has_bias()) return name(settings.plan.bias(), "method");
+  if (settings.plan.has_relative()) return name(settings.plan.relative(), "method");
+  return name(settings.plan, "settings");
+}
+
+// True if both embeddings pair and place the elements of a head alike.
+bool SameLayout(const Rotary& a, const Rotary& b) {
+  const bool splits = a.input_pairing() == Pairing::kHalfSplit || a.output_pairing() == Pairing::kHalfSplit;
+  return a.rotary_dim() == b.rotary_dim() && a.input_pairing() == b.input_pairing() &&
+         a.output_pairing() == b.output_pairing() && a.axes() == b.axes() &&
+         (!splits || a.half_split_parts() == b.half_split_parts());
+}
+
+void Write(const RotaryDifference& difference, const PlannedRotary& a, const PlannedRotary& b,
+           v1::RotaryComparison* message) {
+  message->set_a_attention_scaling(a.plan->attention_scaling);
+  message->set_b_attention_scaling(b.plan->attention_scaling);
+  message->set_differing_pairs(static_cast<int64_t>(difference.pairs.size()));
+  if (!difference.pairs.empty()) {
+    const size_t first = difference.pairs[0];
+    v1::PairDifference* pair = message->mutable_first_pair();
+    pair->set_pair(static_cast<int64_t>(first));
+    if (first < a.pairs()) pair->set_a_inv_freq(a.inv_freq(first));
+    if (first < b.pairs()) pair->set_b_inv_freq(b.inv_freq(first));
+    if (first < a.pairs()) pair->set_a_axis(a.axis(first));
+    if (first < b.pairs()) pair->set_b_axis(b.axis(first));
+  }
+  if (difference.first_position) message->set_first_position(*difference.first_position);
+  message->set_searched_positions(difference.searched_positions);
+  for (const auto& at : difference.at) {
+    v1::PositionDifference* position = message->add_positions();
+    position->set_position(at.position);
+    position->set_largest_difference(at.difference);
+    position->set_pair(static_cast<int64_t>(at.pair));
+  }
+}
+
+// Compares at each sequence length. Sets `same` of each entry.
+absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfLayers& a, const SettingsOfLayers& b,
+                            int64_t* entries_left, WorkPool& pool, const Cancellation& cancelled,
+                            v1::LayerComparison* message) {
+  const bool by_length = a.rotary->NeedsSeqLen() || b.rotary->NeedsSeqLen();
+  const size_t lengths = by_length ? request.seq_len_size() : 1;
+  for (size_t n = 0; n < lengths; ++n) {
+    const PlannedRotary planned_a{&*a.rotary, &a.PlanAt(n)}, planned_b{&*b.rotary, &b.PlanAt(n)};
+    POSENC_ASSIGN_OR_RETURN(const RotaryDifference difference,
+                            CompareRotary(planned_a, planned_b, entries_left, pool, cancelled));
+    v1::RotaryComparison* rotary = message->add_rotary();
+    if (by_length) rotary->set_seq_len(request.seq_len(static_cast<int>(n)));
+    Write(difference, planned_a, planned_b, rotary);
+    rotary->set_a_softmax_scale_factor(a.SoftmaxFactorAt(n, b));
+    rotary->set_b_softmax_scale_factor(b.SoftmaxFactorAt(n, a));
+    rotary->set_same(difference.same() && rotary->a_softmax_scale_factor() == rotary->b_softmax_scale_factor());
+  }
+  return absl::OkStatus();
+}
+
+// Compares the slopes of the heads that both sides have. Slopes by batch row are compared only if both have as many.
+void CompareSlopes(const v1::Plan& a, const v1::Plan& b, v1::LayerComparison* message) {
+  const int64_t heads_a = a.bias().alibi().num_heads(), heads_b = b.bias().alibi().num_heads();
+  const bool by_head = a.slopes_size() == heads_a && b.slopes_size() == heads_b;
+  if (!by_head && (a.slopes_size() != b.slopes_size() || heads_a != heads_b)) return;
+  v1::SlopeComparison slopes;
+  double largest = 0;
+  int64_t head_of_largest = 0;
+  for (int n = 0; n < std::min(a.slopes_size(), b.slopes_size()); ++n) {
+    const double difference = std::fabs(a.slopes(n) - b.slopes(n));
+    if (difference == 0) continue;
+    const int64_t head = n % heads_a;
+    if (slopes.differing_heads() == 0) {
+      slopes.set_first_head(head);
+      slopes.set_a_slope(a.slopes(n));
+      slopes.set_b_slope(b.slopes(n));
+    }
+    slopes.set_differing_heads(slopes.differing_heads() + 1);
+    if (difference > largest) {
+      largest = difference;
+      head_of_largest = head;
+    }
+  }
+  if (slopes.differing_heads() == 0) return;
+  for (const double distance : kReportedDistances) {
+    v1::DistanceDifference* at = slopes.add_distances();
+    at->set_distance(static_cast<int64_t>(distance));
+    at->set_largest_difference(largest * distance);
+    at->set_head(head_of_largest);
+  }
+  *message->mutable_slopes() = std::move(slopes);
+}
+
+// Clears learned weights unless both sides have them: a config.json does not hold any. Returns true if the method has
+// weights and they were not on both sides.
+bool ClearWeightsOfOne(v1::BiasMethod* a, v1::BiasMethod* b) {
+  bool lacks = false;
+  if ((a->has_t5() || a->has_swin() || a->has_beit()) && !(a->has_table() && b->has_table())) {
+    lacks = true;
+    for (v1::BiasMethod* side : {a, b}) {
+      side->clear_table();
+      side->clear_table_layout();
+    }
+  }
+  if (a->has_swin_v2() && !(a->swin_v2().has_hidden_weight() && b->swin_v2().has_hidden_weight())) {
+    lacks = true;
+    for (v1::BiasMethod* side : {a, b}) {
+      side->mutable_swin_v2()->clear_hidden_weight();
+      side->mutable_swin_v2()->clear_hidden_bias();
+      side->mutable_swin_v2()->clear_output_weight();
+    }
+  }
+  return lacks;
+}
+
+// Replaces the choice of ALiBi's slopes by the slopes.
+void ResolveSlopes(v1::Plan* plan) {
+  if (!plan->bias().has_alibi()) return;
+  plan->mutable_bias()->mutable_alibi()->clear_slopes();
+  plan->mutable_bias()->mutable_alibi()->clear_alibi_bias_max();
+}
+
+void AddNote(const std::string& code, const std::string& field, const std::string& text, v1::LayerComparison* message) {
+  v1::Note* note = message->add_notes();
+  note->set_code(code);
+  note->set_field(field);
+  note->set_message(text);
+}
+
+// Adds the notes that `side` has and `other` lacks.
+void AddNotesOfOne(const std::string& name, const SettingsOfLayers& side, const SettingsOfLayers& other,
+                   v1::LayerComparison* message) {
+  for (const Note& note : side.notes) {
+    const bool in_both = std::any_of(other.notes.begin(), other.notes.end(), [&note](const Note& its) {
+      return its.code == note.code && its.field == note.field && its.message == note.message;
+    });
+    if (!in_both) AddNote(note.code, note.field.empty() ? name : name + "." + note.field, note.message, message);
+  }
+}
+
+void AddNotes(const SettingsOfLayers& a, const SettingsOfLayers& b, bool lacks_weights, v1::LayerComparison* message) {
+  const auto &precision_a = a.model_precision, &precision_b = b.model_precision;
+  if (precision_a && precision_b &&
+      (precision_a->frequencies != precision_b->frequencies || precision_a->table_dtype != precision_b->table_dtype ||
+       precision_a->rounding != precision_b->rounding)) {
+    AddNote("MODEL_PRECISIONS_DIFFER", "",
+            "the models' classes round in different places (model_precision); exact values were compared", message);
+  }
+  if (lacks_weights) {
+    AddNote("WEIGHTS_NOT_COMPARED", "", "the method's learned weights are not given on both sides", message);
+  }
+  AddNotesOfOne("a", a, b, message);
+  AddNotesOfOne("b", b, a, message);
+}
+
+// Compares settings of the same method other than rotary. Returns true if they are the same.
+bool ComparePlans(v1::Plan a, v1::Plan b, bool* lacks_weights, v1::LayerComparison* message) {
+  *lacks_weights = a.has_relative() || a.has_learned();
+  if (a.has_bias()) *lacks_weights = ClearWeightsOfOne(a.mutable_bias(), b.mutable_bias());
+  const v1::Plan canonical_a = a, canonical_b = b;
+  ResolveSlopes(&a);
+  ResolveSlopes(&b);
+  if (a.SerializeAsString() == b.SerializeAsString()) return true;
+  auto* fields = message->mutable_fields();
+  if (a.has_bias()) {
+    AppendFieldDifferences(canonical_a.bias(), canonical_b.bias(), "", fields);
+    if (a.bias().has_alibi()) CompareSlopes(a, b, message);
+  } else if (a.has_relative()) {
+    AppendFieldDifferences(canonical_a.relative(), canonical_b.relative(), "", fields);
+  } else {
+    AppendFieldDifferences(canonical_a, canonical_b, "", fields);
+  }
+  return false;
+}
+
+void Describe(const SettingsOfLayers& settings, const std::vector<uint32_t>& layers, v1::ComparedLayers* message) {
+  message->mutable_layer_index()->Assign(layers.begin(), layers.end());
+  message->set_layer_type(settings.layer_type);
+  message->set_method(MethodOf(settings));
+  if (settings.model_precision) WritePrecision(*settings.model_precision, message->mutable_model_precision());
+}
+
+absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group, int64_t* entries_left, WorkPool& pool,
+                          const Cancellation& cancelled, v1::LayerComparison* message) {
+  if (group.a != nullptr) Describe(*group.a, group.layers_a, message->mutable_a());
+  if (group.b != nullptr) Describe(*group.b, group.layers_b, message->mutable_b());
+  if (group.a == nullptr || group.b == nullptr) return absl::OkStatus();
+  const SettingsOfLayers &a = *group.a, &b = *group.b;
+  bool lacks_weights = false;
+  if (message->a().method() != message->b().method()) {
+    v1::FieldDifference* method = message->add_fields();
+    method->set_path("method");
+    method->set_a(message->a().method());
+    method->set_b(message->b().method());
+  } else if (a.rotary && b.rotary) {
+    POSENC_RETURN_IF_ERROR(CompareLengths(request, a, b, entries_left, pool, cancelled, message));
+    message->set_same(SameLayout(*a.rotary, *b.rotary) &&
+                      std::all_of(message->rotary().begin(), message->rotary().end(),
+                                  [](const v1::RotaryComparison& comparison) { return comparison.same(); }));
+    if (!message->same()) {
+      AppendFieldDifferences(a.plan.rotary(), b.plan.rotary(), "", message->mutable_fields());
+    }
+  } else {
+    message->set_same(ComparePlans(a.plan, b.plan, &lacks_weights, message));
+  }
+  AddNotes(a, b, lacks_weights, message);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Job> Prepare(const v1::CompareRequest& request, const Payloads& payloads, const Limits& limits,
+                            v1::CompareResponse* response) {
+  const Reader reader{payloads, limits};
+  const auto sides = std::make_shared<std::pair<Side, Side>>();
+  auto a = ReadSide(reader, request.a());
+  if (!a.ok()) return Within("a", a.status());
+  auto b = ReadSide(reader, request.b());
+  if (!b.ok()) return Within("b", b.status());
+  *sides = {*std::move(a), *std::move(b)};
+  int64_t values_left = limits.max_plan_values;
+  POSENC_RETURN_IF_ERROR(PlanSide(request, limits, &values_left, &sides->first));
+  POSENC_RETURN_IF_ERROR(PlanSide(request, limits, &values_left, &sides->second));
+  Job job;
+  job.decide = [&request, sides, response](WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
+    int64_t entries_left = kMostComparedEntries;
+    response->set_same(true);
+    for (const Group& group : GroupLayers(sides->first, sides->second)) {
+      InterruptionPoint();
+      v1::LayerComparison* comparison = response->add_layers();
+      POSENC_RETURN_IF_ERROR(CompareGroup(request, group, &entries_left, pool, cancelled, comparison));
+      if (!comparison->same()) response->set_same(false);
+    }
+    return absl::OkStatus();
+  };
+  return job;
+}
+
+}  // namespace posenc::wire

@@ -1,0 +1,208 @@
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "posenc/base/status.h"
+#include "tools/files/file_io.h"
+#include "tools/posenc/deliver.h"
+#include "tools/posenc/field_flags.h"
+#include "tools/posenc/report.h"
+#include "tools/posenc/session.h"
+
+namespace posenc::command {
+namespace {
+
+// Exit codes of diff.
+constexpr int kDifferent = 1, kTrouble = 2;
+
+constexpr uint64_t kMaxFile = 16 << 20;  // bytes; the service has a lower limit for a config.json and reports it
+
+struct CompareFlags {
+  std::string a, b;  // paths
+  v1::ModelConfig choice_a, choice_b;
+  v1::CompareRequest request;
+};
+
+// True if the text is a JSON object with an object "rotary" or "bias".
+bool HoldsSettings(const std::string& text) {
+  google::protobuf::Struct object;
+  if (!google::protobuf::util::JsonStringToMessage(text, &object).ok()) return false;
+  for (const char* name : {"rotary", "bias"}) {
+    const auto found = object.fields().find(name);
+    if (found != object.fields().end() && found->second.has_struct_value()) return true;
+  }
+  return false;
+}
+
+// name: "a" or "b", as in the flags of the choice.
+absl::Status ReadSide(const std::string& name, std::string path, const v1::ModelConfig& choice,
+                      v1::ComparedSettings* side) {
+  if (std::filesystem::is_directory(path)) path = (std::filesystem::path(path) / "config.json").string();
+  POSENC_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxFile));
+  if (!HoldsSettings(text)) {
+    *side->mutable_model() = choice;
+    side->mutable_model()->set_config_json(std::move(text));
+    return absl::OkStatus();
+  }
+  if (IsSet(choice)) {
+    return UsageError("--" + name + FirstFlagOf(choice).substr(1) + ": only with a config.json, but " + path +
+                      " holds settings");
+  }
+  const auto status = google::protobuf::util::JsonStringToMessage(text, side);
+  return status.ok() ? absl::OkStatus() : UsageError(path + ": " + Quote(std::string(status.message()), 512));
+}
+
+// Returns "layers 0-4, 6" or "layer type full_attention"; empty for settings.
+std::string LayersText(const v1::ComparedLayers& layers) {
+  if (layers.layer_index_size() > 0) return absl::StrCat("layers ", Ranges(layers.layer_index()));
+  return layers.layer_type().empty() ? "" : absl::StrCat("layer type ", layers.layer_type());
+}
+
+std::string GroupTitle(const v1::LayerComparison& group) {
+  const std::string a = LayersText(group.a()), b = LayersText(group.b());
+  std::string title = a;
+  if (a.empty() && b.empty()) title = "all layers";
+  if (a != b && !a.empty()) title = a + " of a";
+  if (a != b && !b.empty()) absl::StrAppend(&title, a.empty() ? "" : " and ", b, " of b");
+  return title;
+}
+
+std::string BothText(const std::string& a, const std::string& b) {
+  return absl::StrCat("a: ", a.empty() ? "not set" : a, "   b: ", b.empty() ? "not set" : b);
+}
+
+std::string FrequencyText(bool present, double frequency) { return present ? Decimal(frequency) : "no such pair"; }
+
+void AppendRotary(const v1::RotaryComparison& rotary, Rows* rows) {
+  if (rotary.seq_len() > 0) {
+    rows->emplace_back("at seq_len", absl::StrCat(rotary.seq_len(), rotary.same() ? ": no difference" : ""));
+  }
+  if (rotary.same()) return;
+  if (rotary.a_attention_scaling() != rotary.b_attention_scaling()) {
+    rows->emplace_back("attention scaling",
+                       BothText(Decimal(rotary.a_attention_scaling()), Decimal(rotary.b_attention_scaling())));
+  }
+  if (rotary.a_softmax_scale_factor() != rotary.b_softmax_scale_factor()) {
+    rows->emplace_back("softmax factor",
+                       BothText(Decimal(rotary.a_softmax_scale_factor()), Decimal(rotary.b_softmax_scale_factor())));
+  }
+  if (rotary.has_first_pair()) {
+    const v1::PairDifference& pair = rotary.first_pair();
+    rows->emplace_back("differing pairs", absl::StrCat(rotary.differing_pairs(), ", the first is pair ", pair.pair()));
+    rows->emplace_back("inv_freq of it", BothText(FrequencyText(pair.has_a_inv_freq(), pair.a_inv_freq()),
+                                                  FrequencyText(pair.has_b_inv_freq(), pair.b_inv_freq())));
+    if (pair.a_axis() != pair.b_axis()) {
+      rows->emplace_back("axis of it", BothText(absl::StrCat(pair.a_axis()), absl::StrCat(pair.b_axis())));
+    }
+  }
+  if (rotary.positions().empty() && !rotary.has_first_position()) {
+    rows->emplace_back("tables", absl::StrCat("no difference at ", rotary.searched_positions(), " positions"));
+    return;
+  }
+  rows->emplace_back("first position", rotary.has_first_position()
+                                           ? absl::StrCat(rotary.first_position())
+                                           : absl::StrCat("none below ", rotary.searched_positions()));
+  for (const v1::PositionDifference& at : rotary.positions()) {
+    rows->emplace_back(absl::StrCat("difference at ", at.position()),
+                       absl::StrFormat("%.3g, in pair %d", at.largest_difference(), at.pair()));
+  }
+}
+
+void AppendSlopes(const v1::SlopeComparison& slopes, Rows* rows) {
+  rows->emplace_back("differing heads",
+                     absl::StrCat(slopes.differing_heads(), ", the first is head ", slopes.first_head()));
+  rows->emplace_back("slope of it", BothText(Decimal(slopes.a_slope()), Decimal(slopes.b_slope())));
+  for (const v1::DistanceDifference& at : slopes.distances()) {
+    rows->emplace_back(absl::StrCat("difference at ", at.distance()),
+                       absl::StrFormat("%.6g, in head %d", at.largest_difference(), at.head()));
+  }
+}
+
+std::string GroupReport(const v1::LayerComparison& group) {
+  std::string text = "\n" + GroupTitle(group);
+  if (!group.has_a() || !group.has_b()) return text + ": the other side lacks these layers\n";
+  if (group.a().layer_type() != group.b().layer_type()) {
+    absl::StrAppend(&text, ", layer type ", BothText(group.a().layer_type(), group.b().layer_type()));
+  }
+  absl::StrAppend(&text, group.same() ? ": same" : ": different", group.same() ? " (" + group.a().method() + ")" : "",
+                  "\n");
+  Rows rows;
+  for (const v1::FieldDifference& field : group.fields()) {
+    rows.emplace_back(field.path(), BothText(field.a(), field.b()));
+  }
+  if (!group.same()) {
+    for (const v1::RotaryComparison& rotary : group.rotary()) AppendRotary(rotary, &rows);
+  }
+  if (group.has_slopes()) AppendSlopes(group.slopes(), &rows);
+  text += Aligned(rows, "  ");
+  for (const v1::Note& note : group.notes()) {
+    absl::StrAppend(&text, "  note: ", note.field().empty() ? "" : note.field() + ": ", note.message(), "\n");
+  }
+  return text;
+}
+
+std::string Report(const v1::CompareResponse& response) {
+  int differing = 0;
+  for (const v1::LayerComparison& group : response.layers()) differing += !group.same();
+  std::string text = response.same() ? "same: a and b give the same positional encoding\n"
+                                     : "different: a and b do not give the same positional encoding";
+  if (!response.same()) {
+    text += response.layers_size() == 1
+                ? "\n"
+                : absl::StrCat(" in ", differing, " of ", response.layers_size(), " groups of layers\n");
+  }
+  for (const v1::LayerComparison& group : response.layers()) text += GroupReport(group);
+  return text;
+}
+
+absl::Status Run(const CompareFlags& flags, Session& session) {
+  v1::CompareRequest request = flags.request;
+  POSENC_RETURN_IF_ERROR(ReadSide("a", flags.a, flags.choice_a, request.mutable_a()));
+  POSENC_RETURN_IF_ERROR(ReadSide("b", flags.b, flags.choice_b, request.mutable_b()));
+  POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
+  if (session.json()) {
+    POSENC_RETURN_IF_ERROR(PrintJson(response));
+  } else {
+    std::fputs(Report(response).c_str(), stdout);
+  }
+  if (!response.same()) session.set_exit_code(kDifferent);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddCompare(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "compare",
+      "Whether two config.json files or settings give the same positional encoding, and where they differ.\n"
+      "Exit code: 0 they are the same, 1 they differ, 2 an error");
+  const auto flags = std::make_shared<CompareFlags>();
+  constexpr char kFile[] =
+      "A config.json, a directory that holds one, or settings: a JSON object {\"rotary\": RotarySettings} or "
+      "{\"bias\": "
+      "BiasMethod} with the fields of the proto files";
+  app->add_option("a", flags->a, kFile)->type_name("FILE")->required();
+  app->add_option("b", flags->b, "The other side, likewise")->type_name("FILE")->required();
+  AddFieldFlags(
+      *app, "Model a", &flags->choice_a,
+      {{"component", "Part of the model, e.g. text, if the file has several", "--a-component"},
+       {"layer_type", "Layers to compare with all of b; absent: each with b's of its index", "--a-layer-type"},
+       {"layer_index", "Layer to compare with all of b", "--a-layer-index"},
+       {"input_pairing", "Pairing of q and k, if the file's model_type is not known", "--a-input-pairing"}});
+  AddFieldFlags(*app, "Model b", &flags->choice_b,
+                {{"component", "As for a", "--b-component"},
+                 {"layer_type", "As for a", "--b-layer-type"},
+                 {"layer_index", "As for a", "--b-layer-index"},
+                 {"input_pairing", "As for a", "--b-input-pairing"}});
+  AddFieldFlags(*app, "Lengths", &flags->request,
+                {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
+  return {app, [flags](Session& session) { return Run(*flags, session); }, kTrouble};
+}
+
+}  // namespace posenc::command
