@@ -109,9 +109,9 @@ class Search {
                              fmt::format("the {} heads of bias must be among expected's {} heads", here, *heads));
     }
     if (!heads || asked.head_start || *heads == here) return absl::OkStatus();
-    return InvalidArgument("MISMATCH", "bias.shape", fmt::format("{} heads", here),
-                           fmt::format("must be {}, as in expected, unless head_start gives the first head of bias",
-                                       *heads));
+    return InvalidArgument(
+        "MISMATCH", "bias.shape", fmt::format("{} heads", here),
+        fmt::format("must be {}, as in expected, unless head_start gives the first head of bias", *heads));
   }
 
   BiasGeometry Geometry(int64_t offset, int64_t head_start) const {

@@ -113,8 +113,7 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
   if (used.size() < readable) {
-    candidate.sentence +=
-        fmt::format("; number of buckets without data, 0 in the table: {}", readable - used.size());
+    candidate.sentence += fmt::format("; number of buckets without data, 0 in the table: {}", readable - used.size());
   }
   alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
 }

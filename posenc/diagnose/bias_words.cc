@@ -29,8 +29,8 @@ std::string Describe(const FoundMask& mask) {
   }
   if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
   if (mask.fill == mask.highest_fill) return text + fmt::format("; masked cells are {:.9g}", mask.fill);
-  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias",
-                            mask.fill, mask.highest_fill);
+  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias", mask.fill,
+                            mask.highest_fill);
 }
 
 // Number of distances, or keys, that have a value.

@@ -231,8 +231,7 @@ class Diagnostician {
         const auto precision = PrecisionDepartures(asked_, explanation, NarrowestAfter());
         departures.insert(departures.end(), precision.begin(), precision.end());
       }
-      explanation.sentence =
-          explains ? Sentence(asked_, explanation) : asked_.Asks() + " does not explain the data";
+      explanation.sentence = explains ? Sentence(asked_, explanation) : asked_.Asks() + " does not explain the data";
       explanation.same_as = kept.size();
       for (size_t n = 0; n < kept.size(); ++n) {
         const bool comparable = kept[n].complete == explanation.complete;

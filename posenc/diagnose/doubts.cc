@@ -125,10 +125,9 @@ class Doubter {
     const double low = rms(0, quarter), high = rms(errors.size() - quarter, errors.size());
     if (!(high > 4 * low) || high < 1e-6 || !(errors.back().position > 2 * errors[quarter].position)) return;
     Say("ERROR_GROWS",
-        fmt::format(
-            "the error of the angles grows with the position, to {} radians at {}: low-precision phases, a "
-            "recurrence, or slightly different frequencies",
-            Short(high), Short(errors.back().position)),
+        fmt::format("the error of the angles grows with the position, to {} radians at {}: low-precision phases, a "
+                    "recurrence, or slightly different frequencies",
+                    Short(high), Short(errors.back().position)),
         "the code that computes the angles; rows at the largest positions");
   }
 

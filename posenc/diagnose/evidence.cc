@@ -170,9 +170,9 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   }
   const size_t size = SizeOf(table.cos.dtype);
   if (table.form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
-    return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
-                           fmt::format("the number of pairs must be a multiple of half_split_parts, {}",
-                                       table.half_split_parts));
+    return InvalidArgument(
+        "MISMATCH", "cos.shape", ToString(s),
+        fmt::format("the number of pairs must be a multiple of half_split_parts, {}", table.half_split_parts));
   }
   const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
   const auto column = [&](int64_t k) {

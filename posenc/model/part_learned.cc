@@ -112,9 +112,8 @@ absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
                            "must be at least 0");
   }
   if (part.type.note.empty()) {
-    std::string tokens =
-        fmt::format("the table has {} rows for tokens before the input, then {} for its {}", table.tokens_before,
-                    patches, order);
+    std::string tokens = fmt::format("the table has {} rows for tokens before the input, then {} for its {}",
+                                     table.tokens_before, patches, order);
     if (after != 0) tokens += fmt::format("; the last {} rows are for tokens after the input", after);
     part.Say("POSITIONS", std::string(table.image_field), std::move(tokens));
   }

@@ -28,9 +28,9 @@ absl::Status CheckSines(const Part& part) {
   const std::string_view flag = part.type.sines->only_if;
   POSENC_ASSIGN_OR_RETURN(const auto adds, part.config.Bool(flag));
   if (!flag.empty() && !adds.value_or(false)) {
-    return InvalidArgument("UNSUPPORTED", part.config.Path(flag), "false",
-                           fmt::format("model_type \"{}\" has a sinusoidal embedding only if this is true",
-                                       part.type.name));
+    return InvalidArgument(
+        "UNSUPPORTED", part.config.Path(flag), "false",
+        fmt::format("model_type \"{}\" has a sinusoidal embedding only if this is true", part.type.name));
   }
   const std::string_view field = part.type.sines->one_field;
   POSENC_ASSIGN_OR_RETURN(const auto one, part.config.Number({field}));
@@ -81,10 +81,9 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
   if (!grid.only_if.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String("position_embedding_type"));
     if (kind.value_or(std::string(grid.only_if)) != grid.only_if) {
-      return InvalidArgument(
-          "UNSUPPORTED", part.config.Path("position_embedding_type"), Quote(*kind),
-          fmt::format("model_type \"{}\" has a sinusoidal grid embedding only if this is {}", part.type.name,
-                      grid.only_if));
+      return InvalidArgument("UNSUPPORTED", part.config.Path("position_embedding_type"), Quote(*kind),
+                             fmt::format("model_type \"{}\" has a sinusoidal grid embedding only if this is {}",
+                                         part.type.name, grid.only_if));
     }
   }
   GridSettings settings;

@@ -16,9 +16,9 @@ namespace {
 bool IsSewD(const Part& part) { return part.type.name == "sew-d"; }
 
 absl::Status SwitchedOff(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
-  return InvalidArgument("UNSUPPORTED", part.config.Path(field), value,
-                         fmt::format("model_type \"{}\" has relative score terms only if this is {}",
-                                     part.type.name, wanted));
+  return InvalidArgument(
+      "UNSUPPORTED", part.config.Path(field), value,
+      fmt::format("model_type \"{}\" has relative score terms only if this is {}", part.type.name, wanted));
 }
 
 // Reads a field that names a kind of positions. Returns `otherwise` if absent, but "null" for JSON null.

@@ -28,7 +28,8 @@ RpcDescription Describe(const MethodDescriptor& method) {
 
 const std::vector<RpcDescription>& Rpcs() {
   static const auto* const rpcs = [] {
-    const auto& service = *v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName("PositionalEncodingService");
+    const auto& service =
+        *v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName("PositionalEncodingService");
     auto* all = new std::vector<RpcDescription>;
     for (int n = 0; n < service.method_count(); ++n) all->push_back(Describe(*service.method(n)));
     return all;
@@ -46,7 +47,8 @@ const RpcDescription& RpcOf(const google::protobuf::Descriptor& request) {
 
 const RpcDescription* FindRpc(std::string_view name) {
   const auto& rpcs = Rpcs();
-  const auto found = std::find_if(rpcs.begin(), rpcs.end(), [&](const RpcDescription& rpc) { return rpc.name == name; });
+  const auto found =
+      std::find_if(rpcs.begin(), rpcs.end(), [&](const RpcDescription& rpc) { return rpc.name == name; });
   return found == rpcs.end() ? nullptr : &*found;
 }
 
