@@ -122,9 +122,9 @@ absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int6
                                                 const Limits& limits) {
   constexpr int64_t kAxes = 3;
   if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before allocating that many
-    return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} in all heads", dim),
-                           fmt::format("all heads together must have {} .. {} elements", 4 * kAxes,
-                                       limits.max_rotary_dim));
+    return InvalidArgument(
+        "OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} in all heads", dim),
+        fmt::format("all heads together must have {} .. {} elements", 4 * kAxes, limits.max_rotary_dim));
   }
   const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
   GivenFrequencies given{std::vector<double>(rest), {}, std::vector<int64_t>(rest)};
@@ -145,7 +145,7 @@ absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, 
                            "must be \"interleaved\" or \"split\"");
   }
   POSENC_ASSIGN_OR_RETURN(settings.half_split_parts,
-                          PositiveField(config, rotary.width.heads_field, rotary.width.own_heads));
+                          PositiveField(config, rotary.width.heads_field, rotary.width.default_heads));
   settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
   return absl::OkStatus();
 }

@@ -39,9 +39,9 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   if (!blocks.empty()) {
     if (!blocks[0].first.empty() ||
         (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
-      return InvalidArgument("UNSUPPORTED", part.config.Path("rope_parameters"), "",
-                             fmt::format("model_type \"{}\" needs one block, of rope_type \"axial\" or \"default\"",
-                                         part.type.name));
+      return InvalidArgument(
+          "UNSUPPORTED", part.config.Path("rope_parameters"), "",
+          fmt::format("model_type \"{}\" needs one block, of rope_type \"axial\" or \"default\"", part.type.name));
     }
     block = blocks[0].second->parameters;
     NoteUnread(block, part);
@@ -58,7 +58,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   RotarySettings settings;
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
-  settings.output_pairing = part.type.leaves;
+  settings.output_pairing = part.type.output_pairing;
   if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   return settings;

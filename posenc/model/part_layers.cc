@@ -110,8 +110,8 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), "",
-                           "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, rotary_dim "
-                           "and rotary_pct");
+                           "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, "
+                           "rotary_dim and rotary_pct");
   }
 
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));

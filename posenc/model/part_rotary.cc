@@ -62,8 +62,8 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     if (!outer && part.type.original_length != 0) {
       outer = part.type.original_length;
       part.Say("DEFAULTED", "original_max_position_embeddings",
-               fmt::format("absent outside the block, where model_type \"{}\" reads it: {} is used",
-                           part.type.name, *outer));
+               fmt::format("absent outside the block, where model_type \"{}\" reads it: {} is used", part.type.name,
+                           *outer));
     }
     if (context.flat && outer) {
       NoteUnused(part, "original_max_position_embeddings", outer, p.original_max_position_embeddings,
@@ -148,7 +148,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   settings.frequencies = std::move(p);
   settings.input_pairing = part.type.pairing;
-  settings.output_pairing = part.type.leaves;
+  settings.output_pairing = part.type.output_pairing;
   return settings;
 }
 
