@@ -34,8 +34,7 @@ constexpr std::string_view kColumnsFirst = "axis 0 of the positions is the colum
 constexpr std::string_view kPatchCentres =
     "positions are 2 pi times the patch centres' coordinates in -1 .. +1, (h, w)";
 constexpr std::string_view kColumnRowOrPadding = "positions are (column, row), and (-1, -1) for padding";
-constexpr std::string_view kColumnRowFromOne =
-    "positions are (column + 1, row + 1); the class token is not rotated";
+constexpr std::string_view kColumnRowFromOne = "positions are (column + 1, row + 1); the class token is not rotated";
 constexpr std::string_view kWholeWidth =
     "positions are (row, column) in the aggregated map, from 1; all hidden_size elements rotate as one head, before "
     "the split into heads";

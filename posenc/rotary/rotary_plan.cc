@@ -118,7 +118,8 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
 
 }  // namespace
 
-absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits) {
+absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits,
+                                      PlanSource plan_source) {
   POSENC_RETURN_IF_ERROR(RequireAtLeast("half_split_parts", static_cast<double>(settings.half_split_parts), 1));
   POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
@@ -135,7 +136,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
     POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
   }
 
-  Rotary rotary(std::move(settings), arithmetic, limits.cached_plans_only);
+  Rotary rotary(std::move(settings), arithmetic, plan_source);
   RotarySettings& s = rotary.settings_;
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
@@ -227,7 +228,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
   const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
-  if (computes && cached_plans_only_) {
+  if (computes && plan_source_ == PlanSource::kCacheOnly) {
     std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
     if (plan == nullptr) return WouldBlock();
     return plan;

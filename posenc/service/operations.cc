@@ -11,8 +11,9 @@ namespace {
 
 template <typename Request, typename Response>
 UnaryOperation Unary(Scheduling scheduling = Scheduling::kPooled) {
-  using TypedPrepare = absl::StatusOr<Job> (*)(const Request&, const Payloads&, const Limits&, Response*);
-  return UnaryOperation::Of<Request, Response>(static_cast<TypedPrepare>(&Prepare), scheduling);
+  const auto prepare = [](const Request& request, const Payloads& payloads, const CallContext& context,
+                          Response* response) { return Prepare(request, payloads, context, response); };
+  return UnaryOperation::Of<Request, Response>(prepare, scheduling);
 }
 
 template <typename Request>

@@ -17,6 +17,7 @@
 #include "google/protobuf/message.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
+#include "posenc/service/call_context.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"
@@ -41,13 +42,15 @@ struct Job {
 
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse*);
 absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Limits&, v1::AnalyzeResponse*);
-absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const Limits&, v1::ApplyRotaryResponse*);
-absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const Limits&,
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const CallContext&,
+                            v1::ApplyRotaryResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const CallContext&,
                             v1::GenerateTableResponse*);
 absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest&, const Payloads&, const Limits&,
                             v1::GenerateEmbeddingResponse*);
-absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const Limits&, v1::GenerateBiasResponse*);
-absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const CallContext&,
+                            v1::GenerateBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const CallContext&, v1::AddBiasResponse*);
 absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, const Limits&,
                             v1::RelativeScoresResponse*);
 absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
@@ -85,15 +88,15 @@ enum class Scheduling {
 
 struct UnaryOperation {
   using Prepare = std::function<absl::StatusOr<Job>(const google::protobuf::Message& request, const Payloads& payloads,
-                                                    const Limits& limits, google::protobuf::Message* response)>;
+                                                    const CallContext& context, google::protobuf::Message* response)>;
 
-  // Calls prepare(const Request&, const Payloads&, const Limits&, Response*).
+  // Calls prepare(const Request&, const Payloads&, const CallContext&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
   static UnaryOperation Of(TypedPrepare prepare, Scheduling scheduling = Scheduling::kPooled) {
     return {RpcOf(*Request::descriptor()),
-            [prepare](const google::protobuf::Message& request, const Payloads& payloads, const Limits& limits,
+            [prepare](const google::protobuf::Message& request, const Payloads& payloads, const CallContext& context,
                       google::protobuf::Message* response) -> absl::StatusOr<Job> {
-              return prepare(static_cast<const Request&>(request), payloads, limits, static_cast<Response*>(response));
+              return prepare(static_cast<const Request&>(request), payloads, context, static_cast<Response*>(response));
             },
             scheduling};
   }
