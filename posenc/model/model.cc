@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "posenc/base/status.h"
-#include "posenc/model/component.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
 #include "posenc/model/model_types.h"

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "posenc/base/status.h"
-#include "posenc/model/layer_blocks.h"
-#include "posenc/model/layer_types.h"
+#include "posenc/model/layers.h"
 #include "posenc/model/rope_block.h"
 
 namespace posenc {

@@ -10,7 +10,7 @@
 #include "posenc/mapping/read.h"
 #include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/rotary_call.h"
+#include "posenc/service/rotary_stream.h"
 
 namespace posenc::wire {
 namespace {

@@ -7,7 +7,6 @@
 #include "posenc/mapping/read.h"
 #include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/tiles.h"
 
 namespace posenc::wire {
 namespace {

@@ -10,7 +10,6 @@
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/tiles.h"
 
 namespace posenc::wire {
 namespace {

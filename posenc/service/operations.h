@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,6 +70,11 @@ struct TileStream {
 
   int64_t RowsAt(int64_t row_begin) const { return std::min(rows_per_tile, rows - row_begin); }
 };
+// Rows per tile: `asked`, otherwise as many as fill about 1 MiB; at least one, at most all. INVALID_ARGUMENT naming
+// rows_per_tile if `asked` is below 1; RESOURCE_EXHAUSTED if a tile exceeds the limit for an answer.
+absl::StatusOr<int64_t> RowsPerTile(std::optional<int64_t> asked, int64_t rows, int64_t row_bytes,
+                                    const Limits& limits);
+
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&);
 
