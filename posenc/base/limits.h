@@ -5,8 +5,6 @@
 
 namespace posenc {
 
-class Devices;  // posenc/service/devices.h
-
 struct Limits {
   int64_t max_request_bytes = int64_t{256} << 20;
   int64_t max_output_bytes = int64_t{256} << 20;  // tensor bytes of one answer
@@ -17,8 +15,6 @@ struct Limits {
   int64_t max_sequences = 65536;               // per request, in cu_seqlens or with own frequencies
   int64_t max_plan_values = int64_t{1} << 16;  // frequencies per request, over all its sequence lengths
   int64_t max_bias_values = int64_t{1} << 22;  // per request's bias: at least heads times distances
-  bool cached_plans_only = false;              // cached plans only: WouldBlock() instead of slow computation
-  const Devices* devices = nullptr;            // other than the CPU; null if absent
 };
 
 }  // namespace posenc

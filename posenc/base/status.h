@@ -29,7 +29,7 @@ absl::Status TooLarge(std::string_view field, std::string_view value, std::strin
 // UNAVAILABLE on overload or drain, before any work starts. Only the server's admission control returns it.
 absl::Status Unavailable(std::string_view reason, std::string_view limit);
 
-// Returned with Limits::cached_plans_only if no cached plan exists: the work belongs on another thread. Internal: API
+// Returned with PlanSource::kCacheOnly if no cached plan exists: the work belongs on another thread. Internal: API
 // callers never see it.
 absl::Status WouldBlock();
 bool IsWouldBlock(const absl::Status& status);

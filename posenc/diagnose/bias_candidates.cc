@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "posenc/diagnose/slopes.h"
 #include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,22 @@
 #include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
+
+// Detection of the rule that gave ALiBi's slopes.
+
+struct NamedSlopes {
+  int64_t num_heads;
+  int64_t head_start;
+  decltype(AlibiSettings::slopes) slopes;
+  std::string name;
+};
+
+Matrix<double> AsMatrix(const std::vector<double>& slopes);
+
+// Each rule whose slopes for this number of heads are near these; if none, the first slice of a rule for more heads.
+std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes);
+// The slopes as float32, with a few words on how they differ from a rule's if they resemble one.
+NamedSlopes AsTheyAre(const std::vector<double>& slopes);
 
 // One way to compute a candidate. It is tried only if no earlier variant gives the same bytes.
 struct BiasVariant {

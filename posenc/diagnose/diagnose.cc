@@ -154,13 +154,13 @@ class Diagnostician {
     std::vector<Candidate> bases;
     for (size_t n = 0; n < std::min<size_t>(2, explanations().size()); ++n)
       bases.push_back(explanations()[n].candidate);
-    if (!scored_.empty() && asked_.settings) {
-      Candidate straight = *AskedCandidate(asked_);  // rounded positions may have matched other settings
+    std::optional<Candidate> straight = AskedCandidate(asked_);  // rounded positions may have matched other settings
+    if (!scored_.empty() && straight) {
       const Reading& reading = readings_[scored_[0].reading];
-      if (*straight.settings.rotary_dim == reading.layouts[0].rotary_dim) {
-        SetLayout(reading, &straight);
-        straight.departures = LayoutDepartures(asked_, reading, sample_);
-        bases.push_back(std::move(straight));
+      if (*straight->settings.rotary_dim == reading.layouts[0].rotary_dim) {
+        SetLayout(reading, &*straight);
+        straight->departures = LayoutDepartures(asked_, reading, sample_);
+        bases.push_back(*std::move(straight));
       }
     }
     for (const Candidate& base : bases) {

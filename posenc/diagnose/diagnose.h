@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/diagnose/angles.h"
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/evidence.h"
-#include "posenc/diagnose/frequencies.h"
 #include "posenc/diagnose/options.h"
 #include "posenc/diagnose/prove.h"
 

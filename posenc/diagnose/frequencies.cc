@@ -1,5 +1,5 @@
-#include "posenc/diagnose/frequencies.h"
 #include "posenc/base/interruption.h"
+#include "posenc/diagnose/angles.h"
 
 #include <algorithm>
 #include <cmath>

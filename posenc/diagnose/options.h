@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "posenc/diagnose/angles.h"
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/evidence.h"
-#include "posenc/diagnose/frequencies.h"
 #include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {

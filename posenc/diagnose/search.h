@@ -5,7 +5,7 @@
 
 #include "posenc/diagnose/angles.h"
 #include "posenc/diagnose/diagnose.h"
-#include "posenc/diagnose/xpos_scale.h"
+#include "posenc/diagnose/pairs.h"
 
 namespace posenc::diagnose {
 

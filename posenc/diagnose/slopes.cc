@@ -1,4 +1,4 @@
-#include "posenc/diagnose/slopes.h"
+#include "posenc/diagnose/bias_candidates.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "posenc/diagnose/xpos_scale.h"
+#include "posenc/diagnose/pairs.h"
 
 #include <cmath>
 #include <initializer_list>

@@ -104,8 +104,8 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
     for (int64_t n = 0; n < leading; ++n) generation.copies_ *= whole[n];
     shape.shape = whole;
   }
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape, limits));
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  POSENC_ASSIGN_OR_RETURN(generation.bytes_, ByteSize("answer", shape, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(generation.bytes_, limits));
   if (!shape.empty()) POSENC_RETURN_IF_ERROR(generation.CheckPositions());
   return generation;
 }

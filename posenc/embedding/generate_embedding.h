@@ -31,6 +31,7 @@ class EmbeddingGeneration {
   static absl::StatusOr<EmbeddingGeneration> Create(GenerateEmbedding call, const Limits& limits);
 
   const TensorShape& shape() const { return shape_; }
+  int64_t bytes() const { return bytes_; }  // of the answer
   std::string Fingerprint() const;
 
   // Writes the tensor to `out`. add_to: the tensor to add to, or null without one; may be `out` (in place). No
@@ -49,6 +50,7 @@ class EmbeddingGeneration {
   TokenPositions positions_;
   std::shared_ptr<const Encoding> encoding_;
   TensorShape shape_;
+  int64_t bytes_ = 0;
   int64_t copies_ = 1;  // copies of the encoding in the add_to tensor
 };
 

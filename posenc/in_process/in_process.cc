@@ -15,8 +15,8 @@
 #include "posenc/client/tensor_memory.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_stream.h"
+#include "posenc/wire/parse.h"
 #include "posenc/wire/payloads.h"
-#include "posenc/wire/strict.h"
 
 namespace posenc {
 namespace {

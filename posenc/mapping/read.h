@@ -14,6 +14,7 @@
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 #include "posenc/model/model.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "posenc/settings/settings.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/answer.h"
@@ -32,10 +33,11 @@ inline constexpr EnumPairs<v1::TableForm, TableForm> kTableForms = {
     {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved},
 };
 
-// Reads a request's messages, with its payloads and the limits. References only; both must outlive it.
+// Reads a request's messages, with its payloads and the limits. Holds references; both must outlive it.
 struct Reader {
   const Payloads& payloads;
   const Limits& limits;
+  PlanSource plan_source = PlanSource::kCacheOrComputed;
 
   // Places `bytes` bytes of an answer in the region or, if that is null, in the answer. Copies the region to `tensor`.
   absl::StatusOr<Output> Place(std::string_view field, const v1::Region* region, size_t bytes,

@@ -6,14 +6,14 @@
 namespace posenc::wire {
 
 absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
-                                             const Limits& limits) {
+                                             const Limits& limits, PlanSource plan_source) {
   ResolvedRotary resolved;
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
   resolved.layer_type = layers.layer_type;
   resolved.notes = layers.notes;
   resolved.scales_softmax = layers.scales_softmax;
   if (layers.rotary) {
-    auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits);
+    auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits, plan_source);
     if (!rotary.ok()) return Within("config_json", rotary.status());
     resolved.rotary = *std::move(rotary);
   }
@@ -25,8 +25,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   ResolvedRotary resolved;
   resolved.precision = precision;
   POSENC_ASSIGN_OR_RETURN(RotarySettings read, ReadRotarySettings(reader, settings));
-  POSENC_ASSIGN_OR_RETURN(resolved.rotary,
-                          Rotary::Create(std::move(read), resolved.precision.frequencies, reader.limits));
+  POSENC_ASSIGN_OR_RETURN(resolved.rotary, Rotary::Create(std::move(read), resolved.precision.frequencies,
+                                                          reader.limits, reader.plan_source));
   return resolved;
 }
 
@@ -43,7 +43,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
         return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
                                "this model has a bias and no rotary embedding: use GenerateBias or AddBias");
       }
-      auto resolved = ResolveRotary(*layers, precision, reader.limits);
+      auto resolved = ResolveRotary(*layers, precision, reader.limits, reader.plan_source);
       if (!resolved.ok()) return Within(path + ".model", resolved.status());
       return resolved;
     }

@@ -30,7 +30,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
                                              const Precision& precision);
 // Overload for layers already selected.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
-                                             const Limits& limits);
+                                             const Limits& limits,
+                                             PlanSource plan_source = PlanSource::kCacheOrComputed);
 
 // Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);

@@ -1,4 +1,4 @@
-#include "posenc/model/component.h"
+#include "posenc/model/part.h"
 
 #include <fmt/format.h>
 

@@ -38,8 +38,9 @@ absl::StatusOr<int64_t> ModelWidth(const ConfigObject& config, const FieldWidth&
 // True if the field is present and null (Python None). An absent field has the class's default instead.
 bool IsNull(const ConfigObject& config, std::string_view field);
 
-// Returns the field's value, or `own` if absent. OUT_OF_RANGE unless 1 .. 2^20; MISSING if absent and `own` is 0.
-absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t own);
+// Returns the field's value, or `default_value` if absent. OUT_OF_RANGE unless 1 .. 2^20; MISSING if absent and
+// `default_value` is 0.
+absl::StatusOr<int64_t> PositiveField(const ConfigObject& config, std::string_view field, int64_t default_value);
 
 // Encodings that a diffusers class adds to its input: sines of a grid's cells or of frames, or a learned table.
 

@@ -145,7 +145,7 @@ absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, 
                            "must be \"interleaved\" or \"split\"");
   }
   POSENC_ASSIGN_OR_RETURN(settings.half_split_parts,
-                          PositiveField(config, rotary.width.heads_field, rotary.width.own_heads));
+                          PositiveField(config, rotary.width.heads_field, rotary.width.default_heads));
   settings.input_pairing = settings.output_pairing = Pairing::kHalfSplit;
   return absl::OkStatus();
 }

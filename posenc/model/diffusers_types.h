@@ -14,9 +14,9 @@ namespace posenc {
 // multiplied by it (width of the model): see HeadWidth and ModelWidth.
 struct FieldWidth {
   std::string_view field = "attention_head_dim";
-  int64_t own = 128;  // the class's default; 0: the file must give it
+  int64_t default_size = 128;  // the class's default; 0: the file must give it
   std::string_view heads_field = "";
-  int64_t own_heads = 1;
+  int64_t default_heads = 1;
 };
 
 // Division of the D elements that rotate among the axes. t: time, h: rows, w: columns.

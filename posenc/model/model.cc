@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "posenc/base/status.h"
-#include "posenc/model/component.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
 #include "posenc/model/model_types.h"
@@ -36,7 +35,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
                          Quote(component.model_type)));
   }
   if (!component.nested) part.type.width = {};  // a whole file must give its own width
-  if (!part.type.leaves) part.type.leaves = part.type.pairing;
+  if (!part.type.output_pairing) part.type.output_pairing = part.type.pairing;
   if (part.type.reads_interleave) {
     POSENC_ASSIGN_OR_RETURN(const auto interleave, part.config.Bool("rope_interleave"));
     if (!interleave.value_or(true)) part.type.pairing = Pairing::kHalfSplit;
@@ -46,9 +45,9 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
       part.Say("PAIRING_OVERRIDDEN", "input_pairing", "the request's pairing replaces the model class's own");
     }
     part.type.pairing = *source.input_pairing;
-    part.type.leaves = *source.input_pairing;
+    part.type.output_pairing = *source.input_pairing;
   }
-  if (source.output_pairing) part.type.leaves = *source.output_pairing;
+  if (source.output_pairing) part.type.output_pairing = *source.output_pairing;
   return part;
 }
 

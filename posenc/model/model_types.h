@@ -1,10 +1,10 @@
-// Defaults of transformers' model classes for fields that a config.json leaves out: one row per model_type.
+// Defaults of transformers' model classes for fields that a config.json leaves out: one row per model_type, in the
+// files *_types.cc.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "posenc/settings/settings.h"
@@ -192,7 +192,7 @@ struct ModelType {
   std::string_view name;
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
-  std::optional<Pairing> leaves;            // output pairing, if it differs from `pairing`
+  std::optional<Pairing> output_pairing;    // if it differs from `pairing`
   bool reads_interleave = false;            // rope_interleave false: q and k come half-split
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 
@@ -233,8 +233,7 @@ struct ModelType {
   // A field of the scaling block that does not affect the rotation: the class multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)), where L0 is original_max_position_embeddings.
   std::string_view query_scale_field = "";
-  Condition only_if;           // if not met, there is no rotary embedding
-  std::string_view note = "";  // advice to callers on positions or tensors
+  Condition only_if;  // if not met, there is no rotary embedding
 
   Terms terms = Terms::kNone;
   std::string_view position_type = "";  // kConformerByType: default position_embeddings_type
@@ -242,14 +241,11 @@ struct ModelType {
   std::optional<SineTable> sines;
   std::optional<SineGrid> grid;
 
+  std::string_view note = "";  // advice to callers on positions or tensors
+
   std::vector<PartType> parts;
   bool flat_text = false;  // a file without text_config is itself the text part
 };
-
-// A composite file, with parts of several models.
-inline ModelType Composite(std::string_view name, std::vector<PartType> parts, bool flat_text = false) {
-  return {.name = name, .scheme = Scheme::kParts, .parts = std::move(parts), .flat_text = flat_text};
-}
 
 // Sets the type's note to callers.
 inline ModelType Noted(ModelType type, std::string_view note) {
@@ -257,16 +253,19 @@ inline ModelType Noted(ModelType type, std::string_view note) {
   return type;
 }
 
-// Model types by what a config.json selects: a rotary embedding, a bias or parts (model_types.cc); a score term
-// (weighted_types.cc) or a table (learned_types.cc), whose weights come with the request; sines of the input's
-// positions (sine_types.cc); nothing (other_types.cc).
-const std::vector<ModelType>& ModelTypes();
-const std::vector<ModelType>& WeightedTypes();
-const std::vector<ModelType>& LearnedTypes();
-const std::vector<ModelType>& SineTypes();
-const std::vector<ModelType>& OtherTypes();
+// Rows of model types, by what a config.json selects. The weights of score terms and learned tables come with the
+// request.
+const std::vector<ModelType>& RotaryTypes();        // a rotary embedding over one axis
+const std::vector<ModelType>& SeveralAxesTypes();   // a rotary embedding over several axes
+const std::vector<ModelType>& BiasTypes();          // an attention bias
+const std::vector<ModelType>& CompositeTypes();     // parts
+const std::vector<ModelType>& ScoreTermTypes();     // a score term
+const std::vector<ModelType>& LearnedTypes();       // a learned table of token positions
+const std::vector<ModelType>& LearnedImageTypes();  // a learned table of an image's patches
+const std::vector<ModelType>& SineTypes();          // sines, added to the input
+const std::vector<ModelType>& UnselectedTypes();    // nothing
 
-// Rows of all five lists.
+// Rows of all lists.
 std::vector<const ModelType*> AllModelTypes();
 
 // Returns the row with this name, or null.

@@ -1,4 +1,5 @@
-// One part of a config.json while it is being read: the whole file, its text_config, ...
+// The parts of a config.json - the whole file, its text_config, vision_config, ... - and one part while it is being
+// read.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,12 +10,26 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "posenc/base/status.h"
 #include "posenc/model/config_json.h"
+#include "posenc/model/model.h"
 #include "posenc/model/model_types.h"
 #include "posenc/settings/settings.h"
 
 namespace posenc {
+
+struct Component {
+  std::string name;  // "text", "vision", "thinker.text", ...
+  ConfigObject config;
+  std::string model_type;  // from the file, or implied by its composite type
+  const ModelType* type;   // null: unknown model_type
+  bool nested;             // an object of the file, not the whole file
+};
+
+// Returns the part called `name`, or, if `name` is empty, the only part that may have `wanted`. A part of unknown type
+// may have kRotaryOrBias. INVALID_ARGUMENT if none fits or several do. The result refers to `file`.
+absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted);
 
 struct Part {
   ConfigObject config;

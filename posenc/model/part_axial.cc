@@ -58,7 +58,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   RotarySettings settings;
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
-  settings.output_pairing = part.type.leaves;
+  settings.output_pairing = part.type.output_pairing;
   if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   return settings;

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "posenc/base/status.h"
-#include "posenc/model/layer_blocks.h"
-#include "posenc/model/layer_types.h"
+#include "posenc/model/layers.h"
 #include "posenc/model/rope_block.h"
 
 namespace posenc {
@@ -109,10 +108,9 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
 absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const ModelLayers& common) {
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
-    return InvalidArgument(
-        "UNSUPPORTED", part.config.Path("model_type"), "",
-        "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, rotary_dim "
-        "and rotary_pct");
+    return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), "",
+                           "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, "
+                           "rotary_dim and rotary_pct");
   }
 
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));

@@ -148,7 +148,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   settings.frequencies = std::move(p);
   settings.input_pairing = part.type.pairing;
-  settings.output_pairing = part.type.leaves;
+  settings.output_pairing = part.type.output_pairing;
   return settings;
 }
 

@@ -89,8 +89,8 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
     return InvalidArgument("MISMATCH", "add_to.shape", ToString(call_.add_to->shape),
                            fmt::format("must be {}", ToString(shape_.shape)));
   }
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", shape_, limits));
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  POSENC_ASSIGN_OR_RETURN(bytes_, ByteSize("answer", shape_, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes_, limits));
   scale_ = call_.scale.value_or(ScaleOf(call_.method, q_.dim));
   if (std::isfinite(scale_)) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", "scale", fmt::format("{}", scale_), "must be finite");

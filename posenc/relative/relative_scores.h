@@ -41,6 +41,7 @@ class RelativeScores {
   static absl::StatusOr<RelativeScores> Create(RelativeScoresCall call, const Limits& limits);
 
   const TensorShape& shape() const { return shape_; }  // [B, H, Sq, Sk]
+  int64_t bytes() const { return bytes_; }             // of the answer
   const RelativeMethod& method() const { return call_.method; }
   double scale() const { return scale_; }
 
@@ -66,6 +67,7 @@ class RelativeScores {
   HeadRows q_;
   std::optional<HeadRows> k_;
   TensorShape shape_;
+  int64_t bytes_ = 0;
   double scale_ = 1;
   RelativeShape relative_;
   int64_t head_start_ = 0;

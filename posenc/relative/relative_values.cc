@@ -58,8 +58,8 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
                            fmt::format("must be {}", ToString(values.shape_.shape)));
   }
   POSENC_ASSIGN_OR_RETURN(values.out_, HeadRows::Of("answer", values.shape_, call.layout, limits));
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize("answer", values.shape_, limits));
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  POSENC_ASSIGN_OR_RETURN(values.bytes_, ByteSize("answer", values.shape_, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(values.bytes_, limits));
   if (values.shape_.empty() || alpha.dim == 0) return values;
 
   values.query_positions_ = QueryPositions(g, 0, alpha.tokens);

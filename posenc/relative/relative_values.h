@@ -32,6 +32,7 @@ class RelativeValues {
   static absl::StatusOr<RelativeValues> Create(RelativeValuesCall call, const Limits& limits);
 
   const TensorShape& shape() const { return shape_; }
+  int64_t bytes() const { return bytes_; }  // of the answer
   const ShawSettings& shaw() const { return call_.shaw; }
 
   // add_to is null if absent, and may equal `out` (in place). No alignment needed.
@@ -44,6 +45,7 @@ class RelativeValues {
   RelativeValuesCall call_;
   HeadRows probabilities_, out_;
   TensorShape shape_;
+  int64_t bytes_ = 0;
   Distances distances_{0, 0};
   Matrix<double> query_positions_, key_positions_;
 };

@@ -18,16 +18,7 @@ namespace {
 // Bytes per slab: enough work to outweigh scheduling. Cancellation is checked once per slab.
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
 
-// A tensor's axis sizes, independent of their order in the layout.
-//
-//   BSHD [sequences, length, heads, head_dim]
-//   BHSD [sequences, heads, length, head_dim]
-//   THD [length, heads, head_dim]
-struct Axes {
-  int64_t sequences = 1, length, heads, head_dim;
-};
-
-absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, Layout layout) {
+absl::StatusOr<TensorAxes> ReadAxes(std::string_view name, const TensorShape& tensor, Layout layout) {
   const auto& s = tensor.shape;
   const int64_t rank = layout == Layout::kTHD ? 3 : 4;
   if (tensor.rank() != rank) {
@@ -37,9 +28,9 @@ absl::StatusOr<Axes> ReadAxes(std::string_view name, const TensorShape& tensor, 
                                                      : "must be [B, H, S, D] for LAYOUT_BHSD");
   }
   switch (layout) {
-    case Layout::kBSHD: return Axes{s[0], s[1], s[2], s[3]};
-    case Layout::kBHSD: return Axes{s[0], s[2], s[1], s[3]};
-    case Layout::kTHD: return Axes{1, s[0], s[1], s[2]};
+    case Layout::kBSHD: return TensorAxes{s[0], s[1], s[2], s[3]};
+    case Layout::kBHSD: return TensorAxes{s[0], s[2], s[1], s[3]};
+    case Layout::kTHD: return TensorAxes{1, s[0], s[1], s[2]};
   }
   __builtin_unreachable();
 }
@@ -49,11 +40,11 @@ int64_t TouchedBytes(const RotaryApplication::Buffers& buffers, int64_t bytes) {
   return buffers.x->From(0).data() == buffers.y ? bytes : 2 * bytes;
 }
 
-absl::StatusOr<Axes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
-                                  int64_t rotary_dim, const Limits& limits) {
+absl::StatusOr<TensorAxes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
+                                        int64_t rotary_dim, const Limits& limits) {
   const DType dtype = operand.tensor.dtype;
   POSENC_RETURN_IF_ERROR(CheckDataType(fmt::format("{}.tensor.dtype", name), dtype));
-  POSENC_ASSIGN_OR_RETURN(const Axes axes, ReadAxes(name, operand.tensor, layout));
+  POSENC_ASSIGN_OR_RETURN(const TensorAxes axes, ReadAxes(name, operand.tensor, layout));
   POSENC_RETURN_IF_ERROR(ByteSize(fmt::format("{}.tensor", name), operand.tensor, limits).status());
   if (axes.head_dim < rotary_dim) {
     return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(operand.tensor.shape),
@@ -93,9 +84,10 @@ void Split(int64_t first, int64_t end, int64_t unit, const Partial& partial, con
 
 absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary, ApplyRotary call,
                                                             const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(const Axes q, CheckOperand("q", call.q, call.layout, rotary.rotary_dim(), limits));
+  TensorAxes k;
+  POSENC_ASSIGN_OR_RETURN(const TensorAxes q, CheckOperand("q", call.q, call.layout, rotary.rotary_dim(), limits));
   if (call.k) {
-    POSENC_ASSIGN_OR_RETURN(const Axes k, CheckOperand("k", *call.k, call.layout, rotary.rotary_dim(), limits));
+    POSENC_ASSIGN_OR_RETURN(k, CheckOperand("k", *call.k, call.layout, rotary.rotary_dim(), limits));
     if (k.sequences != q.sequences || k.length != q.length) {
       return InvalidArgument("MISMATCH", "k.tensor.shape", ToString(call.k->tensor.shape),
                              fmt::format("q and k must have the same {}: q is {}",
@@ -106,7 +98,7 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
                                           {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes()}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
-  RotaryApplication application(std::move(call), std::move(rows));
+  RotaryApplication application(std::move(call), q, k, std::move(rows));
   application.input_pairing_ = rotary.input_pairing();
   application.output_pairing_ = rotary.output_pairing();
   application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
@@ -115,10 +107,6 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
 
 DType RotaryApplication::TableType(Operand which) const {
   return TypeOfTable(call_.precision.table_dtype, operand(which).tensor.dtype);
-}
-
-int64_t RotaryApplication::heads(Operand which) const {
-  return ReadAxes("", operand(which).tensor, call_.layout)->heads;
 }
 
 const RotaryOperand& RotaryApplication::operand(Operand which) const {
@@ -132,7 +120,7 @@ std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Op
 // Kernel arguments for the cells, except for the table, x and y.
 PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
   const RotaryOperand& rotated = operand(which);
-  const Axes axes = *ReadAxes("", rotated.tensor, call_.layout);
+  const TensorAxes& axes = axes_of(which);
   const size_t row = axes.head_dim * SizeOf(rotated.tensor.dtype);
   const bool heads_first = call_.layout == Layout::kBHSD;
   return {
@@ -158,7 +146,7 @@ PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
 
 // Byte offset of the cells' first head row in the tensor.
 size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
-  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const TensorAxes& axes = axes_of(which);
   const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
   const int64_t first = call_.layout == Layout::kBHSD ? (sequence * axes.heads + cells.head) * axes.length + within
                                                       : cells.token * axes.heads + cells.head;
@@ -178,7 +166,6 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
 absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
                                     Device* device) const {
   const TokenPositions& positions = rows_.positions();
-  const Axes q_axes = *ReadAxes("q", call_.q.tensor, call_.layout);
   const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
   if (!has_q && !has_k) return absl::OkStatus();
   if (device != nullptr && rows_.has_recipe()) {
@@ -187,8 +174,8 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
 
   // Rows that all sequences share are computed once, for one sequence's tokens, and reused for the others.
   const bool share = rows_.same_for_all();
-  const int64_t items = share ? q_axes.length : positions.tokens();
-  const int64_t repeats = share ? q_axes.sequences : 1;
+  const int64_t items = share ? q_axes_.length : positions.tokens();
+  const int64_t repeats = share ? q_axes_.sequences : 1;
   int64_t token_bytes = 0, touched = 0;
   const auto count = [&](Operand which, const Buffers& buffers) {
     token_bytes += TokenBytes(which) * repeats;
@@ -203,11 +190,11 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
   const int64_t parts = (repeats + together - 1) / together;
 
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
-    cells.heads = heads(which);
+    cells.heads = axes_of(which).heads;
     const int64_t end = std::min(repeats, (part + 1) * together);
     for (int64_t n = part * together; n < end; ++n) {
       Cells of_sequence = cells;
-      of_sequence.token += n * q_axes.length;
+      of_sequence.token += n * q_axes_.length;
       Rotate(of_sequence, which, table, large, buffers, 0);
     }
   };
@@ -233,7 +220,7 @@ absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const 
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {
-  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const TensorAxes& axes = axes_of(which);
   std::vector<Cells> all;
   if (call_.layout != Layout::kBHSD) {
     Split(
@@ -269,7 +256,7 @@ absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t co
                                         const Cancellation& cancelled) const {
   if (count == 0) return absl::OkStatus();
   const TokenPositions& positions = rows_.positions();
-  const Axes axes = *ReadAxes("", operand(which).tensor, call_.layout);
+  const TensorAxes& axes = axes_of(which);
   const int64_t row = axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
   const bool large = ExceedsCaches(TouchedBytes(buffers, count * row));
   for (const Cells& block : CellsOf(which, first, first + count)) {
@@ -288,9 +275,8 @@ absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t co
 }
 
 int64_t RotaryApplication::TokenBytes(Operand which) const {
-  const TensorShape& tensor = operand(which).tensor;
-  const Axes axes = *ReadAxes("", tensor, call_.layout);
-  return axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(tensor.dtype));
+  const TensorAxes& axes = axes_of(which);
+  return axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
 }
 
 int64_t RotaryApplication::Slab(int64_t token_bytes) const {

@@ -32,6 +32,15 @@ struct ApplyRotary {
   std::optional<RotaryOperand> k;
 };
 
+// A tensor's axis sizes, independent of their order in the layout.
+//
+//   BSHD [sequences, length, heads, head_dim]
+//   BHSD [sequences, heads, length, head_dim]
+//   THD [length, heads, head_dim]
+struct TensorAxes {
+  int64_t sequences = 1, length = 0, heads = 0, head_dim = 0;
+};
+
 class SlabTable;  // posenc/rotary/slab_table.h
 
 // A validated ApplyRotary call. Immutable and thread-safe; it can run any number of times.
@@ -69,10 +78,11 @@ class RotaryApplication {
     int64_t token, tokens, head, heads;
   };
 
-  RotaryApplication(ApplyRotary call, TableRows rows) : call_(std::move(call)), rows_(std::move(rows)) {}
+  RotaryApplication(ApplyRotary call, const TensorAxes& q, const TensorAxes& k, TableRows rows)
+      : call_(std::move(call)), q_axes_(q), k_axes_(k), rows_(std::move(rows)) {}
 
   const RotaryOperand& operand(Operand which) const;
-  int64_t heads(Operand which) const;
+  const TensorAxes& axes_of(Operand which) const { return which == Operand::kQuery ? q_axes_ : k_axes_; }
   DType TableType(Operand which) const;
   int64_t TokenBytes(Operand which) const;
   // Tokens per slab: enough work to outweigh scheduling, few enough that their table stays in the L2 cache.
@@ -94,6 +104,7 @@ class RotaryApplication {
               size_t origin) const;
 
   ApplyRotary call_;
+  TensorAxes q_axes_, k_axes_;
   TableRows rows_;
   Pairing input_pairing_ = Pairing::kInterleaved;
   Pairing output_pairing_ = Pairing::kInterleaved;

@@ -34,7 +34,7 @@ absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Dev
     for (const Operand which : {Operand::kQuery, Operand::kKey}) {
       const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
       if (buffers.y == nullptr || operand(which).tensor.empty()) continue;
-      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
+      const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = axes_of(which).heads};
       PairRotation work = Work(cells, which);
       const auto recipe = rows_.Recipe(cells.token, cells.tokens, TableType(which));
       std::shared_ptr<const SlabTable> table;
@@ -91,7 +91,7 @@ absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, Work
       for (const Operand which : {Operand::kQuery, Operand::kKey}) {
         const Buffers buffers = which == Operand::kQuery ? q : k;
         if (buffers.y == nullptr) continue;
-        const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = heads(which)};
+        const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = axes_of(which).heads};
         if (!RotateOn(device, cells, which, buffers)) RotateDeclined(cells, which, buffers, cancelled);
       }
       token = stop;

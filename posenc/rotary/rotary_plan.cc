@@ -8,14 +8,80 @@
 #include "posenc/base/checks.h"
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/status.h"
-#include "posenc/methods/rope/axial.h"
+#include "posenc/methods/rope/axes.h"
 #include "posenc/methods/rope/given_table.h"
 #include "posenc/methods/rope/methods.h"
-#include "posenc/methods/rope/mrope.h"
-#include "posenc/rotary/rotary_dim.h"
 
 namespace posenc {
 namespace {
+
+struct NamedWidth {
+  std::string_view field;
+  int64_t dim;
+};
+
+// Rotary width that the frequencies imply; nullopt if they imply none.
+std::optional<NamedWidth> OwnWidth(const RotarySettings& settings) {
+  if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
+    return NamedWidth{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size())};
+  }
+  if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies))
+    return NamedWidth{"axial.axes", AxialWidth(*axial)};
+  if (const auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
+    return NamedWidth{"given_table.cos.shape", 2 * table->width};
+  }
+  return std::nullopt;
+}
+
+// partial_rotary_factor if it narrows the width. Null if absent, or if the rope_type's formula reads it itself.
+const double* PartialFactor(const RotarySettings& settings) {
+  const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies);
+  if (parameters == nullptr || !parameters->partial_rotary_factor) return nullptr;
+  const RopeMethod* method = FindRopeMethod(parameters->rope_type);
+  if (method != nullptr && Reads(*method, "partial_rotary_factor")) return nullptr;
+  return &*parameters->partial_rotary_factor;
+}
+
+// Rotary width: the number of elements of a head row that rotate. It comes from rotary_dim, from head_dim and
+// partial_rotary_factor, or from the frequencies (completed axes and tables). INVALID_ARGUMENT if they contradict each
+// other, or if the width is odd or out of range.
+absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& limits) {
+  if (settings.rotary_dim && settings.head_dim) {
+    return InvalidArgument("CONFLICT", "rotary_dim", "", "give rotary_dim or head_dim, not both");
+  }
+  const double* partial = PartialFactor(settings);
+  if (settings.rotary_dim && partial != nullptr) {
+    return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "", "is read with head_dim only");
+  }
+  const std::optional<NamedWidth> own = OwnWidth(settings);
+  NamedWidth width{"rotary_dim", 0};
+  if (settings.rotary_dim) {
+    width.dim = *settings.rotary_dim;
+  } else if (settings.head_dim) {
+    width = {"head_dim", *settings.head_dim};
+    if (width.dim < 1 || width.dim > limits.max_rotary_dim) {
+      return InvalidArgument("OUT_OF_RANGE", width.field, fmt::format("{}", width.dim),
+                             fmt::format("must be 1 .. {}", limits.max_rotary_dim));
+    }
+    if (partial != nullptr) {
+      width.dim = static_cast<int64_t>(static_cast<double>(width.dim) * *partial);
+      if (*partial != 1) width.field = "head_dim * partial_rotary_factor";
+    }
+  } else if (own) {
+    width = *own;
+  } else {
+    return InvalidArgument("MISSING", "rotary_dim", "", "give rotary_dim or head_dim");
+  }
+  if (width.dim < 2 || width.dim % 2 != 0 || width.dim > limits.max_rotary_dim) {
+    return InvalidArgument("OUT_OF_RANGE", width.field, fmt::format("{}", width.dim),
+                           fmt::format("the rotary width must be even, 2 .. {}", limits.max_rotary_dim));
+  }
+  if (own && own->dim != width.dim) {
+    return InvalidArgument("MISMATCH", own->field, fmt::format("a width of {}", own->dim),
+                           fmt::format("must be the rotary width {}", width.dim));
+  }
+  return width.dim;
+}
 
 // Visitor of RopeParameters: checks that each field that is set is finite and is read by the method.
 struct FieldCheck {
@@ -118,7 +184,8 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
 
 }  // namespace
 
-absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits) {
+absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits,
+                                      PlanSource plan_source) {
   POSENC_RETURN_IF_ERROR(RequireAtLeast("half_split_parts", static_cast<double>(settings.half_split_parts), 1));
   POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
@@ -135,7 +202,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
     POSENC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", *settings.max_position_embeddings));
   }
 
-  Rotary rotary(std::move(settings), arithmetic, limits.cached_plans_only);
+  Rotary rotary(std::move(settings), arithmetic, plan_source);
   RotarySettings& s = rotary.settings_;
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
@@ -227,7 +294,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
   const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
-  if (computes && cached_plans_only_) {
+  if (computes && plan_source_ == PlanSource::kCacheOnly) {
     std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
     if (plan == nullptr) return WouldBlock();
     return plan;

@@ -32,15 +32,23 @@ struct RotaryPlan {
 // Process-wide cache of plans, keyed by everything that determines them. Thread-safe.
 SharedCache<RotaryPlan>& PlanCache();
 
+// Where the plans of a call come from.
+enum class PlanSource {
+  kCacheOrComputed,
+  kCacheOnly,  // WouldBlock() instead of slow computation
+};
+
 // Checked and completed settings, from which plans are made. Immutable.
 class Rotary {
  public:
   // Returns INVALID_ARGUMENT naming the field that is missing, out of range, or not read by the rope_type.
-  static absl::StatusOr<Rotary> Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits);
+  static absl::StatusOr<Rotary> Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits,
+                                       PlanSource plan_source = PlanSource::kCacheOrComputed);
 
   // Settings with every default filled in; a request with them gives the same bytes.
   const RotarySettings& settings() const { return settings_; }
   Frequencies arithmetic() const { return arithmetic_; }
+  PlanSource plan_source() const { return plan_source_; }
   int64_t rotary_dim() const { return *settings_.rotary_dim; }
   Pairing input_pairing() const { return *settings_.input_pairing; }
   Pairing output_pairing() const { return *settings_.output_pairing; }
@@ -55,12 +63,12 @@ class Rotary {
 
   // seq_len must be >= 1 if NeedsSeqLen(), otherwise it is ignored. INVALID_ARGUMENT if a frequency is not finite (a
   // huge rope_theta in float32). Plans that are slow to compute come from PlanCache(); WouldBlock() if such a plan is
-  // not cached and Limits::cached_plans_only allows cached plans only.
+  // not cached and plan_source() is kCacheOnly.
   absl::StatusOr<std::shared_ptr<const RotaryPlan>> Plan(int64_t seq_len) const;
 
  private:
-  Rotary(RotarySettings settings, Frequencies arithmetic, bool cached_plans_only)
-      : settings_(std::move(settings)), arithmetic_(arithmetic), cached_plans_only_(cached_plans_only) {}
+  Rotary(RotarySettings settings, Frequencies arithmetic, PlanSource plan_source)
+      : settings_(std::move(settings)), arithmetic_(arithmetic), plan_source_(plan_source) {}
   RopeInput Input(int64_t seq_len) const;
   absl::StatusOr<RotaryPlan> MakePlan(int64_t seq_len) const;
   std::string CacheKey(int64_t seq_len) const;
@@ -69,7 +77,7 @@ class Rotary {
 
   RotarySettings settings_;
   Frequencies arithmetic_;
-  bool cached_plans_only_;
+  PlanSource plan_source_;
   const RopeMethod* method_ = nullptr;  // null unless rope_parameters are given
   std::vector<int64_t> axis_;           // see RotaryPlan::axis
   int64_t axes_ = 1;

@@ -96,8 +96,9 @@ bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr
 
 absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions positions, Direction direction,
                                             const Limits& limits) {
+  const bool cache_only = rotary.plan_source() == PlanSource::kCacheOnly;
   // xPos's scales are powers, which may need MPFR.
-  if (limits.cached_plans_only && rotary.settings().xpos) return WouldBlock();
+  if (cache_only && rotary.settings().xpos) return WouldBlock();
   std::vector<int64_t> lengths = {0};
   if (rotary.NeedsSeqLen()) {
     auto given = positions.ScalingLengths(limits);
@@ -136,7 +137,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
-  if (limits.cached_plans_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
+  if (cache_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
   rows.SetColumns();
   return rows;
 }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "posenc/mapping/read.h"
-#include "posenc/service/device_choice.h"
+#include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/rotary_call.h"
+#include "posenc/service/rotary_stream.h"
 
 namespace posenc::wire {
 namespace {
@@ -28,12 +28,12 @@ Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) 
 
 // Prepares a rotation in the memory of the device `home`.
 absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const RotaryApplication> application,
-                            Device* home, const Limits& limits, v1::ApplyRotaryResponse* response, Job* job) {
+                            Device* home, const CallContext& context, v1::ApplyRotaryResponse* response, Job* job) {
   if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
     return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
                            fmt::format("the tensors lie on {}, and nobody else can reach them", home->name()));
   }
-  if (limits.cached_plans_only) return WouldBlock();
+  if (!context.may_block()) return WouldBlock();
   if (application == nullptr) {
     return InvalidArgument("UNSUPPORTED", "q.tensor", "",
                            fmt::format("this layer does not rotate: its tensors stay as they are on {}", home->name()));
@@ -52,9 +52,9 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
 
 }  // namespace
 
-absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const Limits& limits,
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payloads& payloads, const CallContext& context,
                             v1::ApplyRotaryResponse* response) {
-  const Reader reader{payloads, limits};
+  const Reader reader{payloads, context.limits, context.plan_source};
   int64_t bytes = 0;  // in the answer message itself, not in regions
   Job job;
   job.operands = {&request.q().tensor()};
@@ -64,7 +64,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "k", request.k(), response->mutable_k()));
   }
   for (const Output& output : job.outputs) bytes += output.region() == nullptr ? static_cast<int64_t>(output.bytes) : 0;
-  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, limits));
+  POSENC_RETURN_IF_ERROR(CheckOutput(bytes, context.limits));
   POSENC_ASSIGN_OR_RETURN(PreparedRotary prepared, PrepareRotary(reader, request, Bytes::kInRequest));
   WriteShape(prepared.q, response->mutable_q());
   if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
@@ -72,7 +72,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
 
   if (Device* home = HomeOf(request, payloads); home != nullptr) {
     POSENC_RETURN_IF_ERROR(
-        PrepareInPlace(request.hints(), std::move(prepared.application), home, limits, response, &job));
+        PrepareInPlace(request.hints(), std::move(prepared.application), home, context, response, &job));
     return job;
   }
   int64_t operand_bytes = 0;
@@ -82,7 +82,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     slabs = [&](const Device& one) { return prepared.application->SlabsOn(one); };
   }
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,
-                                                                 slabs, limits, response->mutable_info()));
+                                                                 slabs, context, response->mutable_info()));
 
   // Reads the request's bytes where they are and writes to the answer, without an intermediate copy.
   job.run = [application = prepared.application, operands = job.operands, device](

@@ -5,9 +5,8 @@
 #include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/read.h"
-#include "posenc/service/device_choice.h"
+#include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/tiles.h"
 
 namespace posenc::wire {
 namespace {
@@ -73,19 +72,20 @@ Devices::Slabs SlabsOf(const BiasGeneration& bias) {
 
 }  // namespace
 
-absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads, const Limits& limits,
-                            v1::GenerateBiasResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(PreparedBias bias, PrepareBias(request, payloads, limits, BiasGeneration::Extent::kWhole));
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads,
+                            const CallContext& context, v1::GenerateBiasResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(PreparedBias bias,
+                          PrepareBias(request, payloads, context.limits, BiasGeneration::Extent::kWhole));
   *response->mutable_info() = std::move(bias.info);
   const BiasGeneration& generation = *bias.generation;
   WriteShape(generation.shape(), response->mutable_bias());
-  POSENC_ASSIGN_OR_RETURN(
-      const Output output,
-      (Reader{payloads, limits}.Place("output", OutputOf(request), *ByteSize("bias", generation.shape(), limits),
-                                      response->mutable_bias())));
+  POSENC_ASSIGN_OR_RETURN(const Output output,
+                          (Reader{payloads, context.limits}.Place("output", OutputOf(request),
+                                                                  *ByteSize("bias", generation.shape(), context.limits),
+                                                                  response->mutable_bias())));
   POSENC_ASSIGN_OR_RETURN(DeviceLease device,
                           ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes),
-                                       SlabsOf(generation), limits, response->mutable_info()));
+                                       SlabsOf(generation), context, response->mutable_info()));
   return RowsJob(bias.generation, 0, generation.queries(), output, std::move(device));
 }
 
@@ -125,15 +125,15 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
   return stream;
 }
 
-absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& payloads, const Limits& limits,
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& payloads, const CallContext& context,
                             v1::AddBiasResponse* response) {
-  const Reader reader{payloads, limits};
+  const Reader reader{payloads, context.limits};
   POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
   if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "is required");
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
   POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
   call.dtype = call.scores->dtype;
-  auto created = BiasGeneration::Create(std::move(call), limits);
+  auto created = BiasGeneration::Create(std::move(call), context.limits);
   if (!created.ok()) return created.status();
   const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
 
@@ -146,7 +146,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
       reader.Place("output", OutputOf(request), payloads.Size(request.scores()), response->mutable_scores()));
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device,
                           ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(job.outputs[0].bytes),
-                                       SlabsOf(*bias), limits, response->mutable_info()));
+                                       SlabsOf(*bias), context, response->mutable_info()));
   job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
                                                        WorkPool& pool, const Cancellation& cancelled) {
     from.CopyTo(*scores, buffers[0]);

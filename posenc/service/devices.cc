@@ -7,6 +7,7 @@
 #include "posenc/base/status.h"
 #include "posenc/rotary/apply_rotary.h"
 #include "posenc/rotary/generate_table.h"
+#include "posenc/service/call_context.h"
 
 namespace posenc {
 namespace {
@@ -92,6 +93,18 @@ Device* Devices::Find(std::string_view name) const {
     if (kept->device->name() == name) return kept->device.get();
   }
   return nullptr;
+}
+
+absl::StatusOr<DeviceLease> wire::ChooseDevice(const v1::CallHints& hints, DeviceWork work, int64_t bytes,
+                                               const Devices::Slabs& slabs, const CallContext& context,
+                                               v1::AnswerInfo* info) {
+  static const Devices& none = *new Devices();
+  const Devices& devices = context.devices != nullptr && slabs != nullptr ? *context.devices : none;
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device, devices.Choose(hints.device(), work, bytes, slabs));
+  if (device == nullptr) return device;
+  if (!context.may_block()) return WouldBlock();
+  info->set_device(device->name());
+  return device;
 }
 
 Speeds MeasureSpeeds(Device* device, WorkPool& pool) {

@@ -40,9 +40,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   if (has_plan) response->mutable_info()->mutable_plan()->Swap(&plan);
   WriteShape(generation->shape(), response->mutable_embedding());
   Job job;
-  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
-                          reader.Place("output", OutputOf(request), *ByteSize("embedding", generation->shape(), limits),
-                                       response->mutable_embedding()));
+  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), reader.Place("output", OutputOf(request), generation->bytes(),
+                                                                   response->mutable_embedding()));
   job.run = [generation, add_to](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                  const Cancellation& cancelled) {
     if (add_to != nullptr) from.CopyTo(*add_to, buffers[0]);

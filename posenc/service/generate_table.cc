@@ -8,9 +8,8 @@
 
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
-#include "posenc/service/device_choice.h"
+#include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
-#include "posenc/service/tiles.h"
 
 namespace posenc::wire {
 namespace {
@@ -27,8 +26,8 @@ struct PreparedTable {
 };
 
 absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& request, const Payloads& payloads,
-                                           const Limits& limits) {
-  const Reader reader{payloads, limits};
+                                           const CallContext& context) {
+  const Reader reader{payloads, context.limits, context.plan_source};
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   if (!resolved.rotary) {
     return InvalidArgument(
@@ -46,7 +45,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count));
   PreparedTable prepared;
   prepared.dtype = call.dtype;
-  auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), limits);
+  auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), context.limits);
   POSENC_RETURN_IF_ERROR(generation.status());
   prepared.generation = std::make_shared<const TableGeneration>(*std::move(generation));
   WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(), &prepared.info);
@@ -80,10 +79,10 @@ absl::StatusOr<int64_t> CheckedBytes(const PreparedTable& table, int64_t rows, c
 
 }  // namespace
 
-absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Payloads& payloads, const Limits& limits,
-                            v1::GenerateTableResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(PreparedTable table, PrepareTable(request, payloads, limits));
-  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, CheckedBytes(table, table.generation->rows(), limits));
+absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Payloads& payloads,
+                            const CallContext& context, v1::GenerateTableResponse* response) {
+  POSENC_ASSIGN_OR_RETURN(PreparedTable table, PrepareTable(request, payloads, context));
+  POSENC_ASSIGN_OR_RETURN(const int64_t bytes, CheckedBytes(table, table.generation->rows(), context.limits));
   if (request.has_cos_output() != request.has_sin_output()) {
     return InvalidArgument("MISSING", request.has_cos_output() ? "sin_output" : "cos_output", "",
                            "there must be both or neither");
@@ -93,12 +92,12 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
   if (table.generation->table().has_recipe()) {
     slabs = [bytes](const Device& one) { return 1 + bytes / static_cast<int64_t>(one.slab_bytes()); };
   }
-  POSENC_ASSIGN_OR_RETURN(DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kTable, bytes, slabs, limits,
+  POSENC_ASSIGN_OR_RETURN(DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kTable, bytes, slabs, context,
                                                            response->mutable_info()));
   Job job =
       RowsJob(table, 0, table.generation->rows(), response->mutable_cos(), response->mutable_sin(), std::move(device));
   if (!request.has_cos_output()) return job;
-  const Reader reader{payloads, limits};
+  const Reader reader{payloads, context.limits};
   for (const auto& [field, region, output] : {std::tuple{"cos_output", &request.cos_output(), &job.outputs[0]},
                                               {"sin_output", &request.sin_output(), &job.outputs[1]}}) {
     POSENC_ASSIGN_OR_RETURN(*output, reader.Place(field, region, output->bytes, output->tensor));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "google/protobuf/message.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
+#include "posenc/service/call_context.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"
@@ -42,13 +44,15 @@ struct Job {
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse*);
 absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Limits&, v1::AnalyzeResponse*);
 absl::StatusOr<Job> Prepare(const v1::CompareRequest&, const Payloads&, const Limits&, v1::CompareResponse*);
-absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const Limits&, v1::ApplyRotaryResponse*);
-absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const Limits&,
+absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const CallContext&,
+                            v1::ApplyRotaryResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const CallContext&,
                             v1::GenerateTableResponse*);
 absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest&, const Payloads&, const Limits&,
                             v1::GenerateEmbeddingResponse*);
-absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const Limits&, v1::GenerateBiasResponse*);
-absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const Limits&, v1::AddBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest&, const Payloads&, const CallContext&,
+                            v1::GenerateBiasResponse*);
+absl::StatusOr<Job> Prepare(const v1::AddBiasRequest&, const Payloads&, const CallContext&, v1::AddBiasResponse*);
 absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest&, const Payloads&, const Limits&,
                             v1::RelativeScoresResponse*);
 absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest&, const Payloads&, const Limits&,
@@ -67,6 +71,11 @@ struct TileStream {
 
   int64_t RowsAt(int64_t row_begin) const { return std::min(rows_per_tile, rows - row_begin); }
 };
+// Rows per tile: `asked`, otherwise as many as fill about 1 MiB; at least one, at most all. INVALID_ARGUMENT naming
+// rows_per_tile if `asked` is below 1; RESOURCE_EXHAUSTED if a tile exceeds the limit for an answer.
+absl::StatusOr<int64_t> RowsPerTile(std::optional<int64_t> asked, int64_t rows, int64_t row_bytes,
+                                    const Limits& limits);
+
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest&, const Payloads&, const Limits&);
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&, const Limits&);
 
@@ -86,15 +95,15 @@ enum class Scheduling {
 
 struct UnaryOperation {
   using Prepare = std::function<absl::StatusOr<Job>(const google::protobuf::Message& request, const Payloads& payloads,
-                                                    const Limits& limits, google::protobuf::Message* response)>;
+                                                    const CallContext& context, google::protobuf::Message* response)>;
 
-  // Calls prepare(const Request&, const Payloads&, const Limits&, Response*).
+  // Calls prepare(const Request&, const Payloads&, const CallContext&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
   static UnaryOperation Of(TypedPrepare prepare, Scheduling scheduling = Scheduling::kPooled) {
     return {RpcOf(*Request::descriptor()),
-            [prepare](const google::protobuf::Message& request, const Payloads& payloads, const Limits& limits,
+            [prepare](const google::protobuf::Message& request, const Payloads& payloads, const CallContext& context,
                       google::protobuf::Message* response) -> absl::StatusOr<Job> {
-              return prepare(static_cast<const Request&>(request), payloads, limits, static_cast<Response*>(response));
+              return prepare(static_cast<const Request&>(request), payloads, context, static_cast<Response*>(response));
             },
             scheduling};
   }

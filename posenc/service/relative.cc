@@ -90,8 +90,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   WriteShape(scores->shape(), response->mutable_scores());
   Job job;
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
-                          reader.Place("output", OutputOf(request), *ByteSize("scores", scores->shape(), limits),
-                                       response->mutable_scores()));
+                          reader.Place("output", OutputOf(request), scores->bytes(), response->mutable_scores()));
   job.run = [scores, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
     const std::vector<std::byte> q = Read(from, request.q()), k = Read(from, request.k());
@@ -129,8 +128,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   WriteShape(values->shape(), response->mutable_values());
   Job job;
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),
-                          reader.Place("output", OutputOf(request), *ByteSize("values", values->shape(), limits),
-                                       response->mutable_values()));
+                          reader.Place("output", OutputOf(request), values->bytes(), response->mutable_values()));
   job.run = [values, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
     const std::vector<std::byte> probabilities = Read(from, request.probabilities());

@@ -1,18 +1,32 @@
-// StreamApplyRotary without its transport: prepares the header once, then rotates ranges of q and k.
+// What ApplyRotary and StreamApplyRotary share, and StreamApplyRotary without its transport: prepares the header once,
+// then rotates ranges of q and k.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "posenc/base/byte_source.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
-#include "posenc/service/rotary_call.h"
+#include "posenc/mapping/read.h"
+#include "posenc/rotary/apply_rotary.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/payloads.h"
 
 namespace posenc::wire {
+
+// Location of the tensors' bytes.
+enum class Bytes { kInRequest, kInChunks };
+
+struct PreparedRotary {
+  TensorShape q, k;                                      // k: [0] if absent
+  std::shared_ptr<const RotaryApplication> application;  // null: a layer that does not rotate
+  v1::AnswerInfo info;
+};
+
+absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::ApplyRotaryRequest& request, Bytes bytes);
 
 // Immutable and thread-safe. Needs neither the header nor its payloads after Create.
 class RotaryStream {

@@ -3,6 +3,7 @@
 // Errors name the field by its path, `field`.
 #pragma once
 
+#include <fmt/format.h>
 #include <google/protobuf/generated_enum_reflection.h>
 
 #include <cstdlib>
@@ -52,7 +53,14 @@ inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
     {v1::DATA_TYPE_FP64, DType::kFP64}, {v1::DATA_TYPE_INT32, DType::kINT32}, {v1::DATA_TYPE_INT64, DType::kINT64},
     {v1::DATA_TYPE_BOOL, DType::kBOOL},
 };
+
 // Returns a tensor's type and shape; its data are not read. Returns INVALID_ARGUMENT as Choose() and ByteSize() do.
-absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits);
+inline absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits) {
+  TensorShape shape;
+  POSENC_ASSIGN_OR_RETURN(shape.dtype, Choose(fmt::format("{}.dtype", field), tensor.dtype(), kDataTypes));
+  shape.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  POSENC_RETURN_IF_ERROR(ByteSize(field, shape, limits).status());
+  return shape;
+}
 
 }  // namespace posenc::wire

@@ -45,6 +45,7 @@ struct Core {
   const std::shared_ptr<Admission> admission;
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
+  const Devices* devices = nullptr;                        // other than the CPU; null: none
   RecentCalls recent_calls;
   WorkPool pool;
   Timers timers;

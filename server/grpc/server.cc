@@ -113,12 +113,13 @@ class Watchdog {
 
 }  // namespace
 
-Server::Server(Config config)
-    : core_((config.limits.devices = &devices_.devices(), config)),
+Server::Server(const Config& config)
+    : core_(config),
       memory_(config.shared_memory_socket.empty()
                   ? nullptr
                   : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)) {
   core_.memory = memory_;
+  core_.devices = &devices_.devices();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, const wire::Operations& operations) {

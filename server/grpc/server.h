@@ -38,7 +38,7 @@ class Server {
   bool Drain();
 
  private:
-  explicit Server(Config config);
+  explicit Server(const Config& config);
 
   ServerDevices devices_;
   Core core_;

@@ -15,7 +15,7 @@ namespace posenc::server {
 
 class ServerDevices {
  public:
-  // The devices for Limits::devices.
+  // Fixed after Load().
   const Devices& devices() const { return devices_; }
 
   // Call it once, before the first call is served. Plugin errors are logged and described; the CPU is always available.

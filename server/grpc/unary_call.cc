@@ -35,10 +35,8 @@ class UnaryCall final : public Reactor {
     if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
     absl::Status status = call_.Admit();
     if (status.ok() && operation_.scheduling == Scheduling::kAsSmallAsItsRequest && IsWithin(kAtOnceBytes)) {
-      Limits limits = core_->config.limits;
-      limits.cached_plans_only = true;
       const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
-      status = call_.RunStep([&] { return Serve(limits, kAtOnceBytes); });
+      status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
       if (!IsWouldBlock(status)) return End(status);
       status = absl::OkStatus();
     }
@@ -68,7 +66,7 @@ class UnaryCall final : public Reactor {
   }
 
   void Run(size_t most) {
-    absl::Status status = call_.RunStep([&] { return Serve(core_->config.limits, most); });
+    absl::Status status = call_.RunStep([&] { return Serve(PlanSource::kCacheOrComputed, most); });
     if (IsWouldBlock(status)) {
       prepared_ = nullptr;  // can be large and is not charged: not kept while queued
       status = Submit(kAnySize);
@@ -86,16 +84,16 @@ class UnaryCall final : public Reactor {
     rpc_->WriteAndFinish(answer);
   }
 
-  // Returns WouldBlock() if the call exceeds `most`, or would block although limits.cached_plans_only.
-  absl::Status Serve(const Limits& limits, size_t most) {
+  // Returns WouldBlock() if the call exceeds `most`, or with kCacheOnly if it would block.
+  absl::Status Serve(PlanSource plan_source, size_t most) {
     call_.BeginWork();
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     if (prepared_ == nullptr) {
-      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(limits, most));
+      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
     }
     if (!IsWithin(most)) return WouldBlock();
     std::optional<NoWorkStealing> helped;
-    if (limits.cached_plans_only && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+    if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
     const auto prepared = std::move(prepared_);  // freed before the client takes the answer
     if (prepared->job.decide) return Decide(*prepared);
     std::shared_ptr<Charge> charge;
@@ -116,10 +114,11 @@ class UnaryCall final : public Reactor {
     return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
   }
 
-  // Keeps only calls that cached_plans_only allows in recent_calls: slow ones must go to the pool each time.
-  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(const Limits& limits, size_t most) {
+  // Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
+  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most) {
+    const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
     POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(operation_.rpc.request_stripper));
-    if (limits.cached_plans_only) {
+    if (!context.may_block()) {
       auto [recent, request_id] = core_->recent_calls.Find(operation_.rpc.request, stripped, call_.payloads());
       if (recent != nullptr) {
         POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
@@ -130,15 +129,15 @@ class UnaryCall final : public Reactor {
     prepared->request = operation_.rpc.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
     // Regions can be large although the request is small, and preparing reads some of them.
-    if (!limits.cached_plans_only && !IsWithin(most)) return WouldBlock();
+    if (context.may_block() && !IsWithin(most)) return WouldBlock();
     prepared->has_regions = call_.has_regions();
     prepared->response = operation_.rpc.response.New(&prepared->arena);
     POSENC_ASSIGN_OR_RETURN(prepared->job,
-                            operation_.prepare(*prepared->request, call_.payloads(), limits, prepared->response));
+                            operation_.prepare(*prepared->request, call_.payloads(), context, prepared->response));
     if (prepared->job.decide) return prepared;
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
     // Bytes that were copied from shared memory may have changed since.
-    if (limits.cached_plans_only && call_.copied_bytes() == 0) {
+    if (!context.may_block() && call_.copied_bytes() == 0) {
       core_->recent_calls.Keep(prepared, std::move(stripped), call_.request_id(), call_.payloads());
     }
     return prepared;

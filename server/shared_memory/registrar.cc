@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "posenc/wire/strict.h"
+#include "posenc/wire/parse.h"
 #include "server/core/rich_status.h"
 
 namespace posenc::server {

@@ -28,10 +28,9 @@ v1::ApplyRotaryRequest Request(double rope_theta) {
 
 absl::Status Prepare(const v1::ApplyRotaryRequest& request, bool cached_plans_only) {
   const wire::InMessage payloads;
-  Limits limits;
-  limits.cached_plans_only = cached_plans_only;
+  const PlanSource plan_source = cached_plans_only ? PlanSource::kCacheOnly : PlanSource::kCacheOrComputed;
   v1::ApplyRotaryResponse response;
-  return wire::Prepare(request, payloads, limits, &response).status();
+  return wire::Prepare(request, payloads, {Limits(), plan_source}, &response).status();
 }
 
 TEST(CachedPlans, APlanThatIsKept) {

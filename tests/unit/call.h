@@ -31,11 +31,11 @@ inline v1::DiagnoseBiasResponse ResponseTo(const v1::DiagnoseBiasRequest&) { ret
 
 // On a pool of its own where none is given.
 template <class Request>
-auto Call(const Request& request, const Limits& limits = {}, WorkPool* pool = nullptr)
+auto Call(const Request& request, const wire::CallContext& context = {}, WorkPool* pool = nullptr)
     -> absl::StatusOr<decltype(ResponseTo(request))> {
   const wire::InMessage payloads;
   auto response = ResponseTo(request);
-  auto job = wire::Prepare(request, payloads, limits, &response);
+  auto job = wire::Prepare(request, payloads, context, &response);
   if (!job.ok()) return job.status();
   std::optional<WorkPool> own;
   if (pool == nullptr) pool = &own.emplace(2);

@@ -114,8 +114,8 @@ class CallTest : public testing::Test {
   explicit CallTest(const Config& config = TestConfig())
       : core_(std::make_unique<Core>(config)),
         apply_rotary_(wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-            [](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
-              return wire::Prepare(request, payloads, limits, response);
+            [](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
+              return wire::Prepare(request, payloads, context, response);
             })) {}
 
   void Rotate(FakeRpc* rpc) {
@@ -483,8 +483,8 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   core_ = std::make_unique<Core>(config);
   std::vector<int64_t> prepared, computed;  // on that thread
   const auto generate_table = wire::UnaryOperation::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
-      [&](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
-        auto job = wire::Prepare(request, payloads, limits, response);
+      [&](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
+        auto job = wire::Prepare(request, payloads, context, response);
         prepared.push_back(request.count());
         job->run = [&computed, rows = request.count(), run = std::move(job->run)](auto&&... arguments) {
           computed.push_back(rows);

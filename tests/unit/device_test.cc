@@ -33,9 +33,7 @@ Devices Only(std::unique_ptr<PluginDevice> device) {
 
 template <class Request>
 auto CallOn(const Devices& devices, const Request& request) {
-  Limits limits;
-  limits.devices = &devices;
-  return Call(request, limits);
+  return Call(request, {Limits(), PlanSource::kCacheOrComputed, &devices});
 }
 
 v1::ApplyRotaryRequest Rotation(v1::Layout layout, DType dtype, bool several_axes) {

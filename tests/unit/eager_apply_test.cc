@@ -70,7 +70,7 @@ TEST(EagerApply, BitEqualForAllModelsAndTypes) {
     const ModelType* type = FindModelType(record["model"].get<std::string>());
     ASSERT_NE(type, nullptr);
     EXPECT_EQ(type->pairing, golden::ReadPairing(record["input_pairing"]));
-    EXPECT_EQ(type->leaves.value_or(type->pairing), golden::ReadPairing(record["output_pairing"]));
+    EXPECT_EQ(type->output_pairing.value_or(type->pairing), golden::ReadPairing(record["output_pairing"]));
     const bool wide_table = record["table_dtype"] != record["dtype"];
     if (wide_table) {
       EXPECT_EQ(type->precision.table_dtype, TableDtype::kFloat32);

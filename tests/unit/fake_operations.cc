@@ -39,8 +39,8 @@ absl::StatusOr<Job> FakeExplain(const v1::ExplainRequest&, const Payloads&, cons
 }
 
 absl::StatusOr<Job> FakeApplyRotary(const v1::ApplyRotaryRequest& request, const Payloads& payloads,
-                                    const Limits& limits, v1::ApplyRotaryResponse* response) {
-  if (limits.cached_plans_only && !FakeOperations::plan_at_hand) return WouldBlock();
+                                    const CallContext& context, v1::ApplyRotaryResponse* response) {
+  if (!context.may_block() && !FakeOperations::plan_at_hand) return WouldBlock();
   if (request.layout() == v1::LAYOUT_UNSPECIFIED) {
     return InvalidArgument("MISSING", "layout", "", "one of LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD");
   }
@@ -117,9 +117,9 @@ absl::StatusOr<TileStream> FakeStreamTable(const v1::StreamTableRequest& request
   return stream;
 }
 
-// Replaces `prepare` of the operation with this request.
-template <typename Request, typename Response>
-void Replace(absl::StatusOr<Job> (*prepare)(const Request&, const Payloads&, const Limits&, Response*),
+// Replaces `prepare` of the operation with this request. Context: CallContext or Limits.
+template <typename Request, typename Context, typename Response>
+void Replace(absl::StatusOr<Job> (*prepare)(const Request&, const Payloads&, const Context&, Response*),
              Operations* operations) {
   for (UnaryOperation& operation : operations->unary) {
     if (&operation.rpc != &RpcOf(*Request::descriptor())) continue;

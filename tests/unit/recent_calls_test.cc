@@ -64,8 +64,8 @@ class RecentCallsTest : public testing::Test {
 
   wire::UnaryOperation Operation() {
     return wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
-        [this](const auto& request, const wire::Payloads& payloads, const Limits& limits, auto* response) {
-          auto job = wire::Prepare(request, payloads, limits, response);
+        [this](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
+          auto job = wire::Prepare(request, payloads, context, response);
           prepared_ += job.ok() ? 1 : 0;
           return job;
         },

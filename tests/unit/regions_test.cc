@@ -6,8 +6,8 @@
 #include <map>
 
 #include "posenc/v1/service.pb.h"
+#include "posenc/wire/parse.h"
 #include "posenc/wire/shared_memory.h"
-#include "posenc/wire/strict.h"
 #include "tests/unit/call.h"
 
 namespace posenc::wire::regions_test {

@@ -10,7 +10,6 @@
 
 #include "gtest/gtest.h"
 #include "posenc/wire/parse.h"
-#include "posenc/wire/strict.h"
 #include "tests/unit/scribbler.h"
 
 namespace posenc::transport {

@@ -1,4 +1,4 @@
-#include "posenc/wire/strict.h"
+#include "posenc/wire/parse.h"
 
 #include <string>
 

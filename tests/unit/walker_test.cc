@@ -17,7 +17,6 @@
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/parse.h"
-#include "posenc/wire/strict.h"
 #include "tests/unit/scribbler.h"
 
 namespace posenc::wire::walker_test {

@@ -1,21 +1,88 @@
-#include "posenc/methods/embedding/encoding.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <numbers>
 #include <utility>
+#include <vector>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 #include "posenc/exact/arithmetic.h"
-#include "posenc/methods/embedding/grid_detr.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "posenc/methods/embedding/sincos_slab.h"
+#include "posenc/settings/settings.h"
 
 namespace posenc {
 namespace {
+
+// One axis of DETR's grid (arXiv:2005.12872): angle_k = coordinate / temperature^(k / pairs). The coordinate is
+// index + 1, or (index + 1 + offset) / (size + 1e-6) * scale if normalized.
+struct DetrAxis {
+  int64_t size = 0;
+  int64_t pairs = 0;
+  double temperature = 0;
+  bool normalize = true;
+  double scale = 0;
+  double offset = 0;
+
+  // Returns the number that is added to an index before division and scaling.
+  double shift() const { return normalize ? 1.0 + offset : 1.0; }
+};
+
+constexpr double kEpsilon = 1e-6;  // DETR's eps
+
+template <class A>
+Values<A> Periods(const DetrAxis& axis) {
+  using E = typename A::Element;
+  const auto e = [](int64_t n) { return E(static_cast<double>(n)); };
+  Values<A> values;
+  for (int64_t k = 0; k < axis.pairs; ++k) {
+    values.list.push_back(Pow(E(axis.temperature), e(2 * k) / e(2 * axis.pairs)));
+  }
+  return values;
+}
+
+template <class A>
+Values<A> RealFrequencies(const DetrAxis& axis) {
+  using E = typename A::Element;
+  Values<A> values = Periods<A>(axis);
+  const E size = E(static_cast<double>(axis.size)) + E(kEpsilon);
+  for (E& w : values.list) w = axis.normalize ? E(axis.scale) / size / w : E(1.0) / w;
+  return values;
+}
+
+template <class E>
+std::vector<double> AnglesIn(const DetrAxis& axis, const std::vector<int64_t>& indices,
+                             const std::vector<double>& periods) {
+  std::vector<double> angles;
+  angles.reserve(indices.size() * periods.size());
+  const E size = static_cast<E>(axis.size) + static_cast<E>(kEpsilon);
+  for (int64_t index : indices) {
+    E at = static_cast<E>(index + 1);
+    if (axis.normalize) at = (at + static_cast<E>(axis.offset)) / size * static_cast<E>(axis.scale);
+    for (double period : periods) angles.push_back(at / static_cast<E>(period));
+  }
+  return angles;
+}
+
+// Returns w_k under kExact, with angle_k = (index + shift) * w_k. Other arithmetics get temperature^(k / pairs), by
+// which DetrAngles divides.
+std::vector<double> DetrFrequencies(Frequencies arithmetic, const DetrAxis& axis) {
+  const bool exact = arithmetic == Frequencies::kExact;
+  return Evaluate(arithmetic,
+                  [&](auto a) { return exact ? RealFrequencies<decltype(a)>(axis) : Periods<decltype(a)>(axis); })
+      .list;
+}
+
+// Returns `pairs` angles per index, by DETR's own operations. Requires kFloat32 or kFloat64.
+std::vector<double> DetrAngles(Frequencies arithmetic, const DetrAxis& axis, const std::vector<int64_t>& indices,
+                               const std::vector<double>& periods) {
+  return arithmetic == Frequencies::kFloat32 ? AnglesIn<float>(axis, indices, periods)
+                                             : AnglesIn<double>(axis, indices, periods);
+}
 
 // One axis of the grid and its columns of a row: `pairs` sines, then `pairs` cosines.
 // coordinate = (first + index) / (whole / base_size) / interpolation_scale. DETR interleaves and has its own

@@ -1,4 +1,4 @@
-#include "posenc/methods/relative/head_table.h"
+#include "posenc/methods/relative/relative_tables.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Rotary scalings: the fields, checks and formula of each. methods/methods.h lists them.
+// Rotary scalings: the fields, checks and formula of each. methods.h lists them.
 #pragma once
 
 #include <optional>
@@ -76,7 +76,7 @@ absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type)
 // Returns INVALID_ARGUMENT unless `factors` has one positive number per pair.
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs);
 
-// The scalings, each in its own file rope_NAME.cc; methods.cc lists them.
+// The scalings, each in a file rope_NAME.cc, alone or with its relatives; methods.cc lists them.
 RopeMethod DefaultRope();
 RopeMethod LinearRope();
 RopeMethod LinearPositionsRope();

@@ -1,17 +1,20 @@
+// NTK-aware scalings: a larger base, by a fixed factor, by a fixed alpha, or by the sequence length.
+#include <algorithm>
+
+#include "posenc/base/checks.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/rope/rope.h"
+
+namespace posenc {
+namespace {
+
 // NTK-aware scaling by a fixed factor s, as in vLLM:
 //
 //   f_i = (theta*s)^(-2i/d) / s^(2/d)      with mixed_b = b: f_i = theta^(-2i/d) / exp(A (i+1)^b),  A = ln s / (d/2)^b
 //
 // In vLLM ln s is a 0-dimensional tensor, and the power of d/2 is computed in Python.
-#include "posenc/methods/rope/rope.h"
-
-#include "posenc/base/status.h"
-
-namespace posenc {
-namespace {
-
 template <class A>
-Values<A> Formula(const RopeInput& input) {
+Values<A> NtkFormula(const RopeInput& input) {
   using S = typename A::Scalar;
   using E = typename A::Element;
   const RopeParameters& p = input.parameters;
@@ -30,7 +33,7 @@ Values<A> Formula(const RopeInput& input) {
   return RopeValues<A>(std::move(inv_freq));
 }
 
-absl::Status Complete(RopeParameters& p, const RopeInput&) {
+absl::Status CompleteNtk(RopeParameters& p, const RopeInput&) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "ntk"));
   return RequireAtLeast("factor", *p.factor, 1);
 }
@@ -41,10 +44,101 @@ RopeMethod NtkRope() {
   return {
       .rope_type = "ntk",
       .reads = {"factor", "mixed_b"},
-      .complete = Complete,
+      .complete = CompleteNtk,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
-            return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
+            return Evaluate(arithmetic, [&](auto a) { return NtkFormula<decltype(a)>(input); });
+          },
+  };
+}
+
+namespace {
+
+// NTK-aware scaling by a fixed alpha (Hunyuan; lucidrains' theta_rescale_factor): f_i = theta'^(-2i/d) with
+//
+//   theta' = theta * alpha^(d/(d-2))
+//
+// independent of the sequence length.
+template <class A>
+Values<A> NtkAlphaFormula(const RopeInput& input) {
+  using S = typename A::Scalar;
+  using E = typename A::Element;
+  const S d(input.dim);
+  const S theta = S(*input.parameters.rope_theta) * Pow(S(*input.parameters.alpha), d / (d - S(2.0)));
+  std::vector<E> inv_freq = ThetaPowers<A>(E(theta), input.dim, input.pairs);
+  for (E& f : inv_freq) f = E(1.0) / f;
+  return RopeValues<A>(std::move(inv_freq));
+}
+
+absl::Status CompleteNtkAlpha(RopeParameters& p, const RopeInput& input) {
+  POSENC_RETURN_IF_ERROR(Require("alpha", p.alpha, "ntk_alpha"));
+  POSENC_RETURN_IF_ERROR(CheckPositive("alpha", *p.alpha));
+  return RequireAboveTwo(input, "ntk_alpha");
+}
+
+}  // namespace
+
+RopeMethod NtkAlphaRope() {
+  return {
+      .rope_type = "ntk_alpha",
+      .reads = {"alpha"},
+      .complete = CompleteNtkAlpha,
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return NtkAlphaFormula<decltype(a)>(input); });
+          },
+  };
+}
+
+namespace {
+
+// Dynamic NTK: the base grows with the sequence length,
+//
+//   theta' = theta * (s*L/Lmax - (s-1))^(d/(d-2)),   L = max(seq_len, Lmax),   f_i = theta'^(-2i/d).
+//
+// Up to Lmax the bracket is 1. transformers keeps an enlarged base until a shorter sequence arrives; this code has no
+// state, only seq_len decides. Above Lmax transformers' seq_len is a tensor: theta' is computed in the tensors' type,
+// except that torch computes the power of a 0-dimensional tensor in float64 and rounds it.
+bool DynamicScaled(const RopeInput& input) {
+  return static_cast<double>(input.seq_len) > *input.max_position_embeddings;
+}
+
+template <class A>
+Values<A> DynamicFormula(const RopeInput& input) {
+  using S = typename A::Scalar;
+  using E = typename A::Element;
+  E theta(*input.parameters.rope_theta);
+  if (DynamicScaled(input)) {
+    const S factor(*input.parameters.factor);
+    const S d(input.dim);
+    const E stretched = E(factor) * E(static_cast<double>(input.seq_len)) / E(*input.max_position_embeddings);
+    const E bracket = stretched - E(factor - S(1.0));
+    theta = theta * E(Pow(S(bracket), d / (d - S(2.0))));
+  }
+  std::vector<E> inv_freq = ThetaPowers<A>(theta, input.dim, input.pairs);
+  for (E& f : inv_freq) f = E(1.0) / f;
+  return RopeValues<A>(std::move(inv_freq));
+}
+
+absl::Status CompleteDynamic(RopeParameters& p, const RopeInput& input) {
+  POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "dynamic"));
+  POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
+  POSENC_RETURN_IF_ERROR(Require("max_position_embeddings", input.max_position_embeddings, "dynamic"));
+  return RequireAboveTwo(input, "dynamic");
+}
+
+}  // namespace
+
+RopeMethod DynamicRope() {
+  return {
+      .rope_type = "dynamic",
+      .reads = {"factor", "max_position_embeddings"},
+      .complete = CompleteDynamic,
+      .needs_seq_len = [](const RopeParameters&) { return true; },
+      .branch = [](const RopeInput& input) -> std::string_view { return DynamicScaled(input) ? "scaled" : "unscaled"; },
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return DynamicFormula<decltype(a)>(input); });
           },
   };
 }

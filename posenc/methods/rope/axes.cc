@@ -1,4 +1,4 @@
-#include "posenc/methods/rope/axial.h"
+#include "posenc/methods/rope/axes.h"
 
 #include <fmt/format.h>
 
@@ -82,6 +82,76 @@ std::vector<int64_t> AxialAxes(const AxialRope& axial) {
     by_axis.emplace_back(axial.axes[n].dim / 2, static_cast<int64_t>(n));
   }
   return InOrder(by_axis, axial.alternating);
+}
+
+namespace {
+
+constexpr int64_t kT = 0, kH = 1, kW = 2;
+
+absl::Status CheckSections(const std::vector<int64_t>& sections, int64_t pairs) {
+  if (static_cast<int64_t>(sections.size()) > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", "mrope_section", fmt::format("{} values", sections.size()),
+                           fmt::format("must be at most {}: one per axis of a position", kMaxAxes));
+  }
+  int64_t left = pairs;
+  for (size_t n = 0; n < sections.size(); ++n) {
+    if (sections[n] < 0 || sections[n] > left) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("mrope_section[{}]", n), fmt::format("{}", sections[n]),
+                             fmt::format("must be at least 0, and all must sum to rotary_dim/2 = {}", pairs));
+    }
+    left -= sections[n];
+  }
+  if (left == 0) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", "mrope_section", fmt::format("a sum of {}", pairs - left),
+                         fmt::format("must sum to rotary_dim/2 = {}", pairs));
+}
+
+std::vector<int64_t> Contiguous(const std::vector<int64_t>& sections) {
+  std::vector<int64_t> axis;
+  for (size_t n = 0; n < sections.size(); ++n) axis.insert(axis.end(), sections[n], static_cast<int64_t>(n));
+  return axis;
+}
+
+absl::StatusOr<std::vector<int64_t>> Interleaved(const std::vector<int64_t>& sections, int64_t pairs) {
+  for (const int64_t a : {kH, kW}) {
+    if (sections[a] > (pairs + 2 - a) / 3) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("mrope_section[{}]", a), fmt::format("{}", sections[a]),
+                             "MROPE_ORDER_INTERLEAVED gives h and w at most every third pair");
+    }
+  }
+  std::vector<int64_t> axis;
+  for (int64_t j = 0; j < pairs; ++j) axis.push_back(j % 3 != 0 && j < 3 * sections[j % 3] ? j % 3 : kT);
+  return axis;
+}
+
+absl::StatusOr<std::vector<int64_t>> Ernie(const std::vector<int64_t>& sections, int64_t pairs) {
+  if (sections[0] != sections[1]) {
+    return InvalidArgument("MISMATCH", "mrope_section[1]", fmt::format("{}", sections[1]),
+                           fmt::format("must be {}: MROPE_ORDER_ERNIE gives w as many pairs as h", sections[0]));
+  }
+  std::vector<int64_t> axis;
+  for (int64_t j = 0; j < pairs; ++j) axis.push_back(j >= pairs - sections[2] ? kT : j % 2 == 0 ? kH : kW);
+  return axis;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> MropeAxes(const RopeParameters& p, int64_t pairs) {
+  const std::vector<int64_t>& sections = p.mrope_section;
+  if (p.mrope_order == MropeOrder::kNone) {
+    if (sections.empty()) return std::vector<int64_t>();
+    return InvalidArgument("MISSING", "mrope_order", "",
+                           "is required with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), "
+                           "MROPE_ORDER_INTERLEAVED (Qwen3-VL) or MROPE_ORDER_ERNIE");
+  }
+  if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "is required with mrope_order");
+  POSENC_RETURN_IF_ERROR(CheckSections(sections, pairs));
+  if (p.mrope_order == MropeOrder::kContiguous) return Contiguous(sections);
+  if (sections.size() != 3) {
+    return InvalidArgument("MISMATCH", "mrope_section", fmt::format("{} values", sections.size()),
+                           "must be 3 for this mrope_order");
+  }
+  return p.mrope_order == MropeOrder::kErnie ? Ernie(sections, pairs) : Interleaved(sections, pairs);
 }
 
 }  // namespace posenc

@@ -1,0 +1,75 @@
+// Model types whose attention has a bias by distance: ALiBi, T5's buckets, biases within windows. Taken from
+// transformers 5.23.
+#include <string_view>
+#include <vector>
+
+#include "posenc/model/model_types.h"
+
+namespace posenc {
+namespace {
+
+using enum Scheme;
+
+constexpr OneStack kCpmAntBuckets = {.scales_scores = true,
+                                     .num_buckets = 512,
+                                     .max_distance = 2048,
+                                     .buckets_field = "position_bias_num_buckets",
+                                     .distance_field = "position_bias_max_distance"};
+constexpr std::string_view kCpmAntSegments =
+    "the table's rows after num_buckets are for tokens of different segments; the caller must look these up";
+constexpr OneStack kMpnetBuckets = {.scales_scores = true, .buckets_field = "", .distance_field = ""};
+constexpr LearnedTable kMpnetTable = {
+    .positions = 512, .width = 768, .start = TableStart::kAfterPadding, .reads_padding = false};
+constexpr OneStack kPix2StructBuckets = {.bidirectional = false};
+constexpr OneStack kWavLmBuckets = {.scales_scores = true,
+                                    .num_buckets = 320,
+                                    .max_distance = 800,
+                                    .buckets_field = "num_buckets",
+                                    .distance_field = "max_bucket_distance"};
+constexpr std::string_view kWavLmGate =
+    "each layer multiplies the bias by a gate computed from its queries; the caller must do this";
+
+std::vector<ModelType> MakeBiasTypes() {
+  // clang-format off
+  return {
+      // ALiBi; Falcon has ALiBi or a rotary embedding.
+      {.name = "bloom", .scheme = kBloomAlibi},
+      {.name = "falcon", .scheme = kFalcon},
+      {.name = "mpt", .scheme = kMptAlibi},
+
+      // T5's buckets in the encoder and in the decoder.
+      {.name = "longt5", .scheme = kT5},
+      {.name = "mt5", .scheme = kT5},
+      {.name = "pop2piano", .scheme = kT5},
+      {.name = "switch_transformers", .scheme = kT5},
+      {.name = "t5", .scheme = kT5},
+      {.name = "udop", .scheme = kT5, .encoder_biases_field = "relative_bias_args"},
+      {.name = "umt5", .scheme = kT5},
+
+      // T5's buckets in one stack.
+      {.name = "cpmant", .scheme = kT5, .one_stack = kCpmAntBuckets, .note = kCpmAntSegments},
+      {.name = "mpnet", .scheme = kT5, .one_stack = kMpnetBuckets, .learned = kMpnetTable},
+      {.name = "pix2struct_text_model", .scheme = kT5, .one_stack = kPix2StructBuckets},
+      {.name = "wavlm", .scheme = kT5, .one_stack = kWavLmBuckets, .note = kWavLmGate},
+
+      // Biases within windows. BEiT's window is the whole image.
+      {.name = "beit", .scheme = kBeit},
+      {.name = "clap_audio_model", .scheme = kSwin, .window = 8},
+      {.name = "data2vec-vision", .scheme = kBeit},
+      {.name = "donut-swin", .scheme = kSwin},
+      {.name = "maskformer-swin", .scheme = kSwin},
+      {.name = "swin", .scheme = kSwin},
+      {.name = "swin2sr", .scheme = kSwinV2, .window = 8},
+      {.name = "swinv2", .scheme = kSwinV2},
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<ModelType>& BiasTypes() {
+  static const std::vector<ModelType>& types = *new std::vector<ModelType>(MakeBiasTypes());
+  return types;
+}
+
+}  // namespace posenc

@@ -1,0 +1,58 @@
+// Model types whose config.json selects a score term. It gives settings only: the weights come with the request. Taken
+// from transformers 5.23; transfo-xl and nezha, which it no longer has, from 4.57.
+#include <vector>
+
+#include "posenc/model/model_types.h"
+
+namespace posenc {
+namespace {
+
+using enum Scheme;
+
+std::vector<ModelType> MakeScoreTermTypes() {
+  // clang-format off
+  return {
+      // DeBERTa's terms. A file of DeBERTa may also select a learned table that is added to the input.
+      {.name = "deberta", .scheme = kTerms, .terms = Terms::kDeberta, .learned = LearnedTable{512, 768}},
+      {.name = "deberta-v2", .scheme = kTerms,
+       .head_dim_field = "attention_head_size",
+       .terms = Terms::kDebertaV2, .learned = LearnedTable{512, 1536}},
+      {.name = "sew-d", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kDebertaV2},
+
+      // Conformer's term of Transformer-XL, or Shaw's relative keys if position_embeddings_type is relative_key.
+      {.name = "fastspeech2_conformer", .scheme = kTerms, .terms = Terms::kConformer},
+      {.name = "nemotron_asr_streaming_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
+      {.name = "parakeet_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
+      {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative"},
+      {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative_key"},
+
+      // Transformer-XL's term.
+      {.name = "transfo-xl", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kTransformerXl},
+      {.name = "xlnet", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kXlnet},
+
+      // Shaw's relative keys, and terms of a model's own.
+      {.name = "gemma3n_audio", .scheme = kTerms, .width = {1536, 8}, .terms = Terms::kGemmaAudio},
+      {.name = "gemma4_audio", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kGemmaAudio},
+      {.name = "granite_speech5_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kGraniteSpeech},
+      {.name = "granite_speech_encoder", .scheme = kTerms,
+       .head_dim_field = "dim_head", .hidden_size_field = "hidden_dim", .width = {1024, 8},
+       .terms = Terms::kGraniteSpeech},
+      {.name = "granite_speech_plus_encoder", .scheme = kTerms,
+       .head_dim_field = "dim_head", .hidden_size_field = "hidden_dim", .width = {1024, 8},
+       .terms = Terms::kGraniteSpeech},
+      {.name = "nezha", .scheme = kTerms, .terms = Terms::kNezha},
+      {.name = "speecht5", .scheme = kTerms,
+       .terms = Terms::kSpeechT5, .sines = SineTable{SinusoidalConvention::kFairseq, 768, "hidden_size"}},
+      {.name = "vits", .scheme = kTerms, .terms = Terms::kVits},
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<ModelType>& ScoreTermTypes() {
+  static const std::vector<ModelType>& types = *new std::vector<ModelType>(MakeScoreTermTypes());
+  return types;
+}
+
+}  // namespace posenc

@@ -1,0 +1,156 @@
+// Model types with a rotary embedding over several axes: M-RoPE (mrope_section), or the axes of an image. Taken from
+// transformers 5.23.
+#include <string_view>
+#include <vector>
+
+#include "posenc/model/model_types.h"
+
+namespace posenc {
+namespace {
+
+using enum Layers;
+using enum Scheme;
+
+constexpr Pairing kInter = Pairing::kInterleaved;
+constexpr Precision kF32 = kF32Precision;
+constexpr Precision kVllm = kVllmPrecision;
+constexpr MropeOrder kContiguous = MropeOrder::kContiguous;
+constexpr MropeOrder kInterleavedAxes = MropeOrder::kInterleaved;
+constexpr MropeOrder kErnieAxes = MropeOrder::kErnie;
+constexpr LayerPattern kEvery4thIsFull = {4, "full_attention_interval", "linear_attention"};
+constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last = true};
+
+// SAM 2's memory attention.
+constexpr std::string_view kMemoryTheta = "memory_attention_rope_theta";
+constexpr std::string_view kMemoryWidth = "memory_attention_hidden_size";
+constexpr HeadShare kMemoryShare = {.divisor_field = "memory_attention_downsample_rate"};
+constexpr std::string_view kMemoryAttention =
+    "axis 0 of the positions is the column (w), axis 1 the row (h); only memory_attention rotates; object pointers "
+    "are not rotated";
+
+constexpr std::string_view kIgnoredRowColumn =
+    "positions are (ignored, row, column); for text, row and column are the token's position";
+constexpr std::string_view kColumnsFirst = "axis 0 of the positions is the column (w), axis 1 the row (h)";
+constexpr std::string_view kPatchCentres =
+    "positions are 2 pi times the patch centres' coordinates in -1 .. +1, (h, w)";
+constexpr std::string_view kColumnRowOrPadding = "positions are (column, row), and (-1, -1) for padding";
+constexpr std::string_view kColumnRowFromOne = "positions are (column + 1, row + 1); the class token is not rotated";
+constexpr std::string_view kWholeWidth =
+    "positions are (row, column) in the aggregated map, from 1; all hidden_size elements rotate as one head, before "
+    "the split into heads";
+
+std::vector<ModelType> MakeSeveralAxesTypes() {
+  // Default mrope_section of a family of models.
+  const std::vector<int64_t> glm4v = {8, 12, 12};
+  const std::vector<int64_t> qwen2_vl = {16, 24, 24};
+  const std::vector<int64_t> qwen3_vl = {24, 20, 20};
+  const std::vector<int64_t> qwen3_5 = {11, 11, 10};
+  const std::vector<LayerDefaults> neomme_blocks = {
+      {.layer_type = "full_attention", .rope_theta = 1e6, .theta_field = "rope_theta", .partial = 0.25},
+      {.layer_type = "sliding_attention", .rope_theta = 10000, .theta_field = "rope_theta", .partial = 1}};
+
+  // clang-format off
+  return {
+      // M-RoPE: positions of a token are (t, h, w) unless noted.
+      {.name = "cohere_compass_text", .layers = kByType, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "cosmos3_edge_text", .theta = 1e8, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "ernie4_5_vl_moe_text", .pairing = kInter, .precision = kF32, .theta = 500000,
+       .width = {2560, 20}, .mrope = kErnieAxes, .sections = {22, 22, 20}},
+      {.name = "glm4v_moe_text", .partial = 0.5, .width = {4096, 96}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "glm4v_text", .pairing = kInter, .partial = 1,
+       .width = {4096, 32}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "glm_image_text", .partial = 1, .width = {4096, 32}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "glm_ocr_text", .pairing = kInter, .partial = 1,
+       .width = {1024, 16}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "neomme", .partial = 1, .partial_field = "",
+       .head_dim = 64,
+       .layers = kByTypeFilled, .pattern = kEvery6thAndLastAreFull, .by_layer = neomme_blocks,
+       .mrope = kErnieAxes,
+       .note = kIgnoredRowColumn},
+      {.name = "paddleocr_vl_text", .theta = 500000, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "qwen2_5_omni_talker", .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "qwen2_5_omni_text", .theta = 1e6, .width = {3584, 28}, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "qwen2_5_vl_text", .theta = 1e6, .width = {8192, 64}, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "qwen2_vl_text", .theta = 1e6, .width = {8192, 64}, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "qwen3_5_moe_text", .partial = 0.25,
+       .head_dim = 256, .pattern = kEvery4thIsFull, .mrope = kInterleavedAxes, .sections = qwen3_5},
+      {.name = "qwen3_5_text", .partial = 0.25,
+       .head_dim = 256, .pattern = kEvery4thIsFull, .mrope = kInterleavedAxes, .sections = qwen3_5},
+      {.name = "qwen3_omni_moe_talker_text", .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "qwen3_omni_moe_text", .theta = 1e6,
+       .width = {2048, 28}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "qwen3_vl_moe_text", .theta = 500000,
+       .width = {2048, 16}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "qwen3_vl_text", .theta = 500000, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .mrope = kInterleavedAxes, .sections = qwen3_5},
+
+      // Axes of an image: positions of a patch are (h, w) unless noted.
+      {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .width = {384, 6}, .note = kPatchCentres},
+      {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24}},
+      {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .note = kPatchCentres},
+      {.name = "edgetam_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
+       .hidden_size_field = kMemoryWidth, .share = kMemoryShare,
+       .note = kMemoryAttention},
+      {.name = "efficientloftr", .scheme = kAxial, .pairing = kInter, .precision = kVllm,
+       .head_dim_field = "hidden_size", .head_dim = 256, .alternating = true,
+       .note = kWholeWidth},
+      {.name = "ernie4_5_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1280, 16}},
+      {.name = "exaone4_5_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
+      {.name = "gemma4_vision", .scheme = kAxial, .theta = 100,
+       .head_dim = 64, .own_halves = true,
+       .note = kColumnRowOrPadding},
+      {.name = "glm4v_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}},
+      {.name = "glm4v_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}},
+      {.name = "glm5_next_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
+      {.name = "glm_ocr_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
+      {.name = "inkling2_vision", .scheme = kAxial, .pairing = kInter, .precision = kF32,
+       .width = {1024, 16},
+       .note = kColumnsFirst},
+      {.name = "kimi_k25_vision", .scheme = kAxial, .precision = kF32,
+       .width = {1152, 16}, .alternating = true,
+       .note = kColumnsFirst},
+      {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
+      {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32,
+       .width = {768, 16},
+       .note = kColumnRowFromOne},
+      {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = 3},
+      {.name = "mlcd", .scheme = kAxial, .precision = kF32},
+      {.name = "mlcd_vision_model", .scheme = kAxial, .precision = kF32},
+      {.name = "muse_glimmer_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}},
+      {.name = "muse_spark_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}},
+      {.name = "paddleocr_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "pixtral", .scheme = kAxial, .width = {1024, 16}, .second_start = 0.5},
+      {.name = "qwen2_5_omni_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
+      {.name = "qwen2_5_vl_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
+      {.name = "qwen2_vl_vision", .scheme = kAxial, .precision = kF32,
+       .hidden_size_field = "embed_dim", .width = {1280, 16}},
+      {.name = "qwen3_5_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "qwen3_5_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "qwen3_omni_moe_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "qwen3_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
+      {.name = "sam2_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
+       .hidden_size_field = kMemoryWidth, .share = kMemoryShare,
+       .note = kMemoryAttention},
+      {.name = "sam3_tracker_video", .scheme = kAxial, .pairing = kInter, .precision = kF32,
+       .theta_field = kMemoryTheta,
+       .hidden_size_field = kMemoryWidth, .width = {256, 1}, .share = kMemoryShare,
+       .note = kMemoryAttention},
+      {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}},
+      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .note = kPatchCentres},
+      {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16}, .note = kColumnsFirst},
+      {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<ModelType>& SeveralAxesTypes() {
+  static const std::vector<ModelType>& types = *new std::vector<ModelType>(MakeSeveralAxesTypes());
+  return types;
+}
+
+}  // namespace posenc
