@@ -15,12 +15,10 @@ absl::StatusOr<BiasMethod> ReadBiasMethod(const Reader& reader, const v1::BiasMe
 // Writes canonical settings; a request with them gives the same bytes.
 void WriteBiasMethod(const BiasMethod& method, v1::BiasMethod* message);
 
-// T5's settings, which TUPE has, too.
-T5Settings ReadT5(const v1::T5Bias& message);
-void WriteT5(const T5Settings& settings, v1::T5Bias* message);
-// Reads a table of values by bucket as [H, buckets], whichever layout the tensor has.
-absl::StatusOr<BiasTable> ReadBiasTable(const Reader& reader, std::string_view field, const v1::Tensor& tensor,
-                                        std::string_view layout_field, v1::BiasTableLayout layout);
+// Reads a table of values by bucket as [H, buckets], whichever layout the tensor has. tensor: null if absent. The
+// layout's field is FIELD_layout.
+absl::Status ReadBiasTable(const Reader& reader, std::string_view field, const v1::Tensor* tensor,
+                           v1::BiasTableLayout layout, std::optional<BiasTable>* table);
 
 // ALiBi's messages.
 

@@ -1,11 +1,39 @@
 #include "posenc/mapping/embedding_method.h"
 
+#include <numbers>
 #include <utility>
 
+#include "posenc/mapping/fields.h"
+
 namespace posenc::wire {
+
+template <>
+inline constexpr EnumPairs<v1::SinusoidalConvention, SinusoidalConvention> kEnumPairs<SinusoidalConvention> = {
+    {v1::SINUSOIDAL_CONVENTION_INTERLEAVED, SinusoidalConvention::kInterleaved},
+    {v1::SINUSOIDAL_CONVENTION_HALVES, SinusoidalConvention::kHalves},
+    {v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR, SinusoidalConvention::kTensor2Tensor},
+    {v1::SINUSOIDAL_CONVENTION_FAIRSEQ, SinusoidalConvention::kFairseq},
+};
+template <>
+inline constexpr EnumPairs<v1::GridConvention, GridConvention> kEnumPairs<GridConvention> = {
+    {v1::GRID_CONVENTION_MAE, GridConvention::kMae},
+    {v1::GRID_CONVENTION_DIFFUSERS, GridConvention::kDiffusers},
+    {v1::GRID_CONVENTION_BIG_VISION, GridConvention::kBigVision},
+    {v1::GRID_CONVENTION_DETR, GridConvention::kDetr},
+};
+
 namespace {
 
 using Resolved = OfModel<EmbeddingMethod>;
+
+// Reads a message's token_valid, a BOOL tensor [B, S], if it has one.
+template <class Message>
+absl::Status ReadTokenValid(const Reader& reader, const Message& message, std::optional<Matrix<uint8_t>>* valid) {
+  if (!message.has_token_valid()) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(*valid, reader.Flags("token_valid", message.token_valid()));
+  if (!(*valid)->shared) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", "token_valid.shape", "of rank 1", "must be [B, S]");
+}
 
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Sinusoidal& message) {
   POSENC_ASSIGN_OR_RETURN(OfModel<SinusoidalSettings> read, ResolveSinusoidal(reader, message));
@@ -13,35 +41,50 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Sinusoidal& mes
 }
 
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Grid& message) {
-  POSENC_ASSIGN_OR_RETURN(OfModel<GridSettings> read, ResolveGrid(reader, message));
-  return Resolved{read.settings, read.precision, std::move(read.notes)};
+  Resolved resolved;
+  v1::Grid filled = message;
+  if (message.has_model()) {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kGrid));
+    v1::Grid said;
+    WriteFields(*layers.grid, &said);
+    // The request may state defaults that config.json omits.
+    if (message.has_normalize() && !said.has_normalize()) said.set_normalize(true);
+    if (message.has_scale() && !said.has_scale()) said.set_scale(2 * std::numbers::pi);
+    if (message.has_offset() && !said.has_offset()) said.set_offset(0);
+    if (said.height() == 0) {  // the model takes any image size
+      said.set_height(message.height());
+      said.set_width(message.width());
+      if (said.has_frames()) said.set_frames(message.frames());
+    }
+    POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
+    resolved.precision = layers.precision;
+    resolved.notes = std::move(layers.notes);
+  }
+  POSENC_ASSIGN_OR_RETURN(resolved.settings, Read<GridSettings>(reader, filled));
+  return resolved;
 }
 
-absl::StatusOr<LearnedSettings> Read(const Reader& reader, const v1::Learned& message) {
-  LearnedSettings settings;
+absl::StatusOr<LearnedSettings> ReadLearned(const Reader& reader, const v1::Learned& message) {
   if (!message.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read<LearnedSettings>(reader, message));
   POSENC_ASSIGN_OR_RETURN(settings.table_shape, reader.Shape("table", message.table()));
   settings.table.resize(reader.payloads.Size(message.table()));
   reader.payloads.CopyTo(message.table(), settings.table.data());
-  settings.offset = message.offset();
-  if (message.has_token_valid()) {
-    POSENC_ASSIGN_OR_RETURN(settings.token_valid, ReadTokenValid(reader, message.token_valid()));
-  }
-  if (message.has_scale()) settings.scale = message.scale();
+  POSENC_RETURN_IF_ERROR(ReadTokenValid(reader, message, &settings.token_valid));
   return settings;
 }
 
 // Resolves a learned table, whose offset and shape its model's config.json may give.
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& message) {
   if (!message.has_model()) {
-    POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read(reader, message));
+    POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, ReadLearned(reader, message));
     return Resolved{std::move(settings)};
   }
   POSENC_ASSIGN_OR_RETURN(const ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kLearned));
   v1::Learned said, filled = message;
   said.set_offset(layers.table->offset);
   POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
-  POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read(reader, filled));
+  POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, ReadLearned(reader, filled));
   const std::vector<int64_t>& shape = settings.table_shape.shape;
   if (shape != std::vector{layers.table->rows, layers.table->width}) {
     return InvalidArgument("MISMATCH", "table.shape", ToString(shape),
@@ -50,22 +93,15 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& messag
   return Resolved{std::move(settings), layers.precision, layers.notes};
 }
 
-absl::StatusOr<Resolved> Resolve(const Reader&, const v1::Timestep& message) {
-  TimestepSettings settings;
-  settings.dim = message.dim();
-  if (message.has_max_period()) settings.max_period = message.max_period();
-  if (message.has_downscale_freq_shift()) settings.downscale_freq_shift = message.downscale_freq_shift();
-  if (message.has_scale()) settings.scale = message.scale();
-  settings.flip_sin_to_cos = message.flip_sin_to_cos();
+absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Timestep& message) {
+  POSENC_ASSIGN_OR_RETURN(const TimestepSettings settings, Read<TimestepSettings>(reader, message));
   return Resolved{settings};
 }
 
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Fourier& message) {
-  FourierSettings settings;
   if (!message.has_frequencies()) return InvalidArgument("MISSING", "frequencies", "", "is required");
   if (!message.has_points()) return InvalidArgument("MISSING", "points", "", "is required");
-  POSENC_ASSIGN_OR_RETURN(settings.frequencies, reader.Numbers("frequencies", message.frequencies()));
-  POSENC_ASSIGN_OR_RETURN(settings.points, reader.Numbers("points", message.points()));
+  POSENC_ASSIGN_OR_RETURN(FourierSettings settings, Read<FourierSettings>(reader, message));
   return Resolved{std::move(settings)};
 }
 
@@ -77,6 +113,25 @@ absl::StatusOr<Resolved> ResolveWithin(std::string_view field, const Reader& rea
 }
 
 }  // namespace
+
+absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
+  OfModel<SinusoidalSettings> resolved;
+  v1::Sinusoidal filled = message;
+  if (message.has_model()) {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
+    v1::Sinusoidal said;
+    WriteFields(*layers.sinusoidal, &said);
+    // The request may state defaults that config.json omits.
+    if (message.has_max_timescale() && !said.has_max_timescale()) said.set_max_timescale(10000);
+    if (message.has_scale() && !said.has_scale()) said.set_scale(1);
+    POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
+    resolved.precision = layers.precision;
+    resolved.notes = std::move(layers.notes);
+  }
+  POSENC_RETURN_IF_ERROR(ReadFields(reader, filled, &resolved.settings));
+  POSENC_RETURN_IF_ERROR(ReadTokenValid(reader, filled, &resolved.settings.token_valid));
+  return resolved;
+}
 
 absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
                                                           const v1::GenerateEmbeddingRequest& request) {
@@ -93,12 +148,11 @@ absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
 
 bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan) {
   if (const auto* sinusoidal = std::get_if<SinusoidalSettings>(&method)) {
-    WriteSinusoidal(*sinusoidal, plan->mutable_sinusoidal());
+    WriteFields(*sinusoidal, plan->mutable_sinusoidal());
   } else if (const auto* grid = std::get_if<GridSettings>(&method)) {
-    WriteGrid(*grid, plan->mutable_grid());
+    WriteFields(*grid, plan->mutable_grid());
   } else if (const auto* learned = std::get_if<LearnedSettings>(&method)) {
-    plan->mutable_learned()->set_offset(learned->offset);
-    if (learned->scale) plan->mutable_learned()->set_scale(*learned->scale);
+    WriteFields(*learned, plan->mutable_learned());
   } else {
     return false;
   }

@@ -12,22 +12,10 @@ namespace posenc::wire {
 absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
                                                           const v1::GenerateEmbeddingRequest& request);
 
-// Writes the settings that a config.json can give. Returns false if it can give none for this method.
-bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan);
-
-// The message Grid, alone and with a model's config.json.
-
-// Errors name the field within the message.
-absl::StatusOr<OfModel<GridSettings>> ResolveGrid(const Reader& reader, const v1::Grid& message);
-void WriteGrid(const GridSettings& settings, v1::Grid* message);
-
-// The message Sinusoidal, alone and with a model's config.json.
-
 // Errors name the field within the message.
 absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message);
-void WriteSinusoidal(const SinusoidalSettings& settings, v1::Sinusoidal* message);
 
-// Reads a BOOL tensor [B, S].
-absl::StatusOr<Matrix<uint8_t>> ReadTokenValid(const Reader& reader, const v1::Tensor& tensor);
+// Writes the settings that a config.json can give. Returns false if it can give none for this method.
+bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan);
 
 }  // namespace posenc::wire

@@ -76,19 +76,6 @@ std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
   return plans;
 }
 
-namespace {
-
-// Adds the fields that few plans have. Plans without them keep the fingerprints from before these fields existed.
-void AddRest(const RotaryPlan& plan, Fingerprint* fingerprint) {
-  if (!plan.axis.empty()) {
-    fingerprint->Add("axis").Add(std::vector<double>(plan.axis.begin(), plan.axis.end()));
-  }
-  if (plan.position_divisor != 1) fingerprint->Add("position_divisor").Add(plan.position_divisor);
-  if (plan.xpos) fingerprint->Add("xpos").Add(plan.xpos->centre).Add(plan.xpos->scale_base);
-}
-
-}  // namespace
-
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
                      v1::AnswerInfo* info) {
   WriteCommonInfo(resolved.precision, resolved.notes, info);
@@ -109,8 +96,7 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
     sequence->set_seq_len(plan->seq_len);
     sequence->set_attention_scaling(plan->attention_scaling);
     sequence->set_branch(plan->branch);
-    fingerprint.Add(plan->attention_scaling).Add(plan->inv_freq);
-    AddRest(*plan, &fingerprint);
+    plan->AddTo(fingerprint);
   }
   if (const GivenTable* table = rotary.table()) {
     fingerprint.Add("table").Add(static_cast<int64_t>(table->dtype)).Add(table->rows);

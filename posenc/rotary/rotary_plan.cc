@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
-#include "posenc/base/fingerprint.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/axes.h"
 #include "posenc/methods/rope/given_table.h"
@@ -124,20 +123,28 @@ struct FieldCheck {
 
 constexpr size_t kPlanCacheBytes = size_t{16} << 20;
 
-// Adds a field's name and value to a cache key if the field is set; enums are always added.
-void AddField(std::string_view name, const std::vector<double>& field, Fingerprint* key) {
-  if (!field.empty()) key->Add(name).Add(field);
-}
-void AddField(std::string_view name, const std::vector<int64_t>& field, Fingerprint* key) {
-  AddField(name, std::vector<double>(field.begin(), field.end()), key);
-}
-template <class T>
-void AddField(std::string_view name, const std::optional<T>& field, Fingerprint* key) {
-  if (field) key->Add(name).Add(static_cast<double>(*field));
-}
-template <class Enum>
-requires std::is_enum_v<Enum>
-void AddField(std::string_view name, Enum field, Fingerprint* key) { key->Add(name).Add(static_cast<int64_t>(field)); }
+// Visitor of settings: adds each field's name and value to a cache key if the field is set.
+struct AddToKey {
+  Fingerprint& key;
+
+  template <class T>
+  void operator()(std::string_view name, const T& field) {
+    if constexpr (HasFields<T>) {
+      VisitFields(field, *this);
+    } else {
+      key.Add(name).Add(static_cast<double>(field));
+    }
+  }
+  template <class T>
+  void operator()(std::string_view name, const std::optional<T>& field) {
+    if (field) (*this)(name, *field);
+  }
+  template <class T>
+  void operator()(std::string_view name, const std::vector<T>& field) {
+    if (!field.empty()) key.Add(name).Add(static_cast<int64_t>(field.size()));
+    for (const T& element : field) (*this)("", element);
+  }
+};
 
 absl::Status CompleteGiven(GivenFrequencies& given) {
   const size_t pairs = given.inv_freq.size();
@@ -270,24 +277,25 @@ SharedCache<RotaryPlan>& PlanCache() {
   return cache;
 }
 
+void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
+  fingerprint.Add(attention_scaling).Add(inv_freq);
+  // Few plans have the fields below. Plans without them keep the fingerprints from before these fields existed.
+  if (!axis.empty()) fingerprint.Add("axis").Add(std::vector<double>(axis.begin(), axis.end()));
+  if (position_divisor != 1) fingerprint.Add("position_divisor").Add(position_divisor);
+  if (xpos) fingerprint.Add("xpos").Add(xpos->centre).Add(xpos->scale_base);
+}
+
 std::string Rotary::CacheKey(int64_t seq_len) const {
   Fingerprint key;
   key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim()).Add(NeedsSeqLen() ? seq_len : 0);
-  const auto add = [&key](std::string_view name, const auto& field) { AddField(name, field, &key); };
+  AddToKey add{key};
   add("max_position_embeddings", settings_.max_position_embeddings);
+  add("xpos", settings_.xpos);
   if (const auto* parameters = std::get_if<RopeParameters>(&settings_.frequencies)) {
     key.Add(parameters->rope_type);
     VisitFields(*parameters, add);
   } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
-    key.Add(static_cast<int64_t>(axial->alternating));
-    for (const AxialAxis& axis : axial->axes) {
-      key.Add(axis.dim).Add(axis.frequency_start);
-      add("rope_theta", axis.rope_theta);
-    }
-  }
-  if (settings_.xpos) {
-    add("scale_base", settings_.xpos->scale_base);
-    add("centre", settings_.xpos->centre);
+    VisitFields(*axial, add);
   }
   return key.parts();
 }

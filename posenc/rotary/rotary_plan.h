@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/base/fingerprint.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/shared_cache.h"
 #include "posenc/methods/rope/xpos.h"
@@ -27,6 +28,9 @@ struct RotaryPlan {
   double softmax_scale_factor = 1;
   double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
   std::optional<XposPlan> xpos;
+
+  // Adds everything that determines the plan's tables, except the arithmetic: fingerprints and keys of tables use it.
+  void AddTo(Fingerprint& fingerprint) const;
 };
 
 // Process-wide cache of plans, keyed by everything that determines them. Thread-safe.

@@ -209,17 +209,12 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
 }
 
 std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
-  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
   Fingerprint key;
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
-  key.Add(sequence_plan.inv_freq).Add(sequence_plan.attention_scaling).Add(sequence_plan.position_divisor);
-  for (const int64_t axis : sequence_plan.axis) key.Add(axis);
-  if (const auto& xpos = sequence_plan.xpos) {
-    key.Add(static_cast<int64_t>(operand)).Add(xpos->centre).Add(xpos->scale_base).Add(xpos->dim);
-    key.Add(xpos->zeta).Add(xpos->log_zeta);
-  }
-  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
+  key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes);
   for (int64_t axis = 0; axis < axes; ++axis) key.Add(PositionsOf(token, count, axis));
+  plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
   return key.parts();
 }
 

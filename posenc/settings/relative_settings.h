@@ -19,6 +19,7 @@ struct Projection {
 struct LayerNorm {
   std::vector<float> weight, bias;  // [width]
   std::optional<double> epsilon;
+  POSENC_FIELDS(weight, bias, epsilon);
 };
 
 enum class ShawOrder { kKeyMinusQuery, kQueryMinusKey };
@@ -29,6 +30,7 @@ struct ShawSettings {
   std::optional<bool> clip;
   bool key_term = false;
   std::optional<int64_t> before;
+  POSENC_FIELDS(table, order, clip, key_term, before);
 };
 
 enum class TransformerXlEncoding { kHalves, kInterleaved, kTensor2Tensor };
@@ -38,6 +40,7 @@ struct TransformerXlSettings {
   std::optional<Matrix<float>> position_bias, content_bias;  // [H, d]
   std::optional<int64_t> clamp_len;
   TransformerXlEncoding encoding = TransformerXlEncoding::kHalves;
+  POSENC_FIELDS(position, position_bias, content_bias, clamp_len, encoding);
 };
 
 enum class TupeCls { kTied, kUntied, kUntiedWithoutBias };
@@ -49,6 +52,7 @@ struct TupeSettings {
   std::optional<T5Settings> relative_bias;
   std::optional<BiasTable> relative_bias_table;
   TupeCls cls = TupeCls::kTied;
+  POSENC_FIELDS(position_embeddings, layer_norm, query, key, relative_bias);
 };
 
 enum class DebertaDistance { kUnbounded, kClamped };
@@ -60,6 +64,7 @@ struct DebertaSettings {
   std::optional<int64_t> position_buckets;
   int64_t max_relative_positions = 0;
   DebertaDistance distance = DebertaDistance::kUnbounded;
+  POSENC_FIELDS(relative_embeddings, layer_norm, key, query, position_buckets, max_relative_positions, distance);
 };
 
 enum class Wavelet { kRicker, kGaussian, kMorlet, kHaar };
@@ -73,10 +78,12 @@ struct WprSettings {
   WprChannels channels = WprChannels::kShiftFastest;
   WprDistance distance = WprDistance::kQueryMinusKey;
   std::optional<double> morlet_frequency;
+  POSENC_FIELDS(wavelet, scales, first_exponent, channels, distance, morlet_frequency);
 };
 
 struct CopeSettings {
   Matrix<float> position_embeddings;  // [P, d]
+  POSENC_FIELDS(position_embeddings);
 };
 
 using RelativeMethod =

@@ -14,6 +14,7 @@
 #include "posenc/base/dtype.h"
 #include "posenc/base/modes.h"
 #include "posenc/base/tensor.h"
+#include "posenc/settings/fields.h"
 
 namespace posenc {
 
@@ -48,52 +49,29 @@ struct RopeParameters {
   std::optional<double> max_freq;
   std::vector<int64_t> mrope_section;
   MropeOrder mrope_order = MropeOrder::kNone;
+  POSENC_FIELDS(rope_theta, partial_rotary_factor, factor, original_max_position_embeddings, attention_factor,
+                beta_fast, beta_slow, mscale, mscale_all_dim, truncate, low_freq_factor, high_freq_factor, short_factor,
+                long_factor, alpha, longrope_branch, frequency_dim, negate_angle, mixed_b, ext_factor, attn_factor,
+                freq_factors, max_freq, mrope_section, mrope_order);
 };
-
-// Calls visit(name, field) for every field but rope_type. The only list of the field names. P may be const.
-template <class P, class Visitor>
-void VisitFields(P& p, Visitor&& visit) {
-  visit("rope_theta", p.rope_theta);
-  visit("partial_rotary_factor", p.partial_rotary_factor);
-  visit("factor", p.factor);
-  visit("original_max_position_embeddings", p.original_max_position_embeddings);
-  visit("attention_factor", p.attention_factor);
-  visit("beta_fast", p.beta_fast);
-  visit("beta_slow", p.beta_slow);
-  visit("mscale", p.mscale);
-  visit("mscale_all_dim", p.mscale_all_dim);
-  visit("truncate", p.truncate);
-  visit("low_freq_factor", p.low_freq_factor);
-  visit("high_freq_factor", p.high_freq_factor);
-  visit("short_factor", p.short_factor);
-  visit("long_factor", p.long_factor);
-  visit("alpha", p.alpha);
-  visit("longrope_branch", p.longrope_branch);
-  visit("frequency_dim", p.frequency_dim);
-  visit("negate_angle", p.negate_angle);
-  visit("mixed_b", p.mixed_b);
-  visit("ext_factor", p.ext_factor);
-  visit("attn_factor", p.attn_factor);
-  visit("freq_factors", p.freq_factors);
-  visit("max_freq", p.max_freq);
-  visit("mrope_section", p.mrope_section);
-  visit("mrope_order", p.mrope_order);
-}
 
 struct GivenFrequencies {
   std::vector<double> inv_freq;
   std::optional<double> attention_scaling;
   std::vector<int64_t> axis;
+  POSENC_FIELDS(inv_freq, attention_scaling, axis);
 };
 
 struct AxialAxis {
   int64_t dim = 0;
   std::optional<double> rope_theta;
   double frequency_start = 0;
+  POSENC_FIELDS(dim, rope_theta, frequency_start);
 };
 struct AxialRope {
   std::vector<AxialAxis> axes;
   bool alternating = false;
+  POSENC_FIELDS(axes, alternating);
 };
 
 enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
@@ -110,6 +88,7 @@ struct GivenTable {
 struct Xpos {
   std::optional<double> scale_base;
   std::optional<double> centre;
+  POSENC_FIELDS(scale_base, centre);
 };
 
 struct RotarySettings {
@@ -121,6 +100,7 @@ struct RotarySettings {
   std::optional<Pairing> input_pairing;
   std::optional<Pairing> output_pairing;
   int64_t half_split_parts = 1;
+  POSENC_FIELDS(xpos, rotary_dim, head_dim, max_position_embeddings, input_pairing, output_pairing, half_split_parts);
 };
 
 enum class TableDtype { kFloat32, kTensor, kFloat64 };
@@ -206,7 +186,7 @@ struct SinusoidalSettings {
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
   bool cosines_first = false;
-
+  POSENC_FIELDS(convention, dim, max_timescale, min_timescale, start_index, padding_idx, scale, cosines_first);
   static constexpr std::string_view kName = "sinusoidal";
 };
 
@@ -216,7 +196,7 @@ struct LearnedSettings {
   int64_t offset = 0;
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
-
+  POSENC_FIELDS(offset, scale);
   static constexpr std::string_view kName = "learned";
 };
 
@@ -226,7 +206,7 @@ struct TimestepSettings {
   std::optional<double> downscale_freq_shift;
   std::optional<double> scale;
   bool flip_sin_to_cos = false;
-
+  POSENC_FIELDS(dim, max_period, downscale_freq_shift, scale, flip_sin_to_cos);
   static constexpr std::string_view kName = "timestep";
 };
 
@@ -248,14 +228,15 @@ struct GridSettings {
   std::optional<bool> normalize;
   std::optional<double> scale;
   std::optional<double> offset;
-
+  POSENC_FIELDS(convention, dim, height, width, frames, temperature, base_size, pos_embed_max_size, interpolation_scale,
+                temporal_interpolation_scale, extra_tokens, rows_first, normalize, scale, offset);
   static constexpr std::string_view kName = "grid";
 };
 
 struct FourierSettings {
   Matrix<double> frequencies;  // B: [m, n]
   Matrix<double> points;       // x: [S, n]
-
+  POSENC_FIELDS(frequencies, points);
   static constexpr std::string_view kName = "fourier";
 };
 
@@ -281,12 +262,14 @@ struct AlibiSettings {
   std::optional<Matrix<double>> future_slopes;
   std::optional<Matrix<uint8_t>> position_mask;
   std::optional<DType> bias_dtype;
+  POSENC_FIELDS(num_heads, form, alibi_bias_max, future_slopes, position_mask, bias_dtype);
 };
 
 struct T5Settings {
   std::optional<int64_t> num_buckets;
   std::optional<int64_t> max_distance;
   std::optional<bool> bidirectional;
+  POSENC_FIELDS(num_buckets, max_distance, bidirectional);
 };
 
 enum class KerpleKernel { kLog, kPower };
@@ -295,6 +278,7 @@ struct KerpleSettings {
   KerpleKernel kernel = KerpleKernel::kLog;
   std::vector<double> a;  // [H]
   std::vector<double> p;
+  POSENC_FIELDS(kernel, a, p);
 };
 
 enum class SandwichConvention { kPaper, kSnippet };
@@ -304,6 +288,7 @@ struct SandwichSettings {
   int64_t num_heads = 0;
   std::optional<int64_t> dim;
   std::optional<double> base;
+  POSENC_FIELDS(convention, num_heads, dim, base);
 };
 
 // Attention window of height x width tokens, row-major.
@@ -314,6 +299,7 @@ struct Window {
 
 struct SwinSettings {
   Window window;
+  POSENC_FIELDS(window);
 };
 
 enum class BeitTable { kPlain, kTransformers };
@@ -321,6 +307,7 @@ enum class BeitTable { kPlain, kTransformers };
 struct BeitSettings {
   Window window;
   BeitTable table = BeitTable::kPlain;
+  POSENC_FIELDS(window, table);
 };
 
 struct SwinV2Settings {
@@ -329,6 +316,7 @@ struct SwinV2Settings {
   Matrix<float> hidden_weight;  // [hidden, 2]
   std::vector<float> hidden_bias;
   Matrix<float> output_weight;  // [H, hidden]
+  POSENC_FIELDS(window, pretrained_window, hidden_weight, hidden_bias, output_weight);
 };
 
 struct FireSettings {
@@ -336,6 +324,7 @@ struct FireSettings {
   std::vector<float> hidden_weight, hidden_bias;  // [width]
   Matrix<float> output_weight;                    // [H, width]
   std::vector<float> output_bias;                 // [H]
+  POSENC_FIELDS(c, threshold, epsilon, hidden_weight, hidden_bias, output_weight, output_bias);
 };
 
 struct ForgetGateSettings {
@@ -348,6 +337,7 @@ struct ForgetGateSettings {
 
 struct NopeSettings {
   std::optional<int64_t> num_heads;
+  POSENC_FIELDS(num_heads);
 };
 
 // A caller's table of bias values by bucket, transposed to one row per head: [H, buckets].

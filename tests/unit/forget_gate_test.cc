@@ -140,8 +140,7 @@ TEST(ForgetGate, RefusesWhatItCannotCompute) {
             "UNSUPPORTED precision.frequencies");
   EXPECT_EQ(refusal([](R& r) { r.mutable_geometry()->set_query_length(4); }), "OUT_OF_RANGE geometry.query_length");
   EXPECT_EQ(refusal([](R& r) { r.mutable_geometry()->set_key_length(4); }), "MISMATCH geometry.key_length");
-  EXPECT_EQ(refusal([](R& r) { r.mutable_geometry()->set_query_offset(2); }),
-            "OUT_OF_RANGE geometry.query_positions");
+  EXPECT_EQ(refusal([](R& r) { r.mutable_geometry()->set_query_offset(2); }), "OUT_OF_RANGE geometry.query_positions");
   const auto gates = [](R& r) -> v1::ForgetGate& { return *r.mutable_method()->mutable_forget_gate(); };
   EXPECT_EQ(refusal([](R& r) { r.mutable_method()->mutable_forget_gate()->clear_log_gates(); }),
             "MISSING method.forget_gate.log_gates");

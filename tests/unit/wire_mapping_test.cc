@@ -14,13 +14,35 @@
 namespace posenc::wire_mapping_test {
 namespace {
 
-TEST(WireMapping, EveryRopeParameterIsVisited) {
-  std::set<std::string> of_message, of_library = {"rope_type"};
-  const auto* descriptor = v1::RopeParameters::descriptor();
+// Every field of the message is in POSENC_FIELDS, except the `others`, and the reverse.
+template <class Settings, class Message>
+void ExpectSameFields(std::set<std::string> others = {}) {
+  std::set<std::string> of_message;
+  const auto* descriptor = Message::descriptor();
   for (int n = 0; n < descriptor->field_count(); ++n) of_message.insert(descriptor->field(n)->name());
-  const RopeParameters parameters;
-  VisitFields(parameters, [&](std::string_view name, const auto&) { of_library.emplace(name); });
-  EXPECT_EQ(of_message, of_library);
+  others.insert(kFieldNames<Settings>.begin(), kFieldNames<Settings>.end());
+  EXPECT_EQ(of_message, others) << descriptor->name();
+}
+
+TEST(WireMapping, EveryFieldIsVisited) {
+  ExpectSameFields<RopeParameters, v1::RopeParameters>({"rope_type"});
+  ExpectSameFields<GivenFrequencies, v1::GivenFrequencies>();
+  ExpectSameFields<AxialAxis, v1::AxialAxis>();
+  ExpectSameFields<AxialRope, v1::AxialRope>();
+  ExpectSameFields<Xpos, v1::Xpos>();
+  ExpectSameFields<RotarySettings, v1::RotarySettings>(
+      {"rope_parameters", "given_frequencies", "axial", "given_table"});
+  ExpectSameFields<SinusoidalSettings, v1::Sinusoidal>({"token_valid", "model"});
+  ExpectSameFields<LearnedSettings, v1::Learned>({"table", "token_valid", "model"});
+  ExpectSameFields<TimestepSettings, v1::Timestep>();
+  ExpectSameFields<GridSettings, v1::Grid>({"model"});
+  ExpectSameFields<FourierSettings, v1::Fourier>();
+  ExpectSameFields<AlibiSettings, v1::Alibi>({"rule", "given", "log_slopes"});
+  ExpectSameFields<T5Settings, v1::T5Bias>();
+  ExpectSameFields<KerpleSettings, v1::Kerple>();
+  ExpectSameFields<SandwichSettings, v1::Sandwich>();
+  ExpectSameFields<FireSettings, v1::Fire>();
+  ExpectSameFields<NopeSettings, v1::Nope>();
 }
 
 // Sets each field to a value of its own.

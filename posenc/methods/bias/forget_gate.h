@@ -34,9 +34,9 @@ class ForgetGateRows {
   using Int128 = __int128;
 
   int64_t heads_, keys_;
-  bool shared_;      // by all batch rows
-  int bits_;         // of the largest sum
-  int lowest_bit_;   // exponent: a sum of n stands for n * 2^lowest_bit_
+  bool shared_;     // by all batch rows
+  int bits_;        // of the largest sum
+  int lowest_bit_;  // exponent: a sum of n stands for n * 2^lowest_bit_
   // [B, H, Sk]: the sum of the gates 1 .. j.
   std::variant<std::vector<int64_t>, std::vector<Int128>, std::vector<Real>> sums_;
 };

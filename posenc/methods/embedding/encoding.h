@@ -31,7 +31,9 @@ class Encoding {
   virtual absl::Status CheckPosition(double) const { return absl::OkStatus(); }
   // Writes the rows at `count` positions: [count, D] of FP32, FP16, BF16 or FP64. `out` needs no alignment.
   virtual void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const = 0;
-  // Adds everything that the rows depend on, except the method's name and the arithmetic.
+  // Adds everything that the rows depend on, except the method's name and the arithmetic. Not derived from the
+  // settings' field list: most methods add the frequencies instead of the settings that they follow from, so that
+  // settings with equal rows have equal fingerprints, and recorded fingerprints have these parts in this order.
   virtual void AddTo(Fingerprint& fingerprint) const = 0;
 };
 
