@@ -35,8 +35,9 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
 
 // True for fields of RopeParameters that no config.json has, or that FieldReader does not read.
 bool IsOurs(std::string_view name) {
-  for (std::string_view ours : {"longrope_branch", "frequency_dim", "negate_angle", "mixed_b", "ext_factor",
-                                "attn_factor", "freq_factors", "max_freq", "mrope_section", "mrope_order"}) {
+  for (std::string_view ours :
+       {"longrope_branch", "frequency_dim", "negate_angle", "mixed_b", "ext_factor", "attn_factor", "freq_factors",
+        "max_freq", "mrope_section", "mrope_order", "resonance"}) {
     if (name == ours) return true;
   }
   return false;

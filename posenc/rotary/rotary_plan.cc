@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/fingerprint.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/axes.h"
 #include "posenc/methods/rope/given_table.h"
@@ -113,7 +114,8 @@ struct FieldCheck {
  private:
   void Read(std::string_view name) {
     if (!status.ok() || Reads(method, name)) return;
-    for (std::string_view all : {"partial_rotary_factor", "negate_angle", "mrope_section", "mrope_order"}) {
+    for (std::string_view all :
+         {"partial_rotary_factor", "negate_angle", "resonance", "mrope_section", "mrope_order"}) {
       if (name == all) return;
     }
     if (method.has_theta && (name == "rope_theta" || name == "frequency_dim")) return;
@@ -229,6 +231,10 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
     return InvalidArgument(parameters.rope_type.empty() ? "MISSING" : "UNKNOWN_VALUE", "rope_parameters.rope_type",
                            parameters.rope_type, "must be one of " + RopeTypeNames());
   }
+  if (parameters.resonance.value_or(false) && arithmetic_ != Frequencies::kExact) {
+    return InvalidArgument("UNSUPPORTED", "rope_parameters.resonance", "true",
+                           "requires exact frequencies: the published code takes positions modulo the wavelength");
+  }
   FieldCheck check{*method_, absl::OkStatus()};
   VisitFields(std::as_const(parameters), check);
   POSENC_RETURN_IF_ERROR(Within("rope_parameters", check.status));
@@ -341,6 +347,17 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
     if (!std::isfinite(plan.inv_freq[i])) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
                              "these parameters give a frequency that is not finite");
+    }
+  }
+  if (const auto* p = std::get_if<RopeParameters>(&settings_.frequencies);
+      p != nullptr && p->resonance.value_or(false)) {
+    for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
+      const std::optional<double> resonant = ResonantFrequency(plan.inv_freq[i]);
+      if (!resonant) {
+        return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
+                               "resonance requires a wavelength of at least half a position");
+      }
+      plan.inv_freq[i] = *resonant;
     }
   }
   if (!std::isfinite(plan.attention_scaling)) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/base/fingerprint.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/shared_cache.h"
 #include "posenc/methods/rope/xpos.h"
@@ -15,6 +14,7 @@
 
 namespace posenc {
 
+class Fingerprint;  // posenc/base/fingerprint.h
 struct RopeInput;   // posenc/methods/rope/rope.h
 struct RopeMethod;  // posenc/methods/rope/rope.h
 

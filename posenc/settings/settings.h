@@ -49,10 +49,11 @@ struct RopeParameters {
   std::optional<double> max_freq;
   std::vector<int64_t> mrope_section;
   MropeOrder mrope_order = MropeOrder::kNone;
+  std::optional<bool> resonance;
   POSENC_FIELDS(rope_theta, partial_rotary_factor, factor, original_max_position_embeddings, attention_factor,
                 beta_fast, beta_slow, mscale, mscale_all_dim, truncate, low_freq_factor, high_freq_factor, short_factor,
                 long_factor, alpha, longrope_branch, frequency_dim, negate_angle, mixed_b, ext_factor, attn_factor,
-                freq_factors, max_freq, mrope_section, mrope_order);
+                freq_factors, max_freq, mrope_section, mrope_order, resonance);
 };
 
 struct GivenFrequencies {

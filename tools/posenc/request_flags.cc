@@ -78,6 +78,7 @@ void RotaryFlags::Add(CLI::App& app) {
                  {"alpha", "ntk_alpha"},
                  {"frequency_dim", "Width in the frequency formula, if it is not rotary_dim"},
                  {"negate_angle", "Whether to rotate in the opposite direction; default false"},
+                 {"resonance", "Whether wavelengths are rounded to whole positions (Resonance RoPE); default false"},
                  {"mixed_b", "ntk"},
                  {"ext_factor", "ggml_yarn; default 1"},
                  {"attn_factor", "ggml_yarn; default 1"},

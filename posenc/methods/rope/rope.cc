@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"
@@ -39,6 +40,16 @@ absl::Status RequireFactors(std::string_view name, const std::vector<double>& fa
     POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}[{}]", name, i), factors[i]));
   }
   return absl::OkStatus();
+}
+
+std::optional<double> ResonantFrequency(double inv_freq) {
+  if (inv_freq == 0) return inv_freq;
+  // Decides every wavelength: it is irrational, below 2^1077, and no float64 has one as close to a half as 2^-100.
+  const RealPrecision precision(1200);
+  const Real turn = Real(2.0) * Real::Pi();
+  const Real wavelength = Floor(turn / Real(std::abs(inv_freq)) + Real(0.5));
+  if (wavelength == Real(0.0)) return std::nullopt;
+  return std::copysign(NearestDouble(turn / wavelength), inv_freq);
 }
 
 }  // namespace posenc

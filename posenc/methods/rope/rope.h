@@ -76,6 +76,10 @@ absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type)
 // Returns INVALID_ARGUMENT unless `factors` has one positive number per pair.
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs);
 
+// Resonance RoPE (arXiv:2403.00071): returns 2 pi / n, rounded once, where n is the wavelength 2 pi / inv_freq rounded
+// to the nearest whole number. Zeros and signs are kept. Returns nullopt if n is 0.
+std::optional<double> ResonantFrequency(double inv_freq);
+
 // The scalings, each in a file rope_NAME.cc, alone or with its relatives; methods.cc lists them.
 RopeMethod DefaultRope();
 RopeMethod LinearRope();
