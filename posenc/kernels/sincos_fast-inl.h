@@ -1,6 +1,6 @@
 // Cosine and sine of an angle x_hi + x_lo with a proven bound on the error: in double for formats of up to 24 bits
 // (`Narrow...`), in double-double for FP64 (`Wide...`). docs/exact-tables.md derives the bounds;
-// tests/unit/sincos_bound_test.cc checks the code against them.
+// tests/kernels/sincos_bound_test.cc checks the code against them.
 //
 // Valid for kFastMin <= |x_hi| <= kFastMax, |x_lo| <= 2^-53 |x_hi|. With n quarter turns subtracted (`turns` = |n|),
 //

@@ -7,7 +7,7 @@
 //
 // where the last factor is the same for all blocks. The bracketed factor is multiplied by e(kBlock * step * f) from
 // block to block, in double-double: rounded to double, it is as accurate as if recomputed. The product is in double.
-// docs/exact-tables.md derives the bounds; tests/unit/sincos_bound_test.cc checks the code against them.
+// docs/exact-tables.md derives the bounds; tests/kernels/sincos_bound_test.cc checks the code against them.
 
 #if defined(POSENC_KERNELS_SINCOS_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_SINCOS_RUN_INL_H_

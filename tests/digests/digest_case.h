@@ -1,0 +1,52 @@
+// The bytes that every primitive writes, on every CPU target of this machine, against digests that are the same for all
+// machines (tests/digests/README.md, which says how to write them anew too).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "posenc/base/dtype.h"
+#include "posenc/kernels/rotate_pairs.h"
+#include "posenc/kernels/sincos_rows.h"
+#include "tests/kernels/elements.h"
+
+namespace posenc {
+
+// What a case is, in words that say all about it, and the bytes that it makes.
+struct Case {
+  std::string name;
+  std::function<Block()> run;
+};
+
+// Compares the cases' digests with tests/digests/FILE.txt; writes them there first if that is asked for.
+void Check(const std::string& file, const std::vector<Case>& cases);
+
+// Runs on every CPU target. What has no vector code is a plain TEST.
+class DigestTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+};
+
+inline constexpr DType kTypes[] = {DType::kFP64, DType::kFP32, DType::kFP16, DType::kBF16};
+inline constexpr DType kTensorTypes[] = {DType::kFP32, DType::kFP16, DType::kBF16};
+inline constexpr Frequencies kArithmetics[] = {Frequencies::kExact, Frequencies::kFloat64, Frequencies::kFloat32};
+inline constexpr Rounding kRoundings[] = {Rounding::kOnce, Rounding::kEachOperation};
+inline constexpr Pairing kPairings[] = {Pairing::kInterleaved, Pairing::kHalfSplit};
+
+inline const char* Name(Frequencies f) {
+  return f == Frequencies::kExact ? "exact" : f == Frequencies::kFloat64 ? "float64" : "float32";
+}
+inline const char* Name(Rounding r) { return r == Rounding::kOnce ? "once" : "each"; }
+inline const char* Name(Pairing p) { return p == Pairing::kInterleaved ? "interleaved" : "half-split"; }
+
+// The n-th of choices that take turns.
+template <class T, size_t N>
+T Turn(size_t n, const T (&choices)[N]) {
+  return choices[n % N];
+}
+
+}  // namespace posenc

@@ -1,0 +1,254 @@
+// What transformers 5.23 makes of a config.json where the file alone does not tell, and the notes that say so.
+#include <gtest/gtest.h>
+
+#include "posenc/model/model.h"
+#include "posenc/rotary/rotary_plan.h"
+#include "tests/reference/golden.h"
+#include "tests/service/call.h"
+
+namespace posenc::model_rules_test {
+namespace {
+
+using testing::Contains;
+using testing::Field;
+
+std::vector<ModelLayers> Read(const std::string& config_json, const std::string& component = "") {
+  const auto all = ReadModel({.config_json = config_json, .component = component}, {});
+  EXPECT_THAT(all, IsOk());
+  return all.ok() ? *all : std::vector<ModelLayers>(1);
+}
+
+const RopeParameters& ParametersOf(const ModelLayers& layers) {
+  return std::get<RopeParameters>(layers.rotary->frequencies);
+}
+
+auto HasNote(const std::string& code, const std::string& field) {
+  return Contains(testing::AllOf(Field(&Note::code, code), Field(&Note::field, field)));
+}
+
+TEST(ModelRules, OriginalLengthOutsideTheBlockCounts) {
+  const auto layers = Read(R"({"model_type": "qwen2", "head_dim": 64, "original_max_position_embeddings": 4096,
+      "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 32768}})");
+  EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 4096);
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
+}
+
+TEST(ModelRules, ThetaInsideTheBlockCounts) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "rope_theta": 1e6,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})");
+  EXPECT_EQ(ParametersOf(layers[0]).rope_theta, 5e5);
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "rope_theta"));
+}
+
+TEST(ModelRules, OriginalLengthDefaultsToTheLongest) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
+      "rope_scaling": {"type": "yarn", "factor": 4}})");
+  EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 8192);
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "original_max_position_embeddings"));
+}
+
+TEST(ModelRules, YarnNeedsAFactorButItMayBeNull) {
+  const std::string rest = R"("original_max_position_embeddings": 4096}, "max_position_embeddings": 16384,
+      "model_type": "llama", "head_dim": 64})";
+  EXPECT_THAT(ReadModel({.config_json = R"({"rope_scaling": {"type": "yarn", )" + rest}, {}),
+              IsInvalid("MISSING", "config_json.factor"));
+  const auto layers = Read(R"({"rope_scaling": {"type": "yarn", "factor": null, )" + rest);
+  const auto rotary = Rotary::Create(*layers[0].rotary, Frequencies::kExact, {});
+  ASSERT_THAT(rotary, IsOk());
+  EXPECT_EQ(std::get<RopeParameters>(rotary->settings().frequencies).factor, 4);
+}
+
+TEST(ModelRules, BetasOfZeroMeanTheirDefaults) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "rope_scaling": {"type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 4096, "beta_fast": 0, "beta_slow": 0}})");
+  const auto rotary = Rotary::Create(*layers[0].rotary, Frequencies::kExact, {});
+  ASSERT_THAT(rotary, IsOk());
+  EXPECT_EQ(std::get<RopeParameters>(rotary->settings().frequencies).beta_fast, 32);
+  EXPECT_EQ(std::get<RopeParameters>(rotary->settings().frequencies).beta_slow, 1);
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "beta_fast"));
+}
+
+TEST(ModelRules, AttentionFactorOfZeroIsVerbatim) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "rope_scaling": {"type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 4096, "attention_factor": 0.0}})");
+  EXPECT_EQ((*Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->Plan(1))->attention_scaling, 0);
+}
+
+TEST(ModelRules, TruncateOfALayerTypesBlockIsNotRead) {
+  const auto layers = Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4, "rope_parameters": {
+      "sliding_attention": {"rope_type": "default"},
+      "full_attention": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 8192,
+                         "truncate": false}}})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(layers[1].layer_type, "full_attention");
+  EXPECT_FALSE(ParametersOf(layers[1]).truncate.has_value());
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "truncate"));
+}
+
+TEST(ModelRules, OlmosTopLevelThetaIsForFullAttentionOnly) {
+  const auto layers = Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 1e7})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(ParametersOf(layers[0]).rope_theta, 500000);
+  EXPECT_THAT(layers[0].layer_index, testing::ElementsAre(0, 1, 2));
+  EXPECT_EQ(ParametersOf(layers[1]).rope_theta, 1e7);
+  EXPECT_THAT(layers[1].layer_index, testing::ElementsAre(3));
+}
+
+// A block that is null or absent is the class's default one, not a layer without rope.
+TEST(ModelRules, GemmasMissingBlocksAreDefault) {
+  for (const char* sliding : {R"("sliding_attention": null,)", ""}) {
+    const auto layers =
+        Read(std::string(R"({"model_type": "gemma3_text", "num_hidden_layers": 6, "rope_parameters": {)") + sliding +
+             R"("full_attention": {"rope_type": "linear", "factor": 8}}})");
+    ASSERT_EQ(layers.size(), 2u);
+    ASSERT_TRUE(layers[0].rotary.has_value());
+    EXPECT_EQ(ParametersOf(layers[0]).rope_type, "default");
+    EXPECT_EQ(ParametersOf(layers[0]).rope_theta, 10000);
+    EXPECT_EQ(ParametersOf(layers[1]).rope_type, "linear");
+    EXPECT_EQ(ParametersOf(layers[1]).rope_theta, 1e6);
+    EXPECT_EQ(layers[1].rotary->head_dim, 256);
+  }
+}
+
+TEST(ModelRules, Phi3ReadsSuAndYarnAsLongrope) {
+  for (const char* type : {"su", "yarn"}) {
+    const auto layers = Read(std::string(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {"short_factor": [1, 2], "long_factor": [3, 4], "type": ")") +
+                             type + "\"}}");
+    EXPECT_EQ(ParametersOf(layers[0]).rope_type, "longrope");
+    EXPECT_THAT(layers[0].notes, HasNote("RENAMED", "rope_type"));
+    EXPECT_THAT(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {}), IsOk());
+  }
+}
+
+TEST(ModelRules, LlamaDoesNotReadAPartialWidth) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "partial_rotary_factor": 0.5})");
+  EXPECT_EQ(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->rotary_dim(), 64);
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "partial_rotary_factor"));
+  EXPECT_THAT(ReadModel({.config_json = R"({"model_type": "llama", "head_dim": 64, "partial_rotary_factor": 0.5,
+                                            "rope_scaling": {"type": "linear", "factor": 2}})"},
+                        {}),
+              IsInvalid("UNSUPPORTED", "config_json.partial_rotary_factor"));
+}
+
+TEST(ModelRules, SmolLm3LeavesOutListedLayers) {
+  const auto layers = Read(R"({"model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16,
+      "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0], "rope_theta": 5e6,
+      "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_TRUE(layers[0].rotary.has_value());
+  EXPECT_THAT(layers[0].layer_index, testing::ElementsAre(0, 2));
+  EXPECT_FALSE(layers[1].rotary.has_value());
+  EXPECT_THAT(layers[1].layer_index, testing::ElementsAre(1, 3));
+  const auto by_interval = Read(R"({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 8})");
+  ASSERT_EQ(by_interval.size(), 2u);
+  EXPECT_THAT(by_interval[1].layer_index, testing::ElementsAre(3, 7));
+}
+
+TEST(ModelRules, Cohere2RotatesSlidingLayersOnly) {
+  v1::ApplyRotaryRequest request;
+  auto* model = request.mutable_rotary()->mutable_model();
+  model->set_config_json(R"({"model_type": "cohere2", "head_dim": 4, "num_hidden_layers": 4})");
+  request.set_layout(v1::LAYOUT_THD);
+  request.mutable_positions()->set_offset(5);
+  *request.mutable_q()->mutable_tensor() = MakeTensor(DType::kBF16, {1, 1, 4}, {1, 2, 3, 4});
+  model->set_layer_index(3);
+  auto response = Call(request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_FALSE(response->info().rotated());
+  EXPECT_EQ(response->info().layer_type(), "full_attention");
+  EXPECT_EQ(response->q().data(), request.q().tensor().data());
+  model->set_layer_index(2);
+  response = Call(request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_TRUE(response->info().rotated());
+  EXPECT_NE(response->q().data(), request.q().tensor().data());
+}
+
+TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
+  const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "llama_4_scaling_beta"));
+}
+
+// DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.
+TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
+  const auto factor = [](const char* config, const char* component = "") {
+    v1::ExplainRequest request;
+    request.mutable_model()->set_component(component);
+    request.mutable_model()->set_config_json(golden::ReadText(config));
+    const auto response = Call(request);
+    EXPECT_THAT(response, IsOk());
+    return response->layers(0).info().plan().softmax_scale_factor();
+  };
+  EXPECT_NEAR(factor("configs/deepseek-v2-lite.json"), 1.2608 * 1.2608, 1e-4);
+  EXPECT_NEAR(factor("configs/deepseek-v3.json"), 1.3689 * 1.3689, 1e-4);
+  EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json", "text"), 1);
+}
+
+// Phi3Config has a value of its own for the field outside the block, so that the block's never counts.
+TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
+  const auto layers = Read(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 8192, "rope_scaling":
+      {"type": "longrope", "short_factor": [1, 2], "long_factor": [3, 4], "original_max_position_embeddings": 2048}})");
+  EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 4096);
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
+}
+
+// GPT-NeoX knows no other names, and no other class knows these.
+TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
+  const std::string both =
+      R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
+      "head_dim": 64})";
+  const auto neox = Read(R"({"model_type": "gpt_neox", )" + both);
+  EXPECT_EQ(ParametersOf(neox[0]).rope_theta, 2e4);
+  EXPECT_EQ(ParametersOf(neox[0]).partial_rotary_factor, 0.125);
+  EXPECT_THAT(neox[0].notes, HasNote("NOT_USED", "rope_theta"));
+  const auto phi = Read(R"({"model_type": "phi", )" + both);
+  EXPECT_EQ(ParametersOf(phi[0]).rope_theta, 5e5);
+  EXPECT_EQ(ParametersOf(phi[0]).partial_rotary_factor, 0.5);
+  EXPECT_THAT(phi[0].notes, HasNote("NOT_USED", "rotary_pct"));
+}
+
+TEST(ModelRules, OneBlockForAllIsNotReadWhereTheClassWantsThemByLayerType) {
+  const auto layers = Read(R"({"model_type": "gemma3_text", "num_hidden_layers": 6,
+      "rope_parameters": {"rope_type": "linear", "factor": 8}})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(ParametersOf(layers[1]).rope_type, "default");
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "rope_parameters"));
+}
+
+TEST(ModelRules, SomeClassesHaveABlockOfTheirOwn) {
+  const auto gpt_oss = Read(R"({"model_type": "gpt_oss", "rope_theta": 1e6})");
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).rope_type, "yarn");
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).factor, 32);
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).rope_theta, 1e6);
+  EXPECT_EQ(ParametersOf(gpt_oss[0]).truncate, false);
+  EXPECT_THAT(gpt_oss[0].notes, HasNote("DEFAULTED", "rope_parameters"));
+  const auto ministral = Read(R"({"model_type": "ministral3", "rope_theta": 5e6})");
+  EXPECT_EQ(ParametersOf(ministral[0]).rope_theta, 1e6);
+  EXPECT_EQ(ParametersOf(ministral[0]).original_max_position_embeddings, 16384);
+}
+
+TEST(ModelRules, DeepseekV3sInterleavingMayBeOff) {
+  const auto layers = Read(R"({"model_type": "deepseek_v3", "rope_interleave": false})");
+  EXPECT_EQ(layers[0].rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(layers[0].rotary->output_pairing, Pairing::kHalfSplit);
+}
+
+TEST(ModelRules, AHeadDimOfNullIsNotTheClasssOwn) {
+  const auto layers = Read(R"({"model_type": "internlm3", "head_dim": null, "hidden_size": 1024,
+      "num_attention_heads": 16})");
+  EXPECT_EQ(layers[0].rotary->head_dim, 64);
+}
+
+// transformers saves both spellings of the same settings; agreeing ones are legal.
+TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64,
+      "rope_scaling": {"type": "linear", "factor": 2.0, "extra": null},
+      "rope_parameters": {"rope_type": "linear", "type": "linear", "factor": 2}})");
+  EXPECT_EQ(ParametersOf(layers[0]).rope_type, "linear");
+  EXPECT_EQ(ParametersOf(layers[0]).factor, 2);
+}
+
+}  // namespace
+}  // namespace posenc::model_rules_test

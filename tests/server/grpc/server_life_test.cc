@@ -1,0 +1,151 @@
+// A server's beginning and end, and what it says of itself meanwhile.
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "tests/server/grpc/started_server.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  std::thread caller([this] {
+    grpc::ClientContext context;
+    v1::GenerateTableResponse response;
+    const grpc::Status status = stub_->GenerateTable(&context, Taking(0), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  std::atomic<bool> clean{false};
+  std::thread drain([this, &clean] { clean = server_->Drain(); });
+  grpc::Status status;
+  EXPECT_TRUE(Eventually([this, &status] {
+    grpc::ClientContext context;
+    v1::ExplainResponse response;
+    status = stub_->Explain(&context, {}, &response);
+    return !status.ok();
+  }));
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+  FakeOperations::gate_shut = false;
+  drain.join();
+  caller.join();
+  EXPECT_TRUE(clean);
+}
+
+TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
+  Config config = TestConfig();
+  config.drain_timeout_s = 0;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::thread caller([this] {
+    grpc::ClientContext context;
+    v1::GenerateTableResponse response;
+    EXPECT_FALSE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+  });
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  EXPECT_FALSE(server_->Drain());
+  caller.join();
+}
+
+// grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING,
+// 2 NOT_SERVING).
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+std::string HealthRequest(const std::string& service) {
+  return service.empty() ? "" : std::string{'\x0a', static_cast<char>(service.size())} + service;
+}
+
+TEST_F(ServerTest, TellsItsHealth) {
+  Start(TestConfig());
+  for (const char* service : {"", "posenc.v1.PositionalEncodingService", "no.such.Service"}) {
+    RawCall call(channel_, "/grpc.health.v1.Health/Check");
+    call.Write(HealthRequest(service));
+    call.WritesDone();
+    const bool known = service != std::string("no.such.Service");
+    EXPECT_EQ(call.Read(), known ? std::optional<std::string>(kServing) : std::nullopt) << service;
+    EXPECT_EQ(call.Finish().error_code(), known ? grpc::OK : grpc::NOT_FOUND);
+  }
+}
+
+TEST_F(ServerTest, DrainTellsWatchersAndDoesNotWaitForThem) {
+  Start(TestConfig());
+  RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest("posenc.v1.PositionalEncodingService"));
+  watch.WritesDone();
+  EXPECT_EQ(watch.Read(), kServing);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "the timeout is 20 s";
+  EXPECT_EQ(watch.Read(), kNotServing);
+  EXPECT_EQ(watch.Read(), std::nullopt);
+  EXPECT_FALSE(watch.Finish().ok());
+}
+
+TEST_F(ServerTest, DescribesItselfByReflection) {
+  Start(TestConfig());
+  RawCall call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  call.Write(std::string("\x3a\x00", 2));  // list_services
+  const auto services = call.Read();
+  ASSERT_TRUE(services);
+  EXPECT_THAT(*services, HasSubstr("posenc.v1.PositionalEncodingService"));
+  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
+  call.WritesDone();
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(DrainTest, LosesNoCallUnderLoad) {
+  Config config = TestConfig();
+  config.io_threads = GetParam();
+  config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
+  Start(config);
+  std::atomic<int> answered{0}, refused{0};
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 4; ++n) {
+    callers.emplace_back([this, &answered, &refused] {
+      const v1::ApplyRotaryRequest request = Rotary(100000, 10);
+      for (;;) {
+        grpc::ClientContext context;
+        v1::ApplyRotaryResponse response;
+        const grpc::Status status = stub_->ApplyRotary(&context, request, &response);
+        if (!status.ok()) {
+          EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+          ++refused;
+          return;
+        }
+        EXPECT_TRUE(response.q().data() == request.q().tensor().data());
+        ++answered;
+      }
+    });
+  }
+  EXPECT_TRUE(Eventually([&answered] { return answered > 200; }));
+  EXPECT_TRUE(server_->Drain());
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(refused, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(IoThreads, DrainTest, testing::Values(1, 3));
+
+TEST(Server, SaysWhereItCannotListen) {
+  Config config = TestConfig();
+  const auto first = Server::Start(config);
+  ASSERT_TRUE(first.ok());
+  const std::string taken = "127.0.0.1:" + std::to_string((*first)->port());
+  config.listen = {"127.0.0.1:0", taken};
+  const auto second = Server::Start(config);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kInvalidArgument) << "the port is taken";
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(taken));
+  config.listen = {"no such place"};
+  EXPECT_FALSE(Server::Start(config).ok());
+}
+
+}  // namespace
+}  // namespace posenc::server

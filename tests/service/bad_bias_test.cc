@@ -1,0 +1,602 @@
+// Biases and embeddings that a caller may get wrong: each refused with its reason and its field.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/reference/golden.h"
+#include "tests/service/call.h"
+
+namespace posenc::bad_bias_test {
+namespace {
+
+using B = v1::GenerateBiasRequest;
+using E = v1::GenerateEmbeddingRequest;
+
+v1::Alibi& A(B& r) { return *r.mutable_method()->mutable_alibi(); }
+v1::BiasGeometry& G(B& r) { return *r.mutable_geometry(); }
+v1::Mask& M(B& r) { return *r.mutable_mask(); }
+v1::Sinusoidal& S(E& r) { return *r.mutable_sinusoidal(); }
+
+B ValidBias() {
+  B request;
+  A(request).set_num_heads(2);
+  A(request).set_rule(v1::ALIBI_SLOPE_RULE_POWER_OF_TWO);
+  A(request).set_form(v1::ALIBI_FORM_CAUSAL);
+  G(request).set_query_length(3);
+  G(request).set_key_length(3);
+  M(request).set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+  M(request).set_fully_masked_row(v1::FULLY_MASKED_ROW_FILL);
+  request.set_form(v1::BIAS_FORM_DENSE);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+E ValidEmbedding() {
+  E request;
+  S(request).set_convention(v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR);
+  S(request).set_dim(8);
+  request.mutable_positions()->set_offset(0);
+  request.set_count(4);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+v1::Tensor Flags(std::vector<int64_t> shape, const std::vector<uint8_t>& values) {
+  return MakeTensor(DType::kBOOL, std::move(shape), values);
+}
+v1::Tensor Doubles(std::vector<int64_t> shape, const std::vector<double>& values) {
+  return MakeTensor(DType::kFP64, std::move(shape), values);
+}
+
+template <class Request>
+struct Case {
+  const char* what;
+  std::function<void(Request&)> change;
+  const char* reason;
+  const char* field;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.what; }
+};
+
+class BadBias : public testing::TestWithParam<Case<B>> {};
+
+TEST_P(BadBias, IsRefused) {
+  B request = ValidBias();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().reason, GetParam().field));
+}
+
+#define ALIBI "method.alibi."
+const Case<B> kAlibi[] = {
+    {"no method", [](B& r) { r.clear_method(); }, "MISSING", "method"},
+    {"no heads", [](B& r) { A(r).set_num_heads(0); }, "OUT_OF_RANGE", "alibi.num_heads"},
+    {"negative heads", [](B& r) { A(r).set_num_heads(-4); }, "OUT_OF_RANGE", "alibi.num_heads"},
+    {"too many heads", [](B& r) { A(r).set_num_heads(65537); }, "OUT_OF_RANGE", "alibi.num_heads"},
+    {"no slopes", [](B& r) { A(r).clear_slopes(); }, "MISSING", "alibi.slopes"},
+    {"no rule", [](B& r) { A(r).set_rule(v1::ALIBI_SLOPE_RULE_UNSPECIFIED); }, "MISSING", ALIBI "rule"},
+    {"no form", [](B& r) { A(r).clear_form(); }, "MISSING", ALIBI "form"},
+    {"range 0", [](B& r) { A(r).set_alibi_bias_max(0); }, "OUT_OF_RANGE", "alibi.alibi_bias_max"},
+    {"NaN range", [](B& r) { A(r).set_alibi_bias_max(NAN); }, "OUT_OF_RANGE", "alibi.alibi_bias_max"},
+    {"range beside slopes",
+     [](B& r) {
+       *A(r).mutable_given() = Doubles({2}, {1, 1});
+       A(r).set_alibi_bias_max(8);
+     },
+     "NOT_READ", "alibi.alibi_bias_max"},
+    {"too few slopes", [](B& r) { *A(r).mutable_given() = Doubles({1}, {1}); }, "MISMATCH", "alibi.given.shape"},
+    {"NaN slope",
+     [](B& r) {
+       *A(r).mutable_given() = Doubles({2}, {1, NAN});
+     },
+     "OUT_OF_RANGE", "alibi.given[1]"},
+    {"slope infinite in float32",
+     [](B& r) {
+       *A(r).mutable_given() = Doubles({2}, {1e39, 1});
+     },
+     "OUT_OF_RANGE", "alibi.given[0]"},
+    {"exp overflows",
+     [](B& r) {
+       *A(r).mutable_log_slopes() = Doubles({2}, {1, 89});
+     },
+     "OUT_OF_RANGE", "alibi.log_slopes[1]"},
+    {"logs per batch row",
+     [](B& r) {
+       *A(r).mutable_log_slopes() = Doubles({1, 2}, {1, 1});
+     },
+     "MISMATCH", "alibi.log_slopes.shape"},
+    {"asymmetric without the future", [](B& r) { A(r).set_form(v1::ALIBI_FORM_ASYMMETRIC); }, "MISSING",
+     "alibi.future_slopes"},
+    {"future not read",
+     [](B& r) {
+       *A(r).mutable_future_slopes() = Doubles({2}, {1, 1});
+     },
+     "NOT_READ", "alibi.future_slopes"},
+    {"position_mask not read",
+     [](B& r) {
+       *A(r).mutable_position_mask() = Flags({1, 3}, {1, 1, 1});
+     },
+     "NOT_READ", "alibi.position_mask"},
+    {"bias_dtype of integers", [](B& r) { A(r).set_bias_dtype(v1::DATA_TYPE_INT32); }, "UNSUPPORTED",
+     "alibi.bias_dtype"},
+    {"a model without ALiBi",
+     [](B& r) { r.mutable_method()->mutable_model()->set_config_json(golden::ReadText("configs/llama-2-7b.json")); },
+     "UNSUPPORTED", "method.model.config_json"},
+};
+INSTANTIATE_TEST_SUITE_P(Alibi, BadBias, testing::ValuesIn(kAlibi));
+
+const Case<B> kGeometry[] = {
+    {"no lengths", [](B& r) { r.clear_geometry(); }, "MISSING", "geometry"},
+    {"negative length", [](B& r) { G(r).set_query_length(-1); }, "OUT_OF_RANGE", "geometry.query_length"},
+    {"no offset", [](B& r) { G(r).set_query_length(2); }, "MISSING", "geometry.query"},
+    {"first head too large", [](B& r) { G(r).set_head_start(3); }, "OUT_OF_RANGE", "geometry.head_start"},
+    {"negative first head", [](B& r) { G(r).set_head_start(-1); }, "OUT_OF_RANGE", "geometry.head_start"},
+    {"too many heads", [](B& r) { G(r).set_head_start(1), G(r).set_head_count(2); }, "OUT_OF_RANGE",
+     "geometry.head_count"},
+    {"positions of another length",
+     [](B& r) {
+       *G(r).mutable_query_positions() = Doubles({2}, {0, 1});
+     },
+     "MISMATCH", "geometry.query_positions.shape"},
+    {"NaN position",
+     [](B& r) {
+       *G(r).mutable_key_positions() = Doubles({3}, {0, 1, NAN});
+     },
+     "OUT_OF_RANGE", "geometry.key_positions[2]"},
+    {"offset at the end", [](B& r) { G(r).set_query_offset(std::numeric_limits<int64_t>::max()); }, "OUT_OF_RANGE",
+     "geometry.query_positions[0]"},
+    {"batches that disagree",
+     [](B& r) {
+       G(r).mutable_query_offsets()->add_offset(0);
+       *M(r).mutable_key_valid() = Flags({2, 3}, {1, 1, 1, 1, 1, 1});
+     },
+     "MISMATCH", "mask.key_valid"},
+    {"compact with a mask", [](B& r) { r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"},
+    {"compact per batch row",
+     [](B& r) {
+       r.clear_mask();
+       r.set_form(v1::BIAS_FORM_COMPACT);
+       G(r).mutable_query_offsets()->add_offset(0);
+     },
+     "CONFLICT", "form"},
+    {"no answer form", [](B& r) { r.clear_form(); }, "MISSING", "form"},
+    {"no dtype", [](B& r) { r.clear_dtype(); }, "MISSING", "dtype"},
+    {"float64", [](B& r) { r.set_dtype(v1::DATA_TYPE_FP64); }, "UNSUPPORTED", "dtype"},
+};
+INSTANTIATE_TEST_SUITE_P(Geometry, BadBias, testing::ValuesIn(kGeometry));
+
+const Case<B> kMasks[] = {
+    {"no fill", [](B& r) { M(r).clear_fill(); }, "MISSING", "mask.fill"},
+    {"unspecified fill", [](B& r) { M(r).set_fill_kind(v1::MASK_FILL_UNSPECIFIED); }, "MISSING", "mask.fill_kind"},
+    {"NaN fill", [](B& r) { M(r).set_fill_value(NAN); }, "OUT_OF_RANGE", "mask.fill_value"},
+    {"no policy", [](B& r) { M(r).clear_fully_masked_row(); }, "MISSING", "mask.fully_masked_row"},
+    {"negative window", [](B& r) { M(r).set_window_left(-1); }, "OUT_OF_RANGE", "mask.window_left"},
+    {"flag of 2",
+     [](B& r) {
+       *M(r).mutable_key_valid() = Flags({1, 3}, {0, 2, 1});
+     },
+     "OUT_OF_RANGE", "mask.key_valid[1]"},
+    {"flags as INT32",
+     [](B& r) {
+       *M(r).mutable_key_valid() = MakeTensor(DType::kINT32, {1, 3}, std::vector<int32_t>{1, 1, 1});
+     },
+     "UNSUPPORTED", "mask.key_valid.dtype"},
+    {"flags of another length",
+     [](B& r) {
+       *M(r).mutable_key_valid() = Flags({1, 2}, {1, 1});
+     },
+     "MISMATCH", "mask.key_valid.shape"},
+};
+INSTANTIATE_TEST_SUITE_P(Masks, BadBias, testing::ValuesIn(kMasks));
+
+v1::BiasMethod& Method(B& r) { return *r.mutable_method(); }
+v1::Tensor Weights(std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return MakeTensor(DType::kFP32, std::move(shape), std::vector<double>(count, 0.5));
+}
+
+// Valid requests of the other methods, to be spoilt.
+B OfT5() {
+  B r = ValidBias();
+  Method(r).mutable_t5()->set_bidirectional(true);
+  *Method(r).mutable_table() = Weights({32, 2});
+  Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  return r;
+}
+B OfKerple() {
+  B r = ValidBias();
+  Method(r).mutable_kerple()->set_kernel(v1::KERPLE_KERNEL_LOG);
+  for (double x : {1.0, 2.0}) Method(r).mutable_kerple()->add_a(x), Method(r).mutable_kerple()->add_p(x);
+  return r;
+}
+B OfSandwich() {
+  B r = ValidBias();
+  Method(r).mutable_sandwich()->set_convention(v1::SANDWICH_CONVENTION_PAPER);
+  Method(r).mutable_sandwich()->set_num_heads(2);
+  return r;
+}
+B OfSwin() {
+  B r = ValidBias();
+  r.clear_geometry();
+  Method(r).mutable_swin()->set_window_height(2);
+  Method(r).mutable_swin()->set_window_width(3);
+  *Method(r).mutable_table() = Weights({15, 2});
+  Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  return r;
+}
+B OfBeit() {
+  B r = OfSwin();
+  Method(r).mutable_beit()->set_window_height(2);
+  Method(r).mutable_beit()->set_window_width(3);
+  Method(r).mutable_beit()->set_table(v1::BEIT_TABLE_PLAIN);
+  *Method(r).mutable_table() = Weights({18, 2});
+  return r;
+}
+B OfSwinV2() {
+  B r = ValidBias();
+  r.clear_geometry();
+  v1::SwinV2Bias& swin = *Method(r).mutable_swin_v2();
+  swin.set_window_height(2);
+  swin.set_window_width(3);
+  *swin.mutable_hidden_weight() = Weights({4, 2});
+  *swin.mutable_hidden_bias() = Weights({4});
+  *swin.mutable_output_weight() = Weights({2, 4});
+  return r;
+}
+B OfFire() {
+  B r = ValidBias();
+  v1::Fire& fire = *Method(r).mutable_fire();
+  fire.set_c(0.1);
+  fire.set_threshold(512);
+  *fire.mutable_hidden_weight() = Weights({4});
+  *fire.mutable_hidden_bias() = Weights({4});
+  *fire.mutable_output_weight() = Weights({2, 4});
+  *fire.mutable_output_bias() = Weights({2});
+  return r;
+}
+B OfNope() {
+  B r = ValidBias();
+  Method(r).mutable_nope();
+  return r;
+}
+
+struct MethodCase {
+  B (*valid)();
+  Case<B> bad;
+  friend void PrintTo(const MethodCase& c, std::ostream* out) { *out << c.bad.what; }
+};
+
+class BadMethod : public testing::TestWithParam<MethodCase> {};
+
+TEST_P(BadMethod, IsRefused) {
+  B request = GetParam().valid();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().bad.change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().bad.reason, GetParam().bad.field));
+}
+
+v1::T5Bias& T5(B& r) { return *Method(r).mutable_t5(); }
+v1::Fire& Fire(B& r) { return *Method(r).mutable_fire(); }
+v1::SwinV2Bias& V2(B& r) { return *Method(r).mutable_swin_v2(); }
+void Index(B& r) {
+  r.clear_mask();
+  r.set_form(v1::BIAS_FORM_INDEX);
+  r.set_dtype(v1::DATA_TYPE_INT32);
+}
+
+const MethodCase kMethods[] = {
+    {OfT5, {"no direction", [](B& r) { T5(r).clear_bidirectional(); }, "MISSING", "t5.bidirectional"}},
+    {OfT5, {"3 buckets divide by zero", [](B& r) { T5(r).set_num_buckets(3); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5,
+     {"1 causal bucket", [](B& r) { T5(r).set_num_buckets(1), T5(r).set_bidirectional(false); }, "OUT_OF_RANGE",
+      "t5.num_buckets"}},
+    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(8193); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5,
+     {"distance within the exact ones", [](B& r) { T5(r).set_max_distance(8); }, "OUT_OF_RANGE", "t5.max_distance"}},
+    {OfT5, {"no table", [](B& r) { Method(r).clear_table(), Method(r).clear_table_layout(); }, "MISSING", "table"}},
+    {OfT5, {"no layout", [](B& r) { Method(r).clear_table_layout(); }, "MISSING", "method.table_layout"}},
+    {OfT5, {"a layout without a table", [](B& r) { Method(r).clear_table(); }, "NOT_READ", "method.table_layout"}},
+    {OfT5,
+     {"the other layout", [](B& r) { Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS); }, "MISMATCH",
+      "table.shape"}},
+    {OfT5,
+     {"a table of other buckets",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({31, 2});
+      },
+      "MISMATCH", "table.shape"}},
+    {OfT5,
+     {"a table without heads",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({32, 0});
+      },
+      "OUT_OF_RANGE", "table.shape"}},
+    {OfT5,
+     {"a flat table", [](B& r) { *Method(r).mutable_table() = Weights({64}); }, "MISMATCH", "method.table.shape"}},
+    {OfT5,
+     {"a table of float64",
+      [](B& r) {
+        *Method(r).mutable_table() = Doubles({32, 2}, std::vector<double>(64));
+      },
+      "UNSUPPORTED", "method.table.dtype"}},
+    {OfT5,
+     {"an infinite value",
+      [](B& r) {
+        *Method(r).mutable_table() = MakeTensor(DType::kFP16, {32, 2}, std::vector<double>(64, INFINITY));
+      },
+      "OUT_OF_RANGE", "table"}},
+    {OfT5,
+     {"half a distance",
+      [](B& r) {
+        *G(r).mutable_query_positions() = Doubles({3}, {0, 1.5, 2});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions[1]"}},
+    {OfT5,
+     {"distances of 2^31",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 2147483648});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions"}},
+    {OfT5, {"an index of floats", [](B& r) { Index(r), r.set_dtype(v1::DATA_TYPE_FP32); }, "UNSUPPORTED", "dtype"}},
+    {OfT5,
+     {"a masked index",
+      [](B& r) {
+        const v1::Mask mask = r.mask();
+        Index(r), *r.mutable_mask() = mask;
+      },
+      "NOT_READ", "mask"}},
+    {OfT5, {"an index of a head", [](B& r) { Index(r), G(r).set_head_start(0); }, "NOT_READ", "geometry.head_start"}},
+    {OfKerple,
+     {"no kernel", [](B& r) { Method(r).mutable_kerple()->clear_kernel(); }, "MISSING", "method.kerple.kernel"}},
+    {OfKerple, {"no heads", [](B& r) { Method(r).mutable_kerple()->clear_a(); }, "OUT_OF_RANGE", "kerple.a"}},
+    {OfKerple,
+     {"p of fewer heads", [](B& r) { Method(r).mutable_kerple()->mutable_p()->Truncate(1); }, "MISMATCH", "kerple.p"}},
+    {OfKerple, {"NaN", [](B& r) { Method(r).mutable_kerple()->set_a(1, NAN); }, "OUT_OF_RANGE", "kerple.a[1]"}},
+    {OfKerple,
+     {"infinite in float32", [](B& r) { Method(r).mutable_kerple()->set_p(0, 1e39); }, "OUT_OF_RANGE", "kerple.p[0]"}},
+    {OfKerple,
+     {"a table",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({32, 2});
+        Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+      },
+      "NOT_READ", "table"}},
+    {OfKerple, {"an index", [](B& r) { Index(r); }, "CONFLICT", "form"}},
+    {OfKerple,
+     {"half a distance",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 2.5});
+      },
+      "OUT_OF_RANGE", "geometry.key_positions[2]"}},
+    {OfSandwich,
+     {"no convention", [](B& r) { Method(r).mutable_sandwich()->clear_convention(); }, "MISSING",
+      "method.sandwich.convention"}},
+    {OfSandwich,
+     {"no heads", [](B& r) { Method(r).mutable_sandwich()->set_num_heads(0); }, "OUT_OF_RANGE", "sandwich.num_heads"}},
+    {OfSandwich, {"odd dim", [](B& r) { Method(r).mutable_sandwich()->set_dim(7); }, "OUT_OF_RANGE", "sandwich.dim"}},
+    {OfSandwich,
+     {"a distance beyond 2^20",
+      [](B& r) {
+        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1048579});
+      },
+      "OUT_OF_RANGE", "geometry.query_positions"}},
+    {OfSandwich, {"base 0", [](B& r) { Method(r).mutable_sandwich()->set_base(0); }, "OUT_OF_RANGE", "sandwich.base"}},
+    {OfSwin,
+     {"no window", [](B& r) { Method(r).mutable_swin()->clear_window_width(); }, "OUT_OF_RANGE", "swin.window_width"}},
+    {OfSwin,
+     {"a table of another window", [](B& r) { Method(r).mutable_swin()->set_window_width(2); }, "MISMATCH",
+      "table.shape"}},
+    {OfSwin,
+     {"lengths of another window", [](B& r) { G(r).set_query_length(5); }, "MISMATCH", "geometry.query_length"}},
+    {OfSwin, {"positions", [](B& r) { G(r).set_query_offset(0); }, "NOT_READ", "geometry.query"}},
+    {OfSwin, {"compact", [](B& r) { r.clear_mask(), r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"}},
+    {OfBeit,
+     {"Swin's table",
+      [](B& r) {
+        *Method(r).mutable_table() = Weights({15, 2});
+      },
+      "MISMATCH", "table.shape"}},
+    {OfBeit,
+     {"not which table", [](B& r) { Method(r).mutable_beit()->clear_table(); }, "MISSING", "method.beit.table"}},
+    {OfSwinV2,
+     {"a window one token high", [](B& r) { V2(r).set_window_height(1); }, "OUT_OF_RANGE", "swin_v2.window_height"}},
+    {OfSwinV2,
+     {"a pretrained window one token wide",
+      [](B& r) { V2(r).set_pretrained_window_height(8), V2(r).set_pretrained_window_width(1); }, "OUT_OF_RANGE",
+      "swin_v2.pretrained_window_width"}},
+    {OfSwinV2,
+     {"half a pretrained window", [](B& r) { V2(r).set_pretrained_window_height(8); }, "MISSING",
+      "method.swin_v2.pretrained_window_width"}},
+    {OfSwinV2,
+     {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING", "swin_v2.hidden_bias"}},
+    {OfSwinV2,
+     {"too many hidden units", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({4097}); }, "OUT_OF_RANGE",
+      "swin_v2.hidden_bias"}},
+    {OfSwinV2,
+     {"weights of another shape",
+      [](B& r) {
+        *V2(r).mutable_hidden_weight() = Weights({2, 4});
+      },
+      "MISMATCH", "swin_v2.hidden_weight.shape"}},
+    {OfSwinV2,
+     {"output of another layer",
+      [](B& r) {
+        *V2(r).mutable_output_weight() = Weights({4, 2});
+      },
+      "MISMATCH", "swin_v2.output_weight.shape"}},
+    {OfFire, {"no c", [](B& r) { Fire(r).clear_c(); }, "MISSING", "fire.c"}},
+    {OfFire, {"c infinite", [](B& r) { Fire(r).set_c(INFINITY); }, "OUT_OF_RANGE", "fire.c"}},
+    {OfFire, {"no threshold", [](B& r) { Fire(r).clear_threshold(); }, "MISSING", "fire.threshold"}},
+    {OfFire, {"threshold 0", [](B& r) { Fire(r).set_threshold(0); }, "OUT_OF_RANGE", "fire.threshold"}},
+    {OfFire, {"epsilon below 0", [](B& r) { Fire(r).set_epsilon(-1e-6); }, "OUT_OF_RANGE", "fire.epsilon"}},
+    {OfFire, {"zero by zero", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(0); }, "OUT_OF_RANGE", "fire.c"}},
+    {OfFire,
+     {"another width", [](B& r) { *Fire(r).mutable_hidden_bias() = Weights({3}); }, "MISMATCH",
+      "fire.hidden_bias.shape"}},
+    {OfFire,
+     {"more biases than heads", [](B& r) { *Fire(r).mutable_output_bias() = Weights({3}); }, "MISMATCH",
+      "fire.output_bias.shape"}},
+    {OfFire,
+     {"no unit",
+      [](B& r) {
+        *Fire(r).mutable_output_weight() = Weights({2, 0});
+      },
+      "OUT_OF_RANGE", "fire.output_weight.shape"}},
+    {OfFire,
+     {"one value a distance", [](B& r) { r.clear_mask(), r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"}},
+    {OfNope, {"no heads", [](B& r) { Method(r).mutable_nope()->set_num_heads(0); }, "OUT_OF_RANGE", "nope.num_heads"}},
+    {OfNope,
+     {"documents of one side",
+      [](B& r) {
+        *M(r).mutable_key_documents() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 0, 1});
+      },
+      "MISSING", "mask.query_documents"}},
+    {OfNope,
+     {"documents as floats",
+      [](B& r) {
+        *M(r).mutable_key_documents() = Doubles({3}, {0, 0, 1});
+      },
+      "UNSUPPORTED", "mask.key_documents.dtype"}},
+    {OfNope,
+     {"documents of another length",
+      [](B& r) {
+        *M(r).mutable_key_documents() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 0, 1});
+        *M(r).mutable_query_documents() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 0});
+      },
+      "MISMATCH", "mask.query_documents.shape"}},
+    {OfNope, {"a prefix that is not read", [](B& r) { M(r).add_prefix_length(1); }, "NOT_READ", "mask.prefix_length"}},
+    {OfNope,
+     {"a negative prefix", [](B& r) { M(r).set_causal(true), M(r).add_prefix_length(-1); }, "OUT_OF_RANGE",
+      "mask.prefix_length[0]"}},
+};
+INSTANTIATE_TEST_SUITE_P(Methods, BadMethod, testing::ValuesIn(kMethods));
+
+// What would take too long is refused before it begins.
+TEST(BadMethod, AskingForTooManyValues) {
+  const auto too_large = [](const B& request, const Limits& limits, const char* field) {
+    EXPECT_THAT(Call(request, limits), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", field));
+  };
+  Limits limits;
+  limits.max_bias_values = 9;  // 5 distances of 2 heads
+  too_large(OfKerple(), limits, "geometry");
+  too_large(OfT5(), limits, "geometry");
+  limits.max_bias_values = 10;
+  EXPECT_THAT(Call(OfKerple(), limits), IsOk());
+  EXPECT_THAT(Call(OfT5(), limits), IsOk());
+  limits.max_bias_values = 5 * 2 + 3 * 3 * 64 - 1;  // 64 cosines for each of the distances 0, 1, 2
+  too_large(OfSandwich(), limits, "geometry");
+  ++limits.max_bias_values;
+  EXPECT_THAT(Call(OfSandwich(), limits), IsOk());
+  limits.max_bias_values = 14;  // displacements
+  too_large(OfSwin(), limits, "swin.window_height");
+  B network = OfSwinV2();
+  *V2(network).mutable_hidden_weight() = Weights({512, 2});
+  *V2(network).mutable_hidden_bias() = Weights({512});
+  *V2(network).mutable_output_weight() = Weights({2, 512});
+  limits.max_bias_values = 15 * 512 * 2 / 8 - 1;
+  too_large(network, limits, "swin_v2.output_weight.shape");
+  ++limits.max_bias_values;
+  EXPECT_THAT(Call(network, limits), IsOk());
+  B far = OfT5();
+  *G(far).mutable_key_positions() = Doubles({3}, {0, 1, 2147483000});
+  too_large(far, {}, "geometry");
+}
+
+TEST(BadAddBias, Scores) {
+  v1::AddBiasRequest request;
+  *request.mutable_method() = ValidBias().method();
+  EXPECT_THAT(Call(request), IsInvalid("MISSING", "scores"));
+  *request.mutable_scores() = MakeTensor(DType::kFP32, {2, 3, 3}, std::vector<double>(18));
+  EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "scores.shape"));
+  *request.mutable_scores() = MakeTensor(DType::kFP32, {1, 3, 3, 3}, std::vector<double>(27));
+  EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "scores.shape"));
+  *request.mutable_scores() = MakeTensor(DType::kFP64, {1, 2, 3, 3}, std::vector<double>(18));
+  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", "scores.dtype"));
+  *request.mutable_scores() = MakeTensor(DType::kFP32, {1, 2, 3, 3}, std::vector<double>(18));
+  EXPECT_THAT(Call(request), IsOk());
+  request.mutable_geometry()->set_key_length(4);
+  EXPECT_FALSE(Call(request).ok());
+}
+
+class BadSinusoidal : public testing::TestWithParam<Case<E>> {};
+
+TEST_P(BadSinusoidal, IsRefused) {
+  E request = ValidEmbedding();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().reason, GetParam().field));
+}
+
+void Fairseq(E& r) {
+  S(r).set_convention(v1::SINUSOIDAL_CONVENTION_FAIRSEQ);
+  S(r).set_padding_idx(1);
+}
+#define SINUSOIDAL "sinusoidal."
+const Case<E> kEmbeddings[] = {
+    {"no method", [](E& r) { r.clear_sinusoidal(); }, "MISSING", "method"},
+    {"no convention", [](E& r) { S(r).clear_convention(); }, "MISSING", SINUSOIDAL "convention"},
+    {"no dim", [](E& r) { S(r).clear_dim(); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
+    {"huge dim", [](E& r) { S(r).set_dim(int64_t{1} << 60); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
+    {"odd dim", [](E& r) { S(r).set_convention(v1::SINUSOIDAL_CONVENTION_HALVES), S(r).set_dim(7); }, "OUT_OF_RANGE",
+     SINUSOIDAL "dim"},
+    {"dim that divides by zero", [](E& r) { Fairseq(r), S(r).set_dim(3); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
+    {"timescale 0", [](E& r) { S(r).set_max_timescale(0); }, "OUT_OF_RANGE", SINUSOIDAL "max_timescale"},
+    {"NaN timescale", [](E& r) { S(r).set_min_timescale(NAN); }, "OUT_OF_RANGE", SINUSOIDAL "min_timescale"},
+    {"min_timescale not read",
+     [](E& r) { S(r).set_convention(v1::SINUSOIDAL_CONVENTION_HALVES), S(r).set_min_timescale(1); }, "NOT_READ",
+     SINUSOIDAL "min_timescale"},
+    {"start_index not read", [](E& r) { Fairseq(r), S(r).set_start_index(1); }, "NOT_READ", SINUSOIDAL "start_index"},
+    {"start_index too far", [](E& r) { S(r).set_start_index(std::numeric_limits<int64_t>::max()); }, "OUT_OF_RANGE",
+     SINUSOIDAL "start_index"},
+    {"cosines_first not read", [](E& r) { Fairseq(r), S(r).set_cosines_first(true); }, "NOT_READ",
+     SINUSOIDAL "cosines_first"},
+    {"padding_idx not read", [](E& r) { S(r).set_padding_idx(1); }, "NOT_READ", SINUSOIDAL "padding_idx"},
+    {"padding_idx missing", [](E& r) { Fairseq(r), S(r).clear_padding_idx(); }, "MISSING", SINUSOIDAL "padding_idx"},
+    {"padding_idx too far", [](E& r) { Fairseq(r), S(r).set_padding_idx(std::numeric_limits<int64_t>::max()); },
+     "OUT_OF_RANGE", SINUSOIDAL "padding_idx"},
+    {"token_valid not read",
+     [](E& r) {
+       *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1});
+     },
+     "NOT_READ", SINUSOIDAL "token_valid"},
+    {"token_valid beside positions",
+     [](E& r) {
+       Fairseq(r), *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1});
+     },
+     "CONFLICT", "positions"},
+    {"token_valid without a batch",
+     [](E& r) {
+       Fairseq(r), *S(r).mutable_token_valid() = Flags({4}, {1, 1, 1, 1});
+     },
+     "MISMATCH", SINUSOIDAL "token_valid.shape"},
+    {"infinite scale", [](E& r) { S(r).set_scale(INFINITY); }, "OUT_OF_RANGE", SINUSOIDAL "scale"},
+    {"no positions", [](E& r) { r.clear_positions(); }, "MISSING", "positions.source"},
+    {"no count", [](E& r) { r.clear_count(); }, "MISSING", "count"},
+    {"negative count", [](E& r) { r.set_count(-1); }, "OUT_OF_RANGE", "count"},
+    {"count that is not the segments'",
+     [](E& r) { r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(3); }, "MISMATCH",
+     "count"},
+    {"more tokens than there are numbers",
+     [](E& r) {
+       r.clear_count();
+       for (int n = 0; n < 2; ++n) {
+         v1::PositionLine& line = *r.mutable_positions()->mutable_segments()->add_segment()->mutable_line();
+         line.set_count(int64_t{1} << 62);
+         line.set_step(0);
+       }
+     },
+     "OUT_OF_RANGE", "positions.segments.segment[1].line.count"},
+    {"cu_seqlens",
+     [](E& r) {
+       *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 4});
+     },
+     "NOT_READ", "positions.cu_seqlens"},
+    {"offsets", [](E& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "NOT_READ", "positions.offsets"},
+    {"length rule", [](E& r) { r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN); },
+     "NOT_READ", "positions.scaling_length_rule"},
+    {"integers", [](E& r) { r.set_dtype(v1::DATA_TYPE_INT64); }, "UNSUPPORTED", "dtype"},
+};
+INSTANTIATE_TEST_SUITE_P(Embeddings, BadSinusoidal, testing::ValuesIn(kEmbeddings));
+
+}  // namespace
+}  // namespace posenc::bad_bias_test

@@ -1,0 +1,295 @@
+// Learned tables, timesteps, grids, Fourier features and tensors to add to that a caller may get wrong: each refused
+// with its reason and its field.
+#include <gtest/gtest.h>
+
+#include "tests/service/call.h"
+
+namespace posenc::bad_embedding_test {
+namespace {
+
+using E = v1::GenerateEmbeddingRequest;
+
+v1::Learned& L(E& r) { return *r.mutable_learned(); }
+v1::Timestep& T(E& r) { return *r.mutable_timestep(); }
+v1::Grid& G(E& r) { return *r.mutable_grid(); }
+void Detr(E& r) { G(r).set_convention(v1::GRID_CONVENTION_DETR); }
+v1::Fourier& F(E& r) { return *r.mutable_fourier(); }
+
+E Learned() {
+  E request;
+  *L(request).mutable_table() = MakeTensor(DType::kFP32, {5, 2}, std::vector<double>(10));
+  L(request).set_offset(2);
+  request.mutable_positions()->set_offset(0);
+  request.set_count(3);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+E Timestep() {
+  E request;
+  T(request).set_dim(8);
+  request.mutable_positions()->set_offset(0);
+  request.set_count(3);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+E Grid() {
+  E request;
+  G(request).set_convention(v1::GRID_CONVENTION_DIFFUSERS);
+  G(request).set_dim(16);
+  G(request).set_height(2);
+  G(request).set_width(3);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+E Fourier() {
+  E request;
+  *F(request).mutable_frequencies() = MakeTensor(DType::kFP32, {3, 2}, std::vector<double>(6));
+  *F(request).mutable_points() = MakeTensor(DType::kFP64, {4, 2}, std::vector<double>(8));
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+E Added() {
+  E request = Learned();
+  *request.mutable_add_to() = MakeTensor(DType::kFP16, {2, 3, 2}, std::vector<double>(12));
+  request.clear_dtype();
+  return request;
+}
+
+struct Case {
+  const char* what;
+  E (*valid)();
+  void (*change)(E&);
+  const char* reason;
+  const char* field;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.what; }
+
+class BadEmbedding : public testing::TestWithParam<Case> {};
+
+TEST_P(BadEmbedding, IsRefused) {
+  E request = GetParam().valid();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().reason, GetParam().field));
+}
+
+v1::Tensor Flags() { return MakeTensor(DType::kBOOL, {1, 3}, std::vector<uint8_t>{1, 1, 1}); }
+v1::Tensor Ids(double id) { return MakeTensor(DType::kFP64, {1}, {id}); }
+void At(E& r, double position) {
+  *r.mutable_positions()->mutable_ids() = Ids(position);
+  r.clear_count();
+}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const Case kCases[] = {
+    {"no table", Learned, [](E& r) { L(r).clear_table(); }, "MISSING", "learned.table"},
+    {"table of rank 1", Learned,
+     [](E& r) {
+       *L(r).mutable_table() = MakeTensor(DType::kFP32, {2}, {1, 2});
+     },
+     "MISMATCH", "learned.table.shape"},
+    {"table without columns", Learned,
+     [](E& r) {
+       *L(r).mutable_table() = MakeTensor(DType::kFP32, {5, 0}, std::vector<double>());
+     },
+     "MISMATCH", "learned.table.shape"},
+    {"table of integers", Learned,
+     [](E& r) {
+       *L(r).mutable_table() = MakeTensor(DType::kINT32, {5, 2}, std::vector<int32_t>(10));
+     },
+     "UNSUPPORTED", "learned.table.dtype"},
+    {"table too short for its shape", Learned, [](E& r) { L(r).mutable_table()->mutable_data()->pop_back(); },
+     "MISMATCH", "learned.table.data"},
+    {"position after the table", Learned, [](E& r) { r.set_count(4); }, "OUT_OF_RANGE", "positions[3]"},
+    {"position before the table", Learned, [](E& r) { At(r, -3); }, "OUT_OF_RANGE", "positions[0]"},
+    {"position between rows", Learned, [](E& r) { At(r, 0x1p-60); }, "OUT_OF_RANGE", "positions[0]"},
+    {"padding without a row", Learned,
+     [](E& r) {
+       L(r).set_offset(0);
+       *L(r).mutable_token_valid() = MakeTensor(DType::kBOOL, {1, 2}, std::vector<uint8_t>{1, 0});
+       r.clear_positions(), r.clear_count();
+     },
+     "OUT_OF_RANGE", "positions[1]"},
+    {"offset too large", Learned, [](E& r) { L(r).set_offset(int64_t{1} << 53); }, "OUT_OF_RANGE", "learned.offset"},
+    {"token_valid beside positions", Learned, [](E& r) { *L(r).mutable_token_valid() = Flags(); }, "CONFLICT",
+     "positions"},
+    {"NaN scale", Learned, [](E& r) { L(r).set_scale(NAN); }, "OUT_OF_RANGE", "learned.scale"},
+
+    {"no dim", Timestep, [](E& r) { T(r).clear_dim(); }, "OUT_OF_RANGE", "timestep.dim"},
+    {"huge dim", Timestep, [](E& r) { T(r).set_dim(int64_t{1} << 60); }, "OUT_OF_RANGE", "timestep.dim"},
+    {"dim 2 divides by zero", Timestep, [](E& r) { T(r).set_dim(2); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
+    {"dim 3 divides by zero", Timestep, [](E& r) { T(r).set_dim(3); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
+    {"shift that makes frequencies overflow", Timestep, [](E& r) { T(r).set_downscale_freq_shift(4 + 1e-9); },
+     "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
+    {"infinite shift", Timestep, [](E& r) { T(r).set_downscale_freq_shift(kInfinity); }, "OUT_OF_RANGE",
+     "timestep.downscale_freq_shift"},
+    {"max_period 0", Timestep, [](E& r) { T(r).set_max_period(0); }, "OUT_OF_RANGE", "timestep.max_period"},
+    {"infinite scale", Timestep, [](E& r) { T(r).set_scale(kInfinity); }, "OUT_OF_RANGE", "timestep.scale"},
+    {"no timesteps", Timestep, [](E& r) { r.clear_positions(); }, "MISSING", "positions.source"},
+    {"infinite timestep", Timestep, [](E& r) { At(r, kInfinity); }, "OUT_OF_RANGE", "positions.ids[0]"},
+
+    {"no convention", Grid, [](E& r) { G(r).clear_convention(); }, "MISSING", "grid.convention"},
+    {"dim of 6", Grid, [](E& r) { G(r).set_dim(6); }, "OUT_OF_RANGE", "grid.dim"},
+    {"dim of 8 in 3-D", Grid, [](E& r) { G(r).set_dim(8), G(r).set_frames(1); }, "OUT_OF_RANGE", "grid.dim"},
+    {"dim that divides by zero", Grid,
+     [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_BIG_VISION), G(r).set_dim(4); }, "OUT_OF_RANGE", "grid.dim"},
+    {"no height", Grid, [](E& r) { G(r).clear_height(); }, "OUT_OF_RANGE", "grid.height"},
+    {"negative width", Grid, [](E& r) { G(r).set_width(-1); }, "OUT_OF_RANGE", "grid.width"},
+    {"no frames", Grid, [](E& r) { G(r).set_frames(0); }, "OUT_OF_RANGE", "grid.frames"},
+    {"more cells than numbers", Grid, [](E& r) { G(r).set_width(int64_t{1} << 40), G(r).set_height(int64_t{1} << 40); },
+     "OUT_OF_RANGE", "grid.height"},
+    {"negative extra_tokens", Grid, [](E& r) { G(r).set_extra_tokens(-1); }, "OUT_OF_RANGE", "grid.extra_tokens"},
+    {"base_size 0", Grid, [](E& r) { G(r).set_base_size(0); }, "OUT_OF_RANGE", "grid.base_size"},
+    {"base_size in 3-D", Grid, [](E& r) { G(r).set_frames(1), G(r).set_base_size(16); }, "NOT_READ", "grid.base_size"},
+    {"base_size of MAE", Grid, [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_base_size(16); },
+     "NOT_READ", "grid.base_size"},
+    {"pos_embed_max_size in 3-D", Grid, [](E& r) { G(r).set_frames(1), G(r).set_pos_embed_max_size(16); }, "NOT_READ",
+     "grid.pos_embed_max_size"},
+    {"pos_embed_max_size of MAE", Grid,
+     [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_pos_embed_max_size(16); }, "NOT_READ",
+     "grid.pos_embed_max_size"},
+    {"pos_embed_max_size below the width", Grid, [](E& r) { G(r).set_pos_embed_max_size(G(r).width() - 1); },
+     "OUT_OF_RANGE", "grid.pos_embed_max_size"},
+    {"pos_embed_max_size below the height", Grid, [](E& r) { G(r).set_height(9), G(r).set_pos_embed_max_size(8); },
+     "OUT_OF_RANGE", "grid.pos_embed_max_size"},
+    {"pos_embed_max_size beyond whole numbers", Grid, [](E& r) { G(r).set_pos_embed_max_size((int64_t{1} << 53) + 2); },
+     "OUT_OF_RANGE", "grid.pos_embed_max_size"},
+    {"base_size beyond whole numbers", Grid, [](E& r) { G(r).set_base_size((int64_t{1} << 53) + 2); }, "OUT_OF_RANGE",
+     "grid.base_size"},
+    {"interpolation_scale of MAE", Grid,
+     [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_interpolation_scale(1); }, "NOT_READ",
+     "grid.interpolation_scale"},
+    {"frames of MAE", Grid, [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_frames(1); }, "NOT_READ",
+     "grid.frames"},
+    {"temporal scale without frames", Grid, [](E& r) { G(r).set_temporal_interpolation_scale(1); }, "NOT_READ",
+     "grid.temporal_interpolation_scale"},
+    {"interpolation_scale 0", Grid, [](E& r) { G(r).set_interpolation_scale(0); }, "OUT_OF_RANGE",
+     "grid.interpolation_scale"},
+    {"temperature 0", Grid, [](E& r) { G(r).set_temperature(0); }, "OUT_OF_RANGE", "grid.temperature"},
+    {"temperature that float32 cannot hold", Grid,
+     [](E& r) {
+       G(r).set_temperature(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.temperature"},
+    {"interpolation_scale that float32 cannot hold", Grid,
+     [](E& r) {
+       G(r).set_interpolation_scale(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_FLUX);
+     },
+     "OUT_OF_RANGE", "grid.interpolation_scale"},
+    {"rows_first of diffusers", Grid, [](E& r) { G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
+    {"normalize of diffusers", Grid, [](E& r) { G(r).set_normalize(true); }, "NOT_READ", "grid.normalize"},
+    {"scale of diffusers", Grid, [](E& r) { G(r).set_scale(1); }, "NOT_READ", "grid.scale"},
+    {"scale of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_scale(1); },
+     "NOT_READ", "grid.scale"},
+    {"offset of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_offset(1); },
+     "NOT_READ", "grid.offset"},
+    {"infinite scale of DETR", Grid, [](E& r) { Detr(r), G(r).set_scale(kInfinity); }, "OUT_OF_RANGE", "grid.scale"},
+    {"scale of DETR that float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_scale(1e300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.scale"},
+    {"offset of DETR whose first cell float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_height(2), G(r).set_width(2), G(r).set_offset(-1048576), G(r).set_scale(6.5e32);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.scale"},
+    {"temperature of DETR that float32 cannot hold", Grid,
+     [](E& r) {
+       Detr(r), G(r).set_dim(16), G(r).set_normalize(false), G(r).set_temperature(1e-300);
+       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+     },
+     "OUT_OF_RANGE", "grid.temperature"},
+    {"offset too far", Grid, [](E& r) { Detr(r), G(r).set_offset(1e300); }, "OUT_OF_RANGE", "grid.offset"},
+    {"NaN offset", Grid, [](E& r) { Detr(r), G(r).set_offset(NAN); }, "OUT_OF_RANGE", "grid.offset"},
+    {"frames of DETR", Grid, [](E& r) { Detr(r), G(r).set_frames(1); }, "NOT_READ", "grid.frames"},
+    {"rows_first of DETR", Grid, [](E& r) { Detr(r), G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
+    {"positions of a grid", Grid, [](E& r) { r.mutable_positions()->set_offset(0); }, "CONFLICT", "positions"},
+    {"count of a grid", Grid, [](E& r) { r.set_count(7); }, "MISMATCH", "count"},
+
+    {"no frequencies", Fourier, [](E& r) { F(r).clear_frequencies(); }, "MISSING", "fourier.frequencies"},
+    {"no points", Fourier, [](E& r) { F(r).clear_points(); }, "MISSING", "fourier.points"},
+    {"points of rank 1", Fourier,
+     [](E& r) {
+       *F(r).mutable_points() = MakeTensor(DType::kFP32, {2}, {1, 2});
+     },
+     "MISMATCH", "fourier.points.shape"},
+    {"points of another dimension", Fourier,
+     [](E& r) {
+       *F(r).mutable_points() = MakeTensor(DType::kFP32, {1, 3}, {1, 2, 3});
+     },
+     "MISMATCH", "fourier.points.shape"},
+    {"no rows of frequencies", Fourier,
+     [](E& r) {
+       *F(r).mutable_frequencies() = MakeTensor(DType::kFP32, {0, 2}, std::vector<double>());
+     },
+     "OUT_OF_RANGE", "fourier.frequencies.shape"},
+    {"infinite frequency", Fourier,
+     [](E& r) {
+       *F(r).mutable_frequencies() = MakeTensor(DType::kFP32, {1, 2}, {1, kInfinity});
+     },
+     "OUT_OF_RANGE", "fourier.frequencies[1]"},
+    {"NaN point", Fourier,
+     [](E& r) {
+       *F(r).mutable_points() = MakeTensor(DType::kFP32, {1, 2}, {NAN, 1});
+     },
+     "OUT_OF_RANGE", "fourier.points[0]"},
+    {"half-precision points", Fourier,
+     [](E& r) {
+       *F(r).mutable_points() = MakeTensor(DType::kFP16, {1, 2}, {1, 2});
+     },
+     "UNSUPPORTED", "fourier.points.dtype"},
+    {"no dtype", Fourier, [](E& r) { r.clear_dtype(); }, "MISSING", "dtype"},
+
+    {"another dtype", Added, [](E& r) { r.set_dtype(v1::DATA_TYPE_FP32); }, "CONFLICT", "dtype"},
+    {"float64 to add to", Added,
+     [](E& r) {
+       *r.mutable_add_to() = MakeTensor(DType::kFP64, {3, 2}, std::vector<double>(6));
+     },
+     "UNSUPPORTED", "add_to.dtype"},
+    {"another width", Added,
+     [](E& r) {
+       *r.mutable_add_to() = MakeTensor(DType::kFP32, {3, 3}, std::vector<double>(9));
+     },
+     "MISMATCH", "add_to.shape"},
+    {"another length", Added,
+     [](E& r) {
+       *r.mutable_add_to() = MakeTensor(DType::kFP32, {2, 2}, std::vector<double>(4));
+     },
+     "MISMATCH", "add_to.shape"},
+    {"too few axes", Added,
+     [](E& r) {
+       *r.mutable_add_to() = MakeTensor(DType::kFP32, {2}, {1, 2});
+     },
+     "MISMATCH", "add_to.shape"},
+    {"data too short", Added, [](E& r) { r.mutable_add_to()->mutable_data()->pop_back(); }, "MISMATCH", "add_to.data"},
+};
+INSTANTIATE_TEST_SUITE_P(Embeddings, BadEmbedding, testing::ValuesIn(kCases));
+
+// The error says which position and how many rows.
+TEST(LearnedTable, NamesPositionAndRows) {
+  E request = Learned();
+  At(request, 3);
+  EXPECT_EQ(std::string(Call(request).status().message()),
+            "positions[0]: is 3; the table's 5 rows are for positions -2 .. 2");
+}
+
+TEST(EmbeddingLimits, AnswersThatCannotFit) {
+  E request = Grid();
+  G(request).set_width(int64_t{1} << 40);
+  EXPECT_THAT(Call(request), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "answer"));
+  request = Learned();
+  request.set_count(int64_t{1} << 40);
+  EXPECT_THAT(Call(request), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "answer"));
+}
+
+}  // namespace
+}  // namespace posenc::bad_embedding_test

@@ -1,0 +1,232 @@
+// Relative scores that a caller may get wrong, whatever the method: each refused with its reason and its field. Empty
+// ones are not wrong.
+#include "tests/service/bad_relative.h"
+
+namespace posenc::bad_relative {
+namespace {
+
+TEST_P(BadRelativeScores, AreRefused) {
+  R request = GetParam().valid();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().reason, GetParam().field));
+}
+
+const Case<R> kRequests[] = {
+    {"no method", OfShaw, [](R& r) { r.clear_method(); }, "MISSING", "method"},
+    {"no layout", OfShaw, [](R& r) { r.clear_layout(); }, "MISSING", "layout"},
+    {"packed tokens", OfShaw, [](R& r) { r.set_layout(v1::LAYOUT_THD); }, "UNSUPPORTED", "layout"},
+    {"no content", OfShaw, [](R& r) { r.clear_content(); }, "MISSING", "content"},
+    {"no dtype", OfShaw, [](R& r) { r.clear_dtype(); }, "MISSING", "dtype"},
+    {"float64", OfShaw, [](R& r) { r.set_dtype(v1::DATA_TYPE_FP64); }, "UNSUPPORTED", "dtype"},
+    {"NaN scale", OfShaw, [](R& r) { r.set_scale(NAN); }, "OUT_OF_RANGE", "scale"},
+    {"infinite scale", OfShaw, [](R& r) { r.set_scale(-INFINITY); }, "OUT_OF_RANGE", "scale"},
+    {"no q", OfShaw, [](R& r) { r.clear_q(); }, "MISSING", "q"},
+    {"q of three axes", OfShaw,
+     [](R& r) {
+       *r.mutable_q() = Zeros({2, 3, 4});
+     },
+     "MISMATCH", "q.shape"},
+    {"q of float64", OfShaw,
+     [](R& r) {
+       *r.mutable_q() = Doubles({1, 1, 1, 1}, {1});
+     },
+     "UNSUPPORTED", "q.dtype"},
+    {"q without channels", OfShaw,
+     [](R& r) {
+       *r.mutable_q() = Zeros({1, 2, 3, 0});
+     },
+     "OUT_OF_RANGE", "q.shape"},
+    {"q of too many channels", OfShaw,
+     [](R& r) {
+       *r.mutable_q() = Zeros({1, 1, 1, 65537});
+     },
+     "OUT_OF_RANGE", "q.shape"},
+    {"k where nothing reads it", OfShaw,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 2, 3, 4});
+     },
+     "NOT_READ", "k"},
+    {"no k with content", OfContent, [](R& r) { r.clear_k(); }, "MISSING", "k"},
+    {"no k for key_term", OfShaw, [](R& r) { Shaw(r).set_key_term(true); }, "MISSING", "k"},
+    {"no k for DeBERTa's query", OfDeberta, [](R& r) { r.clear_k(); }, "MISSING", "k"},
+    {"k beside DeBERTa's key alone", OfDeberta, [](R& r) { Deberta(r).clear_query(); }, "NOT_READ", "k"},
+    {"CoPE without k", OfCope, [](R& r) { r.clear_k(); }, "MISSING", "k"},
+    {"k of three axes", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 3, 4});
+     },
+     "MISMATCH", "k.shape"},
+    {"k of float64", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 1, 3, 4}, DType::kFP64);
+     },
+     "UNSUPPORTED", "k.dtype"},
+    {"k of another type", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 1, 3, 4}, DType::kFP16);
+     },
+     "MISMATCH", "k.shape"},
+    {"k of another batch", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({2, 1, 3, 4});
+     },
+     "MISMATCH", "k.shape"},
+    {"k of other channels", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 1, 3, 5});
+     },
+     "MISMATCH", "k.shape"},
+    {"k's heads do not divide", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 3, 3, 4});
+     },
+     "MISMATCH", "k.shape"},
+    {"k without heads", OfContent,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 0, 3, 4});
+     },
+     "MISMATCH", "k.shape"},
+    {"more queries than q has", OfShaw, [](R& r) { G(r).set_query_length(4); }, "MISMATCH", "geometry.query_length"},
+    {"more keys than k has", OfContent, [](R& r) { G(r).set_key_length(4); }, "MISMATCH", "geometry.key_length"},
+    {"queries nowhere", OfShaw, [](R& r) { G(r).set_key_length(4); }, "MISSING", "geometry.query"},
+    {"negative length", OfShaw, [](R& r) { G(r).set_key_length(-1); }, "OUT_OF_RANGE", "geometry.key_length"},
+    {"negative head", OfShaw, [](R& r) { G(r).set_head_start(-1); }, "OUT_OF_RANGE", "geometry.head_start"},
+    {"head too large", OfShaw, [](R& r) { G(r).set_head_start(kMost); }, "OUT_OF_RANGE", "geometry.head_start"},
+    {"other number of heads", OfShaw, [](R& r) { G(r).set_head_count(1); }, "MISMATCH", "geometry.head_count"},
+    {"offsets of another batch", OfShaw,
+     [](R& r) {
+       for (int64_t n : {0, 1}) G(r).mutable_query_offsets()->add_offset(n);
+     },
+     "MISMATCH", "geometry.query_offsets"},
+    {"positions of another batch", OfShaw,
+     [](R& r) {
+       *G(r).mutable_key_positions() = Doubles({2, 3}, {0, 1, 2, 0, 1, 2});
+     },
+     "MISMATCH", "geometry.key_positions"},
+    {"too few positions", OfShaw,
+     [](R& r) {
+       *G(r).mutable_query_positions() = Doubles({2}, {0, 1});
+     },
+     "MISMATCH", "geometry.query_positions.shape"},
+    {"NaN position", OfCope,
+     [](R& r) {
+       *G(r).mutable_key_positions() = Doubles({3}, {0, NAN, 2});
+     },
+     "OUT_OF_RANGE", "geometry.key_positions[1]"},
+    {"fractional position", OfShaw,
+     [](R& r) {
+       *G(r).mutable_query_positions() = Doubles({3}, {0, 1, 2.5});
+     },
+     "OUT_OF_RANGE", "geometry.query_positions[2]"},
+    {"fractional key", OfWpr,
+     [](R& r) {
+       *G(r).mutable_key_positions() = Doubles({3}, {0.5, 1, 2});
+     },
+     "OUT_OF_RANGE", "geometry.key_positions[0]"},
+    {"mask of another batch", OfShaw,
+     [](R& r) {
+       *M(r).mutable_key_valid() = MakeTensor(DType::kBOOL, {2, 3}, std::vector<uint8_t>(6, 1));
+     },
+     "MISMATCH", "mask.key_valid"},
+    {"mask without fill", OfShaw, [](R& r) { M(r).clear_fill(); }, "MISSING", "mask.fill"},
+    {"negative window", OfShaw, [](R& r) { M(r).set_window_left(-1); }, "OUT_OF_RANGE", "mask.window_left"},
+    {"add_to of another shape", OfShaw,
+     [](R& r) {
+       *r.mutable_add_to() = Zeros({1, 2, 3, 4});
+     },
+     "MISMATCH", "add_to.shape"},
+    {"add_to of another type", OfShaw,
+     [](R& r) {
+       *r.mutable_add_to() = Zeros({1, 2, 3, 3}, DType::kBF16);
+     },
+     "CONFLICT", "dtype"},
+    {"add_to of float64", OfShaw,
+     [](R& r) {
+       r.clear_dtype();
+       *r.mutable_add_to() = Zeros({1, 2, 3, 3}, DType::kFP64);
+     },
+     "UNSUPPORTED", "add_to.dtype"},
+};
+INSTANTIATE_TEST_SUITE_P(Requests, BadRelativeScores, testing::ValuesIn(kRequests));
+
+// CoPE compares positions, and that is all.
+TEST(RelativeScores, CopeTakesFractions) {
+  R request = OfCope();
+  *G(request).mutable_key_positions() = Doubles({3}, {0, 0.5, 2e9});
+  EXPECT_THAT(Call(request), IsOk());
+}
+
+struct Limit {
+  const char* what;
+  R (*valid)();
+  std::function<void(R&, Limits&)> change;
+  const char* field;
+};
+
+TEST(RelativeScores, AboveALimit) {
+  const Limit limits[] = {
+      {"answer", OfShaw, [](R&, Limits& l) { l.max_output_bytes = 2 * 3 * 3 * 4 - 1; }, "answer"},
+      {"distances", OfShaw,
+       [](R& r, Limits&) {
+         *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1 << 22});
+       },
+       "geometry"},
+      {"encodings", OfTransformerXl,
+       [](R& r, Limits& l) {
+         G(r).set_query_offset(10000);
+         *G(r).mutable_key_positions() = Doubles({3}, {0, 10000, 20000});
+         l.max_output_bytes = 20000 * 14 * 4;
+       },
+       XL "position.weight"},
+      {"rows of TUPE", OfTupe, [](R&, Limits& l) { l.max_output_bytes = 4 * 8 * 4 - 1; }, TUPE "position_embeddings"},
+      {"rows of DeBERTa", OfDeberta, [](R&, Limits& l) { l.max_output_bytes = 16 * 8 * 4 - 1; },
+       DEBERTA "relative_embeddings"},
+      {"wavelets", OfWpr,
+       [](R& r, Limits& l) {
+         *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1000});
+         l.max_bias_values = 1500;
+       },
+       WPR "scales"},
+      {"rows of wavelets", OfWpr,
+       [](R& r, Limits& l) {
+         *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1000});
+         l.max_output_bytes = 1000 * 4 * 4;
+       },
+       WPR "scales"},
+  };
+  for (const Limit& limit : limits) {
+    SCOPED_TRACE(limit.what);
+    R request = limit.valid();
+    Limits narrow;
+    ASSERT_THAT(Call(request), IsOk());
+    limit.change(request, narrow);
+    EXPECT_THAT(Call(request, narrow), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", limit.field));
+  }
+}
+
+// A batch without rows, queries or keys has an empty answer.
+TEST(RelativeScores, EmptyTensors) {
+  for (R (*valid)() : {OfShaw, OfContent, OfTransformerXl, OfTupe, OfDeberta, OfWpr, OfCope}) {
+    struct {
+      int64_t batch, queries, keys;
+    } const sizes[] = {{0, 3, 3}, {1, 0, 3}, {1, 3, 0}, {1, 0, 0}, {0, 0, 0}};
+    for (const auto& [batch, queries, keys] : sizes) {
+      SCOPED_TRACE(testing::Message() << valid().method().ShortDebugString().substr(0, 16) << " " << batch << " "
+                                      << queries << " " << keys);
+      R request = valid();
+      *request.mutable_q() = Zeros({batch, 2, queries, 4});
+      if (request.has_k()) *request.mutable_k() = Zeros({batch, 1, keys, 4});
+      G(request).set_key_length(keys);
+      G(request).set_query_offset(0);
+      M(request).set_causal(true);
+      const auto answer = Call(request);
+      ASSERT_THAT(answer, IsOk());
+      EXPECT_THAT(ShapeOf(answer->scores()), testing::ElementsAre(batch, 2, queries, keys));
+      EXPECT_EQ(answer->scores().data(), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::bad_relative

@@ -1,0 +1,123 @@
+// Relative values that a caller may get wrong. Empty ones are not.
+#include "tests/service/bad_relative.h"
+
+namespace posenc::bad_relative {
+namespace {
+
+using V = v1::RelativeValuesRequest;
+
+V OfValues() {
+  V request;
+  *request.mutable_shaw() = OfShaw().method().shaw();
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  *request.mutable_probabilities() = Zeros({1, 2, 3, 3});
+  return request;
+}
+
+class BadRelativeValues : public testing::TestWithParam<Case<V>> {};
+
+TEST_P(BadRelativeValues, AreRefused) {
+  V request = GetParam().valid();
+  ASSERT_THAT(Call(request), IsOk());
+  GetParam().change(request);
+  EXPECT_THAT(Call(request), IsInvalid(GetParam().reason, GetParam().field));
+}
+
+const Case<V> kValues[] = {
+    {"no shaw", OfValues, [](V& v) { v.clear_shaw(); }, "MISSING", "shaw"},
+    {"no layout", OfValues, [](V& v) { v.clear_layout(); }, "MISSING", "layout"},
+    {"packed tokens", OfValues, [](V& v) { v.set_layout(v1::LAYOUT_THD); }, "UNSUPPORTED", "layout"},
+    {"no dtype", OfValues, [](V& v) { v.clear_dtype(); }, "MISSING", "dtype"},
+    {"integers", OfValues, [](V& v) { v.set_dtype(v1::DATA_TYPE_INT32); }, "UNSUPPORTED", "dtype"},
+    {"no probabilities", OfValues, [](V& v) { v.clear_probabilities(); }, "MISSING", "probabilities"},
+    {"probabilities of three axes", OfValues,
+     [](V& v) {
+       *v.mutable_probabilities() = Zeros({2, 3, 3});
+     },
+     "MISMATCH", "probabilities.shape"},
+    {"probabilities of float64", OfValues,
+     [](V& v) {
+       *v.mutable_probabilities() = Zeros({1, 2, 3, 3}, DType::kFP64);
+     },
+     "UNSUPPORTED", "probabilities.dtype"},
+    {"key_term", OfValues, [](V& v) { v.mutable_shaw()->set_key_term(true); }, "NOT_READ", "shaw.key_term"},
+    {"no clip", OfValues, [](V& v) { v.mutable_shaw()->clear_clip(); }, "MISSING", "shaw.clip"},
+    {"no order", OfValues, [](V& v) { v.mutable_shaw()->clear_order(); }, "MISSING", "shaw.order"},
+    {"an even number of rows", OfValues,
+     [](V& v) {
+       *v.mutable_shaw()->mutable_table() = Zeros({2, 4});
+     },
+     "MISMATCH", "shaw.table.shape"},
+    {"NaN in the table", OfValues,
+     [](V& v) {
+       *v.mutable_shaw()->mutable_table() = WithLast({5, 4}, NAN);
+     },
+     "OUT_OF_RANGE", "shaw.table[19]"},
+    {"beyond the table", OfValues,
+     [](V& v) {
+       v.mutable_shaw()->set_clip(false);
+       v.mutable_geometry()->set_query_offset(1);
+     },
+     "OUT_OF_RANGE", "shaw.table"},
+    {"heads", OfValues, [](V& v) { v.mutable_geometry()->set_head_start(1); }, "NOT_READ", "geometry.head_start"},
+    {"number of heads", OfValues, [](V& v) { v.mutable_geometry()->set_head_count(2); }, "NOT_READ",
+     "geometry.head_count"},
+    {"other lengths", OfValues, [](V& v) { v.mutable_geometry()->set_key_length(4); }, "MISMATCH",
+     "geometry.key_length"},
+    {"offsets of another batch", OfValues,
+     [](V& v) {
+       for (int64_t n : {0, 1}) v.mutable_geometry()->mutable_query_offsets()->add_offset(n);
+     },
+     "MISMATCH", "geometry.query_offsets"},
+    {"fractional position", OfValues,
+     [](V& v) {
+       *v.mutable_geometry()->mutable_key_positions() = Doubles({3}, {0, 1.5, 2});
+     },
+     "OUT_OF_RANGE", "geometry.key_positions[1]"},
+    {"add_to of the other layout", OfValues,
+     [](V& v) {
+       *v.mutable_add_to() = Zeros({1, 2, 3, 4});
+     },
+     "MISMATCH", "add_to.shape"},
+    {"add_to of another type", OfValues,
+     [](V& v) {
+       *v.mutable_add_to() = Zeros({1, 3, 2, 4}, DType::kFP16);
+     },
+     "CONFLICT", "dtype"},
+};
+INSTANTIATE_TEST_SUITE_P(Values, BadRelativeValues, testing::ValuesIn(kValues));
+
+TEST(RelativeValues, AboveALimit) {
+  Limits limits;
+  limits.max_output_bytes = 3 * 2 * 4 * 4 - 1;
+  EXPECT_THAT(Call(OfValues(), limits), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "answer"));
+  V far = OfValues();
+  *far.mutable_geometry()->mutable_key_positions() = Doubles({3}, {0, 1, 1 << 22});
+  EXPECT_THAT(Call(far), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "geometry"));
+}
+
+// Without keys there is nothing to sum, but an answer for each query.
+TEST(RelativeValues, EmptyTensors) {
+  struct {
+    int64_t batch, queries, keys;
+  } const sizes[] = {{0, 3, 3}, {1, 0, 3}, {1, 3, 0}, {1, 0, 0}};
+  for (const auto& [batch, queries, keys] : sizes) {
+    for (bool added : {false, true}) {
+      SCOPED_TRACE(testing::Message() << batch << " " << queries << " " << keys << " " << added);
+      V request = OfValues();
+      *request.mutable_probabilities() = Zeros({batch, 2, queries, keys});
+      request.mutable_geometry()->set_query_offset(0);
+      std::vector<double> own(batch * queries * 2 * 4, 3.0);
+      if (added) *request.mutable_add_to() = MakeTensor(DType::kFP32, {batch, queries, 2, 4}, own);
+      const auto answer = Call(request);
+      ASSERT_THAT(answer, IsOk());
+      EXPECT_THAT(ShapeOf(answer->values()), testing::ElementsAre(batch, queries, 2, 4));
+      if (!added) std::fill(own.begin(), own.end(), 0.0);
+      EXPECT_EQ(answer->values().data(), Pack(DType::kFP32, own));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::bad_relative

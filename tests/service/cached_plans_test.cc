@@ -1,0 +1,73 @@
+// What a server computes on gRPC's own threads: only what cannot take long.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "posenc/base/status.h"
+#include "posenc/service/operations.h"
+#include "tests/service/call.h"
+
+namespace posenc::cached_plans_test {
+namespace {
+
+v1::ApplyRotaryRequest Request(double rope_theta) {
+  v1::ApplyRotaryRequest request;
+  v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.mutable_rope_parameters()->set_rope_theta(rope_theta);
+  settings.set_rotary_dim(4);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_offset(7);
+  request.set_layout(v1::LAYOUT_THD);
+  v1::Tensor& q = *request.mutable_q()->mutable_tensor();
+  q.set_dtype(v1::DATA_TYPE_FP32);
+  for (const int64_t size : {2, 1, 4}) q.add_shape(size);
+  q.set_data(std::string(32, '\0'));
+  return request;
+}
+
+absl::Status Prepare(const v1::ApplyRotaryRequest& request, bool cached_plans_only) {
+  const wire::InMessage payloads;
+  const PlanSource plan_source = cached_plans_only ? PlanSource::kCacheOnly : PlanSource::kCacheOrComputed;
+  v1::ApplyRotaryResponse response;
+  return wire::Prepare(request, payloads, {Limits(), plan_source}, &response).status();
+}
+
+TEST(CachedPlans, APlanThatIsKept) {
+  const v1::ApplyRotaryRequest request = Request(12345.5);
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true))) << "the question alone keeps none";
+  ASSERT_THAT(Prepare(request, false), IsOk());
+  EXPECT_THAT(Prepare(request, true), IsOk());
+}
+
+TEST(CachedPlans, NoAnglesThatTakeLong) {
+  v1::ApplyRotaryRequest request = Request(12346.5);
+  ASSERT_THAT(Prepare(request, false), IsOk());
+  request.mutable_positions()->set_offset(int64_t{1} << 50);
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+  EXPECT_THAT(Prepare(request, false), IsOk());
+
+  v1::GivenFrequencies& given = *request.mutable_rotary()->mutable_settings()->mutable_given_frequencies();
+  request.mutable_positions()->set_offset(7);
+  for (const double f : {1.0, 0.0}) given.add_inv_freq(f);
+  EXPECT_THAT(Prepare(request, true), IsOk());
+  given.set_inv_freq(1, 1e-200);
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+}
+
+TEST(CachedPlans, NoXpos) {
+  v1::ApplyRotaryRequest request = Request(12347.5);
+  request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);
+  ASSERT_THAT(Prepare(request, false), IsOk());
+  EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+}
+
+TEST(CachedPlans, ErrorsAreStillErrors) {
+  v1::ApplyRotaryRequest request = Request(12348.5);
+  request.set_layout(v1::LAYOUT_UNSPECIFIED);
+  EXPECT_EQ(DetailsOf(Prepare(request, true)).field, "layout");
+}
+
+}  // namespace
+}  // namespace posenc::cached_plans_test

@@ -1,0 +1,94 @@
+// A rotation in place is the rotation into another buffer, and the one from pieces, whatever the thread count and the
+// slabs' borders.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "posenc/rotary/apply_rotary.h"
+#include "tests/service/call.h"
+
+namespace posenc::in_place_test {
+namespace {
+
+// The bytes in pieces of 1 to `most`.
+class Pieces final : public ByteSource {
+ public:
+  Pieces(absl::Span<const std::byte> bytes, size_t most, std::mt19937& random) : bytes_(bytes) {
+    for (size_t end = 0; end < bytes.size(); ends_.push_back(end)) {
+      end = std::min<size_t>(end + 1 + random() % most, bytes.size());
+    }
+  }
+  absl::Span<const std::byte> From(size_t offset) const override {
+    return bytes_.subspan(offset, *std::upper_bound(ends_.begin(), ends_.end(), offset) - offset);
+  }
+
+ private:
+  absl::Span<const std::byte> bytes_;
+  std::vector<size_t> ends_;
+};
+
+class RotaryBytes : public testing::TestWithParam<std::tuple<DType, Pairing, Layout>> {};
+
+TEST_P(RotaryBytes, AreTheSameInPlaceAndFromPieces) {
+  constexpr uint32_t kSeed = 5;
+  std::mt19937 random(kSeed);
+  const auto [dtype, output, layout] = GetParam();
+  const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                                      .rotary_dim = 20,
+                                      .input_pairing = Pairing::kInterleaved,
+                                      .output_pairing = output},
+                                     Frequencies::kExact, {});
+  ASSERT_THAT(rotary, IsOk());
+  const bool heads_first = layout == Layout::kBHSD;
+  const TensorShape shape{dtype, {3, heads_first ? 3 : 1500, heads_first ? 1500 : 3, 26}};
+  const auto application = RotaryApplication::Create(
+      *rotary, {.positions = {PerSequenceOffsets{{0, 77, -5}}, {}, {}, {}}, .layout = layout, .q = {shape, 3}}, {});
+  ASSERT_THAT(application, IsOk());
+  // Any bits, so that NaN and infinities pass through too; one byte off any alignment.
+  const size_t size = *ByteSize("x", shape, {});
+  std::vector<std::byte> x(size + 1), y(size + 1), z(size + 1);
+  for (std::byte& b : x) b = static_cast<std::byte>(random());
+  const ContiguousBytes bytes(x.data() + 1, size);
+  WorkPool many(4), one(1);
+  ASSERT_THAT(application->Run({&bytes, y.data() + 1}, {}, many, NeverCancelled), IsOk());
+  // Less than an element, less than a head row, some rows, some tokens.
+  for (const size_t most : {3, 60, 300, 3000}) {
+    const Pieces pieces({x.data() + 1, size}, most, random);
+    ASSERT_THAT(application->Run({&pieces, z.data() + 1}, {}, many, NeverCancelled), IsOk());
+    EXPECT_TRUE(std::equal(y.begin() + 1, y.end(), z.begin() + 1)) << "pieces of at most " << most;
+  }
+  ASSERT_THAT(application->Run({&bytes, x.data() + 1}, {}, one, NeverCancelled), IsOk());
+  EXPECT_TRUE(std::equal(y.begin() + 1, y.end(), x.begin() + 1)) << "in place";
+}
+
+std::string NameOf(const std::tuple<DType, Pairing, Layout>& chosen) {
+  const auto [dtype, output, layout] = chosen;
+  return fmt::format("{}{}{}", Name(dtype), output == Pairing::kInterleaved ? "Interleaved" : "HalfSplit",
+                     layout == Layout::kBSHD ? "BSHD" : "BHSD");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RotaryBytes,
+                         testing::Combine(testing::Values(DType::kFP32, DType::kFP16, DType::kBF16),
+                                          testing::Values(Pairing::kInterleaved, Pairing::kHalfSplit),
+                                          testing::Values(Layout::kBSHD, Layout::kBHSD)),
+                         [](const auto& chosen) { return NameOf(chosen.param); });
+
+TEST(InPlace, StopsWhenCancelled) {
+  const auto rotary = Rotary::Create(
+      {.frequencies = RopeParameters{.rope_type = "default"}, .rotary_dim = 4, .input_pairing = Pairing::kInterleaved},
+      Frequencies::kExact, {});
+  const TensorShape shape{DType::kFP32, {1, 100000, 1, 4}};
+  const auto application = RotaryApplication::Create(
+      *rotary, {.positions = {OffsetPositions{0}, {}, {}, {}}, .layout = Layout::kBSHD, .q = {shape, 0}}, {});
+  ASSERT_THAT(application, IsOk());
+  std::vector<std::byte> x(*ByteSize("x", shape, {}));
+  WorkPool pool(1);
+  const auto cancelled = [] { return absl::CancelledError("by the caller"); };
+  const ContiguousBytes bytes(x.data(), x.size());
+  EXPECT_TRUE(absl::IsCancelled(application->Run({&bytes, x.data()}, {}, pool, cancelled)));
+}
+
+}  // namespace
+}  // namespace posenc::in_place_test
