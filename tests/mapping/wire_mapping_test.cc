@@ -151,9 +151,6 @@ TEST(WireMapping, CanonicalSettingsOfEveryKind) {
   expect_canonical(settings);
   p->set_frequency_dim(11);
   expect_canonical(settings);
-  p->set_resonance(true);
-  expect_canonical(settings);
-  p->clear_resonance();
   p->set_rope_type("linear_positions");
   p->set_factor(3);
   expect_canonical(settings);

@@ -88,6 +88,19 @@ TEST(Resonance, KeepsZeroAndRefusesShortWavelengths) {
   EXPECT_EQ(DetailsOf(Call(request).status()).reason, "OUT_OF_RANGE");
 }
 
+TEST(Resonance, IsPartOfThePlan) {
+  v1::ExplainRequest request;
+  *request.mutable_rotary() = Settings("default", 8);
+  const auto plain = Call(request);
+  request.mutable_rotary()->mutable_rope_parameters()->set_resonance(true);
+  const auto resonant = Call(request);
+  ASSERT_THAT(plain, IsOk());
+  ASSERT_THAT(resonant, IsOk());
+  const v1::AnswerInfo& info = resonant->layers(0).info();
+  EXPECT_TRUE(info.plan().rotary().rope_parameters().resonance());
+  EXPECT_NE(info.plan_fingerprint(), plain->layers(0).info().plan_fingerprint());
+}
+
 TEST(Resonance, RequiresExactFrequencies) {
   v1::ExplainRequest request;
   *request.mutable_rotary() = Settings("default", 8);
