@@ -15,6 +15,8 @@ namespace {
 using namespace posenc;          // NOLINT
 using namespace posenc::server;  // NOLINT
 
+constexpr int kUsage = 2;  // a flag or a variable is wrong
+
 int Fail(const std::string& why) {
   std::cerr << "posenc-server: " << why << '\n';
   return EXIT_FAILURE;
@@ -37,11 +39,13 @@ int Wait(const Server& server, StopSignals* stop) {
 }
 
 int Run(const Config& config, StopSignals* stop) {
+  const int64_t descriptors = RaiseDescriptorLimit();
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
-  LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}};
+  LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}, {"descriptors", descriptors}};
   for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
   Log(LogLevel::info, "serving", fields);
+  FlushLog(std::chrono::milliseconds(100));  // before anyone waits for the port
   if (!config.port_file.empty()) {
     std::ofstream file(config.port_file);
     if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
@@ -57,19 +61,26 @@ int Run(const Config& config, StopSignals* stop) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away must not end the server
   StopSignals stop;
   if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
-    return Fail(std::string(status.message()));
+    Fail(std::string(status.message()));
+    return kUsage;
   }
   const ParsedArguments arguments = ParseArguments(argc, argv, ThisMachine());
   if (!arguments.config) {
     (arguments.exit_status == 0 ? std::cout : std::cerr) << arguments.text;
     return arguments.exit_status;
   }
-  StartLog(arguments.config->log_format == "json" ? LogFormat::kJson : LogFormat::kText, arguments.config->log_level);
+  const Config& config = *arguments.config;
+  StartLog({.format = config.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+            .level = config.log_level,
+            .max_call_lines_per_second = config.max_call_log_lines});
   for (const std::string& name : arguments.unknown_variables) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
-  KeepFreedMemory(arguments.config->answer_pool_bytes);
-  return Run(*arguments.config, &stop);
+  KeepFreedMemory(config.answer_pool_bytes);
+  const int exit_status = Run(config, &stop);
+  FlushLog(std::chrono::seconds(1));
+  return exit_status;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/base/status.h"
+#include "posenc/exact/real.h"
 
 namespace posenc {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
   }
   if (table.by_width && settings.dim > 0) {
     const auto dim = static_cast<double>(settings.dim);
-    settings.max_timescale = std::pow(10000.0, (dim - 2) / dim);
+    settings.max_timescale = RoundedPow<double>(10000.0, (dim - 2) / dim);
     settings.scale = 1 / std::sqrt(dim);
   }
   if (table.convention == SinusoidalConvention::kFairseq) {

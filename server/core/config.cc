@@ -52,6 +52,7 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "number of threads for network I/O and small calls; 0: one per two CPUs, at most 16, one if fewer than 4");
   visit(group, "--device-plugin", c.device_plugin, Text{},
         "path of a plugin for other devices, such as /usr/lib/posenc/libposenc_cuda.so; empty: CPU only");
+  visit(group, "--reflection", c.reflection, Choice{{"on", "off"}}, "whether to serve gRPC server reflection");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
         "size of the LRU cache of frequencies");
   visit(group, "--table-cache-bytes", c.table_cache_bytes, Integer{kBytes, 0, 64 * kGiB},
@@ -112,6 +113,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum size of a call's headers");
   visit(group, "--send-timeout", c.send_timeout_s, Integer{kSeconds, 1, kDay},
         "time for a client to take an answer or a message of a stream; then the call is cancelled");
+  visit(group, "--receive-timeout", c.receive_timeout_s, Integer{kSeconds, 1, kDay},
+        "time for a client to send a call's first message, and each further message of a stream");
   visit(group, "--max-call-seconds", c.max_call_s, Integer{kSeconds, 1, 365 * kDay},
         "maximum duration of a call, even if its deadline is later or absent");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
@@ -127,6 +130,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "format of the log lines on standard output");
   visit(group, "--log-level", c.log_level, Choice{{"debug", "info", "warning", "error", "off"}},
         "minimum level; debug: every call; info: calls that failed");
+  visit(group, "--max-call-log-lines", c.max_call_log_lines, Integer{kCount, 0, kMiB},
+        "maximum number of lines per second about calls that failed; 0: no limit");
 }
 
 std::string EnvironmentName(std::string flag) {

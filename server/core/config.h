@@ -18,6 +18,7 @@ struct Config {
   int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
   int64_t io_threads = 0;     // 0: half the CPUs, from 1 to 16
   std::string device_plugin;  // empty: CPU only
+  std::string reflection = "on";
   int64_t plan_cache_bytes = int64_t{16} << 20;
   int64_t table_cache_bytes = int64_t{32} << 20;
   int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
@@ -40,6 +41,7 @@ struct Config {
   int64_t min_ping_interval_s = 10;
   int64_t max_metadata_bytes = 16384;
   int64_t send_timeout_s = 60;
+  int64_t receive_timeout_s = 60;
   int64_t max_call_s = 600;
   int64_t memory_quota_bytes = 0;  // 0: three times max_in_flight_bytes
 
@@ -48,6 +50,7 @@ struct Config {
 
   std::string log_format = "text";
   std::string log_level = "info";
+  int64_t max_call_log_lines = 100;  // per second; 0: unlimited
 };
 
 // Machine properties from which some defaults are computed.

@@ -1,25 +1,103 @@
 #include "server/core/log.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/time/time.h"
 #include "google/protobuf/stubs/common.h"
 #include "google/protobuf/stubs/logging.h"
-#include "spdlog/logger.h"
-#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/async.h"
+#include "spdlog/sinks/base_sink.h"
 
 namespace posenc::server {
 namespace {
 
-struct State {
-  LogFormat format;
-  spdlog::logger logger;
+// Counts lines so that FlushLog() knows when all are written.
+class StandardOutput final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  int64_t handled() const { return handled_; }
+  int64_t failed() const { return failed_; }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string line(message.payload.data(), message.payload.size());
+    line += '\n';
+    const char* rest = line.data();
+    for (size_t left = line.size(); left > 0;) {
+      const ssize_t written = write(STDOUT_FILENO, rest, left);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        ++failed_;
+        break;
+      }
+      rest += written;
+      left -= static_cast<size_t>(written);
+    }
+    ++handled_;
+  }
+  void flush_() override {}
+
+ private:
+  std::atomic<int64_t> handled_{0}, failed_{0};
 };
 
-// Not destroyed at exit: a call may log its last line after main() has returned.
+// Limit of lines per second.
+class LineLimit {
+ public:
+  explicit LineLimit(int64_t most) : most_(most) {}
+
+  // Returns true if a line may be logged now. Sets *left_out to the lines refused since the last one that was logged.
+  bool Take(std::chrono::steady_clock::time_point now, int64_t* left_out) {
+    if (most_ == 0) return true;
+    const std::lock_guard lock(mutex_);
+    if (now - second_ >= std::chrono::seconds(1)) {
+      second_ = now;
+      lines_ = 0;
+    }
+    if (++lines_ > most_) {
+      ++left_out_;
+      ++all_left_out_;
+      return false;
+    }
+    *left_out = std::exchange(left_out_, 0);
+    return true;
+  }
+  int64_t all_left_out() const {
+    const std::lock_guard lock(mutex_);
+    return all_left_out_;
+  }
+
+ private:
+  const int64_t most_;
+  mutable std::mutex mutex_;
+  std::chrono::steady_clock::time_point second_;
+  int64_t lines_ = 0, left_out_ = 0, all_left_out_ = 0;
+};
+
+struct State {
+  explicit State(const LogOptions& options) : format(options.format), call_lines(options.max_call_lines_per_second) {
+    logger->set_level(spdlog::level::from_str(options.level));
+  }
+
+  const LogFormat format;
+  LineLimit call_lines;
+  std::atomic<int64_t> queued{0};
+  const std::shared_ptr<StandardOutput> output = std::make_shared<StandardOutput>();
+  const std::shared_ptr<spdlog::details::thread_pool> writer =
+      std::make_shared<spdlog::details::thread_pool>(kLogQueueLines, 1);
+  // An asynchronous logger must be owned by a shared_ptr.
+  const std::shared_ptr<spdlog::async_logger> logger =
+      std::make_shared<spdlog::async_logger>("posenc", output, writer, spdlog::async_overflow_policy::overrun_oldest);
+};
+
+// Not destroyed at exit: a call may log its last line after main() has returned, and the writer may wait for a reader.
 std::atomic<State*> state{nullptr};
 
 std::string Dump(const auto& json) {
@@ -43,12 +121,8 @@ std::string NameOf(LogLevel level) {
 
 }  // namespace
 
-void StartLog(LogFormat format, const std::string& level) {
-  auto* started = new State{format, {"posenc", std::make_shared<spdlog::sinks::stdout_sink_mt>()}};
-  started->logger.set_pattern("%v");
-  started->logger.set_level(spdlog::level::from_str(level));
-  started->logger.flush_on(spdlog::level::trace);
-  delete state.exchange(started);
+void StartLog(const LogOptions& options) {
+  state = new State(options);
 #if GOOGLE_PROTOBUF_VERSION < 4022000
   // Protobuf would print a line of its own for every malformed string that a caller sends.
   google::protobuf::SetLogHandler(nullptr);
@@ -57,13 +131,42 @@ void StartLog(LogFormat format, const std::string& level) {
 
 bool Logs(LogLevel level) {
   State* const current = state;
-  return current != nullptr && current->logger.should_log(level);
+  return current != nullptr && current->logger->should_log(level);
 }
 
 void Log(LogLevel level, std::string_view message, const LogFields& fields) {
   if (!Logs(level)) return;
   State* const current = state;
-  current->logger.log(level, FormatLine(current->format, level, std::chrono::system_clock::now(), message, fields));
+  ++current->queued;
+  current->logger->log(level, FormatLine(current->format, level, std::chrono::system_clock::now(), message, fields));
+}
+
+void LogCall(LogLevel level, std::string_view message, const LogFields& fields) {
+  if (!Logs(level)) return;
+  int64_t left_out = 0;
+  State* const current = state;
+  if (level >= LogLevel::info && !current->call_lines.Take(std::chrono::steady_clock::now(), &left_out)) return;
+  if (left_out > 0) Log(LogLevel::warn, "lines about calls were left out", {{"lines", left_out}});
+  Log(level, message, fields);
+}
+
+int64_t LogLinesLost() {
+  State* const current = state;
+  if (current == nullptr) return 0;
+  return static_cast<int64_t>(current->writer->overrun_counter()) + current->output->failed() +
+         current->call_lines.all_left_out();
+}
+
+void FlushLog(std::chrono::milliseconds timeout) {
+  State* const current = state;
+  if (current == nullptr) return;
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto done = [current] {
+    return current->output->handled() + static_cast<int64_t>(current->writer->overrun_counter()) >= current->queued;
+  };
+  while (!done() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 std::string FormatLine(LogFormat format, LogLevel level, std::chrono::system_clock::time_point time,

@@ -1,6 +1,10 @@
 #include "server/core/signals.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <limits>
 
 namespace posenc::server {
 
@@ -17,6 +21,14 @@ std::optional<int> StopSignals::Wait(std::chrono::seconds timeout) {
   if (signal < 0) return std::nullopt;
   pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
   return signal;
+}
+
+int64_t RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
 }
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// Process setup before serving: stop signals and malloc tuning.
+// Process setup before serving: stop signals, the limit of open files, malloc tuning.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,10 @@ class StopSignals {
  private:
   sigset_t signals_;
 };
+
+// Raises the soft limit of open files to the hard limit: every connection takes a descriptor, and gRPC 1.51 does not
+// accept again once accept() has failed for lack of one. Returns the limit.
+int64_t RaiseDescriptorLimit();
 
 // Malloc tuning. Does nothing without glibc.
 

@@ -141,7 +141,7 @@ void Call::EndWork() {
 void Call::BeginSend() {
   const auto until = Clock::now() + std::chrono::seconds(core_->config.send_timeout_s);
   send_timer_ = core_->timers.At(until, [this] {
-    Log(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
+    LogCall(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
     given_up_ = true;
     rpc_->TryCancel();
   });
@@ -259,14 +259,14 @@ void Call::LogEnd(const absl::Status& status) const {
   fields.emplace_back("bytes_out", bytes_out_);
   fields.emplace_back("queue_ms", Milliseconds(queued_));
   fields.emplace_back("compute_ms", Milliseconds(computed_));
-  Log(level, "call", fields);
+  LogCall(level, "call", fields);
 }
 
 absl::Status StatusOfCurrentException() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return TooLarge("", "", "out of memory");
+    return Unavailable("OVERLOADED", "out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   } catch (...) {

@@ -51,7 +51,7 @@ struct Core {
   Timers timers;
 };
 
-// Converts the exception being handled: RESOURCE_EXHAUSTED for std::bad_alloc, else INTERNAL.
+// Converts the exception being handled: UNAVAILABLE for std::bad_alloc, else INTERNAL.
 absl::Status StatusOfCurrentException();
 
 // Runs `serve` and converts exceptions to a status: none may escape into gRPC's or the pool's threads.
@@ -75,7 +75,7 @@ class Call {
   // Returns INVALID_ARGUMENT if there is no message, RESOURCE_EXHAUSTED if it is too large, UNAVAILABLE under overload
   // or while draining.
   absl::Status Admit();
-  // Admits a stream before its first message. Returns UNAVAILABLE under overload or while draining.
+  // Admits a stream at its first message. Returns UNAVAILABLE under overload or while draining.
   absl::Status AdmitStream();
   // Returns RESOURCE_EXHAUSTED if a message of so many bytes is too large.
   absl::Status CheckSize(size_t bytes) const;

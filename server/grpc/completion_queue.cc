@@ -59,14 +59,19 @@ class GrpcRpc final : public Rpc {
     }
     make_ = &method->second.make;
     if (!method->second.reads_first) return Serve(nullptr);
+    receive_limit_ = polling_->timers_->At(std::chrono::steady_clock::now() + polling_->receive_timeout_,
+                                           [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
-  void OnFirstRead(bool /*ok*/) { Serve(&request_); }
+  void OnFirstRead(bool /*ok*/) {
+    receive_limit_.Revoke();
+    Serve(&request_);
+  }
   void Serve(grpc::ByteBuffer* request) {
     try {
       reactor_ = (*make_)(this, request);
     } catch (const std::bad_alloc&) {
-      Finish({grpc::RESOURCE_EXHAUSTED, "out of memory"});
+      Finish({grpc::UNAVAILABLE, "out of memory"});
       return Release();
     }
     reactor_->Start();
@@ -113,6 +118,7 @@ class GrpcRpc final : public Rpc {
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const MakeReactor* make_ = nullptr;
   grpc::ByteBuffer request_;
+  Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
 
@@ -129,8 +135,10 @@ CompletionQueueLoop::~CompletionQueueLoop() {
   if (threads_.empty()) Poll();
 }
 
-void CompletionQueueLoop::Start(Methods methods, size_t threads) {
+void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout) {
   methods_ = std::move(methods);
+  timers_ = timers;
+  receive_timeout_ = receive_timeout;
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < threads; ++n) threads_.emplace_back([this] { Poll(); });
 }

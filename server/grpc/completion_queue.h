@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server_builder.h"
+#include "server/core/timers.h"
 #include "server/grpc/rpc.h"
 
 namespace posenc::server {
@@ -34,14 +36,18 @@ class CompletionQueueLoop {
   // After Start(), destroy it only once the server's Shutdown() has returned. Waits until all reactors are deleted.
   ~CompletionQueueLoop();
 
-  // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED.
-  void Start(Methods methods, size_t threads);
+  // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
+  // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. `timers`
+  // must outlive this object.
+  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout);
 
  private:
   friend class GrpcRpc;
   void Poll();
 
   Methods methods_;
+  Timers* timers_ = nullptr;
+  std::chrono::seconds receive_timeout_{0};
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served

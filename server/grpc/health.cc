@@ -13,12 +13,13 @@ using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
 
 constexpr size_t kMaxName = 256;  // bytes of a service's name, which a Watch stores
+constexpr size_t kMaxRequest = kMaxName + 256;
 
 // Returns the requested service's name. Sets *status if the request is invalid.
 std::string ServiceIn(grpc::ByteBuffer* request, grpc::Status* status) {
   HealthCheckRequest message;
-  if (!ParseMessage(request, &message)) {
-    *status = {grpc::INVALID_ARGUMENT, "not a HealthCheckRequest"};
+  if (!ParseMessage(request, kMaxRequest, &message)) {
+    *status = {grpc::INVALID_ARGUMENT, "not a HealthCheckRequest of at most " + std::to_string(kMaxRequest) + " bytes"};
   } else if (message.service().size() > kMaxName) {
     *status = {grpc::INVALID_ARGUMENT, "service: a name has at most " + std::to_string(kMaxName) + " bytes"};
   }

@@ -1,14 +1,17 @@
 // Conversion between small protobuf messages and gRPC buffers, for services that are not posenc's own.
 #pragma once
 
+#include <cstddef>
+
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 
 namespace posenc::server {
 
-inline bool ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::MessageLite* message) {
-  if (!bytes->Valid()) return false;
+// Returns false if there is no message, it has more than `most` bytes, or it is malformed. The size is checked first.
+inline bool ParseMessage(grpc::ByteBuffer* bytes, size_t most, google::protobuf::MessageLite* message) {
+  if (!bytes->Valid() || bytes->Length() > most) return false;
   grpc::ProtoBufferReader reader(bytes);
   return message->ParseFromZeroCopyStream(&reader);
 }

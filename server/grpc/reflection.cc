@@ -1,5 +1,6 @@
 #include "server/grpc/reflection.h"
 
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -93,39 +94,73 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
   return response;
 }
 
-// Reads one request at a time and writes its response.
+constexpr size_t kMaxQuestion = 4096;  // bytes
+
+// Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from its first
+// request on. Ends after --max-call-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
-  explicit ReflectionCall(Rpc* rpc) : rpc_(rpc) {}
+  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc), handler_(core->admission->EnterHandler()) {}
 
-  void Start() override { rpc_->Read(&question_); }
+  void Start() override {
+    time_limit_ = CancelIn(core_->config.max_call_s);
+    Read();
+  }
 
   void OnReadDone(bool ok) override {
+    wait_limit_.Revoke();
     if (!ok) return rpc_->Finish(grpc::Status::OK);
-    ServerReflectionRequest request;
-    if (!ParseMessage(&question_, &request)) {
-      return rpc_->Finish({grpc::INVALID_ARGUMENT, "not a ServerReflectionRequest"});
+    if (!admitted_) {
+      const auto verdict = core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_);
+      if (verdict != Admission::Verdict::kAdmitted) {
+        core_->admission->CountRefusal();
+        return rpc_->Finish(
+            {grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
+      }
+      admitted_ = true;
     }
+    ServerReflectionRequest request;
+    if (!ParseMessage(&question_, kMaxQuestion, &request)) {
+      return rpc_->Finish({grpc::INVALID_ARGUMENT,
+                           "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
+    }
+    wait_limit_ = CancelIn(core_->config.send_timeout_s);
     rpc_->Write(SerializeMessage(Answer(request)));
   }
 
   void OnWriteDone(bool ok) override {
+    wait_limit_.Revoke();
     if (!ok) return rpc_->Finish({grpc::CANCELLED, "the caller is gone"});
-    rpc_->Read(&question_);
+    Read();
   }
 
  private:
+  void Read() {
+    wait_limit_ = CancelIn(core_->config.receive_timeout_s);
+    rpc_->Read(&question_);
+  }
+
+  Timers::Timer CancelIn(int64_t seconds) {
+    return core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(seconds),
+                            [rpc = rpc_] { rpc->TryCancel(); });
+  }
+
+  Core* const core_;
   Rpc* const rpc_;
+  const Charge handler_;
+  Charge request_charge_, bytes_charge_;
+  bool admitted_ = false;
   grpc::ByteBuffer question_;
+  Timers::Timer time_limit_, wait_limit_;  // declared last: revoked first
 };
 
 }  // namespace
 
-void AddReflectionTo(Methods* methods) {
+void AddReflectionTo(Methods* methods, Core* core) {
   for (const char* version : {"v1", "v1alpha"}) {
     Method& method = (*methods)["/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo"];
     method.reads_first = false;
-    method.make = [](Rpc* rpc, grpc::ByteBuffer*) { return std::make_unique<ReflectionCall>(rpc); };
+    method.make = [core](Rpc* rpc, grpc::ByteBuffer*) { return std::make_unique<ReflectionCall>(core, rpc); };
   }
 }
 

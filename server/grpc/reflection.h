@@ -1,10 +1,12 @@
 // grpc.reflection.v1.ServerReflection and v1alpha, whose messages are identical: describes the services to clients.
 #pragma once
 
+#include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
 
 namespace posenc::server {
 
-void AddReflectionTo(Methods* methods);
+// `core` must outlive the RPCs.
+void AddReflectionTo(Methods* methods, Core* core);
 
 }  // namespace posenc::server

@@ -31,7 +31,6 @@ class RotaryCall final : public Reactor {
 
   void Start() override {
     std::unique_lock lock(mutex_);
-    stopped_ = call_.AdmitStream();
     // Limits how long a client that sends nothing can keep the call open.
     time_limit_ = core_->timers.At(call_.LatestEnd(), [this] {
       std::unique_lock held(mutex_);
@@ -49,8 +48,11 @@ class RotaryCall final : public Reactor {
   };
 
   void OnReadDone(bool ok) override {
+    receive_limit_.Revoke();  // before locking: its action locks
     std::unique_lock lock(mutex_);
     reading_ = false;
+    // Admitted only now: a client that sends nothing takes no place among --max-in-flight-requests.
+    if (ok && !std::exchange(admitted_, true)) Stop(call_.AdmitStream());
     if (ok) {
       received_.emplace_back().Swap(&incoming_);
     } else {
@@ -98,6 +100,12 @@ class RotaryCall final : public Reactor {
     }
     if (stopped_.ok() && !reading_ && !half_closed_ && received_.size() + replies_.size() < kMostInWork) {
       reading_ = true;
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.receive_timeout_s);
+      receive_limit_ = core_->timers.At(until, [this] {
+        std::unique_lock held(mutex_);
+        Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
+        Advance(std::move(held));
+      });
       rpc_->Read(&incoming_);
     }
     const bool over = !stopped_.ok() || (half_closed_ && received_.empty());
@@ -245,9 +253,10 @@ class RotaryCall final : public Reactor {
   bool reading_ = false, computing_ = false, writing_ = false;
   bool held_up_ = false;  // waiting until an answer is sent
   bool half_closed_ = false;
+  bool admitted_ = false;
   bool ended_ = false;
 
-  Timers::Timer time_limit_;  // declared last: revoked first
+  Timers::Timer time_limit_, receive_limit_;  // declared last: revoked first
 };
 
 }  // namespace

@@ -75,11 +75,15 @@ absl::Status CheckAddress(const std::string& address) {
     if (path.starts_with("//")) path.remove_prefix(2);
     return RemoveDeadSocket("--listen", std::string(path));
   }
-  // gRPC would take a port above 65535 modulo 65536.
+  // gRPC would serve on port 443 without a port, and take a port above 65535 modulo 65536.
   int port = 0;
   const size_t colon = address.rfind(':');
-  if (colon != std::string::npos && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 65535) {
-    return InvalidArgument("OUT_OF_RANGE", "--listen", address, "a port is at most 65535");
+  const bool in_brackets = colon != std::string::npos && address.find(']', colon) != std::string::npos;
+  if (colon == std::string::npos || in_brackets || !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
+    return InvalidArgument("MALFORMED", "--listen", address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
+  }
+  if (port < 0 || port > 65535) {
+    return InvalidArgument("OUT_OF_RANGE", "--listen", address, "a port is 0 .. 65535");
   }
   return absl::OkStatus();
 }
@@ -101,7 +105,6 @@ class Watchdog {
   void Watch(steady_clock::duration after) {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
-    Log(LogLevel::critical, "stuck in shutdown; giving up");
     std::_Exit(EXIT_FAILURE);
   }
 
@@ -155,8 +158,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   Methods methods;
   AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_, operations);
   server->health_.AddTo(&methods);
-  AddReflectionTo(&methods);
-  server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads));
+  if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
+  server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
+                          seconds(config.receive_timeout_s));
   return server;
 }
 

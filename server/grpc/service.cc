@@ -4,6 +4,7 @@
 
 #include "posenc/service/operations.h"
 #include "posenc/v1/service.pb.h"
+#include "server/core/log.h"
 #include "server/grpc/calls.h"
 
 namespace posenc::server {
@@ -38,6 +39,7 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   response->mutable_counters()->set_requests_refused(counters.refused);
   response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
+  response->mutable_counters()->set_log_lines_lost(LogLinesLost());
   Describe(PlanCache().counters(), response->mutable_counters()->mutable_plan_cache());
   Describe(TableCache().counters(), response->mutable_counters()->mutable_table_cache());
   const BufferPool::Counters answers = core.buffer_pool->counters();

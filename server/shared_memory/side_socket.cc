@@ -49,7 +49,7 @@ void SideSocket::Serve() {
     try {
       more = ServeOnce();
     } catch (const std::exception& error) {  // out of memory
-      Log(LogLevel::err, "side socket", {{"error", error.what()}});
+      LogCall(LogLevel::err, "side socket", {{"error", error.what()}});
     }
   }
 }

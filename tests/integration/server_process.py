@@ -15,13 +15,15 @@ SANITIZER_BYTES = 640 << 20 if "asan" in os.environ.get("POSENC_BUILD_DIR", "") 
 
 
 class ServerProcess:
-    def __init__(self, program, directory, *flags, **environment):
+    def __init__(self, program, directory, *flags, stdout=None, **environment):
+        """`stdout`: where the log goes; absent: to a file, which log() reads."""
         port_file = directory / "port"
         self._log_path = directory / "log"
         command = [*program, "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
-                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=stdout or log,
+                stderr=log if stdout else subprocess.STDOUT,
                 env={**os.environ, **environment})
         try:
             self.port = self._wait_for_port(port_file)
@@ -45,6 +47,14 @@ class ServerProcess:
 
     def log(self):
         return self._log_path.read_text()
+
+    def log_with(self, text):
+        """The log, once that text is in it: the server writes its lines on a thread of its own."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while text not in self.log():
+            assert time.monotonic() < deadline, f"{text!r} is not in the log: {self.log()}"
+            time.sleep(0.005)
+        return self.log()
 
     def peak_memory(self):
         """In bytes, since it was started."""

@@ -1,0 +1,156 @@
+"""Callers and readers that would hang, fill or silence a server that trusted them."""
+
+import os
+import re
+import resource
+import subprocess
+import time
+
+import grpc
+import pytest
+import samples
+from bare_http2 import ShutWindow
+from client import SECONDS, Client
+from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from server_process import ServerProcess
+
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+
+
+def ask_reflection(client, *questions):
+    method = client.channel.stream_stream(REFLECTION, lambda question: question.SerializeToString(), bytes)
+    return list(method(iter(questions), timeout=SECONDS))
+
+
+def call_many(client, count, name="GetServerInfo", request=b""):
+    """Ends when all are answered, whatever the answer is."""
+    calls = [client.method(name).future(request, timeout=SECONDS) for _ in range(count)]
+    for call in calls:
+        call.exception()
+    return calls
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up(server_program, tmp_path):
+    reading, writing = os.pipe()
+    with ServerProcess(server_program, tmp_path, "--log-level", "debug", stdout=writing) as server, \
+            Client(server.port) as client:
+        os.close(writing)
+        while client.info().counters.log_lines_lost == 0:  # the pipe's 64 KiB and the queue are full
+            assert all(call.code() == grpc.StatusCode.OK for call in call_many(client, 500))
+        server.signal(15)
+        assert server.wait() == 0
+    os.close(reading)
+
+
+def test_a_log_that_is_closed_does_not_end_the_server(server_program, tmp_path):
+    reading, writing = os.pipe()
+    with ServerProcess(server_program, tmp_path, "--log-level", "debug", stdout=writing) as server, \
+            Client(server.port) as client:
+        os.close(writing)
+        os.close(reading)
+        deadline = time.monotonic() + SECONDS
+        while client.info().counters.log_lines_lost == 0:
+            assert time.monotonic() < deadline
+        server.signal(15)
+        assert server.wait() == 0
+
+
+def test_failing_calls_do_not_flood_the_log(start_server):
+    server = start_server("--max-call-log-lines", "10")
+    begin = time.monotonic()
+    with Client(server.port) as client:
+        call_many(client, 300, "Explain")
+        lost = client.info().counters.log_lines_lost
+        seconds = time.monotonic() - begin
+        time.sleep(1.1)
+        call_many(client, 1, "Explain")
+        server.stop()
+    lines = server.log().splitlines()
+    calls = [line for line in lines if " call " in line]
+    assert len(calls) <= 10 * (seconds + 2)
+    left_out = [int(re.search(r"lines=(\d+)", line)[1]) for line in lines if "left out" in line]
+    assert sum(left_out) >= lost > 0 and len(calls) + sum(left_out) == 301
+
+
+@pytest.mark.parametrize("size", (5000, 1 << 20))
+def test_reflection_refuses_long_names_unparsed(client, size):
+    with pytest.raises(grpc.RpcError) as error:
+        ask_reflection(client, ServerReflectionRequest(file_containing_symbol="x" * size))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "4096 bytes" in error.value.details()
+
+
+def test_reflection_can_be_off(start_server):
+    with Client(start_server("--reflection", "off").port) as client, pytest.raises(grpc.RpcError) as error:
+        ask_reflection(client, ServerReflectionRequest(list_services=""))
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_reflection_takes_a_place_among_the_requests(start_server):
+    server = start_server("--max-in-flight-requests", "1", "--receive-timeout", "1")
+    with Client(server.port) as client:
+        method = client.channel.stream_stream(REFLECTION, lambda question: question.SerializeToString(), bytes)
+
+        def one_question_and_silence():
+            yield ServerReflectionRequest(list_services="")
+            time.sleep(SECONDS)
+
+        stream = method(one_question_and_silence(), timeout=SECONDS)
+        next(stream)
+        assert client.refusal("ApplyRotary", samples.rotary()).reason == "OVERLOADED"
+        with pytest.raises(grpc.RpcError) as error:
+            next(stream)
+        assert error.value.code() == grpc.StatusCode.CANCELLED, "no further question came in time"
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_health_refuses_long_names_unparsed(client):
+    check = client.channel.unary_unary("/grpc.health.v1.Health/Check", lambda request: request.SerializeToString(), bytes)
+    with pytest.raises(grpc.RpcError) as error:
+        check(HealthCheckRequest(service="x" * (1 << 20)), timeout=SECONDS)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_silent_streams_take_no_place_and_end(start_server):
+    server = start_server("--max-in-flight-requests", "2", "--receive-timeout", "2")
+    with Client(server.port) as client, ShutWindow(server.port) as silent:
+        for _ in range(20):
+            silent.begin("StreamApplyRotary")
+        silent.flush()
+        client.call("ApplyRotary", samples.rotary())
+        begin = time.monotonic()
+        while (started := client.info().counters).requests_failed < 20:
+            assert time.monotonic() - begin < SECONDS, started
+
+
+def test_a_call_without_its_message_ends(start_server):
+    server = start_server("--receive-timeout", "1")
+    with Client(server.port) as client, ShutWindow(server.port) as silent:
+        for name in ("ApplyRotary", "StreamTable", "GetServerInfo"):
+            silent.begin(name)
+        silent.flush()
+        begin = time.monotonic()
+        while client.info().counters.requests_failed < 2:
+            assert time.monotonic() - begin < SECONDS
+
+
+def test_a_server_takes_all_descriptors_that_it_may(server_program, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        server = ServerProcess(server_program, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with server:
+        server.log_with(f"descriptors={hard}")
+
+
+@pytest.mark.parametrize("arguments, environment, code, said", (
+    (("--listen", "127.0.0.1"), {}, 1, "must be ADDRESS:PORT"),
+    (("--listen", "[::1]"), {}, 1, "must be ADDRESS:PORT"),
+    ((), {"POSENC_TARGET": "nope"}, 2, "POSENC_TARGET"),
+))
+def test_a_wrong_start_says_why(server_program, arguments, environment, code, said):
+    ended = subprocess.run([*server_program, *arguments], env={**os.environ, **environment}, capture_output=True,
+                           text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+    assert ended.returncode == code and said in ended.stderr, ended
