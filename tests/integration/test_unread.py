@@ -78,20 +78,13 @@ def test_a_call_is_not_longer_than_it_may_be(start_server):
         client.when_idle()
 
 
-def wait_for_log(server, text):
-    deadline = time.monotonic() + SECONDS
-    while text not in server.log():
-        assert time.monotonic() < deadline, f"{text} is not in the log"
-        time.sleep(0.01)
-
-
 def test_stuck_tcp_is_freed_by_keepalive_alone(start_server):
     # As a stopped process: its kernel takes what fits into its buffers, and then nothing, not even the call's reset. The
     # bytes in gRPC's hands stay charged until a ping is not answered in time; the call's timer has acted long before.
     server = start_server("--send-timeout", "1", "--keepalive-time", "1", "--keepalive-timeout", "6")
     with Client(server.port) as client, ShutWindow(server.port, 2**31 - 1) as stuck:
         stuck.call("GenerateTable", samples.table(count=4 * MEBIBYTE))
-        wait_for_log(server, "not taken in time")
+        server.log_with("not taken in time")
         assert client.info().counters.in_flight_bytes > 100 * MEBIBYTE
         client.call("ApplyRotary", samples.rotary())
         client.when_idle()
@@ -134,7 +127,7 @@ def test_a_stopped_client_does_not_hold_its_call(start_server, reader):
     with Client(server.port) as client:
         process = reader(server.port)
         process.send_signal(signal.SIGSTOP)
-        wait_for_log(server, "not taken in time")
+        server.log_with("not taken in time")
         client.when_idle()
         client.call("ApplyRotary", samples.rotary())
         process.send_signal(signal.SIGCONT)
