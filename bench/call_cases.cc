@@ -28,7 +28,7 @@ Contest Prepare(DType dtype, size_t bytes) {
     const auto pool = std::make_shared<WorkPool>(threads);
     return [application, data, bytes, pool] {
       const ContiguousBytes x(data.get(), bytes);
-      (void)application->Run({&x, data.get()}, {}, *pool, NeverCancelled);
+      (void)application->Rotate({&x, data.get()}, {}, *pool, NeverCancelled);
     };
   };
   Contest contest;

@@ -55,7 +55,7 @@ Contest Prepare(const Settings& settings, DType dtype, size_t bytes, bool cold, 
   rotation.contest.subject = [application, pool, bytes, cold, x = rotation.x, y = rotation.y] {
     TableCache().SetMaxBytes(cold ? 0 : size_t{64} << 20);
     const ContiguousBytes from(x.get(), bytes);
-    (void)application->Run({&from, y.get()}, {}, *pool, NeverCancelled);
+    (void)application->Rotate({&from, y.get()}, {}, *pool, NeverCancelled);
   };
   return std::move(rotation.contest);
 }

@@ -126,11 +126,9 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64
 
 Matrix<double> QueryEnds(const BiasGeometry& geometry, int64_t queries) {
   if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return ids->ids;
-  Matrix<double> ends = QueryPositions(geometry, 0, 1);
-  const Matrix<double> last = QueryPositions(geometry, queries - 1, 1);
-  ends.values.insert(ends.values.end(), last.values.begin(), last.values.end());
-  ends.rows *= 2;
-  ends.shared = false;
+  const Matrix<double> first = QueryPositions(geometry, 0, 1), last = QueryPositions(geometry, queries - 1, 1);
+  Matrix<double> ends{{}, first.rows, 2, first.shared};
+  for (int64_t b = 0; b < first.rows; ++b) ends.values.insert(ends.values.end(), {first.values[b], last.values[b]});
   return ends;
 }
 

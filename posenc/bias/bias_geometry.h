@@ -58,7 +58,8 @@ Matrix<double> Line(double start, int64_t count);
 
 // Positions of `count` queries from `first` on; below, of all keys.
 Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64_t count);
-// Positions whose minimum and maximum bound those of all `queries`: all given ones, or else the first and last query's.
+// Positions whose minimum and maximum, in each batch row, bound those of all `queries`: all given ones, or else the
+// first and last query's. `queries` >= 1.
 Matrix<double> QueryEnds(const BiasGeometry& geometry, int64_t queries);
 Matrix<double> KeyPositions(const BiasGeometry& geometry);
 absl::Status CheckPositions(std::string_view field, const Matrix<double>& positions);

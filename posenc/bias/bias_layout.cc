@@ -122,9 +122,9 @@ absl::Status CompleteForgetGate(const ForgetGateSettings& gates, GenerateBias& c
   }
   if (!g.query_length && call.scores) g.query_length = call.scores->shape[2];
   if (g.query_length && std::holds_alternative<std::monostate>(g.query)) {
-    if (*g.query_length > gates.keys) {
+    if (*g.query_length < 0 || *g.query_length > gates.keys) {
       return InvalidArgument("OUT_OF_RANGE", "geometry.query_length", fmt::format("{}", *g.query_length),
-                             fmt::format("must be at most {}, the tokens of forget_gate.log_gates", gates.keys));
+                             fmt::format("must be 0 .. {}, the tokens of forget_gate.log_gates", gates.keys));
     }
     g.query = OffsetPositions{gates.keys - *g.query_length};
   }
@@ -266,17 +266,8 @@ absl::Status LayOutDistances(const GenerateBias& call, const BiasCells& cells, c
   return absl::OkStatus();
 }
 
-// Returns the number of each position's sequence.
-Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>& cu_seqlens) {
-  for (double& position : positions.values) {
-    const auto next = std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), static_cast<int64_t>(position));
-    position = static_cast<double>(next - cu_seqlens.begin());
-  }
-  return positions;
-}
-
 // Adds up the gates. Sequences that are packed hide each other's keys, like documents.
-absl::Status LayOutForgetGate(const ForgetGateSettings& gates, GenerateBias& call, const BiasCells& cells,
+absl::Status LayOutForgetGate(const ForgetGateSettings& gates, const GenerateBias& call, const BiasCells& cells,
                               BiasSources& sources) {
   const Matrix<double> ends = QueryEnds(call.geometry, cells.queries);
   POSENC_RETURN_IF_ERROR(CheckWhole("geometry.query_positions", ends));
@@ -286,10 +277,7 @@ absl::Status LayOutForgetGate(const ForgetGateSettings& gates, GenerateBias& cal
                            fmt::format("must be 0 .. {}, tokens of forget_gate.log_gates", gates.keys - 1));
   }
   sources.forget_gate = std::make_shared<const ForgetGateRows>(gates);
-  if (gates.cu_seqlens) {
-    call.mask->query_documents = SequencesOf(QueryPositions(call.geometry, 0, cells.queries), *gates.cu_seqlens);
-    call.mask->key_documents = SequencesOf(Line(0, cells.keys), *gates.cu_seqlens);
-  }
+  if (gates.cu_seqlens) sources.key_sequences = SequencesOf(Line(0, cells.keys), *gates.cu_seqlens);
   return absl::OkStatus();
 }
 
@@ -304,6 +292,14 @@ void RoundTo(DType dtype, std::vector<double>& values) {
 }
 
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
+
+Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>& cu_seqlens) {
+  for (double& position : positions.values) {
+    const auto next = std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), static_cast<int64_t>(position));
+    position = static_cast<double>(next - cu_seqlens.begin());
+  }
+  return positions;
+}
 
 absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, BiasGeneration::Extent extent) {
   BiasLayout layout{.call = std::move(given)};

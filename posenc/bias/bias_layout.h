@@ -42,13 +42,14 @@ struct ValueLists {
   int64_t first_distance = 0;  // distance of the first value
 };
 
-// What the cells are computed from, by method.
+// Sources of the cells' values, by method.
 struct BiasSources {
   Matrix<double> slopes;         // ALiBi
   ValueLists lists;              // all methods except ALiBi
   std::vector<int32_t> buckets;  // T5 in the index forms, from lists.first_distance on
   std::shared_ptr<const FireRows> fire;
   std::shared_ptr<const ForgetGateRows> forget_gate;
+  Matrix<double> key_sequences;  // forget gates with cu_seqlens: the number of each key's sequence
 };
 
 // Immutable once made.
@@ -63,6 +64,9 @@ struct BiasLayout {
 
 inline bool IsIndex(BiasForm form) { return form == BiasForm::kIndex || form == BiasForm::kCompactIndex; }
 inline bool IsCompact(BiasForm form) { return form == BiasForm::kCompact || form == BiasForm::kCompactIndex; }
+
+// Returns the number of each position's sequence among those that cu_seqlens delimits.
+Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>& cu_seqlens);
 
 // Rounds the values to dtype and back.
 void RoundTo(DType dtype, std::vector<double>& values);

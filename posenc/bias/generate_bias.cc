@@ -100,6 +100,8 @@ class BiasRows {
     const GenerateBias& call = layout.call;
     if (call.mask) mask_positions_ = QueryPositions(call.geometry, first, count);
     if (layout.sources.fire != nullptr) normalisers_ = layout.sources.fire->Normalisers(query_positions_.values);
+    const auto* gates = std::get_if<ForgetGateSettings>(&call.method.settings);
+    if (gates != nullptr && gates->cu_seqlens) query_sequences_ = SequencesOf(query_positions_, *gates->cu_seqlens);
     if (layout.alibi() != nullptr && !IsCompact(call.form)) alibi_ = AlibiLists(layout, query_positions_, count);
     const BiasCells& cells = layout.cells;
     large_ = ExceedsCaches(cells.batch.value_or(1) * cells.heads * count * cells.keys *
@@ -179,6 +181,10 @@ class BiasRows {
       if (work.query_documents != nullptr) work.query_documents += first_;
       work.mask_key_positions = layout_.positions.mask_keys.row(b);
     }
+    if (!query_sequences_.values.empty()) {  // sequences that are packed hide each other's keys, like documents
+      work.query_documents = query_sequences_.row(b);
+      work.key_documents = layout_.sources.key_sequences.row(0);
+    }
     return work;
   }
 
@@ -233,6 +239,7 @@ class BiasRows {
   const int64_t count_;
   const Matrix<double> query_positions_;
   Matrix<double> mask_positions_;    // empty without a mask
+  Matrix<double> query_sequences_;   // forget gates with cu_seqlens, else empty
   std::vector<double> normalisers_;  // FIRE only
   ValueLists alibi_;
   bool large_ = false;  // the result exceeds the caches
@@ -253,8 +260,10 @@ const Matrix<double>& BiasGeneration::slopes() const { return layout_->sources.s
 int64_t BiasGeneration::held_bytes() const {
   const BiasSources& sources = layout_->sources;
   const BiasPositions& positions = layout_->positions;
-  const size_t bytes = sources.lists.values.values.size() * sizeof(float) + sources.buckets.size() * sizeof(int32_t) +
-                       (positions.keys.values.size() + positions.mask_keys.values.size()) * sizeof(double);
+  const size_t bytes =
+      sources.lists.values.values.size() * sizeof(float) + sources.buckets.size() * sizeof(int32_t) +
+      (positions.keys.values.size() + positions.mask_keys.values.size() + sources.key_sequences.values.size()) *
+          sizeof(double);
   return static_cast<int64_t>(bytes + (sources.forget_gate != nullptr ? sources.forget_gate->held_bytes() : 0));
 }
 

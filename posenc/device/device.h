@@ -76,7 +76,7 @@ class Device {
   // Computes all of `work`, whose x and y are device addresses, with the recipe's table or, if null, work.cos and .sin.
   // There is no CPU fallback: RESOURCE_EXHAUSTED if device memory is full, FAILED_PRECONDITION if the device is
   // withdrawn. The contents of y are unspecified after an error.
-  virtual absl::Status RunInPlace(const PairRotation& work, const TableRecipe* recipe) = 0;
+  virtual absl::Status RotateInPlace(const PairRotation& work, const TableRecipe* recipe) = 0;
 };
 
 }  // namespace posenc

@@ -41,7 +41,7 @@ class PluginDevice final : public Device {
   bool ComputeBias(const DistanceBias& work) override;
   bool ComputeTable(const TableRecipe& recipe, std::byte* cos, std::byte* sin) override;
   absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) override;
-  absl::Status RunInPlace(const PairRotation& work, const TableRecipe* recipe) override;
+  absl::Status RotateInPlace(const PairRotation& work, const TableRecipe* recipe) override;
 
   std::string description() const { return info_.name; }
   int64_t memory_bytes() const { return static_cast<int64_t>(info_.memory_bytes); }

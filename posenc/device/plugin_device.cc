@@ -291,7 +291,7 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
   return DeviceMemory{std::shared_ptr<void>(begin, close), bytes};
 }
 
-absl::Status PluginDevice::RunInPlace(const PairRotation& work, const TableRecipe* recipe) {
+absl::Status PluginDevice::RotateInPlace(const PairRotation& work, const TableRecipe* recipe) {
   posenc_error error{};
   if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
   std::optional<TableOf> table;

@@ -154,8 +154,8 @@ void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, con
   }
 }
 
-absl::Status EmbeddingGeneration::Run(const std::byte* add_to, std::byte* out, WorkPool& pool,
-                                      const Cancellation& cancelled) const {
+absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out, WorkPool& pool,
+                                        const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / dim, 1, 1024);
   return pool.ParallelFor(positions_.tokens(), slab, cancelled, [&](size_t begin, size_t end) {

@@ -36,7 +36,7 @@ class EmbeddingGeneration {
 
   // Writes the tensor to `out`. add_to: the tensor to add to, or null without one; may be `out` (in place). No
   // alignment needed.
-  absl::Status Run(const std::byte* add_to, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
+  absl::Status Write(const std::byte* add_to, std::byte* out, WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
   EmbeddingGeneration(TokenPositions positions, std::shared_ptr<const Encoding> encoding)

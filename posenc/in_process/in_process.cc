@@ -27,11 +27,9 @@ const google::protobuf::Message* InPlaceOf(const google::protobuf::Message& requ
   if (const auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(&request)) {
     return n == 0 ? &rotary->q().tensor() : &rotary->k().tensor();
   }
-  if (const auto* embedding = DynamicCastToGenerated<v1::GenerateEmbeddingRequest>(&request)) {
-    return &embedding->add_to();
-  }
   if (const auto* bias = DynamicCastToGenerated<v1::AddBiasRequest>(&request)) return &bias->scores();
-  return nullptr;
+  const auto* add_to = request.GetDescriptor()->FindFieldByName("add_to");
+  return add_to == nullptr ? nullptr : &request.GetReflection()->GetMessage(request, add_to);
 }
 
 // True if the output overlaps an input that is still read while the output is written.
@@ -158,7 +156,7 @@ absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRot
     const int64_t size = stream.Size(operand);
     const ContiguousBytes x(static_cast<const std::byte*>(tensor.input), size);
     auto* y = static_cast<std::byte*>(tensor.output);
-    POSENC_RETURN_IF_ERROR(stream.Run(operand, 0, size, x, y, pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(stream.Rotate(operand, 0, size, x, y, pool_, cancelled));
   }
   return stream.info();
 }

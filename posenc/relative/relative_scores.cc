@@ -149,7 +149,7 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
   }
 }
 
-absl::Status RelativeScores::Run(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const {
+absl::Status RelativeScores::WriteScores(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const RelativeTables tables,
                           MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled));

@@ -52,7 +52,7 @@ class RelativeScores {
     const std::byte* add_to;
     std::byte* out;
   };
-  absl::Status Run(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const;
+  absl::Status WriteScores(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
   explicit RelativeScores(RelativeScoresCall call) : call_(std::move(call)) {}

@@ -75,8 +75,8 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   return values;
 }
 
-absl::Status RelativeValues::Run(const std::byte* probabilities, const std::byte* add_to, std::byte* out,
-                                 WorkPool& pool, const Cancellation& cancelled) const {
+absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const std::byte* add_to, std::byte* out,
+                                         WorkPool& pool, const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   const HeadRows& alpha = probabilities_;
   const int64_t keys = alpha.dim, d = out_.dim;

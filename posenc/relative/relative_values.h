@@ -36,8 +36,8 @@ class RelativeValues {
   const ShawSettings& shaw() const { return call_.shaw; }
 
   // add_to is null if absent, and may equal `out` (in place). No alignment needed.
-  absl::Status Run(const std::byte* probabilities, const std::byte* add_to, std::byte* out, WorkPool& pool,
-                   const Cancellation& cancelled) const;
+  absl::Status WriteValues(const std::byte* probabilities, const std::byte* add_to, std::byte* out, WorkPool& pool,
+                           const Cancellation& cancelled) const;
 
  private:
   explicit RelativeValues(RelativeValuesCall call) : call_(std::move(call)) {}

@@ -163,8 +163,8 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
   RotatePieces(work, *buffers.x, buffers.y, Start(cells, which) - origin);
 }
 
-absl::Status RotaryApplication::Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
-                                    Device* device) const {
+absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
+                                       Device* device) const {
   const TokenPositions& positions = rows_.positions();
   const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
   if (!has_q && !has_k) return absl::OkStatus();
@@ -252,8 +252,8 @@ std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, 
   return all;
 }
 
-absl::Status RotaryApplication::RunRows(Operand which, int64_t first, int64_t count, Buffers buffers, WorkPool& pool,
-                                        const Cancellation& cancelled) const {
+absl::Status RotaryApplication::RotateRows(Operand which, int64_t first, int64_t count, Buffers buffers, WorkPool& pool,
+                                           const Cancellation& cancelled) const {
   if (count == 0) return absl::OkStatus();
   const TokenPositions& positions = rows_.positions();
   const TensorAxes& axes = axes_of(which);

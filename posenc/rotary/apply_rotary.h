@@ -58,19 +58,20 @@ class RotaryApplication {
     std::byte* y = nullptr;
   };
   // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
-  absl::Status Run(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr) const;
+  absl::Status Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
+                      Device* device = nullptr) const;
 
-  // Device addresses of an operand, for RunInPlace. x may equal y. Null if absent.
+  // Device addresses of an operand, for RotateInPlace. x may equal y. Null if absent.
   struct DeviceBuffers {
     const std::byte* x = nullptr;
     std::byte* y = nullptr;
   };
-  absl::Status RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
+  absl::Status RotateInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
 
   // Rotates head rows [first, first + count) of one operand, counted in storage order. The buffers begin with row
   // `first`. Writes the same bytes as Run.
-  absl::Status RunRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
-                       const Cancellation& cancelled) const;
+  absl::Status RotateRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
+                          const Cancellation& cancelled) const;
 
  private:
   // Heads [head, head + heads) of tokens [token, token + tokens), counted over the whole call.

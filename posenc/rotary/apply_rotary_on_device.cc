@@ -23,8 +23,8 @@ bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand whi
                                   .run_stride = heads_first ? work.head_stride : 0});
 }
 
-absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
-                                           const Cancellation& cancelled) const {
+absl::Status RotaryApplication::RotateInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
+                                              const Cancellation& cancelled) const {
   // Table entries per call: bounds the table's device memory and the time between cancellation checks.
   constexpr int64_t kEntries = int64_t{1} << 20;
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
@@ -46,7 +46,7 @@ absl::Status RotaryApplication::RunInPlace(DeviceBuffers q, DeviceBuffers k, Dev
       }
       work.x = buffers.x + Start(cells, which);
       work.y = buffers.y + Start(cells, which);
-      POSENC_RETURN_IF_ERROR(device.RunInPlace(work, recipe ? &*recipe : nullptr));
+      POSENC_RETURN_IF_ERROR(device.RotateInPlace(work, recipe ? &*recipe : nullptr));
     }
     token = stop;
   }

@@ -48,8 +48,8 @@ absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t a
   return DistanceCurves(TableRows::OfPlan(std::move(plan), *std::move(positions)));
 }
 
-absl::Status DistanceCurves::Run(std::byte* cosine_sum, std::byte* decay_bound, WorkPool& pool,
-                                 const Cancellation& cancelled) const {
+absl::Status DistanceCurves::Write(std::byte* cosine_sum, std::byte* decay_bound, WorkPool& pool,
+                                   const Cancellation& cancelled) const {
   const size_t pairs = rows_.pairs();
   const size_t slab = std::clamp<size_t>(8192 / pairs, 1, 1024);
   return pool.ParallelFor(count(), slab, cancelled, [&](size_t begin, size_t end) {

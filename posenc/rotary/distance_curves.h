@@ -29,7 +29,8 @@ class DistanceCurves {
 
   // Writes count() float64 values to each output; no alignment needed. Cosines and sines are correctly rounded and
   // summed from the first pair to the last, so every processor gives the same bytes.
-  absl::Status Run(std::byte* cosine_sum, std::byte* decay_bound, WorkPool& pool, const Cancellation& cancelled) const;
+  absl::Status Write(std::byte* cosine_sum, std::byte* decay_bound, WorkPool& pool,
+                     const Cancellation& cancelled) const;
 
  private:
   explicit DistanceCurves(TableRows rows) : rows_(std::move(rows)) {}

@@ -87,8 +87,8 @@ absl::StatusOr<int64_t> TableGeneration::Bytes(int64_t rows, const Limits& limit
   return ByteSize("answer", {dtype_, {rows, width()}}, limits);
 }
 
-absl::Status TableGeneration::Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
-                                  const Cancellation& cancelled, Device* device) const {
+absl::Status TableGeneration::WriteRows(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
+                                        const Cancellation& cancelled, Device* device) const {
   const size_t pairs = table_.pairs(), size = SizeOf(dtype_), row_bytes = width() * size;
   // Long enough to amortize the set-up of a run of positions (docs/exact-tables.md).
   const size_t cpu_slab = std::clamp<size_t>(32768 / pairs, 1, 1024);

@@ -33,8 +33,8 @@ class TableGeneration {
 
   // Writes rows [row_begin, row_begin + rows) of width() elements to cos and sin, which need no alignment.
   // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
-  absl::Status Run(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
-                   const Cancellation& cancelled, Device* device = nullptr) const;
+  absl::Status WriteRows(int64_t row_begin, int64_t rows, std::byte* cos, std::byte* sin, WorkPool& pool,
+                         const Cancellation& cancelled, Device* device = nullptr) const;
 
  private:
   explicit TableGeneration(TableRows table) : table_(std::move(table)) {}

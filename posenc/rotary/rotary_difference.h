@@ -13,7 +13,9 @@ namespace posenc {
 
 // Positions that the tables are searched at: 0 .. kComparedPositions - 1.
 inline constexpr int64_t kComparedPositions = 131072;
-// Largest number of pairs times positions that one request searches. Two sides take about half a second on one core.
+// Largest number of pairs times positions that one request searches. For usual
+// frequencies two sides take about half a second on one core. Entries of xPos and of frequencies near the limits of
+// float64 take much longer; the call's deadline interrupts them.
 inline constexpr int64_t kMostComparedEntries = int64_t{1} << 26;
 
 // A rotary embedding and its frequencies at one sequence length. Both must outlive the comparison.

@@ -142,7 +142,7 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   job.outputs = {{response->mutable_cosine_sum(), bytes}, {response->mutable_decay_bound(), bytes}};
   for (const Output& output : job.outputs) WriteShape(shape, output.tensor);
   job.run = [curves](const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool,
-                     const Cancellation& cancelled) { return curves->Run(buffers[0], buffers[1], pool, cancelled); };
+                     const Cancellation& cancelled) { return curves->Write(buffers[0], buffers[1], pool, cancelled); };
   return job;
 }
 

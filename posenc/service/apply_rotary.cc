@@ -44,8 +44,8 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
     const auto of = [&](size_t n) -> RotaryApplication::DeviceBuffers {
       return {from.At(operands[n]->region()), buffers[n]};
     };
-    return application->RunInPlace(of(0), operands.size() > 1 ? of(1) : RotaryApplication::DeviceBuffers(), *home,
-                                   cancelled);
+    return application->RotateInPlace(of(0), operands.size() > 1 ? of(1) : RotaryApplication::DeviceBuffers(), *home,
+                                      cancelled);
   };
   return absl::OkStatus();
 }
@@ -93,7 +93,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
       return absl::OkStatus();
     }
     const TensorBytes q(from, *operands[0]), k(from, *operands.back());
-    return application->Run({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get());
+    return application->Rotate({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get());
   };
   return job;
 }

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
+#include "posenc/base/fingerprint.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/field_differences.h"
 #include "posenc/mapping/read.h"
@@ -70,6 +73,21 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
   return side;
 }
 
+// Replaces the bytes of all tensors by a digest, which is all that a comparison needs, so that copies are small.
+void DigestTensors(google::protobuf::Message* message) {
+  if (auto* tensor = google::protobuf::DynamicCastToGenerated<v1::Tensor>(message)) {
+    if (!tensor->data().empty()) tensor->set_data(Fingerprint().Add(tensor->data()).Digest());
+    return;
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  message->GetReflection()->ListFields(*message, &fields);
+  for (const auto* field : fields) {
+    if (field->message_type() != nullptr && !field->is_repeated()) {
+      DigestTensors(message->GetReflection()->MutableMessage(message, field));
+    }
+  }
+}
+
 absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& message) {
   Side side;
   switch (message.subject_case()) {
@@ -89,21 +107,26 @@ absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& 
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, message.bias(), v1::Precision(), "bias"));
       v1::AnswerInfo info;
       POSENC_RETURN_IF_ERROR(Within("bias", ExplainBias(std::move(resolved), reader.limits, &info)));
-      side.settings.emplace_back().plan = std::move(*info.mutable_plan());
+      v1::Plan& plan = side.settings.emplace_back().plan;
+      plan = std::move(*info.mutable_plan());
+      if (!plan.bias().has_alibi()) DigestTensors(&plan);  // ALiBi's slopes are compared as numbers
       return side;
     }
   }
   return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
 }
 
-absl::Status PlanSide(const v1::CompareRequest& request, const Limits& limits, int64_t* values_left, Side* side) {
+// `name`: path of the side's subject, with which errors of its settings begin.
+absl::Status PlanSide(const v1::CompareRequest& request, std::string_view name, const Limits& limits,
+                      int64_t* values_left, Side* side) {
   for (SettingsOfLayers& settings : side->settings) {
     if (!settings.rotary) continue;
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
                             LengthsToExplain(request.seq_len(), *settings.rotary, limits, values_left));
     for (const int64_t length : lengths) {
-      POSENC_ASSIGN_OR_RETURN(auto plan, settings.rotary->Plan(length));
-      settings.plans.push_back(std::move(plan));
+      auto plan = settings.rotary->Plan(length);
+      if (!plan.ok()) return Within(name, plan.status());
+      settings.plans.push_back(*std::move(plan));
     }
   }
   return absl::OkStatus();
@@ -249,22 +272,24 @@ void CompareSlopes(const v1::Plan& a, const v1::Plan& b, v1::LayerComparison* me
   v1::SlopeComparison slopes;
   double largest = 0;
   int64_t head_of_largest = 0;
+  std::set<int64_t> differing;
   for (int n = 0; n < std::min(a.slopes_size(), b.slopes_size()); ++n) {
     const double difference = std::fabs(a.slopes(n) - b.slopes(n));
     if (difference == 0) continue;
     const int64_t head = n % heads_a;
-    if (slopes.differing_heads() == 0) {
+    if (differing.empty()) {
       slopes.set_first_head(head);
       slopes.set_a_slope(a.slopes(n));
       slopes.set_b_slope(b.slopes(n));
     }
-    slopes.set_differing_heads(slopes.differing_heads() + 1);
+    differing.insert(head);
     if (difference > largest) {
       largest = difference;
       head_of_largest = head;
     }
   }
-  if (slopes.differing_heads() == 0) return;
+  if (differing.empty()) return;
+  slopes.set_differing_heads(static_cast<int64_t>(differing.size()));
   for (const double distance : kReportedDistances) {
     v1::DistanceDifference* at = slopes.add_distances();
     at->set_distance(static_cast<int64_t>(distance));
@@ -402,8 +427,10 @@ absl::StatusOr<Job> Prepare(const v1::CompareRequest& request, const Payloads& p
   if (!b.ok()) return Within("b", b.status());
   *sides = {*std::move(a), *std::move(b)};
   int64_t values_left = limits.max_plan_values;
-  POSENC_RETURN_IF_ERROR(PlanSide(request, limits, &values_left, &sides->first));
-  POSENC_RETURN_IF_ERROR(PlanSide(request, limits, &values_left, &sides->second));
+  POSENC_RETURN_IF_ERROR(
+      PlanSide(request, request.a().has_model() ? "a.model" : "a.rotary", limits, &values_left, &sides->first));
+  POSENC_RETURN_IF_ERROR(
+      PlanSide(request, request.b().has_model() ? "b.model" : "b.rotary", limits, &values_left, &sides->second));
   Job job;
   job.decide = [&request, sides, response](WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
     int64_t entries_left = kMostComparedEntries;

@@ -122,14 +122,14 @@ Speeds MeasureSpeeds(Device* device, WorkPool& pool) {
     const auto x = std::make_shared<std::vector<std::byte>>(tokens * kHeads * kWidth * 2);
     return [&pool, device, call = *call, x, y = *x]() mutable {
       const ContiguousBytes source(x->data(), x->size());
-      (void)call.Run({&source, y.data()}, {}, pool, NeverCancelled, device);
+      (void)call.Rotate({&source, y.data()}, {}, pool, NeverCancelled, device);
     };
   });
   speeds.table = Fit(2 * kWidth / 2 * 4, 32768, [&](int64_t rows) {
     const auto call = TableGeneration::Create(*rotary, {.positions = {OffsetPositions{}}, .rows = rows}, {});
     return [&pool, device, call = *call, rows, cos = std::vector<std::byte>(rows * kWidth / 2 * 4),
             sin = std::vector<std::byte>(rows * kWidth / 2 * 4)]() mutable {
-      (void)call.Run(0, rows, cos.data(), sin.data(), pool, NeverCancelled, device);
+      (void)call.WriteRows(0, rows, cos.data(), sin.data(), pool, NeverCancelled, device);
     };
   });
   return speeds;

@@ -63,7 +63,7 @@ Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Ten
   job.outputs = {{cos, bytes}, {sin, bytes}};
   job.run = [generation = table.generation, row_begin, rows, device = std::move(device)](
                 const Payloads&, absl::Span<std::byte* const> buffers, WorkPool& pool, const Cancellation& cancelled) {
-    return generation->Run(row_begin, rows, buffers[0], buffers[1], pool, cancelled, device.get());
+    return generation->WriteRows(row_begin, rows, buffers[0], buffers[1], pool, cancelled, device.get());
   };
   return job;
 }

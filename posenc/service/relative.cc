@@ -95,7 +95,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
                                const Cancellation& cancelled) {
     const std::vector<std::byte> q = Read(from, request.q()), k = Read(from, request.k());
     if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
-    return scores->Run(
+    return scores->WriteScores(
         {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
         cancelled);
   };
@@ -133,7 +133,8 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
                                const Cancellation& cancelled) {
     const std::vector<std::byte> probabilities = Read(from, request.probabilities());
     if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
-    return values->Run(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool, cancelled);
+    return values->WriteValues(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool,
+                               cancelled);
   };
   return job;
 }

@@ -115,8 +115,8 @@ absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) cons
   return absl::OkStatus();
 }
 
-absl::Status RotaryStream::Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y,
-                               WorkPool& pool, const Cancellation& cancelled) const {
+absl::Status RotaryStream::Rotate(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y,
+                                  WorkPool& pool, const Cancellation& cancelled) const {
   if (size == 0) return absl::OkStatus();  // an empty or absent operand
   if (prepared_.application == nullptr) {  // a layer that does not rotate
     Copy(x, 0, static_cast<size_t>(size), y);
@@ -124,7 +124,7 @@ absl::Status RotaryStream::Run(v1::Operand operand, int64_t begin, int64_t size,
   }
   const int64_t row = RowSize(operand);
   const Operand which = operand == v1::OPERAND_QUERY ? Operand::kQuery : Operand::kKey;
-  return prepared_.application->RunRows(which, begin / row, size / row, {&x, y}, pool, cancelled);
+  return prepared_.application->RotateRows(which, begin / row, size / row, {&x, y}, pool, cancelled);
 }
 
 }  // namespace posenc::wire

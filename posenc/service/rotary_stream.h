@@ -47,8 +47,8 @@ class RotaryStream {
   absl::Status Check(const v1::RotaryChunk& chunk, size_t size) const;
 
   // Rotates `size` bytes of the operand from byte `begin` on, which Check() has accepted. x and y begin at that byte.
-  absl::Status Run(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y, WorkPool& pool,
-                   const Cancellation& cancelled) const;
+  absl::Status Rotate(v1::Operand operand, int64_t begin, int64_t size, const ByteSource& x, std::byte* y,
+                      WorkPool& pool, const Cancellation& cancelled) const;
 
  private:
   PreparedRotary prepared_;

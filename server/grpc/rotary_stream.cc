@@ -218,7 +218,7 @@ class RotaryCall final : public Reactor {
     job.run = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                   const Cancellation& cancelled) {
       const wire::ChunkBytes x(from, chunk.rows());
-      return stream_->Run(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
+      return stream_->Rotate(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
     };
     return call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
   }

@@ -274,7 +274,9 @@ class Choosing : public testing::Test {
     bool ComputeBias(const DistanceBias&) override { return false; }
     bool ComputeTable(const TableRecipe&, std::byte*, std::byte*) override { return false; }
     absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
-    absl::Status RunInPlace(const PairRotation&, const TableRecipe*) override { return absl::UnimplementedError(""); }
+    absl::Status RotateInPlace(const PairRotation&, const TableRecipe*) override {
+      return absl::UnimplementedError("");
+    }
     const std::string name_;
     const bool* const usable_;
   };

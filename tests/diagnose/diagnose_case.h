@@ -83,7 +83,7 @@ inline Made Make(const RotarySettings& applied, const Precision& precision, DTyp
   made.y.resize(made.x.size());
   const ContiguousBytes from(made.x.data(), made.x.size());
   WorkPool pool(1);
-  const absl::Status status = application->Run({&from, made.y.data()}, {}, pool, NeverCancelled);
+  const absl::Status status = application->Rotate({&from, made.y.data()}, {}, pool, NeverCancelled);
   if (!status.ok()) throw std::runtime_error(std::string(status.message()));
   Rows rows{.layout = Layout::kBSHD, .before_dtype = dtype, .after_dtype = dtype};
   rows.length = at.count();

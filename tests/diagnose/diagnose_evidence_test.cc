@@ -174,7 +174,7 @@ TEST(DiagnoseEvidence, ATable) {
     const auto table = TableGeneration::Create(*rotary, call, {});
     std::vector<std::byte> cos(100 * 32 * SizeOf(dtype)), sin(cos.size());
     WorkPool pool(1);
-    EXPECT_TRUE(table->Run(0, 100, cos.data(), sin.data(), pool, NeverCancelled).ok());
+    EXPECT_TRUE(table->WriteRows(0, 100, cos.data(), sin.data(), pool, NeverCancelled).ok());
     const TensorShape shape{dtype, {100, 32}};
     auto rows = MakeTable(
         {shape, shape, std::make_shared<Bytes>(cos), std::make_shared<Bytes>(sin), TableForm::kRepeatInterleaved}, {});

@@ -107,7 +107,7 @@ Block RunScores(const ScoresCase& c) {
   if (!scores.ok()) return Block(0);
   WorkPool pool(1);
   const absl::Status status =
-      scores->Run({q.data(), k.data(), c.added ? out.data() : nullptr, out.data()}, pool, NeverCancelled);
+      scores->WriteScores({q.data(), k.data(), c.added ? out.data() : nullptr, out.data()}, pool, NeverCancelled);
   EXPECT_TRUE(status.ok()) << status;
   return out;
 }

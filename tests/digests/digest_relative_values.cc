@@ -33,7 +33,7 @@ Block RunValues(const ValuesCase& c) {
   if (!values.ok()) return Block(0);
   WorkPool pool(1);
   const std::byte* add_to = c.add ? out.data() : nullptr;  // in place
-  const absl::Status status = values->Run(probabilities.data(), add_to, out.data(), pool, NeverCancelled);
+  const absl::Status status = values->WriteValues(probabilities.data(), add_to, out.data(), pool, NeverCancelled);
   EXPECT_TRUE(status.ok()) << status;
   return out;
 }

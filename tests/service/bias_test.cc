@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 
+#include "tests/mapping/full_messages.h"
 #include "tests/service/call.h"
 
 namespace posenc::bias_test {
@@ -298,6 +299,47 @@ TEST(AddBias, BothRoundings) {
         const float sum = static_cast<float>(rounded_scores[n]) + b;
         ASSERT_EQ(sums[n], reference::Round(dtype, sum)) << n << ", seed " << kSeed;
       }
+    }
+  }
+}
+
+// Key positions that differ between batch rows, with queries at offsets: the same values as with the queries' positions
+// given one by one.
+TEST(Bias, OffsetQueriesBesideKeysByBatchRow) {
+  for (const int64_t batch : {1, 2, 3}) {
+    for (const char* name : {"kerple", "sandwich", "fire", "t5"}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(batch));
+      v1::GenerateBiasRequest request;
+      *request.mutable_method() = FullMethod(name);
+      std::vector<double> keys, offsets, positions;
+      for (int64_t b = 0; b < batch; ++b) {
+        for (int64_t j = 0; j < 4; ++j) keys.push_back(static_cast<double>(1000 * b + j));
+        offsets.push_back(static_cast<double>(3 * b));
+        for (int64_t i = 0; i < 5; ++i) positions.push_back(static_cast<double>(3 * b + i));
+      }
+      v1::BiasGeometry& geometry = *request.mutable_geometry();
+      geometry.set_query_length(5);
+      geometry.set_key_length(4);
+      *geometry.mutable_key_positions() = MakeTensor(DType::kFP64, {batch, 4}, keys);
+      request.set_form(v1::BIAS_FORM_DENSE);
+      request.set_dtype(v1::DATA_TYPE_FP32);
+      *geometry.mutable_query_positions() = MakeTensor(DType::kFP64, {batch, 5}, positions);
+      const auto expected = Call(request);
+      ASSERT_THAT(expected, IsOk());
+      geometry.mutable_query_offsets()->mutable_offset()->Assign(offsets.begin(), offsets.end());
+      const auto by_offsets = Call(request);
+      ASSERT_THAT(by_offsets, IsOk());
+      EXPECT_TRUE(by_offsets->bias().data() == expected->bias().data());
+
+      std::vector<double> from_two;
+      for (int64_t i = 0; i < 5; ++i) from_two.push_back(static_cast<double>(2 + i));
+      *geometry.mutable_query_positions() = MakeTensor(DType::kFP64, {5}, from_two);
+      const auto shared = Call(request);
+      geometry.set_query_offset(2);
+      const auto by_offset = Call(request);
+      ASSERT_THAT(shared, IsOk());
+      ASSERT_THAT(by_offset, IsOk());
+      EXPECT_TRUE(by_offset->bias().data() == shared->bias().data());
     }
   }
 }

@@ -52,14 +52,14 @@ TEST_P(RotaryBytes, AreTheSameInPlaceAndFromPieces) {
   for (std::byte& b : x) b = static_cast<std::byte>(random());
   const ContiguousBytes bytes(x.data() + 1, size);
   WorkPool many(4), one(1);
-  ASSERT_THAT(application->Run({&bytes, y.data() + 1}, {}, many, NeverCancelled), IsOk());
+  ASSERT_THAT(application->Rotate({&bytes, y.data() + 1}, {}, many, NeverCancelled), IsOk());
   // Less than an element, less than a head row, some rows, some tokens.
   for (const size_t most : {3, 60, 300, 3000}) {
     const Pieces pieces({x.data() + 1, size}, most, random);
-    ASSERT_THAT(application->Run({&pieces, z.data() + 1}, {}, many, NeverCancelled), IsOk());
+    ASSERT_THAT(application->Rotate({&pieces, z.data() + 1}, {}, many, NeverCancelled), IsOk());
     EXPECT_TRUE(std::equal(y.begin() + 1, y.end(), z.begin() + 1)) << "pieces of at most " << most;
   }
-  ASSERT_THAT(application->Run({&bytes, x.data() + 1}, {}, one, NeverCancelled), IsOk());
+  ASSERT_THAT(application->Rotate({&bytes, x.data() + 1}, {}, one, NeverCancelled), IsOk());
   EXPECT_TRUE(std::equal(y.begin() + 1, y.end(), x.begin() + 1)) << "in place";
 }
 
@@ -87,7 +87,7 @@ TEST(InPlace, StopsWhenCancelled) {
   WorkPool pool(1);
   const auto cancelled = [] { return absl::CancelledError("by the caller"); };
   const ContiguousBytes bytes(x.data(), x.size());
-  EXPECT_TRUE(absl::IsCancelled(application->Run({&bytes, x.data()}, {}, pool, cancelled)));
+  EXPECT_TRUE(absl::IsCancelled(application->Rotate({&bytes, x.data()}, {}, pool, cancelled)));
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ void ExpectRangesAsTheWhole(const Request& request) {
       const Scattered scattered(x);
       const ContiguousBytes own(out, y.size());
       const ByteSource& source = in_place ? static_cast<const ByteSource&>(own) : scattered;
-      ASSERT_THAT(stream->Run(operand, first * row, count * row, source, out, pool, NeverCancelled), IsOk());
+      ASSERT_THAT(stream->Rotate(operand, first * row, count * row, source, out, pool, NeverCancelled), IsOk());
       ASSERT_TRUE(y == output->data().substr(first * row, count * row)) << "rows " << first << " + " << count;
     }
   }
@@ -218,7 +218,7 @@ TEST(RotaryStream, ATensorMayBeLargerThanAnyMessage) {
   auto* bytes = reinterpret_cast<std::byte*>(row.data());
   const int64_t last = stream->Size(v1::OPERAND_QUERY) - 48;
   EXPECT_THAT(stream->Check(Chunk(v1::OPERAND_QUERY, last), 48), IsOk());
-  EXPECT_THAT(stream->Run(v1::OPERAND_QUERY, last, 48, ContiguousBytes(bytes, 48), bytes, pool, NeverCancelled),
+  EXPECT_THAT(stream->Rotate(v1::OPERAND_QUERY, last, 48, ContiguousBytes(bytes, 48), bytes, pool, NeverCancelled),
               IsOk());
 }
 

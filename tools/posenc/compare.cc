@@ -43,7 +43,8 @@ bool HoldsSettings(const std::string& text) {
 // name: "a" or "b", as in the flags of the choice.
 absl::Status ReadSide(const std::string& name, std::string path, const v1::ModelConfig& choice,
                       v1::ComparedSettings* side) {
-  if (std::filesystem::is_directory(path)) path = (std::filesystem::path(path) / "config.json").string();
+  std::error_code unreadable;  // told when the file is read
+  if (std::filesystem::is_directory(path, unreadable)) path = (std::filesystem::path(path) / "config.json").string();
   POSENC_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxFile));
   if (!HoldsSettings(text)) {
     *side->mutable_model() = choice;
@@ -161,7 +162,7 @@ std::string Report(const v1::CompareResponse& response) {
   return text;
 }
 
-absl::Status Run(const CompareFlags& flags, Session& session) {
+absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   v1::CompareRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(ReadSide("a", flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide("b", flags.b, flags.choice_b, request.mutable_b()));
@@ -202,7 +203,7 @@ Subcommand AddCompare(CLI::App& parent) {
                  {"input_pairing", "As for a", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
-  return {app, [flags](Session& session) { return Run(*flags, session); }, kTrouble};
+  return {app, [flags](Session& session) { return RunCompare(*flags, session); }, kTrouble};
 }
 
 }  // namespace posenc::command

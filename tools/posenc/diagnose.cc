@@ -74,7 +74,7 @@ double ShareOf(const v1::DiagnoseResponse& response) {
   return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
 }
 
-absl::Status Run(const DiagnoseFlags& flags, Session& session) {
+absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   v1::DiagnoseRequest request = flags.request;
   if (flags.rotary.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.rotary.Get());
@@ -144,7 +144,7 @@ Subcommand AddDiagnose(CLI::App& parent) {
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunDiagnose(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -25,7 +25,7 @@ struct DiagnoseBiasFlags {
   std::optional<int32_t> max_explanations;
 };
 
-absl::Status Run(const DiagnoseBiasFlags& flags, Session& session) {
+absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   v1::DiagnoseBiasRequest request = flags.request;
   if (flags.expected.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get());
@@ -69,7 +69,7 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
       ->group("Bias");
   flags->expected.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }};
 }
 
 }  // namespace posenc::command

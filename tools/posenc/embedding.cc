@@ -45,7 +45,7 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
       "--model: the model adds no sinusoidal encoding to its input; if it adds a learned table, give --learned-table");
 }
 
-absl::Status Run(const EmbeddingFlags& flags, Session& session) {
+absl::Status RunEmbedding(const EmbeddingFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateEmbeddingRequest request = flags.request;
   if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
@@ -80,7 +80,7 @@ Subcommand AddEmbedding(CLI::App& parent) {
                  {"ids", "One position per token", "--positions"},
                  {"segments", "Runs of evenly spaced positions"}});
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunEmbedding(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -19,7 +19,7 @@ struct ExplainFlags {
   v1::ExplainRequest request;
 };
 
-absl::Status Run(const ExplainFlags& flags, Session& session) {
+absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   v1::ExplainRequest request = flags.request;
   if (!flags.bias.First().empty()) {
     if (flags.rotary.given()) return UsageError("explain: give a rotary embedding (or --model) or a bias, not both");
@@ -52,7 +52,7 @@ Subcommand AddExplain(CLI::App& parent) {
   flags->precision.Add(*app);
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to explain; required for these types"}});
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunExplain(*flags, session); }};
 }
 
 }  // namespace posenc::command

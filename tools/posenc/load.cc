@@ -83,7 +83,7 @@ class Test {
 
   absl::Status RunAll(const std::vector<StepPlan>& plans) {
     for (const StepPlan& plan : plans) {
-      POSENC_ASSIGN_OR_RETURN(std::optional<Results> part, Run(plan));
+      POSENC_ASSIGN_OR_RETURN(std::optional<Results> part, RunLoad(plan));
       live_.EndStep("");
       if (part) Append(*std::move(part), plan.warm_up, &all_);
     }
@@ -102,7 +102,7 @@ class Test {
     const auto attempt = [&](double rate) -> absl::StatusOr<std::optional<Results>> {
       const uint64_t step_seed = RandomAt(seed, ++tries);
       POSENC_ASSIGN_OR_RETURN(std::optional<Results> part,
-                              Run(load::StepAt(rate, search.seconds, search.arrivals, step_seed)));
+                              RunLoad(load::StepAt(rate, search.seconds, search.arrivals, step_seed)));
       if (!stopped()) return part;
       live_.EndStep("");
       if (part) AddVerification(*part, &all_);
@@ -133,7 +133,7 @@ class Test {
 
  private:
   // Returns nullopt if the test was stopped before the step began.
-  absl::StatusOr<std::optional<Results>> Run(const StepPlan& plan) {
+  absl::StatusOr<std::optional<Results>> RunLoad(const StepPlan& plan) {
     if (stopped()) return std::nullopt;
     live_.BeginStep(plan);
     absl::StatusOr<Results> results = fleet_.Run(plan);
@@ -158,7 +158,7 @@ std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
   return settings;
 }
 
-absl::Status Run(const LoadFlags& flags, Session& session) {
+absl::Status RunLoad(const LoadFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
   POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server()));
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());
@@ -229,8 +229,9 @@ Subcommand AddLoad(CLI::App& parent) {
   app->add_flag("--quiet", flags->quiet, "Print no progress")->group(LoadOutput::kGroup);
   CLI::App* merge = app->add_subcommand("merge", "Merges results of clients that ran at the same time into one report");
   merge->add_option("FILE", flags->merge, "Result files written by -o")->required();
-  return {app,
-          [flags, merge](Session& session) { return merge->parsed() ? Merge(*flags, session) : Run(*flags, session); }};
+  return {app, [flags, merge](Session& session) {
+            return merge->parsed() ? Merge(*flags, session) : RunLoad(*flags, session);
+          }};
 }
 
 }  // namespace posenc::command

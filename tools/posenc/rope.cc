@@ -23,7 +23,7 @@ absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const RopeFlags& flags, Session& session) {
+absl::Status RunRope(const RopeFlags& flags, Session& session) {
   const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
   const bool together = flags.q_out == flags.k_out;
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.q_out, "--q-out"));
@@ -87,7 +87,7 @@ Subcommand AddRope(CLI::App& parent) {
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunRope(*flags, session); }};
 }
 
 }  // namespace posenc::command

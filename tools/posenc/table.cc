@@ -98,7 +98,7 @@ class TableFiles {
   int64_t written_ = 0;
 };
 
-absl::Status Run(const TableFlags& flags, Session& session) {
+absl::Status RunTable(const TableFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
   v1::GenerateTableRequest request = flags.request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
@@ -146,7 +146,7 @@ Subcommand AddTable(CLI::App& parent) {
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunTable(*flags, session); }};
 }
 
 }  // namespace posenc::command

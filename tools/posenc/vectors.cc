@@ -19,7 +19,7 @@ struct VectorsFlags {
   std::string out;
 };
 
-absl::Status Run(const VectorsFlags& flags, Session& session) {
+absl::Status RunVectors(const VectorsFlags& flags, Session& session) {
   if (!flags.out.ends_with(".safetensors")) return UsageError("--out: " + flags.out + " must end in .safetensors");
   POSENC_ASSIGN_OR_RETURN(const v1::RotarySource source, flags.rotary.Get());
   POSENC_ASSIGN_OR_RETURN(const TestVectors vectors, MakeTestVectors(session.backend(), source, flags.seed));
@@ -44,7 +44,7 @@ Subcommand AddVectors(CLI::App& parent) {
       ->required();
   app->add_option("--seed", flags->seed, "Seed of the random inputs; default 1");
   flags->rotary.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunVectors(*flags, session); }};
 }
 
 }  // namespace posenc::command

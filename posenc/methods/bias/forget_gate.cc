@@ -55,6 +55,13 @@ std::vector<Sum> AddUp(const ForgetGateSettings& settings, int lowest_bit) {
   return sums;
 }
 
+// In the unit of Limits::max_bias_values. The gates are finite.
+double CostOf(const ForgetGateSettings& settings) {
+  constexpr double kByMpfr = 8;
+  const bool wide = SumBits(BitsOf(settings.log_gates), settings.keys) > std::numeric_limits<__int128>::digits;
+  return static_cast<double>(settings.log_gates.size()) * (wide ? kByMpfr : 1);
+}
+
 }  // namespace
 
 absl::Status Complete(const ForgetGateSettings& s, const Limits& limits) {
@@ -62,11 +69,11 @@ absl::Status Complete(const ForgetGateSettings& s, const Limits& limits) {
     return InvalidArgument("OUT_OF_RANGE", "log_gates.shape", fmt::format("{} heads", s.num_heads),
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
-  if (const auto largest = static_cast<double>(limits.max_bias_values); ForgetGateRows::CostOf(s) > largest) {
-    return TooLarge("log_gates", fmt::format("{} values", ForgetGateRows::CostOf(s)),
+  POSENC_RETURN_IF_ERROR(CheckFinite("log_gates", s.log_gates));
+  if (const double cost = CostOf(s); cost > static_cast<double>(limits.max_bias_values)) {
+    return TooLarge("log_gates", fmt::format("{} values", cost),
                     fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
   }
-  POSENC_RETURN_IF_ERROR(CheckFinite("log_gates", s.log_gates));
   for (size_t n = 0; n < s.log_gates.size(); ++n) {
     if (s.log_gates[n] > 0) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("log_gates[{}]", n), fmt::format("{}", s.log_gates[n]),
@@ -74,12 +81,6 @@ absl::Status Complete(const ForgetGateSettings& s, const Limits& limits) {
     }
   }
   return s.cu_seqlens ? CheckSequenceBounds("cu_seqlens", *s.cu_seqlens, s.keys) : absl::OkStatus();
-}
-
-double ForgetGateRows::CostOf(const ForgetGateSettings& settings) {
-  constexpr double kByMpfr = 8;
-  const bool wide = SumBits(BitsOf(settings.log_gates), settings.keys) > std::numeric_limits<Int128>::digits;
-  return static_cast<double>(settings.log_gates.size()) * (wide ? kByMpfr : 1);
 }
 
 ForgetGateRows::ForgetGateRows(const ForgetGateSettings& settings)

@@ -27,8 +27,6 @@ class ForgetGateRows {
 
   // Bytes of the sums.
   size_t held_bytes() const;
-  // In the unit of Limits::max_bias_values.
-  static double CostOf(const ForgetGateSettings& settings);
 
  private:
   using Int128 = __int128;

@@ -78,7 +78,7 @@ absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBias
   return maps;
 }
 
-absl::Status Run(const BiasPlotFlags& flags, Session& session) {
+absl::Status RunBiasPlot(const BiasPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
@@ -99,7 +99,7 @@ Subcommand AddBiasPlot(CLI::App& plot) {
   AddHeadFlags(*app, &flags->geometry);
   AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunBiasPlot(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -29,7 +29,7 @@ std::vector<double> Distances(const DecayPlotFlags& flags) {
   return distances;
 }
 
-absl::Status Run(const DecayPlotFlags& flags, Session& session) {
+absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(v1::AnalyzeRequest request, flags.analysis.Get());
   const std::vector<double> distances = Distances(flags);
@@ -66,7 +66,7 @@ Subcommand AddDecayPlot(CLI::App& plot) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""));
   app->add_flag("--log-x", flags->log_x, "Use a logarithmic axis for distances");
   flags->analysis.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunDecayPlot(*flags, session); }};
 }
 
 }  // namespace posenc::command

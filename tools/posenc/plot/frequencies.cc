@@ -55,7 +55,7 @@ LineChart Chart(const v1::AnalyzeRequest& request, const v1::AnalyzeResponse& re
   return chart;
 }
 
-absl::Status Run(const FrequenciesPlotFlags& flags, Session& session) {
+absl::Status RunFrequenciesPlot(const FrequenciesPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
@@ -69,7 +69,7 @@ Subcommand AddFrequenciesPlot(CLI::App& plot) {
   const auto flags = std::make_shared<FrequenciesPlotFlags>();
   flags->picture.Add(*app);
   flags->analysis.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunFrequenciesPlot(*flags, session); }};
 }
 
 }  // namespace posenc::command

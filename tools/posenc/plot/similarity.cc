@@ -91,7 +91,7 @@ absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest
   return flags.picture.Deliver(session, response, maps);
 }
 
-absl::Status Run(const SimilarityPlotFlags& flags, Session& session) {
+absl::Status RunSimilarityPlot(const SimilarityPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   return IsSet(flags.grid) ? BetweenPatches(flags, request, session) : OverDistance(flags, request, session);
@@ -109,7 +109,7 @@ Subcommand AddSimilarityPlot(CLI::App& plot) {
   AddFieldFlags(*app, "Patches", &flags->grid,
                 {{"segments", "Rows and columns of an image's patches, such as 32x32", "--grid"}});
   flags->analysis.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunSimilarityPlot(*flags, session); }};
 }
 
 }  // namespace posenc::command

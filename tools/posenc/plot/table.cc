@@ -78,7 +78,7 @@ absl::Status Embedding(const TablePlotFlags& flags, Session& session) {
   return flags.picture.Deliver(session, response, maps);
 }
 
-absl::Status Run(const TablePlotFlags& flags, Session& session) {
+absl::Status RunTablePlot(const TablePlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   if (!flags.embedding.given()) return RotaryTable(flags, session);
   if (flags.rotary.given()) return UsageError("give a rotary embedding (or --model) or an absolute encoding, not both");
@@ -100,7 +100,7 @@ Subcommand AddTablePlot(CLI::App& plot) {
   flags->rotary.Add(*app);
   flags->embedding.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunTablePlot(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -54,7 +54,7 @@ v1::RelativeScoresRequest Request(const WaveletsPlotFlags& flags) {
   return request;
 }
 
-absl::Status Run(const WaveletsPlotFlags& flags, Session& session) {
+absl::Status RunWaveletsPlot(const WaveletsPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
   const v1::RelativeScoresRequest request = Request(flags);
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
@@ -100,7 +100,7 @@ Subcommand AddWaveletsPlot(CLI::App& plot) {
   app->add_option("--max-distance", flags->max_distance, "Largest distance on both sides; default 64")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}).description(""));
-  return {app, [flags](Session& session) { return Run(*flags, session); }};
+  return {app, [flags](Session& session) { return RunWaveletsPlot(*flags, session); }};
 }
 
 }  // namespace posenc::command
