@@ -64,7 +64,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Calls any unary RPC by its request message.
+  // Calls any unary RPC by its request message. Aborts if it is not the request of a unary RPC.
   absl::StatusOr<std::unique_ptr<google::protobuf::Message>> CallUnary(const google::protobuf::Message& request,
                                                                        const CallOptions& options = {}) {
     const wire::RpcDescription& rpc = wire::RpcOf(*request.GetDescriptor());
