@@ -36,7 +36,7 @@ ValueLists AlibiLists(const BiasLayout& layout, const Matrix<double>& query_posi
   const Matrix<double>& key_positions = layout.positions.keys;
   const auto [heads, keys] = std::pair{layout.cells.heads, layout.cells.keys};
   const bool one_row = IsKeyOnly(alibi.form);
-  // Whether positions are consecutive in float64, too, which skips integers above 2^53.
+  // True if positions are consecutive in float64, too, which skips integers above 2^53.
   const auto exact = [](const Matrix<double>& line) {
     return line.values.back() - line.values.front() == static_cast<double>(line.columns - 1);
   };

@@ -46,7 +46,7 @@ class BiasGeneration {
   const Matrix<double>& slopes() const;
   // Bytes kept for all rows: values, indices, key positions.
   int64_t held_bytes() const;
-  // Whether a device can compute any of it: not the index forms, nor FIRE and forget gates, which the CPU
+  // True if a device can compute any of it: not the index forms, nor FIRE and forget gates, which the CPU
   // computes row by row.
   bool IsForDevices() const;
 

@@ -106,7 +106,7 @@ std::vector<ModelType> MakeLearnedImageTypes() {
       Image("vit_msn", 768, 224, 16, 1),
       Image("xclip_vision_model", 768, 224, 32, 1),
 
-      // The same with a note to callers.
+      // Rows with a note to callers.
       Noted(Image("aimv2_vision_model", 1024, 224, 14, 0), kSinesIfNative),
       Noted(Image("dpt", 768, 384, 16, 1), kResizedOrBackbone),
       Noted(Image("glm_image_vision", 1536, 2048, 16, 0), kResampled),

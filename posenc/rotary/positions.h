@@ -32,11 +32,11 @@ class TokenPositions {
   // Index of the sequence that a token belongs to.
   int64_t SequenceOf(int64_t token) const;
 
-  // Whether token s has the same position in every sequence (of equal length).
+  // True if token s has the same position in every sequence (of equal length).
   bool same_for_all() const { return same_for_all_; }
 
   int64_t axes() const { return axes_; }
-  // Whether a token's positions may differ by axis.
+  // True if a token's positions may differ by axis.
   bool axes_differ() const { return axes_differ_; }
 
   // Writes the positions on `axis` of tokens [token, token + count), all of one sequence.

@@ -62,7 +62,7 @@ class Rotary {
   int64_t axes() const { return axes_; }
   // Null if there is no given_table.
   const GivenTable* table() const { return std::get_if<GivenTable>(&settings_.frequencies); }
-  // Whether plans differ by sequence length.
+  // True if plans differ by sequence length.
   bool NeedsSeqLen() const;
 
   // seq_len must be >= 1 if NeedsSeqLen(), otherwise it is ignored. INVALID_ARGUMENT if a frequency is not finite (a

@@ -61,7 +61,7 @@ std::vector<size_t> Distinct(std::vector<double>* values) {
   return places;
 }
 
-// Whether the fast path suffices for all entries: sines of very large and very small angles need MPFR. Also false if
+// True if the fast path suffices for all entries: sines of very large and very small angles need MPFR. Also false if
 // the check itself would take long.
 bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr<const RotaryPlan>>& plans) {
   constexpr double kLargest = 0x1p40, kSmallest = 0x1p-400;

@@ -30,10 +30,10 @@ class TableRows {
     return *plans_[plan_of_.size() == 1 ? plan_of_[0] : plan_of_[sequence]];
   }
 
-  // Whether all sequences share their rows: token s of any sequence has the row of token s of the first.
+  // True if all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
-  // Whether q and k have different rows (xPos).
+  // True if q and k have different rows (xPos).
   bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
 
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and

@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> SeqLen(const v1::AnalyzeRequest& request, const Rotary& 
     if (request.has_seq_len()) {
       return InvalidArgument("NOT_READ", "seq_len", "", "the frequencies do not depend on the sequence's length");
     }
-    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
+    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: give it");
   }
   if (request.has_seq_len() && request.seq_len() < 1) {
     return InvalidArgument("OUT_OF_RANGE", "seq_len", fmt::format("{}", request.seq_len()), "must be at least 1");

@@ -29,7 +29,7 @@ struct SettingsOfLayers {
   std::vector<Note> notes;
   v1::Plan plan;  // canonical settings; ALiBi's slopes; neither for layers without an encoding
   std::optional<Rotary> rotary;
-  // Whether the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
+  // True if the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
   std::optional<bool> scales_softmax;
   std::vector<std::shared_ptr<const RotaryPlan>> plans;  // one, or one per sequence length
 

@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// Whether the text is a lower-case word, optionally followed by a colon and a number.
+// True if the text is a lower-case word, optionally followed by a colon and a number.
 bool IsName(std::string_view text) {
   const std::string_view family = text.substr(0, text.find(':'));
   const auto all = [](std::string_view part, char first, char last) {

@@ -29,7 +29,7 @@ struct Speeds {
   Speed rotation, table;
 };
 
-// Whether `asked`, a family ("cuda") or a name ("cuda:1"), matches the device named `name`.
+// True if `asked`, a family ("cuda") or a name ("cuda:1"), matches the device named `name`.
 bool IsNamedBy(std::string_view asked, std::string_view name);
 
 // A device leased to one call; the call counts as in flight until the last copy is destroyed.

@@ -132,7 +132,7 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
   if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
   std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
   if (lengths.empty()) {
-    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: say which");
+    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: give it");
   }
   const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
   *values_left -= values;

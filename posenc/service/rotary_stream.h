@@ -1,5 +1,5 @@
-// What ApplyRotary and StreamApplyRotary share, and StreamApplyRotary without its transport: prepares the header once,
-// then rotates ranges of q and k.
+// Steps shared by ApplyRotary and StreamApplyRotary, and StreamApplyRotary without its transport: prepares the header
+// once, then rotates ranges of q and k.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
 #include "server/core/timers.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace posenc::server {
 
 Timers::Timer& Timers::Timer::operator=(Timer&& other) noexcept {
@@ -7,6 +10,7 @@ Timers::Timer& Timers::Timer::operator=(Timer&& other) noexcept {
     Revoke();
     timers_ = std::exchange(other.timers_, nullptr);
     key_ = other.key_;
+    ends_wait_ = other.ends_wait_;
   }
   return *this;
 }
@@ -16,6 +20,8 @@ void Timers::Timer::Revoke() {
   if (timers == nullptr) return;
   std::unique_lock lock(timers->mutex_);
   timers->actions_.erase(key_);
+  // LimitWaits() may have moved it. Numbers are unique, so that no other action is erased.
+  if (ends_wait_) timers->actions_.erase({timers->waits_end_, key_.second});
   if (std::this_thread::get_id() == timers->thread_.get_id()) return;
   timers->ended_.wait(lock, [&] { return timers->running_ != key_.second; });
 }
@@ -30,10 +36,36 @@ Timers::~Timers() {
 }
 
 Timers::Timer Timers::At(std::chrono::steady_clock::time_point time, std::function<void()> action) {
+  std::lock_guard lock(mutex_);
+  return Add(time, {std::move(action), false});
+}
+
+Timers::Timer Timers::After(std::chrono::steady_clock::duration wait, std::function<void()> action) {
+  std::lock_guard lock(mutex_);
+  return Add(std::chrono::steady_clock::now() + std::min(wait, longest_wait_), {std::move(action), true});
+}
+
+void Timers::LimitWaits(std::chrono::steady_clock::duration longest) {
+  std::lock_guard lock(mutex_);
+  longest_wait_ = longest;
+  waits_end_ = std::chrono::steady_clock::now() + longest;
+  std::vector<Key> later;
+  for (auto entry = actions_.upper_bound({waits_end_, 0}); entry != actions_.end(); ++entry) {
+    if (entry->second.ends_wait) later.push_back(entry->first);
+  }
+  for (const Key& key : later) {
+    auto entry = actions_.extract(key);
+    entry.key().first = waits_end_;
+    actions_.insert(std::move(entry));
+  }
+  changed_.notify_all();
+}
+
+Timers::Timer Timers::Add(std::chrono::steady_clock::time_point time, Action action) {
   Timer timer;
   timer.timers_ = this;
-  std::lock_guard lock(mutex_);
   timer.key_ = {time, ++last_};
+  timer.ends_wait_ = action.ends_wait;
   actions_.emplace(timer.key_, std::move(action));
   // Revoke() does not wake the thread: with equal timeouts the thread then wakes once in a while, not for each call.
   if (time < wakes_at_) changed_.notify_all();
@@ -56,7 +88,7 @@ void Timers::Run() {
       continue;
     }
     {
-      const std::function<void()> action = std::move(first->second);
+      const std::function<void()> action = std::move(first->second.run);
       running_ = first->first.second;
       actions_.erase(first);
       lock.unlock();

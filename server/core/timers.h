@@ -20,7 +20,8 @@ class Timers {
   class Timer {
    public:
     Timer() = default;
-    Timer(Timer&& other) noexcept : timers_(std::exchange(other.timers_, nullptr)), key_(other.key_) {}
+    Timer(Timer&& other) noexcept
+        : timers_(std::exchange(other.timers_, nullptr)), key_(other.key_), ends_wait_(other.ends_wait_) {}
     Timer& operator=(Timer&& other) noexcept;
     ~Timer() { Revoke(); }
 
@@ -32,6 +33,7 @@ class Timers {
     friend class Timers;
     Timers* timers_ = nullptr;
     Key key_;
+    bool ends_wait_ = false;
   };
 
   Timers() : thread_([this] { Run(); }) {}
@@ -42,16 +44,29 @@ class Timers {
 
   // Runs the action at `time` on the timer thread. It should be short: other actions wait for it. Thread-safe.
   [[nodiscard]] Timer At(std::chrono::steady_clock::time_point time, std::function<void()> action);
+  // Runs the action at the end of a wait for a caller, `wait` from now. LimitWaits() can shorten it. Thread-safe.
+  [[nodiscard]] Timer After(std::chrono::steady_clock::duration wait, std::function<void()> action);
+  // From now on no wait lasts longer than `longest`; those in progress end at the latest so long from now. Call it at
+  // most once.
+  void LimitWaits(std::chrono::steady_clock::duration longest);
 
  private:
+  struct Action {
+    std::function<void()> run;
+    bool ends_wait = false;
+  };
+
   void Run();
+  Timer Add(std::chrono::steady_clock::time_point time, Action action);  // requires mutex_
 
   std::mutex mutex_;
   std::condition_variable changed_, ended_;
-  std::map<Key, std::function<void()>> actions_;
+  std::map<Key, Action> actions_;
   uint64_t last_ = 0;
   uint64_t running_ = 0;  // number of the running action; 0: none
   std::chrono::steady_clock::time_point wakes_at_ = std::chrono::steady_clock::time_point::min();
+  std::chrono::steady_clock::duration longest_wait_ = std::chrono::steady_clock::duration::max();
+  std::chrono::steady_clock::time_point waits_end_ = std::chrono::steady_clock::time_point::max();
   bool stopping_ = false;
   std::thread thread_;
 };

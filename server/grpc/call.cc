@@ -80,7 +80,7 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
     : core_(core),
       method_(method),
       rpc_(rpc),
-      handler_(core->admission->EnterHandler()),
+      handler_(request == nullptr ? Charge() : core->admission->EnterHandler()),
       request_(Take(request)),
       valid_(request_.Valid()),
       bytes_in_(valid_ ? request_.Length() : 0),
@@ -96,6 +96,7 @@ absl::Status Call::Admit() {
 }
 
 absl::Status Call::AdmitStream() {
+  handler_ = core_->admission->EnterHandler();
   return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_), 0);
 }
 
@@ -139,8 +140,7 @@ void Call::EndWork() {
 }
 
 void Call::BeginSend() {
-  const auto until = Clock::now() + std::chrono::seconds(core_->config.send_timeout_s);
-  send_timer_ = core_->timers.At(until, [this] {
+  send_timer_ = core_->timers.After(std::chrono::seconds(core_->config.send_timeout_s), [this] {
     LogCall(LogLevel::info, "cancelled: the answer was not taken in time", {{"method", method_}});
     given_up_ = true;
     rpc_->TryCancel();

@@ -75,7 +75,8 @@ class Call {
   // Returns INVALID_ARGUMENT if there is no message, RESOURCE_EXHAUSTED if it is too large, UNAVAILABLE under overload
   // or while draining.
   absl::Status Admit();
-  // Admits a stream at its first message. Returns UNAVAILABLE under overload or while draining.
+  // Admits a stream at its first message; a drain does not wait for it before. Returns UNAVAILABLE under overload or
+  // while draining.
   absl::Status AdmitStream();
   // Returns RESOURCE_EXHAUSTED if a message of so many bytes is too large.
   absl::Status CheckSize(size_t bytes) const;
@@ -139,7 +140,7 @@ class Call {
   Core* const core_;
   const std::string_view method_;
   Rpc* const rpc_;
-  const Charge handler_;
+  Charge handler_;
   Charge request_charge_;
   Charge request_bytes_charge_;
   grpc::ByteBuffer request_;

@@ -59,8 +59,7 @@ class GrpcRpc final : public Rpc {
     }
     make_ = &method->second.make;
     if (!method->second.reads_first) return Serve(nullptr);
-    receive_limit_ = polling_->timers_->At(std::chrono::steady_clock::now() + polling_->receive_timeout_,
-                                           [this] { context_.TryCancel(); });
+    receive_limit_ = polling_->timers_->After(polling_->receive_timeout_, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
   void OnFirstRead(bool /*ok*/) {

@@ -96,60 +96,57 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 
 constexpr size_t kMaxQuestion = 4096;  // bytes
 
-// Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from its first
-// request on. Ends after --max-call-seconds, and if the client does not send or read in time.
+// Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from the arrival of
+// a request until the client has taken the response, so that a drain does not wait for a stream that asks nothing. Ends
+// after --max-call-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
-  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc), handler_(core->admission->EnterHandler()) {}
+  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc) {}
 
   void Start() override {
-    time_limit_ = CancelIn(core_->config.max_call_s);
+    time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_call_s),
+                                   [this] { rpc_->TryCancel(); });
     Read();
   }
 
   void OnReadDone(bool ok) override {
     wait_limit_.Revoke();
     if (!ok) return rpc_->Finish(grpc::Status::OK);
-    if (!admitted_) {
-      const auto verdict = core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_);
-      if (verdict != Admission::Verdict::kAdmitted) {
-        core_->admission->CountRefusal();
-        return rpc_->Finish(
-            {grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
-      }
-      admitted_ = true;
+    const auto verdict = core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_);
+    if (verdict != Admission::Verdict::kAdmitted) {
+      core_->admission->CountRefusal();
+      return rpc_->Finish({grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
     }
     ServerReflectionRequest request;
     if (!ParseMessage(&question_, kMaxQuestion, &request)) {
       return rpc_->Finish({grpc::INVALID_ARGUMENT,
                            "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
     }
-    wait_limit_ = CancelIn(core_->config.send_timeout_s);
+    wait_limit_ = CancelAfter(core_->config.send_timeout_s);
     rpc_->Write(SerializeMessage(Answer(request)));
   }
 
   void OnWriteDone(bool ok) override {
     wait_limit_.Revoke();
+    request_charge_.Return();
+    bytes_charge_.Return();
     if (!ok) return rpc_->Finish({grpc::CANCELLED, "the caller is gone"});
     Read();
   }
 
  private:
   void Read() {
-    wait_limit_ = CancelIn(core_->config.receive_timeout_s);
+    wait_limit_ = CancelAfter(core_->config.receive_timeout_s);
     rpc_->Read(&question_);
   }
 
-  Timers::Timer CancelIn(int64_t seconds) {
-    return core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(seconds),
-                            [rpc = rpc_] { rpc->TryCancel(); });
+  Timers::Timer CancelAfter(int64_t seconds) {
+    return core_->timers.After(std::chrono::seconds(seconds), [this] { rpc_->TryCancel(); });
   }
 
   Core* const core_;
   Rpc* const rpc_;
-  const Charge handler_;
   Charge request_charge_, bytes_charge_;
-  bool admitted_ = false;
   grpc::ByteBuffer question_;
   Timers::Timer time_limit_, wait_limit_;  // declared last: revoked first
 };

@@ -100,8 +100,7 @@ class RotaryCall final : public Reactor {
     }
     if (stopped_.ok() && !reading_ && !half_closed_ && received_.size() + replies_.size() < kMostInWork) {
       reading_ = true;
-      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.receive_timeout_s);
-      receive_limit_ = core_->timers.At(until, [this] {
+      receive_limit_ = core_->timers.After(std::chrono::seconds(core_->config.receive_timeout_s), [this] {
         std::unique_lock held(mutex_);
         Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
         Advance(std::move(held));

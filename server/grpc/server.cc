@@ -178,6 +178,8 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
+  // Calls of callers that do not send or read are cancelled before the deadline, so that all calls end by then.
+  core_.timers.LimitWaits(milliseconds(timeout) * 3 / 4);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
   // answered the ping that comes with GOAWAY, which it reads last.

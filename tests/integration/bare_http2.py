@@ -40,9 +40,11 @@ class ShutWindow:
         self.socket.sendall(self.http.data_to_send())
 
     def begin(self, method):
+        """Sends a call's headers. `method`: a name of the service's, or a whole path."""
         stream = self.http.get_next_available_stream_id()
+        path = method if method.startswith("/") else f"/{SERVICE.full_name}/{method}"
         self.http.send_headers(stream, [
-            (":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE.full_name}/{method}"),
+            (":method", "POST"), (":scheme", "http"), (":path", path),
             (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers")])
         return stream
 

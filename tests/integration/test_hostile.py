@@ -1,12 +1,18 @@
 """Callers and readers that would hang, fill or silence a server that trusted them."""
 
 import os
+import queue
 import re
 import resource
+import signal
 import subprocess
+import threading
 import time
+from contextlib import contextmanager
 
 import grpc
+import h2.events
+import mutations
 import pytest
 import samples
 from bare_http2 import ShutWindow
@@ -87,21 +93,68 @@ def test_reflection_can_be_off(start_server):
 
 
 def test_reflection_takes_a_place_among_the_requests(start_server):
-    server = start_server("--max-in-flight-requests", "1", "--receive-timeout", "1")
-    with Client(server.port) as client:
-        method = client.channel.stream_stream(REFLECTION, lambda question: question.SerializeToString(), bytes)
-
-        def one_question_and_silence():
-            yield ServerReflectionRequest(list_services="")
-            time.sleep(SECONDS)
-
-        stream = method(one_question_and_silence(), timeout=SECONDS)
-        next(stream)
+    server = start_server("--max-in-flight-requests", "1", "--send-timeout", "2")
+    with Client(server.port) as client, ShutWindow(server.port) as unread:
+        stream = unread.call(REFLECTION, ServerReflectionRequest(list_services=""), end=False)
+        unread.wait_for(h2.events.ResponseReceived, stream)
         assert client.refusal("ApplyRotary", samples.rotary()).reason == "OVERLOADED"
+        unread.wait_for(h2.events.StreamReset, stream)
+        client.when_idle()
+        client.call("ApplyRotary", samples.rotary())
+
+
+@contextmanager
+def silent_after_a_question(client):
+    """A reflection stream that has its first answer and asks nothing more."""
+    over = threading.Event()
+
+    def questions():
+        yield ServerReflectionRequest(list_services="")
+        over.wait()
+
+    method = client.channel.stream_stream(REFLECTION, lambda question: question.SerializeToString(), bytes)
+    stream = method(questions(), timeout=SECONDS)
+    next(stream)
+    yield stream
+    over.set()
+
+
+def test_a_silent_reflection_stream_takes_no_place_and_ends(start_server):
+    server = start_server("--max-in-flight-requests", "1", "--receive-timeout", "1")
+    with Client(server.port) as client, silent_after_a_question(client) as stream:
+        client.call("ApplyRotary", samples.rotary())
         with pytest.raises(grpc.RpcError) as error:
             next(stream)
-        assert error.value.code() == grpc.StatusCode.CANCELLED, "no further question came in time"
-        client.call("ApplyRotary", samples.rotary())
+        assert error.value.code() == grpc.StatusCode.CANCELLED
+
+
+def test_a_drain_does_not_wait_for_silent_streams(start_server):
+    server = start_server("--drain-timeout", str(SECONDS))
+    with Client(server.port) as client, ShutWindow(server.port) as silent, silent_after_a_question(client):
+        for name in ("StreamApplyRotary", "ApplyRotary", "StreamTable"):
+            silent.begin(name)
+        silent.flush()
+        client.info()
+        begin = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert time.monotonic() - begin < SECONDS / 2
+
+
+def test_a_drain_cuts_a_stream_that_falls_silent(start_server):
+    server = start_server("--drain-timeout", "4")
+    with Client(server.port) as client:
+        chunks = queue.Queue()
+        stream = client.method("StreamApplyRotary")(iter(chunks.get, None), timeout=SECONDS)
+        chunks.put(mutations.rotary_stream()[0])
+        while client.info().counters.in_flight_requests == 0:
+            time.sleep(0.005)
+        server.signal(signal.SIGTERM)
+        with pytest.raises(grpc.RpcError) as error:
+            list(stream)
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert server.wait() == 0
+        chunks.put(None)
 
 
 def test_health_refuses_long_names_unparsed(client):

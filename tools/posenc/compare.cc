@@ -197,10 +197,10 @@ Subcommand AddCompare(CLI::App& parent) {
        {"layer_index", "Layer to compare with all of b", "--a-layer-index"},
        {"input_pairing", "Pairing of q and k, if the file's model_type is not known", "--a-input-pairing"}});
   AddFieldFlags(*app, "Model b", &flags->choice_b,
-                {{"component", "As for a", "--b-component"},
-                 {"layer_type", "As for a", "--b-layer-type"},
-                 {"layer_index", "As for a", "--b-layer-index"},
-                 {"input_pairing", "As for a", "--b-input-pairing"}});
+                {{"component", "see --a-component", "--b-component"},
+                 {"layer_type", "see --a-layer-type", "--b-layer-type"},
+                 {"layer_index", "see --a-layer-index", "--b-layer-index"},
+                 {"input_pairing", "see --a-input-pairing", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
   return {app, [flags](Session& session) { return RunCompare(*flags, session); }, kTrouble};

@@ -75,7 +75,20 @@ TEST(Timers, AnActionMayEndItsOwnTimer) {
   acted.get_future().wait();
 }
 
-// What a call's end is: the action must not see what is gone.
+TEST(Timers, WaitsCanBeLimited) {
+  std::promise<void> first, later;
+  Timers timers;
+  const Timers::Timer pending = timers.After(hours(1), [&] { first.set_value(); });
+  const Timers::Timer fixed = timers.At(steady_clock::now() + hours(1), [] { ADD_FAILURE() << "is not a wait"; });
+  Timers::Timer revoked = timers.After(hours(1), [] { ADD_FAILURE() << "is revoked"; });
+  timers.LimitWaits(milliseconds(20));
+  revoked.Revoke();
+  first.get_future().wait();
+  const Timers::Timer added = timers.After(hours(1), [&] { later.set_value(); });
+  later.get_future().wait();
+}
+
+// A call that ends destroys what the action refers to.
 TEST(Timers, NothingActsAfterItIsRevoked) {
   Timers timers;
   std::atomic<int> acted{0};
