@@ -63,6 +63,7 @@ int Run(const Config& config, StopSignals* stop) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away must not end the server
   StopSignals stop;
+  CountGmpMemory();
   if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
     Fail(std::string(status.message()));
     return kUsage;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hwy/cache_control.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -157,12 +158,13 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
         const InterruptionScope scope(&cancelled);
+        const MemoryScope uncounted(nullptr);  // an account is for one thread
         body(slab * grain, std::min(count, (slab + 1) * grain));
       } catch (const ComputationStopped& stopped) {
         return state.Fail(stopped.status());
       } catch (const std::bad_alloc&) {
         // Must not propagate: other threads refer to the caller's frame, and a helper's thread has no handler.
-        return state.Fail(TooLarge("", "", "out of memory"));
+        return state.Fail(Unavailable("OVERLOADED", "out of memory"));
       }
     }
   };

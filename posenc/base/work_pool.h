@@ -37,7 +37,8 @@ class WorkPool {
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and
   // on idle threads of the pool, at most threads() in all, and returns when all have ended. The caller always takes
   // part: a call from within a task cannot deadlock. `cancelled` is called before each slab and is the body's
-  // interruption scope. Returns the first status that stopped it; RESOURCE_EXHAUSTED on bad_alloc. Thread-safe.
+  // interruption scope. Returns the first status that stopped it; UNAVAILABLE on bad_alloc. The body's
+  // memory is not counted (memory_account.h). Thread-safe.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body);
 

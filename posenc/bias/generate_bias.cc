@@ -257,16 +257,6 @@ int64_t BiasGeneration::queries() const { return layout_->cells.queries; }
 const BiasMethod& BiasGeneration::method() const { return layout_->call.method; }
 const Matrix<double>& BiasGeneration::slopes() const { return layout_->sources.slopes; }
 
-int64_t BiasGeneration::held_bytes() const {
-  const BiasSources& sources = layout_->sources;
-  const BiasPositions& positions = layout_->positions;
-  const size_t bytes =
-      sources.lists.values.values.size() * sizeof(float) + sources.buckets.size() * sizeof(int32_t) +
-      (positions.keys.values.size() + positions.mask_keys.values.size() + sources.key_sequences.values.size()) *
-          sizeof(double);
-  return static_cast<int64_t>(bytes + (sources.forget_gate != nullptr ? sources.forget_gate->held_bytes() : 0));
-}
-
 bool BiasGeneration::IsForDevices() const {
   const BiasSources& sources = layout_->sources;
   return !IsIndex(layout_->call.form) && sources.fire == nullptr && sources.forget_gate == nullptr;

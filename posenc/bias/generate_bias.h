@@ -44,8 +44,6 @@ class BiasGeneration {
   const BiasMethod& method() const;
   // ALiBi's slopes; empty for other methods.
   const Matrix<double>& slopes() const;
-  // Bytes kept for all rows: values, indices, key positions.
-  int64_t held_bytes() const;
   // True if a device can compute any of it: not the index forms, nor FIRE and forget gates, which the CPU
   // computes row by row.
   bool IsForDevices() const;

@@ -210,15 +210,6 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
   return static_cast<int64_t>(largest) + 1;
 }
 
-int64_t TokenPositions::held_bytes() const {
-  size_t bytes = bounds_.size() * sizeof(int64_t);
-  if (const auto* ids = std::get_if<PositionIds>(&positions_.source)) bytes += ids->ids.values.size() * sizeof(double);
-  if (const auto* offsets = std::get_if<PerSequenceOffsets>(&positions_.source)) {
-    bytes += offsets->offsets.size() * sizeof(int64_t);
-  }
-  return static_cast<int64_t>(bytes);
-}
-
 absl::Status TokenPositions::CheckIndices(int64_t rows) const {
   if (tokens() == 0) return absl::OkStatus();
   const auto check_run = [&](const std::string& field, int64_t offset, int64_t count) {

@@ -42,9 +42,6 @@ class TokenPositions {
   // Writes the positions on `axis` of tokens [token, token + count), all of one sequence.
   void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
 
-  // Bytes kept of the caller's numbers.
-  int64_t held_bytes() const;
-
   // Returns INVALID_ARGUMENT unless all positions are integers in [0, rows). Positions must have one axis.
   absl::Status CheckIndices(int64_t rows) const;
 

@@ -104,7 +104,6 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
   const auto bias = std::make_shared<const PreparedBias>(*std::move(prepared));
 
   TileStream stream;
-  stream.held_bytes = bias->generation->held_bytes();
   TensorShape shape = bias->generation->shape();
   const size_t query_axis = shape.rank() - 2;
   stream.rows = shape.shape[query_axis];

@@ -116,7 +116,6 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   auto table = std::make_shared<PreparedTable>(*std::move(prepared));
 
   TileStream stream;
-  stream.held_bytes = table->generation->table().positions().held_bytes();
   stream.rows = table->generation->rows();
   const int64_t row_bytes = 2 * table->generation->width() * static_cast<int64_t>(SizeOf(table->dtype));
   const auto asked = request.has_rows_per_tile() ? std::optional(request.rows_per_tile()) : std::nullopt;

@@ -63,8 +63,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest&, const Payloads&, con
 // An answer in tiles of rows, one job per tile. There is at least one tile, if only to carry info and shape of 0 rows.
 struct TileStream {
   int64_t rows;
-  int64_t rows_per_tile;   // >= 1
-  int64_t held_bytes = 0;  // bytes kept until the last tile, not counting the request
+  int64_t rows_per_tile;  // >= 1
   // Returns the job of rows [row_begin, min(row_begin + rows_per_tile, rows)). `response`, of the stream's type, gets
   // row_begin, the tensors' headers, and, in the tile at row 0, the info. Needs neither the request nor its payloads.
   std::function<Job(int64_t row_begin, google::protobuf::Message* response)> tile;

@@ -85,10 +85,6 @@ int64_t RotaryStream::RowSize(v1::Operand operand) const {
   return static_cast<int64_t>(SizeOf(tensor.dtype)) * (tensor.shape.empty() ? 1 : tensor.shape.back());
 }
 
-int64_t RotaryStream::held_bytes() const {
-  return prepared_.application == nullptr ? 0 : prepared_.application->rows().positions().held_bytes();
-}
-
 absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) const {
   if (chunk.operand() == v1::OPERAND_UNSPECIFIED) {
     return InvalidArgument("MISSING", "chunk.operand", "", "is required: OPERAND_QUERY or OPERAND_KEY");

@@ -40,8 +40,6 @@ class RotaryStream {
   // Bytes of the operand; 0 if absent.
   int64_t Size(v1::Operand operand) const { return operand == v1::OPERAND_QUERY ? q_size_ : k_size_; }
   int64_t RowSize(v1::Operand operand) const;
-  // Bytes kept of the header's positions.
-  int64_t held_bytes() const;
 
   // Returns INVALID_ARGUMENT, named from "chunk" on, unless the chunk is one or more whole head rows of an operand.
   absl::Status Check(const v1::RotaryChunk& chunk, size_t size) const;

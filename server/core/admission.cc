@@ -21,6 +21,12 @@ void Charge::Return() {
   if (const std::shared_ptr<Admission> admission = std::move(admission_)) admission->Return(*this);
 }
 
+void Charge::ReturnBytes(int64_t bytes) {
+  if (admission_ == nullptr || bytes == 0) return;
+  admission_->ReturnBytes(bytes);
+  bytes_ -= bytes;
+}
+
 std::shared_ptr<Admission> Admission::Create(int64_t max_requests, int64_t max_bytes) {
   return std::shared_ptr<Admission>(new Admission(max_requests, max_bytes));
 }
@@ -46,7 +52,12 @@ Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* byt
   std::lock_guard lock(mutex_);
   if (size > max_bytes_ - held) return Verdict::kTooLarge;
   if (!BytesFit(size)) return Verdict::kOverloaded;
-  *bytes = Take(size, 0, 0);
+  if (bytes->admission_ == nullptr) {
+    *bytes = Take(size, 0, 0);
+  } else {
+    counters_.in_flight_bytes += size;
+    bytes->bytes_ += size;
+  }
   return Verdict::kAdmitted;
 }
 
@@ -105,6 +116,11 @@ Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers) {
   charge.requests_ = requests;
   charge.handlers_ = handlers;
   return charge;
+}
+
+void Admission::ReturnBytes(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  counters_.in_flight_bytes -= bytes;
 }
 
 void Admission::Return(const Charge& charge) {

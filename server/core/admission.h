@@ -23,6 +23,8 @@ class Charge {
 
   // Returns the charge before destruction. Does nothing the second time.
   void Return();
+  // Returns some of the charged bytes.
+  void ReturnBytes(int64_t bytes);
 
  private:
   friend class Admission;
@@ -55,7 +57,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Charge EnterHandler();
   // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
   Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes);
-  // Charges bytes of an answer, for a request that already holds `held` bytes. *bytes must be empty.
+  // Charges bytes for a request that already holds `held` bytes. *bytes may hold some of them: it grows.
   Verdict AdmitBytes(int64_t size, int64_t held, Charge* bytes);
 
   void CountFailure();
@@ -78,6 +80,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   bool BytesFit(int64_t size) const { return size <= max_bytes_ - counters_.in_flight_bytes; }
   Charge Take(int64_t bytes, int64_t requests, int64_t handlers);
   void Return(const Charge& charge);
+  void ReturnBytes(int64_t bytes);
 
   const int64_t max_requests_;
   const int64_t max_bytes_;

@@ -78,6 +78,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum number of frequencies of a request, over all its sequence lengths");
   visit(group, "--max-bias-values", c.limits.max_bias_values, Integer{kCount, 1, 64 * kMiB},
         "maximum cost of a request's bias, in values: heads times distances, or work that takes as long");
+  visit(group, "--max-call-cost", c.max_call_cost, Integer{kCount, 1, int64_t{1} << 40},
+        "maximum number of slow steps of a call, or of one message of a stream: values beyond float64's arithmetic");
 
   group = "Admission";
   visit(group, "--max-in-flight-bytes", c.max_in_flight_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
@@ -116,7 +118,9 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--receive-timeout", c.receive_timeout_s, Integer{kSeconds, 1, kDay},
         "time for a client to send a call's first message, and each further message of a stream");
   visit(group, "--max-call-seconds", c.max_call_s, Integer{kSeconds, 1, 365 * kDay},
-        "maximum duration of a call, even if its deadline is later or absent");
+        "maximum duration of a unary call, even if its deadline is later or absent");
+  visit(group, "--max-stream-seconds", c.max_stream_s, Integer{kSeconds, 1, 365 * kDay},
+        "maximum duration of a stream, even if its deadline is later or absent");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
         "quota of gRPC's own buffers, at least three times --max-in-flight-bytes; 0: that minimum");
 

@@ -26,6 +26,7 @@ struct Config {
   Limits limits;
   int64_t max_in_flight_bytes = 0;  // 0: a quarter of the memory, at most 1 GiB
   int64_t max_in_flight_requests = 1024;
+  int64_t max_call_cost = 4'000'000;
   int64_t retry_pushback_ms = 100;
 
   std::string shared_memory_socket;  // empty: shared memory is off
@@ -42,7 +43,8 @@ struct Config {
   int64_t max_metadata_bytes = 16384;
   int64_t send_timeout_s = 60;
   int64_t receive_timeout_s = 60;
-  int64_t max_call_s = 600;
+  int64_t max_call_s = 60;
+  int64_t max_stream_s = 600;
   int64_t memory_quota_bytes = 0;  // 0: three times max_in_flight_bytes
 
   int64_t drain_notice_s = 0;

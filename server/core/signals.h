@@ -25,6 +25,9 @@ class StopSignals {
 // accept again once accept() has failed for lack of one. Returns the limit.
 int64_t RaiseDescriptorLimit();
 
+// Counts GMP's memory, hence MPFR's, like that of operator new (counted_memory.cc). Call it before MPFR is used.
+void CountGmpMemory();
+
 // Malloc tuning. Does nothing without glibc.
 
 // Makes malloc keep about `bytes` of freed memory, in two arenas. gRPC splits a large request into thousands of small

@@ -76,7 +76,7 @@ std::string RequestId(const Message& request) {
 
 }  // namespace
 
-Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request)
+Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind)
     : core_(core),
       method_(method),
       rpc_(rpc),
@@ -84,6 +84,12 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
       request_(Take(request)),
       valid_(request_.Valid()),
       bytes_in_(valid_ ? request_.Length() : 0),
+      memory_([this](int64_t bytes) {
+        memory_asked_ = held() + bytes;
+        memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_);
+        return memory_verdict_ == Admission::Verdict::kAdmitted;
+      }),
+      kind_(kind),
       entered_(Clock::now()),
       waits_since_(entered_) {}
 
@@ -92,7 +98,7 @@ absl::Status Call::Admit() {
   if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
-  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), bytes_in_);
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), size);
 }
 
 absl::Status Call::AdmitStream() {
@@ -106,12 +112,12 @@ absl::Status Call::CheckSize(size_t bytes) const {
   return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("a request has at most ", limit));
 }
 
-absl::Status Call::Refuse(Admission::Verdict verdict, size_t bytes) {
+absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   switch (verdict) {
     case Admission::Verdict::kAdmitted: return absl::OkStatus();
     case Admission::Verdict::kTooLarge:
       return TooLarge("", absl::StrCat(bytes, " bytes"),
-                      absl::StrCat("request and answer have at most ", core_->config.max_in_flight_bytes));
+                      absl::StrCat("request, answer and working memory have at most ", core_->config.max_in_flight_bytes));
     case Admission::Verdict::kOverloaded:
       refused_ = true;
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");
@@ -147,13 +153,33 @@ void Call::BeginSend() {
   });
 }
 
-Call::Clock::time_point Call::LatestEnd() const { return entered_ + std::chrono::seconds(core_->config.max_call_s); }
+Call::Clock::time_point Call::LatestEnd() const {
+  const Config& config = core_->config;
+  return entered_ + std::chrono::seconds(kind_ == Kind::kUnary ? config.max_call_s : config.max_stream_s);
+}
 
 absl::Status Call::StillWanted() const {
   if (rpc_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
-  if (LatestEnd() <= Clock::now()) return absl::DeadlineExceededError("took longer than --max-call-seconds");
+  if (LatestEnd() <= Clock::now()) {
+    return absl::DeadlineExceededError(kind_ == Kind::kUnary ? "took longer than --max-call-seconds"
+                                                             : "took longer than --max-stream-seconds");
+  }
   if (given_up_ || rpc_->cancelled()) return absl::CancelledError("the call was cancelled");
+  if (memory_.refused()) return Unavailable("OVERLOADED", "too many bytes in flight");
   return regions_ ? regions_->CheckUndamaged() : absl::OkStatus();
+}
+
+absl::Status Call::CountStep() const {
+  const int64_t limit = core_->config.max_call_cost;
+  if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) return StillWanted();
+  return TooLarge("", absl::StrCat("more than ", limit, " slow steps"),
+                  absl::StrCat("at most ", limit, " (--max-call-cost)"));
+}
+
+absl::Status Call::EndStep(const absl::Status& status) {
+  if (memory_.refused()) return Refuse(memory_verdict_, memory_asked_);
+  memory_charge_.ReturnBytes(memory_.Shrink());
+  return status;
 }
 
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper) {
@@ -179,22 +205,22 @@ absl::Status Call::Accept(const Message& request, std::string request_id, bool h
 absl::Status Call::FindRegions(const Message& request) {
   POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
   payloads_->SetRegions(&*regions_);
-  // Copied bytes take memory like bytes of the message, so the same limit applies.
+  // Copied bytes take memory like bytes of the message, so the same limit applies. They are charged once allocated.
   const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
   const auto held = static_cast<int64_t>(bytes_in_);
   if (copied > limit - held) {
     return TooLarge("", absl::StrCat(held, " bytes and ", copied, " in regions"),
                     absl::StrCat("a request has at most ", limit, " beside the operands"));
   }
-  copied_charge_.Return();
-  return Refuse(core_->admission->AdmitBytes(copied, held, &copied_charge_), static_cast<size_t>(held + copied));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
   auto charge = std::make_shared<Charge>();
-  const auto held = static_cast<int64_t>(bytes_in_);
-  const auto verdict = core_->admission->AdmitBytes(static_cast<int64_t>(bytes), held, charge.get());
-  POSENC_RETURN_IF_ERROR(Refuse(verdict, bytes + bytes_in_));
+  const auto size = static_cast<int64_t>(bytes);
+  answer_bytes_ = 0;
+  POSENC_RETURN_IF_ERROR(Refuse(core_->admission->AdmitBytes(size, held(), charge.get()), size + held()));
+  answer_bytes_ = bytes;
   return charge;
 }
 
@@ -210,7 +236,7 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
       outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
     started_ = true;
-    POSENC_RETURN_IF_ERROR(job.run(payloads, outputs, core_->pool, [this] { return StillWanted(); }));
+    POSENC_RETURN_IF_ERROR(job.run(payloads, outputs, core_->pool, [this] { return CountStep(); }));
     if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();
@@ -221,7 +247,8 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
 void Call::ReleaseRequest() {
   payloads_.reset();
   regions_.reset();
-  copied_charge_.Return();
+  memory_.Clear();
+  memory_charge_.Return();
   request_.Clear();
   request_bytes_charge_.Return();
 }
@@ -259,6 +286,7 @@ void Call::LogEnd(const absl::Status& status) const {
   fields.emplace_back("bytes_out", bytes_out_);
   fields.emplace_back("queue_ms", Milliseconds(queued_));
   fields.emplace_back("compute_ms", Milliseconds(computed_));
+  fields.emplace_back("cost", cost_.load());
   LogCall(level, "call", fields);
 }
 

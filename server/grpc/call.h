@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/rotary/rotary_plan.h"
 #include "posenc/rotary/slab_table.h"
@@ -68,9 +69,11 @@ absl::Status WithoutExceptions(Serve&& serve) {
 // of a call take turns.
 class Call {
  public:
+  enum class Kind { kUnary, kStream };  // limited by --max-call-seconds or --max-stream-seconds
+
   // Takes ownership of the request's slices, to release them before the answer. `request` is null for streams, whose
   // messages come later.
-  Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request);
+  Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind);
 
   // Returns INVALID_ARGUMENT if there is no message, RESOURCE_EXHAUSTED if it is too large, UNAVAILABLE under overload
   // or while draining.
@@ -81,7 +84,7 @@ class Call {
   // Returns RESOURCE_EXHAUSTED if a message of so many bytes is too large.
   absl::Status CheckSize(size_t bytes) const;
   // Converts a verdict to the caller's status. `bytes`: all bytes requested together, for the error text.
-  absl::Status Refuse(Admission::Verdict verdict, size_t bytes);
+  absl::Status Refuse(Admission::Verdict verdict, int64_t bytes);
 
   size_t bytes_in() const { return bytes_in_; }
   // Adds the bytes of a stream's message to bytes_in().
@@ -100,13 +103,20 @@ class Call {
   // Returns DEADLINE_EXCEEDED or CANCELLED if the caller no longer waits, DATA_LOSS if shared memory is damaged.
   // Thread-safe.
   absl::Status StillWanted() const;
-  // Runs a step of the call's work. Interrupts it once StillWanted() is not OK; converts exceptions to a status.
+  // Runs a step of the call's work: a unary call, or one message of a stream. Interrupts it once StillWanted() is not
+  // OK; converts exceptions to a status. Charges the memory that it holds: UNAVAILABLE or RESOURCE_EXHAUSTED if that does
+  // not fit. Returns RESOURCE_EXHAUSTED if it costs more than --max-call-cost.
   template <typename Step>
   absl::Status RunStep(Step&& step) {
-    const Cancellation cancelled = [this] { return StillWanted(); };
-    return WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
+    const Cancellation cancelled = [this] { return CountStep(); };
+    cost_ = 0;
+    const MemoryScope counted(&memory_);
+    const absl::Status status = WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
+    return EndStep(status);
   }
-  // The time --max-call-seconds after the call's entry.
+  // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost.
+  absl::Status CountStep() const;
+  // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
   // Returns the request without its tensors' bytes, which stay in its slices, accessible through payloads().
@@ -134,6 +144,12 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Bytes charged for the request, for what was made of it, and for the answer; a stream's messages have charges of
+  // their own.
+  int64_t held() const {
+    return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + memory_.charged();
+  }
+  absl::Status EndStep(const absl::Status& status);
   absl::Status FindRegions(const google::protobuf::Message& request);
   void LogEnd(const absl::Status& status) const;
 
@@ -147,13 +163,19 @@ class Call {
   const bool valid_;
   size_t bytes_in_;
   std::optional<wire::RequestRegions> regions_;
-  Charge copied_charge_;  // bytes copied from regions_
+  Charge memory_charge_;
+  Admission::Verdict memory_verdict_ = Admission::Verdict::kAdmitted;
+  int64_t memory_asked_ = 0;  // held() and the bytes of the last charge
+  MemoryAccount memory_;
   std::optional<transport::SlicedPayloads> payloads_;
+  size_t answer_bytes_ = 0;  // charged
   std::string request_id_;
   std::atomic<bool> given_up_{false};
+  mutable std::atomic<int64_t> cost_{0};
   bool started_ = false;
   bool refused_ = false;
   size_t bytes_out_ = 0;
+  const Kind kind_;
   const Clock::time_point entered_;
   Clock::time_point waits_since_;
   Clock::time_point work_began_;

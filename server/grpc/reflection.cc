@@ -98,13 +98,13 @@ constexpr size_t kMaxQuestion = 4096;  // bytes
 
 // Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from the arrival of
 // a request until the client has taken the response, so that a drain does not wait for a stream that asks nothing. Ends
-// after --max-call-seconds, and if the client does not send or read in time.
+// after --max-stream-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
   ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc) {}
 
   void Start() override {
-    time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_call_s),
+    time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_stream_s),
                                    [this] { rpc_->TryCancel(); });
     Read();
   }

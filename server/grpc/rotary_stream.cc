@@ -27,7 +27,7 @@ class RotaryCall final : public Reactor {
       : core_(core),
         rpc_description_(wire::RpcOf(*v1::StreamApplyRotaryRequest::descriptor())),
         rpc_(rpc),
-        call_(core, rpc_description_.name, rpc, nullptr) {}
+        call_(core, rpc_description_.name, rpc, nullptr, Call::Kind::kStream) {}
 
   void Start() override {
     std::unique_lock lock(mutex_);
@@ -113,6 +113,8 @@ class RotaryCall final : public Reactor {
     if (!stream_) Stop(call_.StillWanted());
     if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "is required, first"));
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
+    stream_.reset();  // can be large: not kept while the client is awaited
+    header_charge_.Return();
     lock.unlock();
     rpc_->Finish(call_.End(status));
   }
@@ -167,7 +169,7 @@ class RotaryCall final : public Reactor {
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
         return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
       case v1::StreamApplyRotaryRequest::kHeader:
-        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, size, reply));
+        POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply));
         header_charge_ = std::move(charge);  // the tables stay in memory
         break;
       case v1::StreamApplyRotaryRequest::kChunk:
@@ -181,14 +183,10 @@ class RotaryCall final : public Reactor {
     return absl::OkStatus();
   }
 
-  absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, size_t size, Reply* reply) {
+  absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, Reply* reply) {
     if (stream_) return InvalidArgument("CONFLICT", "header", "", "a stream has one, and this is the second");
     POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                             wire::RotaryStream::Create(header, payloads, core_->config.limits));
-    const auto held = static_cast<size_t>(stream.held_bytes());
-    POSENC_RETURN_IF_ERROR(
-        call_.Refuse(core_->admission->AdmitBytes(stream.held_bytes(), static_cast<int64_t>(size), &positions_charge_),
-                     size + held));
     v1::StreamApplyRotaryResponse response;
     *response.mutable_info() = stream.info();
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
@@ -230,7 +228,7 @@ class RotaryCall final : public Reactor {
       const std::lock_guard lock(mutex_);
       *no_room = !replies_.empty();
     }
-    return *no_room ? absl::OkStatus() : call_.Refuse(verdict, size + held);
+    return *no_room ? absl::OkStatus() : call_.Refuse(verdict, bytes + static_cast<int64_t>(held));
   }
 
   Core* const core_;
@@ -239,7 +237,7 @@ class RotaryCall final : public Reactor {
   Call call_;
 
   // Used by the computing thread; by other threads only while none computes.
-  Charge header_charge_, positions_charge_;
+  Charge header_charge_;
   std::optional<wire::RotaryStream> stream_;
   v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // operand of the chunk in work, or that failed
 

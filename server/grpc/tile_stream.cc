@@ -15,7 +15,7 @@ constexpr size_t kRowBeginBytes = 11;
 class TileCall final : public Reactor {
  public:
   TileCall(Core* core, const wire::TileOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request) {}
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request, Call::Kind::kStream) {}
 
   void Start() override {
     absl::Status status = call_.Admit();
@@ -54,7 +54,7 @@ class TileCall final : public Reactor {
     const wire::Job job = tiles_.tile(next_row_, response.get());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(response.get(), job.outputs));
     if (first) {
-      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes + tiles_.held_bytes));
+      POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
     POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
     next_row_ += tiles_.RowsAt(next_row_);
@@ -70,6 +70,7 @@ class TileCall final : public Reactor {
   }
 
   void End(const absl::Status& status) {
+    tiles_ = {};  // can be large: not kept while the client is awaited
     rpc_->Finish(call_.End(status));
     // The stream may be destroyed by now.
   }

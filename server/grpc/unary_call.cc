@@ -29,7 +29,7 @@ constexpr size_t kDecidedBytes = size_t{16} << 10;
 class UnaryCall final : public Reactor {
  public:
   UnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request) {}
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request, Call::Kind::kUnary) {}
 
   void Start() override {
     if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
@@ -66,9 +66,12 @@ class UnaryCall final : public Reactor {
   }
 
   void Run(size_t most) {
-    absl::Status status = call_.RunStep([&] { return Serve(PlanSource::kCacheOrComputed, most); });
+    absl::Status status = call_.RunStep([&] {
+      absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
+      if (!served.ok()) prepared_ = nullptr;  // can be large: not kept while the call is queued or its client is awaited
+      return served;
+    });
     if (IsWouldBlock(status)) {
-      prepared_ = nullptr;  // can be large and is not charged: not kept while queued
       status = Submit(kAnySize);
       if (status.ok()) return;
     }
@@ -106,7 +109,7 @@ class UnaryCall final : public Reactor {
   // The answer's size is known only after the work. Charging first reports overload early, except for long answers.
   absl::Status Decide(const Prepared& prepared) {
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
-    POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.StillWanted(); }));
+    POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.CountStep(); }));
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
     if (layout.size() > kDecidedBytes) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));

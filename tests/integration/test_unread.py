@@ -56,7 +56,7 @@ def test_a_window_that_opens_in_time_gets_its_answer(start_server):
 
 @pytest.mark.parametrize("messages", (0, 1))
 def test_a_stream_that_sends_nothing_more_ends(start_server, messages):
-    server = start_server("--max-call-seconds", "1")
+    server = start_server("--max-stream-seconds", "1")
     with Client(server.port) as client, ShutWindow(server.port, 65536) as idle:
         stream = idle.call("StreamApplyRotary", *[header(samples.rotary())] * messages, end=False)
         trailers = idle.wait_for((h2.events.TrailersReceived, h2.events.ResponseReceived), stream)
@@ -68,13 +68,13 @@ def test_a_stream_that_sends_nothing_more_ends(start_server, messages):
 
 
 def test_a_call_is_not_longer_than_it_may_be(start_server):
-    server = start_server("--max-call-seconds", "1")
+    server = start_server("--max-stream-seconds", "1")
     with Client(server.port) as client:
         with pytest.raises(grpc.RpcError) as error:
             for _ in client.method("StreamTable")(samples.stream(count=2**40, rotary_dim=128)):
                 pass
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        assert "--max-call-seconds" in error.value.details()
+        assert "--max-stream-seconds" in error.value.details()
         client.when_idle()
 
 

@@ -273,12 +273,6 @@ TEST(BiasTiles, FillAboutAMebibyte) {
   EXPECT_THAT(Prepare(request, {}), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "bias.answer"));
 }
 
-TEST(BiasTiles, SayWhatTheyKeep) {
-  const auto tiles = Prepare(T5(), 1);
-  ASSERT_THAT(tiles, IsOk());
-  EXPECT_EQ(tiles->held_bytes, (kQueries + kKeys - 1) * kHeads * 4 + kKeys * 8) << "a value a distance, and the keys";
-}
-
 TEST(BiasTiles, OfNothingAreOneWithItsShape) {
   for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{0, 5}, {int64_t{1} << 60, 0}}) {
     Request request = Nope();

@@ -135,22 +135,6 @@ TEST(RotaryStream, EachSequenceKeepsItsPositionsAndItsPlan) {
   }
 }
 
-TEST(RotaryStream, SaysWhatItKeepsOfThePositions) {
-  const auto held = [](const Request& request) {
-    const auto stream = wire::RotaryStream::Create(Header(request), wire::InMessage(), Limits());
-    EXPECT_THAT(stream, IsOk());
-    return stream.ok() ? stream->held_bytes() : -1;
-  };
-  Request request = Plain(v1::LAYOUT_BSHD, DType::kFP32, {2, 6, 3, 12}, {2, 6, 3, 12});
-  EXPECT_EQ(held(request), 0);
-  *request.mutable_positions()->mutable_ids() = MakeTensor(DType::kINT32, {2, 6}, std::vector<int32_t>(12, 7));
-  EXPECT_EQ(held(request), 12 * 8) << "float64, whatever they came as";
-  Request packed = Plain(v1::LAYOUT_THD, DType::kFP32, {23, 3, 12}, {23, 2, 8});
-  *packed.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 4, 23});
-  for (const int64_t offset : {5, 0}) packed.mutable_positions()->mutable_offsets()->add_offset(offset);
-  EXPECT_EQ(held(packed), 3 * 8 + 2 * 8);
-}
-
 v1::RotaryChunk Chunk(v1::Operand operand, int64_t begin) {
   v1::RotaryChunk chunk;
   chunk.set_operand(operand);

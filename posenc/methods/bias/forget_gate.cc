@@ -120,12 +120,4 @@ void ForgetGateRows::Fill(int64_t b, int64_t head, int64_t query, float* row) co
   std::fill(row + query + 1, row + keys_, 0.0f);
 }
 
-size_t ForgetGateRows::held_bytes() const {
-  const auto bytes = [this](const auto& sums) {
-    using Sum = typename std::decay_t<decltype(sums)>::value_type;
-    return sums.size() * (std::is_same_v<Sum, Real> ? sizeof(Real) + bits_ / 8 : sizeof(Sum));
-  };
-  return std::visit(bytes, sums_);
-}
-
 }  // namespace posenc

@@ -25,9 +25,6 @@ class ForgetGateRows {
   // zeros. `row` has Sk values.
   void Fill(int64_t b, int64_t head, int64_t query, float* row) const;
 
-  // Bytes of the sums.
-  size_t held_bytes() const;
-
  private:
   using Int128 = __int128;
 

@@ -1,7 +1,9 @@
 // Calls as the server makes them, many at once, on a transport of standard types (tests/fake_grpc): what
 // ThreadSanitizer can see, which it cannot where gRPC is linked.
+#include <array>
 #include <functional>
 #include <future>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -171,11 +173,15 @@ class CallTest : public testing::Test {
     return rows;
   }
 
-  static std::map<std::string, std::string> MetadataOf(const grpc::Status& status) {
+  static v1::ErrorInfo InfoOf(const grpc::Status& status) {
     v1::RichStatus rich;
     v1::ErrorInfo info;
     EXPECT_TRUE(rich.ParseFromString(status.error_details()) && rich.details_size() > 0);
     EXPECT_TRUE(info.ParseFromString(rich.details(0).value()));
+    return info;
+  }
+  static std::map<std::string, std::string> MetadataOf(const grpc::Status& status) {
+    const v1::ErrorInfo info = InfoOf(status);
     return {info.metadata().begin(), info.metadata().end()};
   }
 
@@ -421,7 +427,7 @@ class ImpatientTest : public CallTest {
   static Config Impatient(int64_t send_timeout_s, int64_t max_call_s) {
     Config config = TestConfig();
     config.send_timeout_s = send_timeout_s;
-    config.max_call_s = max_call_s;
+    config.max_call_s = config.max_stream_s = max_call_s;
     return config;
   }
   ImpatientTest() : CallTest(Impatient(1, 600)) {}
@@ -537,6 +543,84 @@ TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   EXPECT_EQ(rpc.Wait().error_code(), grpc::UNAVAILABLE);
   EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 1u);
   EXPECT_FALSE(decided);
+}
+
+// Answers a diagnosis with what `decide` returns. `prepare` runs before it.
+wire::UnaryOperation Diagnosis(std::function<std::shared_ptr<void>()> prepare, std::function<void()> decide = [] {}) {
+  return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
+      [prepare, decide](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
+        wire::Job job;
+        job.decide = [decide, kept = prepare()](WorkPool&, const Cancellation&) {
+          decide();
+          return absl::OkStatus();
+        };
+        return job;
+      });
+}
+
+class MemoryTest : public CallTest {
+ protected:
+  static Config WithLittleMemory() {
+    Config config = TestConfig();
+    config.max_in_flight_bytes = 4 << 20;
+    return config;
+  }
+  MemoryTest() : CallTest(WithLittleMemory()) {}
+
+  // Serves the operation. Returns the status' code and its reason.
+  std::pair<grpc::StatusCode, std::string> Serve(const wire::UnaryOperation& operation) {
+    FakeRpc rpc(Buffer(v1::DiagnoseRequest().SerializeAsString()));
+    rpc.Serve(
+        [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), operation, served, request); });
+    const grpc::Status status = rpc.Wait();
+    return {status.error_code(), status.ok() ? "" : InfoOf(status).reason()};
+  }
+  int64_t BytesNow() const { return core_->admission->counters().in_flight_bytes; }
+};
+
+TEST_F(MemoryTest, OfACallIsChargedUntilItEnds) {
+  int64_t during = 0;
+  EXPECT_EQ(Serve(Diagnosis([] { return std::make_shared<std::vector<char>>(3 << 20); }, [&] { during = BytesNow(); }))
+                .first,
+            grpc::OK);
+  EXPECT_GE(during, 3 << 20);
+  EXPECT_LT(during, (3 << 20) + (128 << 10));
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatWasFreedIsNotCharged) {
+  for (int n = 0; n < 3; ++n) {
+    int64_t during = -1;
+    const auto in_turn = [] {
+      for (int block = 0; block < 10; ++block) std::vector<char>(3 << 20);
+      return nullptr;
+    };
+    EXPECT_EQ(Serve(Diagnosis(in_turn, [&] { during = BytesNow(); })).first, grpc::OK);
+    EXPECT_GE(during, 0);
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatNeverFitsIsTooLarge) {
+  const auto large = Diagnosis([] { return std::make_shared<std::vector<char>>(5 << 20); });
+  EXPECT_THAT(Serve(large), testing::Pair(grpc::RESOURCE_EXHAUSTED, "TOO_LARGE"));
+  const auto in_small_blocks = Diagnosis([] {
+    auto blocks = std::make_shared<std::list<std::array<char, 1000>>>();
+    for (int n = 0; n < 5000; ++n) blocks->emplace_back();
+    return blocks;
+  });
+  EXPECT_THAT(Serve(in_small_blocks), testing::Pair(grpc::RESOURCE_EXHAUSTED, "TOO_LARGE"));
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatDoesNotFitNowIsAnOverload) {
+  Charge others;
+  ASSERT_EQ(core_->admission->AdmitBytes(3 << 20, 0, &others), Admission::Verdict::kAdmitted);
+  const auto operation = Diagnosis([] { return std::make_shared<std::vector<char>>(2 << 20); });
+  EXPECT_THAT(Serve(operation), testing::Pair(grpc::UNAVAILABLE, "OVERLOADED"));
+  others.Return();
+  EXPECT_EQ(Serve(operation).first, grpc::OK);
+  EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {

@@ -21,7 +21,7 @@ struct FakeOperations {
   static inline std::atomic<bool> gate_shut{false};
   static inline std::atomic<int> waiting{0};            // jobs at the gate
   static inline std::atomic<int> begun{0};              // jobs that ever came to it
-  static inline std::atomic<int64_t> held_bytes{0};     // of StreamTable
+  static inline std::atomic<int64_t> held_bytes{0};     // that StreamTable keeps between its tiles
   static inline std::atomic<bool> plan_at_hand{false};  // of ApplyRotary
 };
 

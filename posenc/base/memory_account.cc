@@ -1,0 +1,41 @@
+#include "posenc/base/memory_account.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace posenc {
+namespace {
+
+thread_local MemoryAccount* current_account = nullptr;
+
+// Bytes that are not charged, so that small calls need no lock.
+constexpr int64_t kFree = 32 << 10;
+constexpr int64_t kStep = 64 << 10;
+
+int64_t ChargeFor(int64_t held) { return held <= kFree ? 0 : (held - kFree + kStep - 1) / kStep * kStep; }
+
+}  // namespace
+
+bool MemoryAccount::Add(int64_t bytes) {
+  held_ += bytes;
+  const int64_t more = ChargeFor(held_) - charged_;
+  if (more <= 0) return true;
+  if (refused_) return false;
+  const MemoryScope uncounted(nullptr);
+  refused_ = !charge_(more);
+  if (!refused_) charged_ += more;
+  return !refused_;
+}
+
+int64_t MemoryAccount::Shrink() {
+  const int64_t before = charged_;
+  charged_ = std::min(charged_, ChargeFor(held_));
+  return before - charged_;
+}
+
+MemoryScope::MemoryScope(MemoryAccount* account) : outer_(std::exchange(current_account, account)) {}
+MemoryScope::~MemoryScope() { current_account = outer_; }
+
+MemoryAccount* CurrentMemoryAccount() { return current_account; }
+
+}  // namespace posenc

@@ -1,0 +1,59 @@
+// Counts the heap memory that the steps of one call hold.
+//
+// A MemoryScope sets the account of the current thread. A program that replaces operator new (server/core/
+// counted_memory.cc) reports every allocation and release within the scope to it. Nothing is counted without a scope or
+// in other programs. docs/adr/0019-counted-memory.md explains why memory is counted where it is allocated.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace posenc {
+
+// Heap memory of one call, charged in steps. The threads of the call take turns; only refused() is thread-safe.
+class MemoryAccount {
+ public:
+  // Charges so many more bytes. Returns false if they do not fit. Must not throw.
+  using Charge = std::function<bool(int64_t bytes)>;
+  // `charge` must outlive all scopes of the account.
+  explicit MemoryAccount(Charge charge) : charge_(std::move(charge)) {}
+
+  // Counts a block. Returns false if it cannot be charged.
+  bool Add(int64_t bytes);
+  // Counts the release of a block.
+  void Remove(int64_t bytes) { held_ = bytes < held_ ? held_ - bytes : 0; }
+
+  // True once a charge was refused. No further charge is tried.
+  bool refused() const { return refused_; }
+  int64_t charged() const { return charged_; }
+  // Returns the charged bytes that are no longer held: the caller uncharges them.
+  int64_t Shrink();
+  // Forgets all blocks.
+  void Clear() { held_ = charged_ = 0; }
+
+ private:
+  const Charge charge_;
+  int64_t held_ = 0;     // bytes in blocks; too few if blocks of others were released in a scope, such as cached values
+  int64_t charged_ = 0;  // bytes
+  std::atomic<bool> refused_{false};
+};
+
+// RAII scope that sets the current thread's account; null: nothing is counted. The innermost scope applies. The account
+// must outlive it.
+class MemoryScope {
+ public:
+  explicit MemoryScope(MemoryAccount* account);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+ private:
+  MemoryAccount* const outer_;
+};
+
+// Returns the current thread's account; null if there is none.
+MemoryAccount* CurrentMemoryAccount();
+
+}  // namespace posenc

@@ -1,0 +1,77 @@
+// operator new and delete of the server, and GMP's allocation: malloc and free, reported to the current call's
+// MemoryAccount.
+#include <gmp.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "posenc/base/memory_account.h"
+#include "server/core/signals.h"
+
+namespace {
+
+using posenc::MemoryAccount;
+
+constexpr size_t kHeader = sizeof(size_t);  // of malloc's, before each block
+// Blocks from this size on are refused if they do not fit. Library code allocates smaller ones in many places that do not
+// expect a failure; the call is refused when its step ends.
+constexpr size_t kLarge = 32 << 10;
+
+int64_t BytesOf(void* block) { return static_cast<int64_t>(malloc_usable_size(block) + kHeader); }
+
+void* Counted(void* block) {
+  if (block == nullptr) throw std::bad_alloc();
+  MemoryAccount* const account = posenc::CurrentMemoryAccount();
+  if (account == nullptr) return block;
+  const int64_t bytes = BytesOf(block);
+  if (!account->Add(bytes) && bytes >= static_cast<int64_t>(kLarge)) {
+    account->Remove(bytes);
+    std::free(block);  // untouched: its pages were never resident
+    throw std::bad_alloc();
+  }
+  return block;
+}
+
+// Not inlined: GCC would warn of free() for memory from operator new.
+[[gnu::noinline]] void Release(void* block) {
+  MemoryAccount* const account = posenc::CurrentMemoryAccount();
+  if (account != nullptr && block != nullptr) account->Remove(BytesOf(block));
+  std::free(block);
+}
+
+// Aborts without memory, like GMP's own functions: no exception may pass through C.
+void* CountedForGmp(void* block) {
+  if (block == nullptr) std::abort();
+  if (MemoryAccount* const account = posenc::CurrentMemoryAccount(); account != nullptr) account->Add(BytesOf(block));
+  return block;
+}
+
+void* Reallocated(void* block, size_t, size_t size) {
+  MemoryAccount* const account = posenc::CurrentMemoryAccount();
+  if (account != nullptr) account->Remove(BytesOf(block));
+  return CountedForGmp(std::realloc(block, size));
+}
+
+}  // namespace
+
+namespace posenc::server {
+
+void CountGmpMemory() {
+  mp_set_memory_functions([](size_t size) { return CountedForGmp(std::malloc(size)); }, Reallocated,
+                          [](void* block, size_t) { Release(block); });
+}
+
+}  // namespace posenc::server
+
+// The other forms (arrays, nothrow, sized) call these.
+void* operator new(size_t size) { return Counted(std::malloc(std::max<size_t>(size, 1))); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  const auto align = static_cast<size_t>(alignment);
+  return Counted(std::aligned_alloc(align, (std::max<size_t>(size, 1) + align - 1) / align * align));
+}
+void operator delete(void* block) noexcept { Release(block); }
+void operator delete(void* block, size_t) noexcept { Release(block); }
+void operator delete(void* block, std::align_val_t) noexcept { Release(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { Release(block); }
