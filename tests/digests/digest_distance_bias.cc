@@ -18,7 +18,7 @@ struct BiasCase {
   size_t queries;
   size_t keys;
   double step;    // between adjacent positions
-  double offset;  // of query 0, in steps
+  double offset;  // position of query 0, in steps
   float past;
   float future;
   std::string mask;  // positions of keys: "none", "in-order" or "shuffled"

@@ -28,7 +28,7 @@ struct ScoresCase {
   std::optional<Rounding> added = std::nullopt;  // rounding, if added to scores
 };
 
-constexpr int64_t kWidth = 6;  // of tables before projection
+constexpr int64_t kWidth = 6;  // width of tables before projection
 
 // Random streams 1 and 2 are q and k.
 LayerNorm Norm() { return {SeededNumbers(8, kWidth), SeededNumbers(9, kWidth), 1e-5}; }

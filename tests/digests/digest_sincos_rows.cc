@@ -20,7 +20,7 @@ struct SinCosCase {
   size_t pairs;
   double scale;
   bool divide;
-  double first, step;  // of positions named "first+n*step"
+  double first, step;  // numbers in positions "first+n*step"
 };
 
 int SignificantBits(DType dtype) {

@@ -119,7 +119,7 @@ TEST(Ball, LeavesNearTiesOpen) {
   EXPECT_GT(open, 1000);
 }
 
-// All of EvaluateFloats, with arguments near ties: every result equals MPFR's.
+// Tests all of EvaluateFloats with arguments near ties: every result equals MPFR's.
 template <class A>
 class LogFormula {
  public:

@@ -205,7 +205,7 @@ TEST_F(BackendTest, ATableOfNoRowsHasItsInfo) {
   }
 }
 
-// Without k; the tensor fits into one chunk of the default size.
+// Streams q alone; the tensor fits into one chunk of the default size.
 TEST_F(BackendTest, RotaryByChunksOfQAlone) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Source();

@@ -1,4 +1,4 @@
-// How many cases the longest tests run.
+// The share of their cases that the longest tests run.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// How transformers 5.23 reads a config.json that is ambiguous by itself, and the notes about it.
+// Rules of transformers 5.23 for a config.json that is ambiguous by itself, and the notes about them.
 #include <gtest/gtest.h>
 
 #include "posenc/model/model.h"

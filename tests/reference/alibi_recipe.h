@@ -11,7 +11,7 @@
 namespace posenc::reference {
 
 // BLOOM and Falcon: powers of a base that is first rounded to the tensor's type. If the number of heads is no power of
-// two: the slopes of the next lower power of two c, then every other one of 2c.
+// two: the slopes of the largest power of two c < heads, then every other one of 2c.
 template <class T, class P>
 std::vector<T> BloomSlopes(int heads, double bias_max) {
   const int c = 1 << static_cast<int>(std::floor(std::log2(heads)));
@@ -22,7 +22,7 @@ std::vector<T> BloomSlopes(int heads, double bias_max) {
   return slopes;
 }
 
-// MPT: 1 / 2^(n * (bias_max / c)) for the next higher power of two c, even n before odd n unless heads = c.
+// MPT: 1 / 2^(n * (bias_max / c)) for the smallest power of two c >= heads; even n before odd n unless heads = c.
 template <class T, class P>
 std::vector<T> MptSlopes(int heads, double bias_max) {
   const int c = 1 << static_cast<int>(std::ceil(std::log2(heads)));

@@ -12,7 +12,7 @@ namespace {
 struct IeeeFormat {
   int precision;
   int emin;  // MPFR exponent, for significands in [0.5, 1), of the smallest subnormal
-  int emax;  // the same of the largest finite value
+  int emax;  // MPFR exponent of the largest finite value
 };
 
 IeeeFormat IeeeFormatOf(DType dtype) {

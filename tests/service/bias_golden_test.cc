@@ -36,8 +36,7 @@ v1::GenerateBiasRequest RequestFor(const json& record, const v1::BiasMethod& met
   return request;
 }
 
-// The chain always equals the recorded. The real formula gives a whole number, which float32 misses, in one odd
-// setting.
+// The chain equals all records. In one odd setting the real formula is a whole number, which float32 misses.
 TEST(GoldenBias, T5sBuckets) {
   for (const json& record : Recorded()["t5"]) {
     T5Settings settings{record["num_buckets"], record["max_distance"], record["bidirectional"]};

@@ -34,7 +34,7 @@ std::vector<double> Answer(v1::GenerateEmbeddingRequest request, v1::FrequencyAr
 // a framework's frequency may be off by an ulp, and the angle's error grows with the angle.
 struct Distance {
   double chain = 0, exact = 0;
-  size_t elements = 0, different = 0;  // of the chain
+  size_t elements = 0, different = 0;  // counts for the chain
 };
 
 void Measure(const v1::GenerateEmbeddingRequest& request, const json& record, DType dtype, double largest_angle,

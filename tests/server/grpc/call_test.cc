@@ -324,9 +324,9 @@ TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
     FakeRpc rpc;
     Chunks(&rpc);
     rpc.Send(Buffer(Header(0)));
-    rpc.Send(Buffer(Chunk(0, 100, 100)));  // in any order
+    rpc.Send(Buffer(Chunk(0, 100, 100)));  // chunks may come in any order
     rpc.Send(Buffer(Chunk(0, 0, 100)));
-    rpc.Send(Buffer(Chunk(0, 0, 50)));  // and twice
+    rpc.Send(Buffer(Chunk(0, 0, 50)));  // and may come twice
     rpc.Send(Buffer(Chunk(0, 300, 100)));
     rpc.Send(Buffer(c.message));
     rpc.Send(Buffer(Chunk(0, 200, 100)));
