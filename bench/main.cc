@@ -1,4 +1,4 @@
-// posenc-bench: measures posenc's loops beside the physical limits, one JSON object a line (bench/README.md).
+// posenc-bench: measures posenc's loops beside the physical limits, one JSON object per line (bench/README.md).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -11,7 +11,7 @@
 namespace posenc::caches_test {
 namespace {
 
-// A tree of files as the kernel shows them, removed at the end.
+// A directory with files like the kernel's, removed at the end.
 class Caches : public testing::Test {
  protected:
   Caches() {
@@ -33,7 +33,7 @@ class Caches : public testing::Test {
 
 TEST_F(Caches, NothingToRead) { EXPECT_EQ(SecondLevelCache(root_), std::nullopt); }
 
-// Recorded: Linux 6.1 on an Intel Xeon of family 6, model 207.
+// Recorded on Linux 6.1, Intel Xeon of family 6, model 207.
 TEST_F(Caches, OfAnIntelXeon) {
   Write(0, "1", "Data", "48K");
   Write(1, "1", "Instruction", "32K");
@@ -53,7 +53,7 @@ TEST_F(Caches, NoSecondLevel) {
   EXPECT_EQ(SecondLevelCache(root_), std::nullopt);
 }
 
-// Where firmware does not say, the kernel has levels without sizes.
+// If the firmware reports no sizes, the kernel lists cache levels without them.
 TEST_F(Caches, IgnoresWhatItCannotRead) {
   for (const char* size : {"", "K", "1024", "12x4K", "-1K", "99999999999999999999K", "1M"}) {
     std::filesystem::remove_all(root_ + "/sys");

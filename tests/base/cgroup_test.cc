@@ -11,7 +11,7 @@
 namespace posenc::cgroup_test {
 namespace {
 
-// A tree of files as the kernel shows them, removed at the end.
+// A directory with files like the kernel's, removed at the end.
 class Cgroup : public testing::Test {
  protected:
   Cgroup() {
@@ -36,8 +36,8 @@ TEST_F(Cgroup, NothingToRead) {
   EXPECT_EQ(AvailableMemory(root_), 0);
 }
 
-// Recorded: Docker 20.10 on Linux 6.1, --cpus 1.5 --memory 512m. The container has a cgroup namespace, and its own
-// group is at the top.
+// Recorded with Docker 20.10 on Linux 6.1, --cpus 1.5 --memory 512m. The container has a cgroup namespace, so its own
+// group is the root.
 TEST_F(Cgroup, Version2InAContainer) {
   Write("/proc/self/cgroup", "0::/\n");
   Write("/proc/meminfo", "MemTotal:        6082388 kB\n");
@@ -65,7 +65,7 @@ TEST_F(Cgroup, Version2InAContainer) {
   EXPECT_EQ(AvailableMemory(root_), 536870912);
 }
 
-// Recorded with --cgroupns host, --cpus 1 --memory 256m: the host's whole tree, whose top has no limits.
+// Recorded with --cgroupns host, --cpus 1 --memory 256m: the container sees the host's tree, whose root has no limits.
 TEST_F(Cgroup, Version2InTheHostsNamespace) {
   const std::string group = "/docker/b8cb71fd8d0ebd6c846b2f17599f3f3505fb570a23b96bbb65c670174c92d8ad";
   Write("/proc/self/cgroup", "0::" + group + "\n");
@@ -109,7 +109,7 @@ TEST_F(Cgroup, Version1) {
   EXPECT_EQ(CgroupMemoryLimit(root_), std::nullopt) << "version 1's way of saying unlimited";
 }
 
-// Docker without a cgroup namespace: the path is the host's, the mount is the container's own group.
+// Docker without a cgroup namespace: the path is the host's, but the mount is the container's own group.
 TEST_F(Cgroup, Version1MountedAtTheTop) {
   Write("/proc/self/cgroup", "4:cpuacct,cpu:/docker/abc\n12:memory:/docker/abc\n");
   Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "25000\n");

@@ -14,7 +14,7 @@ using Cache = SharedCache<std::string>;
 
 size_t SizeOfText(const std::string& text) { return text.size(); }
 
-// A cache whose values say how often they were computed.
+// A cache that counts how often values are computed.
 class SharedCacheTest : public testing::Test {
  protected:
   std::string Get(const std::string& key, size_t size = 1000) {
@@ -39,7 +39,7 @@ TEST_F(SharedCacheTest, ComputesOnce) {
 TEST_F(SharedCacheTest, DropsTheLeastRecentlyUsed) {
   for (const char* key : {"a", "b", "c", "d", "e", "f", "g"}) Get(key);
   Get("a");
-  Get("h");  // eight of about 1260 bytes are too many: "b" goes
+  Get("h");  // eight entries of about 1260 bytes exceed the limit: "b" is dropped
   EXPECT_LE(cache_.counters().bytes, 10000);
   EXPECT_EQ(computed_, 8);
   Get("a");
@@ -128,7 +128,7 @@ TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
-// One caller gives up while it computes: a caller that waits for the same value computes it.
+// The computing caller gives up, and a caller that waits for the same value computes it.
 TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatWasInterrupted) {
   Cache cache(10000, SizeOfText);
   std::atomic<bool> computing{false}, gone{false};
@@ -150,13 +150,13 @@ TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatWasInterrupted) {
     const auto value = cache.Get("key", []() -> absl::StatusOr<std::string> { return "value"; });
     EXPECT_EQ(**value, "value");
   });
-  while (cache.counters().hits == 0) std::this_thread::yield();  // the second one waits
+  while (cache.counters().hits == 0) std::this_thread::yield();  // the second caller waits
   gone = true;
   first.join();
   second.join();
 }
 
-// A caller that gives up does not wait for what another one computes.
+// A caller that gives up stops waiting for a value that another caller computes.
 TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
   Cache cache(10000, SizeOfText);
   std::atomic<bool> computing{false}, ended{false};
@@ -179,7 +179,7 @@ TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
   first.join();
 }
 
-// Many keys, few of which fit: entries come, wait and go at once.
+// Few of the many keys fit: entries are added, awaited and dropped at the same time.
 TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
   Cache cache(5000, SizeOfText);
   std::vector<std::thread> threads;

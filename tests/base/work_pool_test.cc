@@ -23,7 +23,7 @@ TEST(WorkPool, CoversEveryItemOnce) {
   WorkPool pool(3);
   for (const size_t count : {0, 1, 7, 64, 1000}) {
     for (const size_t grain : {0, 1, 7, 999, 5000}) {
-      std::vector<int> visits(count);  // not atomic: an item visited by two threads is a race
+      std::vector<int> visits(count);  // not atomic: two threads visiting one item are a data race
       const auto visit = [&](size_t begin, size_t end) {
         EXPECT_LE(end - begin, std::max<size_t>(grain, 1));
         for (size_t i = begin; i < end; ++i) ++visits[i];
@@ -43,9 +43,9 @@ TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
   EXPECT_EQ(ran, 1000);
 }
 
-// Threads stay awake for some fifty microseconds after a task, and a task that comes then wakes nobody.
+// Threads spin for about fifty microseconds after a task, and a task submitted then wakes nobody.
 TEST(WorkPool, ATaskThatComesAsThreadsFallAsleepRuns) {
-  std::atomic<int> ran{0};  // outlives the pool, which runs what is late
+  std::atomic<int> ran{0};  // outlives the pool, whose destructor runs late tasks
   WorkPool pool(2);
   for (int pause = 0; pause < 4000; ++pause) {
     pool.Submit([&ran] { ++ran; });
@@ -56,7 +56,7 @@ TEST(WorkPool, ATaskThatComesAsThreadsFallAsleepRuns) {
   }
 }
 
-// Loops in loops, from threads of the pool and others, more than there are threads: none may wait for itself.
+// Nested loops run from pool threads and from others, more than there are threads: no loop may wait for itself.
 TEST(WorkPool, LoopsMayBeNestedAndCalledFromEverywhere) {
   constexpr int kCallers = 6, kRounds = 60, kOuter = 8, kInner = 50;
   WorkPool pool(3);
@@ -87,7 +87,7 @@ TEST(WorkPool, LoopsMayBeNestedAndCalledFromEverywhere) {
   EXPECT_EQ(visits, (kCallers + 1) * kRounds * kOuter * kInner);
 }
 
-// The body's memory dies with the loop: a helper that comes late must not touch it.
+// The body's memory ends with the loop: a late helper must not touch it.
 TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
   WorkPool pool(4);
   OnThreads(4, [&](int thread) {
@@ -108,10 +108,9 @@ TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
   });
 }
 
-// One thread: small tasks run between a loop's slabs, one at a time and in their order, and before bulk tasks that came
-// earlier.
+// On one thread, small tasks run between a loop's slabs, one at a time, in order, and before earlier bulk tasks.
 TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
-  std::vector<int> order;  // one thread alone writes it
+  std::vector<int> order;  // written by one thread only
   {
     WorkPool pool(1);
     pool.Submit([&] {
@@ -122,7 +121,7 @@ TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
         for (int n = 0; n < 3; ++n) {
           pool.Submit(
               [&, n] {
-                // Loops of small tasks do not run others in turn.
+                // A small task's loop does not run other small tasks.
                 EXPECT_TRUE(
                     pool.ParallelFor(2, 1, NeverCancelled, [&](size_t, size_t) { order.push_back(10 + n); }).ok());
               },
@@ -155,7 +154,7 @@ TEST(WorkPool, SmallTasksEndInTheirOrder) {
   EXPECT_EQ(order, expected);
 }
 
-// However many small tasks there are, a bulk one gets its turn.
+// A bulk task gets its turn, however many small tasks are queued.
 TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
   std::vector<int> order;
   {
@@ -179,7 +178,7 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
       while (shut) std::this_thread::yield();
     });
   }
-  while (busy < 2) std::this_thread::yield();  // else one of them would take the next
+  while (busy < 2) std::this_thread::yield();  // otherwise one of them would run the next task
   std::atomic<bool> ran = false;
   pool.Submit([&] { ran = true; }, Lane::kSmall);
   {
@@ -220,7 +219,7 @@ TEST(WorkPool, WhoIsAloneMayBeHelped) {
   EXPECT_EQ(seen.size(), 1u);
 }
 
-// A slab that would run for ever, on the calling thread or a helper's, ends with its loop's cancellation.
+// An endless slab, on the calling thread or on a helper, ends when its loop is cancelled.
 TEST(WorkPool, ASlabIsInterrupted) {
   WorkPool pool(2);
   std::atomic<int> begun{0};
@@ -232,10 +231,10 @@ TEST(WorkPool, ASlabIsInterrupted) {
     for (;;) InterruptionPoint();
   });
   EXPECT_EQ(status, absl::CancelledError("enough"));
-  InterruptionPoint();  // the scope has ended
+  InterruptionPoint();  // no effect: the interruptible scope has ended
 }
 
-// A small task that runs between the slabs of another caller's loop is not interrupted with it.
+// A small task that runs between the slabs of another caller's loop is not interrupted with that loop.
 TEST(WorkPool, ATaskIsNotInterruptedForAnotherCaller) {
   WorkPool pool(1);
   std::atomic<bool> ran{false};

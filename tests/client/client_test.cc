@@ -1,4 +1,4 @@
-// The client against a server in this process whose answers each test writes down.
+// The client against an in-process server whose answers each test defines.
 #include "posenc/client/client.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// As the server makes them (proto/posenc/v1/error.proto).
+// Makes an error like the server's (proto/posenc/v1/error.proto).
 grpc::Status Error(grpc::StatusCode code, const std::string& message, const ErrorDetails& details) {
   v1::ErrorInfo info;
   info.set_reason(details.reason);
@@ -74,7 +74,7 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
     return add_bias();
   }
 
-  // Inverts the bytes of q, where `apply_rotary` lets it.
+  // Inverts the bytes of q if `apply_rotary` returns OK.
   grpc::Status ApplyRotary(grpc::ServerContext*, const v1::ApplyRotaryRequest* request,
                            v1::ApplyRotaryResponse* response) override {
     const grpc::Status status = apply_rotary(*request);
@@ -84,7 +84,7 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
     return grpc::Status::OK;
   }
 
-  // Inverts the bytes of chunks, until `chunks` says that the stream ends.
+  // Inverts the bytes of chunks until `chunk` returns an error, which ends the stream.
   grpc::Status StreamApplyRotary(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<v1::StreamApplyRotaryResponse, v1::StreamApplyRotaryRequest>* peer) override {
@@ -181,7 +181,7 @@ TEST_F(ClientTest, TheDeadlineTravelsWithEachAttempt) {
   };
   options_.retry = {.max_attempts = 2, .initial_backoff = 3600s, .max_backoff = 3600s};
   EXPECT_FALSE(Client(options_).Explain({}, {.timeout = 7200s}).ok());
-  // Half of it was slept by the fake clock. The real one only matters by minutes.
+  // The fake clock slept half of the time. The tolerance covers the real clock.
   ASSERT_EQ(seconds.size(), 2);
   EXPECT_NEAR(seconds[0], 7200, 600);
   EXPECT_NEAR(seconds[1], 3600, 600);
@@ -214,7 +214,7 @@ TEST_F(ClientTest, ABrokenStreamGoesOnWithWhatWasNotAnswered) {
     int calls = 0;
     service_.chunk = [&](const v1::RotaryChunk& chunk) {
       EXPECT_EQ(chunk.rows().data().size(), chunk.rows().byte_offset() == 1536 ? 64 : 96) << "whole head rows";
-      // More often than the policy allows in a row: each stream has got further.
+      // There are more failures than max_attempts, but each stream makes progress.
       if (++calls % 5 == 0) return Busy();
       answered.push_back(chunk.rows().byte_offset());
       return grpc::Status::OK;
@@ -298,24 +298,24 @@ TEST_F(ClientTest, RepeatsACallInPlaceOnlyWhereItWasRefused) {
   *request.mutable_output() = region;
   int calls = 0;
   const grpc::Status draining = Error(grpc::StatusCode::UNAVAILABLE, "shutting down", {"DRAINING", "", "", ""});
-  // An answer without details: as from a proxy, or a connection that broke.
+  // An error without details, as from a proxy or a broken connection.
   const grpc::Status broken(grpc::StatusCode::UNAVAILABLE, "broken");
   service_.add_bias = [&] { return ++calls == 1 ? Busy() : calls == 2 ? draining : broken; };
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 3) << "refused twice, then broken";
-  // Nor is one whose reason nobody knows to mean that it has not begun.
+  // An error with an unknown reason does not say that the call has not begun.
   service_.add_bias = [&] { return ++calls, Error(grpc::StatusCode::UNAVAILABLE, "gone", {"OTHER", "", "", ""}); };
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 1);
-  // To other memory it may be done again.
+  // A call that writes to other memory may be repeated.
   request.mutable_output()->set_offset(8);
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, options_.retry.max_attempts);
 }
 
-// Above 256 KiB gRPC keeps no request for an attempt of its own to repeat it.
+// gRPC's own retries do not keep requests above 256 KiB.
 TEST_F(ClientTest, LargeCallsAreSentAgainWhole) {
   std::string q(1 << 20, '\0'), inverted;
   for (size_t n = 0; n < q.size(); ++n) q[n] = static_cast<char>(n * 7 + n / 4099);
@@ -324,7 +324,7 @@ TEST_F(ClientTest, LargeCallsAreSentAgainWhole) {
   service_.apply_rotary = [&, original = q](const v1::ApplyRotaryRequest& request) {
     whole.push_back(request.q().tensor().data() == original);
     if (whole.size() == 1) return Busy();
-    // Whatever became of this one: an answer comes to its place after the last attempt, and q is as it was.
+    // The answer is copied only after the last attempt, so this failure leaves q unchanged.
     if (whole.size() == 2) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
     return grpc::Status::OK;
   };
@@ -401,7 +401,7 @@ TEST_F(ClientTest, OfSeveralServersThoseAreAskedThatAreServing) {
   Client client(options_);
   while ((of_first == 0 || of_second == 0) && !HasFailure()) EXPECT_TRUE(client.Explain({}).ok());
 
-  // Calls in turn would reach it.
+  // Round robin would still reach the first server.
   server_->GetHealthCheckService()->SetServingStatus(name, false);
   for (int without = 0; without < 20 && !HasFailure(); ++without) {
     const int before = of_first;
@@ -414,7 +414,7 @@ TEST_F(ClientTest, OfSeveralServersThoseAreAskedThatAreServing) {
 
 TEST_F(ClientTest, AnAnswerThatIsNoneIsAnError) {
   service_.explain = [](grpc::ServerContext*, v1::ExplainResponse* response) {
-    // A layer that is cut short.
+    // A truncated layer.
     response->GetReflection()->MutableUnknownFields(response)->AddLengthDelimited(1, "\x12\x05");
     return grpc::Status::OK;
   };
@@ -423,7 +423,7 @@ TEST_F(ClientTest, AnAnswerThatIsNoneIsAnError) {
   EXPECT_THAT(sleeps_, IsEmpty());
 }
 
-// Accepts one connection, and closes it when a call has come; then nobody listens.
+// Accepts one connection, closes it when a call arrives, and stops listening.
 class DyingServer {
  public:
   DyingServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -443,7 +443,7 @@ class DyingServer {
   void Serve() const {
     const int connection = accept(listener_, nullptr, nullptr);
     close(listener_);
-    constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2's greeting: a frame of settings, with none
+    constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2 server preface: an empty SETTINGS frame
     EXPECT_EQ(send(connection, kSettings, sizeof(kSettings), MSG_NOSIGNAL), ssize_t{sizeof(kSettings)});
     std::string received;
     char buffer[4096];

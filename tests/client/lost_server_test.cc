@@ -1,4 +1,4 @@
-// A stream of rotations that loses its server goes on at the next one, from what was answered.
+// A rotation stream that loses its server continues at the next one, after the rows already answered.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -32,7 +32,7 @@ std::unique_ptr<server::Server> Start(int port, int64_t max_connection_age_s) {
   return *std::move(started);
 }
 
-// A transfer of one head row a message, which takes thousands of turns.
+// A transfer with one head row per message, thus thousands of messages.
 class Transfer {
  public:
   Transfer() {
@@ -48,7 +48,7 @@ class Transfer {
     for (size_t n = 0; n < input_.size(); ++n) input_[n] = static_cast<float>(1 + n % 97);
   }
 
-  // Of the whole tensor at once.
+  // Rotates the whole tensor in one call.
   std::string Expected(Backend& client) const {
     v1::ApplyRotaryRequest whole = header_;
     whole.mutable_q()->mutable_tensor()->set_data(input_.data(), input_.size() * sizeof(float));
@@ -62,9 +62,9 @@ class Transfer {
     return client.StreamApplyRotary(header_, memory, {.bytes = kRowBytes, .in_flight = 2}).status();
   }
   std::string Result() const { return {reinterpret_cast<const char*>(output_.data()), output_.size() * sizeof(float)}; }
-  // Seen by whoever waits while it runs.
+  // Volatile, because another thread polls it during the transfer.
   bool HasBegun() const { return *static_cast<const volatile float*>(output_.data()) != 0; }
-  // None of them is all zeros.
+  // No answered row begins with two zeros.
   int64_t RowsAnswered() const {
     int64_t rows = 0;
     for (size_t n = 0; n < output_.size(); n += kRowBytes / 4) rows += output_[n] != 0 || output_[n + 1] != 0;
@@ -84,7 +84,7 @@ TEST(LostServer, AStreamGoesOnAtAnotherOnItsPort) {
   int64_t before = 0;
   ClientOptions options{.address = absl::StrCat("127.0.0.1:", port)};
   options.environment.sleep = [&](Duration duration) {
-    if (stop.joinable()) {  // the first wait: nobody has listened since
+    if (stop.joinable()) {  // the first retry: the old server accepts no more calls
       stop.join();
       before = transfer.RowsAnswered();
       server.reset();
@@ -118,7 +118,7 @@ TEST(LostServer, AStreamIsLongerThanAConnection) {
   Client client(options);
   Transfer transfer;
   const std::string expected = transfer.Expected(client);
-  // However fast this machine is, at some time a connection's age ends within a transfer.
+  // However fast this machine is, a connection reaches its maximum age within some transfer.
   while (cuts == 0 && !testing::Test::HasFailure()) {
     const absl::Status status = transfer.Run(client);
     EXPECT_TRUE(status.ok()) << status;

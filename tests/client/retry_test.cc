@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Time that passes only in sleep() and where a test says so.
+// Time that passes only in sleep() and Pass().
 class FakeTime {
  public:
   RetryEnvironment environment() {
@@ -29,7 +29,7 @@ class FakeTime {
   void Pass(Duration duration) { now_ += duration; }
 
   std::vector<Duration> sleeps;
-  double random = 0.5;  // the middle: no jitter
+  double random = 0.5;  // the middle of the range: no jitter
 
  private:
   std::chrono::steady_clock::time_point now_;
@@ -134,7 +134,7 @@ TEST(Retry, NeverWaitsPastTheDeadline) {
     return Unavailable();
   });
   EXPECT_TRUE(absl::IsUnavailable(status)) << "the reason, not the deadline: " << status;
-  // The second ends with 300 ms left, which a wait of 200 fits into; the third after the end.
+  // The second attempt ends with 300 ms left, enough for a wait of 200 ms. The third ends after the deadline.
   EXPECT_THAT(remaining, ElementsAre(1000ms, 600ms, 100ms));
   EXPECT_THAT(time.sleeps, ElementsAre(100ms, 200ms));
 }

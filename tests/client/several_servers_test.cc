@@ -1,4 +1,4 @@
-// A client of several servers, of which one is shut down in order.
+// A client of several servers, one of which is drained.
 #include <netdb.h>
 
 #include <memory>
@@ -47,7 +47,7 @@ TEST(SeveralServers, ShareTheCallsAndOneMayGo) {
     const auto response = client.GenerateTable(Table());
     EXPECT_TRUE(response.ok()) << response.status();
   };
-  // One may be connected to before the other; from then on they take turns.
+  // The client may connect to one server before the other; from then on calls alternate.
   while (!testing::Test::HasFailure() && (first->counters().started == 0 || second->counters().started == 0)) {
     call();
   }
@@ -67,7 +67,7 @@ TEST(SeveralServers, ShareTheCallsAndOneMayGo) {
   EXPECT_EQ(second->counters().started, before + 20);
 }
 
-// Of the addresses that the name has, nobody may listen at some, such as ::1.
+// Nobody may listen at some addresses of the name, such as ::1.
 TEST(SeveralServers, MayBeOfOneName) {
   addrinfo* found = nullptr;
   if (getaddrinfo("localhost", nullptr, nullptr, &found) != 0)

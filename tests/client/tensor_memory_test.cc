@@ -1,4 +1,4 @@
-// Tensors in the caller's memory: in process and by a server the same bytes as in messages, and the same errors.
+// Tensors in the caller's memory give the same bytes and errors as in messages, in process and by a server.
 #include "posenc/client/tensor_memory.h"
 
 #include <arpa/inet.h>
@@ -80,7 +80,7 @@ v1::Tensor Random(std::vector<int64_t> shape, uint32_t seed) {
   return tensor;
 }
 
-// q of 256 KiB and k of 1 KiB: one that is lent, one that is copied.
+// q has 256 KiB and is lent; k has 1 KiB and is copied.
 v1::ApplyRotaryRequest Rotation() {
   v1::ApplyRotaryRequest request;
   v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
@@ -118,7 +118,7 @@ v1::RelativeScoresRequest Scores() {
   return request;
 }
 
-// The tensor's data, taken out of the message.
+// Moves the tensor's data out of the message.
 Bytes TakeData(v1::Tensor* tensor) {
   Bytes bytes = BytesOf(tensor->data());
   tensor->clear_data();
@@ -157,7 +157,7 @@ TEST_F(TensorMemoryTest, RotatesInPlace) {
   }
 }
 
-// Where computing there would overwrite what is still to be read.
+// Rotating directly into these outputs would overwrite input that is still to be read.
 TEST_F(TensorMemoryTest, OutputsMayLieOverAnyInput) {
   v1::ApplyRotaryRequest request = Rotation();
   *request.mutable_k() = request.q();
@@ -167,7 +167,7 @@ TEST_F(TensorMemoryTest, OutputsMayLieOverAnyInput) {
   const size_t size = q.size();
   constexpr size_t kShift = 512;
   for (Backend* backend : backends()) {
-    // q's rotation over k, and the reverse.
+    // q's result overwrites k, and k's result overwrites q.
     Bytes first = q, second = k;
     ASSERT_TRUE(backend
                     ->ApplyRotary(request, {.inputs = {{&request.q().tensor(), first}, {&request.k().tensor(), second}},
@@ -175,7 +175,7 @@ TEST_F(TensorMemoryTest, OutputsMayLieOverAnyInput) {
                     .ok());
     EXPECT_TRUE(second == BytesOf(expected.q().data()));
     EXPECT_TRUE(first == BytesOf(expected.k().data()));
-    // q's over itself, some rows further on.
+    // q's result overwrites q, kShift bytes later.
     Bytes both = q;
     both.resize(size + kShift);
     ASSERT_TRUE(backend
@@ -310,7 +310,7 @@ class DeafServer {
     address_ = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
     thread_ = std::thread([this] {
       connection_ = accept(listener_, nullptr, nullptr);
-      constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2's greeting: a frame of settings, with none
+      constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2 server preface: an empty SETTINGS frame
       EXPECT_EQ(send(connection_, kSettings, sizeof(kSettings), MSG_NOSIGNAL), ssize_t{sizeof(kSettings)});
     });
   }
@@ -340,7 +340,7 @@ TEST(Deadline, GivesTheCallersMemoryBack) {
           .ApplyRotary(request,
                        {.timeout = 300ms, .inputs = {{&request.q().tensor(), *q}}, .outputs = {absl::MakeSpan(out)}})
           .status();
-  q.reset();  // which only a sanitizer sees if gRPC still reads from it
+  q.reset();  // a sanitizer reports it if gRPC still reads from q
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_TRUE(out == Bytes(out.size(), std::byte{1})) << "no answer has come";
 }

@@ -1,4 +1,4 @@
-// Rotates the pair (1, 0) by one radian, in process, and asks a server that is not there.
+// Rotates the pair (1, 0) by one radian in process, and calls a server that does not exist.
 #include <cstdio>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The bias cells of the CUDA kernels, made for the CPU, beside its own kernel.
+// The CUDA kernels' bias cells, compiled for the CPU, against the CPU kernel.
 #include "cuda/elements/bias.h"
 #include "tests/kernels/random_bias.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kSeed = 20250613;
 
-// One cell after the other; counts those of each kind.
+// Counts of cells and rows of each kind.
 struct Seen {
   size_t visible = 0, hidden = 0, zeroed_rows = 0;
 };

@@ -1,5 +1,4 @@
-// The table entries of the CUDA kernels, made for the CPU: beside the CPU's own kernel, and the bounds on their errors
-// beside MPFR.
+// The CUDA kernels' table entries, compiled for the CPU: bytes against the CPU kernel, error bounds against MPFR.
 #include <bit>
 #include <cmath>
 
@@ -21,7 +20,7 @@ constexpr uint64_t kSeed = 20250612;
 constexpr DType kDTypes[] = {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64};
 constexpr Frequencies kRecipes[] = {Frequencies::kExact, Frequencies::kFloat64, Frequencies::kFloat32};
 
-// As a plugin makes it of posenc_table.
+// Makes the recipe that a plugin makes from posenc_table.
 cuda::TableRecipe RecipeOf(const SinCosRows& work, bool negate_sin) {
   cuda::TableRecipe recipe = {static_cast<posenc_dtype>(work.dtype),
                               static_cast<posenc_frequencies>(work.frequencies),
@@ -159,12 +158,12 @@ TEST(CudaElementsTableTest, ExtremeInputs) {
   EXPECT_GT(unproven, 0u);
 }
 
-// Cosines and sines so near to a boundary that some cannot be proven, and none may be proven wrong.
+// Cosines and sines are so near to a boundary that some cannot be proven. None may be proven wrong.
 TEST(CudaElementsTableTest, HardEntries) {
   size_t entries = 0, unproven = 0;
   for (const DType dtype : kDTypes) {
     std::vector<HardCase> cases = AnglesOfBoundaries(dtype, 150, 20, kSeed + 1);
-    const int smallest = dtype == DType::kFP64 ? -60 : -40;  // nearer than the error of wide or narrow entries
+    const int smallest = dtype == DType::kFP64 ? -60 : -40;  // closer than the error of wide or narrow entries
     for (const HardCase& hard : AnglesOnBoundaries(dtype, 150, smallest, kSeed + 2)) cases.push_back(hard);
     if (dtype != DType::kFP64) {
       for (const HardCase& hard : ScalesOnBoundaries(dtype, 150, kSeed + 3)) cases.push_back(hard);
@@ -183,7 +182,7 @@ TEST(CudaElementsTableTest, HardEntries) {
   EXPECT_LT(unproven, entries) << "nothing is proven";
 }
 
-// The error of a sum hi + lo, in units of the bound.
+// The error of hi + lo, as a multiple of the bound.
 double ErrorOverBound(DoubleDouble value, mpfr_srcptr exact, double relative, double per_turn, double turns) {
   const reference::Number<300> sum = reference::Number<300>(value.hi) + reference::Number<300>(value.lo);
   mpfr_t error;
@@ -200,7 +199,7 @@ TEST(CudaElementsTableTest, ErrorsAreFarBelowTheBounds) {
   mpfr_t angle, cos, sin;
   mpfr_inits2(300, angle, cos, sin, static_cast<mpfr_ptr>(nullptr));
   for (int i = 0; i < 20000; ++i) {
-    // Of every size, and near multiples of pi/4.
+    // Angles of every magnitude, and near multiples of pi/4.
     const double fraction = std::ldexp(static_cast<double>(random() >> 11), -53);
     double x = std::ldexp(1 + fraction, static_cast<int>(random() % 74) - 30);
     if (i % 2 == 0)

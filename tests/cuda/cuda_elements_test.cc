@@ -1,5 +1,5 @@
-// The elements of the CUDA kernels, made for the CPU, beside its own kernels: formats, and pairs turned one after the
-// other as a kernel does it.
+// The CUDA kernels' element code, compiled for the CPU, against the CPU kernels: formats, and pairs rotated one after
+// the other as in a CUDA kernel.
 #include <bit>
 #include <cmath>
 
@@ -32,7 +32,7 @@ Block BlockOf(const std::vector<T>& values) {
   return block;
 }
 
-// What Convert makes of the values, beside what `encode` does.
+// Compares Convert's results with `encode`.
 template <class T, class Format, class EncodeOne>
 void ExpectConverted(DType from, DType to, Format, const std::vector<T>& values, const EncodeOne& encode) {
   SCOPED_TRACE(std::string(Name(from)) + " to " + std::string(Name(to)));
@@ -55,8 +55,8 @@ TEST(CudaElementsTest, DecodesEveryElement) {
                   [](uint16_t bits) { return std::bit_cast<uint32_t>(cuda::Decode(BFloat16(), bits)); });
 }
 
-// Every sign and exponent with the leading bits of either format, the boundaries between their values, and what is
-// beside both; then any bits.
+// Every sign and exponent with the leading bits of either format, the rounding boundaries of both formats, and the
+// neighbours of all these; then random bits.
 TEST(CudaElementsTest, EncodesFloats) {
   std::vector<float> values;
   for (uint32_t upper = 0; upper < 1u << 16; ++upper) {
@@ -79,7 +79,7 @@ TEST(CudaElementsTest, EncodesFloats) {
   });
 }
 
-// Boundaries between neighbours of the format, of every exponent, with the doubles beside them; then any bits.
+// Values and boundaries of the format, of every exponent, with the neighbouring doubles; then random bits.
 TEST(CudaElementsTest, EncodesDoublesInOneStep) {
   std::mt19937_64 random(PrintedSeed(kSeed + 1));
   OnEveryFormat([&](DType dtype, auto format) {
@@ -124,7 +124,7 @@ void RotateRow(Format format, const PairRotation& work, size_t token, const std:
   std::memcpy(y, row.data(), row.size() * sizeof(Bits));
 }
 
-// Rotates random tokens by random tables as posenc::Run does and as RotateRow does.
+// Rotates random tokens by random tables with the CPU kernel and with RotateRow, and compares the bytes.
 template <class Format, class Real>
 void ExpectSameRotation(Format format, PairRotation work, std::mt19937_64& random) {
   constexpr size_t kTokens = 3;

@@ -1,4 +1,4 @@
-// Devices: a plugin's slabs are the CPU's bytes, whatever it declines, forgets or loses.
+// A plugin's results equal the CPU's bytes, even if it declines slabs, runs out of memory or loses the device.
 #include "posenc/device/plugin.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ std::unique_ptr<PluginDevice> Open(const char* settings, std::function<void(cons
   return *std::move(device);
 }
 
-// One that always takes less time than the CPU.
+// A device whose estimated time is always below the CPU's.
 Devices Only(std::unique_ptr<PluginDevice> device) {
   Devices devices;
   devices.SetCpu({{1, 1}, {1, 1}});
@@ -64,7 +64,7 @@ v1::ApplyRotaryRequest Rotation(v1::Layout layout, DType dtype, bool several_axe
   return request;
 }
 
-// Slabs of some tokens, some of which do not fit into its memory.
+// Each slab holds some tokens; some slabs do not fit into the device's memory.
 TEST(Device, RotatesLikeTheCpu) {
   for (const char* settings : {"slab_bytes=3000", "slab_bytes=3000,oom_every=2", "slab_bytes=1"}) {
     const Devices devices = Only(Open(settings));
@@ -83,14 +83,14 @@ TEST(Device, RotatesLikeTheCpu) {
       }
     }
     const auto counters = static_cast<const PluginDevice&>(*devices.all()[0]->device).counters();
-    // A head row of which none fits is declined.
+    // With slab_bytes=1 no head row fits into a slab, so every slab is declined.
     EXPECT_EQ(counters.computed > 0, std::string_view(settings) != "slab_bytes=1");
     EXPECT_EQ(counters.declined > 0, std::string_view(settings) != "slab_bytes=3000");
     EXPECT_EQ(devices.all()[0]->busy, 0);
   }
 }
 
-// To [tokens, heads, D].
+// Reshapes to [tokens, heads, D].
 void Reshape(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
   int64_t elements = 1;
   for (int64_t size : tensor->shape()) elements *= size;
@@ -98,7 +98,7 @@ void Reshape(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
   for (int64_t size : {tokens, heads, elements / tokens / heads}) tensor->add_shape(size);
 }
 
-// Sequences of other lengths, and at other places, of which several make a slab; other numbers of heads; no k.
+// Sequences with different lengths and offsets, several per slab; different numbers of heads; without k.
 TEST(Device, SeveralSequencesASlab) {
   const Devices devices = Only(Open("slab_bytes=100000"));
   const auto& device = static_cast<const PluginDevice&>(*devices.all()[0]->device);
@@ -131,7 +131,7 @@ TEST(Device, SeveralSequencesASlab) {
   }
 }
 
-// What has no recipe is not given to a device, nor what the CPU computes row by row.
+// Work that has no device recipe, such as xPos, stays on the CPU.
 TEST(Device, WhatTheCpuKeeps) {
   const Devices devices = Only(Open(""));
   v1::ApplyRotaryRequest request = Rotation(v1::LAYOUT_BSHD, DType::kFP32, false);
@@ -158,7 +158,7 @@ TEST(Device, TablesAndBiases) {
     EXPECT_EQ(response->info().device(), "fake:0");
   }
 
-  // Gathered, in several slabs: of positions, and with a token for the whole.
+  // Biases gathered in several slabs: by position, and with a cls token.
   std::vector<double> values;
   for (int n = 0; n < 3 * (13 * 13 + 3); ++n) values.push_back(n % 127 - 60.5);
   std::vector<int64_t> places;
@@ -206,7 +206,7 @@ TEST(Device, TablesAndBiases) {
   *bias.mutable_scores() = MakeTensor(DType::kBF16, {1, 4, 30, 40}, scores);
   const auto expected = Call(bias);
   ASSERT_THAT(expected, IsOk());
-  const auto by_cpu = CallOn(devices, bias);  // left to the server
+  const auto by_cpu = CallOn(devices, bias);  // the server chooses the device
   EXPECT_EQ(by_cpu->info().device(), "cpu");
   bias.mutable_hints()->set_device("fake");
   const auto response = CallOn(devices, bias);
@@ -215,7 +215,7 @@ TEST(Device, TablesAndBiases) {
   EXPECT_EQ(response->scores().data(), expected->scores().data());
 }
 
-// What it has not computed when it is lost the CPU computes, and all that comes after.
+// After the loss the CPU computes the rest of this call and all later calls.
 TEST(Device, IsWithdrawnWhenItIsLost) {
   int told = 0;
   auto device = Open("", [&told](const PluginDevice& lost) {
@@ -248,7 +248,7 @@ TEST(LoadPlugin, SaysWhatIsWrong) {
   EXPECT_THAT(why(POSENC_FAKE_PLUGIN_PATH), HasSubstr("there is no driver"));
 }
 
-// Two devices, ten times and a hundred times as fast as the CPU once a call has begun.
+// Two devices that rotate ten times and a hundred times as fast as the CPU, after a fixed cost per call.
 class Choosing : public testing::Test {
  protected:
   Choosing() {
@@ -314,7 +314,7 @@ TEST_F(Choosing, TheLeastBusy) {
   const auto second = *devices_.Choose("cuda", DeviceWork::kRotation, 1);
   EXPECT_EQ(first->name(), "cuda:0");
   EXPECT_EQ(second->name(), "cuda:1");
-  // A device with many calls before this one takes longer than the CPU.
+  // A device with many calls in flight takes longer than the CPU.
   std::vector<DeviceLease> leases;
   for (int n = 0; n < 200; ++n) leases.push_back(*devices_.Choose("cuda", DeviceWork::kRotation, 1));
   EXPECT_EQ(Chosen("", 100'000'000), "cpu");

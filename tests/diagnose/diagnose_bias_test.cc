@@ -1,4 +1,4 @@
-// Biases made by the formulas of their papers, here and not by posenc: the method, its settings and the mask are found.
+// Biases computed here by the papers' formulas, not by posenc: the method, its settings and the mask must be found.
 #include "posenc/diagnose/bias.h"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ TEST(DiagnoseBias, TellsSlopesOfTheRulesApart) {
   const BiasDiagnosis paper = with([](int64_t h, int64_t, int64_t) { return Slope(h, 12); });
   ExpectExact(paper);
   EXPECT_EQ(std::get<AlibiSlopeRule>(Alibi(paper)->slopes), AlibiSlopeRule::kGeometric);
-  // The released code: of 8 heads, and then every other one of 16.
+  // The released code's slopes: those of 8 heads, then every other one of 16.
   const BiasDiagnosis code =
       with([](int64_t h, int64_t, int64_t) { return h < 8 ? Slope(h, 8) : Slope(2 * (h - 8), 16); });
   ExpectExact(code);
@@ -127,7 +127,7 @@ TEST(DiagnoseBias, SaysHowSlopesDepartFromTheRules) {
   EXPECT_THAT(sentence(1, [](int64_t) { return Slope(2, 8); }), says(", as in head 2 of 8 of the released code's"));
 }
 
-// Of values that are rounded to few digits, a slope is known better by all of them than by any.
+// If values are rounded to few digits, all of them together give a slope better than any single one.
 TEST(DiagnoseBias, SlopesOfNarrowTypesGiveTheSameBytes) {
   for (const DType dtype : {DType::kFP16, DType::kBF16}) {
     ExpectExact(Made(dtype, {1, 5, 100, 100}, [](int64_t h, int64_t i, int64_t j) {
@@ -159,7 +159,7 @@ TEST(DiagnoseBias, ComparesFloat64AsFloat32) {
   WorkPool pool(1);
   const auto found = DiagnoseBias(evidence, std::nullopt, 8, Limits(), pool, NeverCancelled);
   ASSERT_TRUE(found.ok()) << found.status();
-  ExpectExact(*found);  // -0 on the diagonal is a zero like any other
+  ExpectExact(*found);  // -0 on the diagonal counts as 0
   EXPECT_EQ(std::get<AlibiSlopeRule>(Alibi(*found)->slopes), AlibiSlopeRule::kGeometric);
 }
 
@@ -193,7 +193,7 @@ TEST(DiagnoseBias, SaysWhereTheFirstQueryStands) {
   EXPECT_EQ(found.structure.mask.offset, 9);
 }
 
-// arXiv:1910.10683's buckets as its released code has them, for distances at which float64's logarithm decides.
+// Buckets of arXiv:1910.10683 as in its released code, for distances that float64's logarithm decides.
 int64_t Bucket(int64_t distance, int64_t buckets, int64_t farthest, bool bidirectional) {
   int64_t n = -distance, base = 0;
   if (bidirectional) {

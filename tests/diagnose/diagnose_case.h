@@ -1,4 +1,4 @@
-// Data for diagnoses: what an implementation makes of random numbers, right or wrong.
+// Data for diagnosis tests: random numbers, and what an implementation makes of them, right or wrong.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ inline std::vector<std::byte> RandomElements(DType dtype, int64_t count, uint64_
   std::mt19937_64 random(seed);
   std::vector<double> values(count);
   for (double& value : values) {
-    double sum = 0;  // near enough to a bell, the same with every library
+    double sum = 0;  // roughly normal, and equal with every standard library
     for (int n = 0; n < 4; ++n) sum += static_cast<double>(random() >> 11) * 0x1p-53 - 0.5;
     value = 2 * sum;
   }
@@ -34,7 +34,7 @@ inline std::vector<std::byte> RandomElements(DType dtype, int64_t count, uint64_
   return bytes;
 }
 
-// [1, length, heads, width] at positions first, first + 1, ...
+// Evidence, with x before and y after: [1, length, heads, width].
 struct Made {
   Evidence evidence;
   std::vector<std::byte> x, y;
@@ -64,7 +64,7 @@ inline Positions AsPositions(const Tokens& tokens, bool needs_seq_len) {
   return positions;
 }
 
-// Rotated by the service's own application, `applied` at the positions `at`, and presented as standing at `said`.
+// Rotates with the service's code: `applied` at the positions `at`. The evidence claims the positions `said`.
 inline Made Make(const RotarySettings& applied, const Precision& precision, DType dtype, const Tokens& at,
                  const Tokens& said, int64_t heads, int64_t width, Direction direction = Direction::kForward,
                  int64_t offset = 0, uint64_t seed = 1) {
@@ -95,7 +95,7 @@ inline Made Make(const RotarySettings& applied, const Precision& precision, DTyp
   return made;
 }
 
-// Settings with every default filled in, as a diagnosis is asked.
+// Fills in every default, as a diagnosis request requires.
 inline RotarySettings Completed(RotarySettings settings) {
   const auto rotary = Rotary::Create(std::move(settings), Frequencies::kExact, {});
   if (!rotary.ok()) throw std::runtime_error(std::string(rotary.status().message()));

@@ -60,7 +60,7 @@ TEST(DiagnoseEvidence, HeadsBeforeTokens) {
   rows.after = turned(made.y);
   EXPECT_EQ(Ask(made.evidence, AskFor(Plain(32))).explanations[0].sentence, kAsAsked);
   EXPECT_EQ(rows.Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
-  // A difference in a sample is found in the tensor.
+  // An index within a sample refers to the whole tensor.
   const Evidence sample = Sample(made.evidence);
   EXPECT_EQ(sample.operands[0].Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
 }
@@ -86,7 +86,7 @@ TEST(DiagnoseEvidence, AllHeadsOfKCountWhereQHasFewer) {
   const Tokens tokens = Stretch(5, 48);
   Made q = Make(Plain(32), kExactPrecision, DType::kFP32, tokens, tokens, 4, 32);
   Made k = Make(Plain(32), kExactPrecision, DType::kFP32, tokens, tokens, 16, 32, Direction::kForward, 0, 2);
-  for (size_t row = 1; row < size_t{48} * 16; row += 2) {  // odd heads stay as they are
+  for (size_t row = 1; row < size_t{48} * 16; row += 2) {  // odd heads are left unrotated
     std::memcpy(k.y.data() + row * 128, k.x.data() + row * 128, 128);
   }
   Rows& rows = q.evidence.operands.emplace_back(k.evidence.operands[0]);
@@ -100,7 +100,7 @@ TEST(DiagnoseEvidence, AllHeadsOfKCountWhereQHasFewer) {
   EXPECT_LT(best.proof.comparison.share(), 0.7);
 }
 
-// Positions one off leave such a table, where a sample does not: the hypothesis falls, not the call.
+// Positions shifted by one leave this table, although a sample's do not: the hypothesis fails, not the call.
 TEST(DiagnoseEvidence, ATableWithoutRowsToSpare) {
   const int64_t length = 3000;
   const auto values = [&](double phase) {
@@ -119,7 +119,7 @@ TEST(DiagnoseEvidence, ATableWithoutRowsToSpare) {
   table = Completed(table);
   const Tokens tokens = Stretch(0, length);
   Made made = Make(table, kExactPrecision, DType::kFP32, tokens, tokens, 2, 32);
-  made.y[2 * 100 * 128] ^= std::byte{1};  // else nothing else would be compared with all
+  made.y[2 * 100 * 128] ^= std::byte{1};  // a mismatch; otherwise only one hypothesis is compared with all data
   made.evidence.operands[0].after = std::make_shared<Bytes>(made.y);
   const Explanation best = Ask(made.evidence, AskFor(table)).explanations[0];
   EXPECT_EQ(best.sentence, kAsAsked);
@@ -158,7 +158,7 @@ TEST(DiagnoseEvidence, SequencesWithFrequenciesOfTheirOwn) {
   for (int n = 100; n < 160; ++n) tokens.positions[0][n] = n - 100;
   tokens.bounds = {0, 100, 160};
   EXPECT_EQ(Ask({{rows}, tokens}, AskFor(settings)).explanations[0].sentence, kAsAsked);
-  // As if one scaling had served the batch.
+  // Wrong lengths, as if one scaling had served the whole batch.
   tokens.seq_len = {100, 100};
   const Diagnosis diagnosis = Ask({{rows}, tokens}, AskFor(settings));
   EXPECT_LT(diagnosis.explanations[0].proof.comparison.share(), 1);

@@ -1,4 +1,4 @@
-// What frameworks do to tables, made by plain loops that share nothing with the service; and data that cannot tell.
+// Faults of frameworks' tables, made by plain loops that share no code with the service; and inconclusive data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ Entry EntryAt(float angle) {
           static_cast<float>(std::sin(static_cast<double>(angle)))};
 }
 
-// Half-split, FP32 [1, kLength, kHeads, kWidth] from position `first` on.
+// Half-split FP32 data [1, kLength, kHeads, kWidth] from position `first` on.
 Made ByLoops(double first, const std::function<Entry(double position, int64_t pair)>& table) {
   Made made;
   made.x = RandomElements(DType::kFP32, kLength * kHeads * kWidth, 3);
@@ -205,7 +205,7 @@ TEST(DiagnoseHonesty, NothingChangedAtPositionZero) {
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOTHING_CHANGED"));
   EXPECT_TRUE(Says(*diagnosis, "TOO_FEW_POSITIONS"));
-  ASSERT_FALSE(diagnosis->explanations.empty());  // position 0 is as was asked
+  ASSERT_FALSE(diagnosis->explanations.empty());  // the data at position 0 are as asked
   EXPECT_EQ(diagnosis->explanations[0].proof.comparison.share(), 1);
 }
 
@@ -216,7 +216,7 @@ TEST(DiagnoseHonesty, NoRotationAtAll) {
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOT_A_ROTATION"));
-  ASSERT_EQ(diagnosis->explanations.size(), 1);  // no fault is blamed for it
+  ASSERT_EQ(diagnosis->explanations.size(), 1);  // no fault is reported
   EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
   EXPECT_LT(diagnosis->explanations[0].proof.comparison.share(), 0.01);
 }
@@ -232,7 +232,7 @@ TEST(DiagnoseHonesty, RowsInAnotherOrder) {
   EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
 }
 
-// Each head by the positions of another place.
+// Each head has its own random positions.
 TEST(DiagnoseHonesty, HeadsThatDiffer) {
   Tokens tokens;
   std::mt19937_64 random(2);
@@ -266,7 +266,7 @@ TEST(DiagnoseHonesty, SettingsThatGiveTheSameBytes) {
   const Made made =
       Make(Plain(), kExactPrecision, DType::kBF16, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
   ExpectFirst(made, AskFor(Rope(yarn, kWidth, Pairing::kHalfSplit)), "the model's encoding was applied", 1);
-  // Above and below L0 yarn's ramp limits differ only where pairs turn little: bfloat16 near 0 does not show it.
+  // This yarn factor changes only slow pairs, which bfloat16 at positions 0 .. 3 does not show.
   yarn.factor = 1.0001;
   const Made other = Make(Rope(yarn, kWidth, Pairing::kHalfSplit), kExactPrecision, DType::kBF16, Stretch(0, 4),
                           Stretch(0, 4), kHeads, kWidth);

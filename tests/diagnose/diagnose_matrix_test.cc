@@ -1,5 +1,5 @@
-// Every scaling x pairing x type x precision, and every fault, injected: the first explanation is the right one.
-// "Cannot tell" counts only where what was applied and what was asked for give the same bytes, which is computed here.
+// Every scaling x pairing x type x precision, with every fault injected: the first explanation must be the right one.
+// "Cannot tell" counts only if the applied and the wanted settings give the same bytes, which is computed here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,14 +17,14 @@ struct Case {
   std::string name;
   RotarySettings wanted, applied;
   Tokens said, at;
-  std::string code;  // the departure that must be named; empty: none
+  std::string code;  // the departure that must be reported; empty: none
   Direction direction = Direction::kForward;
   int64_t offset = 0;
   std::vector<NamedSettings> others = {};
-  std::optional<double> attention_power = {};  // of the attention scaling that is applied
+  std::optional<double> attention_power = {};  // exponent of the attention scaling that is applied
 };
 
-// With the attention scaling raised to a power; none where it is 1.
+// Raises the attention scaling to a power. Returns nullopt if the scaling is 1.
 std::optional<RotarySettings> WithAttention(const RotarySettings& settings, Frequencies arithmetic,
                                             const Tokens& tokens, double power) {
   const auto rotary = Rotary::Create(settings, arithmetic, {});
@@ -36,7 +36,7 @@ std::optional<RotarySettings> WithAttention(const RotarySettings& settings, Freq
   return Completed(applied);
 }
 
-// Positions of text, an image of 8 x 12 and text.
+// Positions of text, an image of 8 x 12, and text.
 Tokens Image() {
   Tokens tokens;
   tokens.positions.resize(3);
@@ -57,7 +57,7 @@ Tokens Later(Tokens tokens, double by) {
   return tokens;
 }
 
-// xPos, whose scale no rotation has, right and wrong.
+// Cases of xPos, right and wrong. A plain rotation cannot have its scale.
 void AddScaled(const std::string& pairing_name, Pairing pairing, Pairing other, std::vector<Case>* cases) {
   const auto with = [](Pairing p, std::optional<double> centre, double base = 512) {
     RotarySettings settings;
@@ -82,7 +82,7 @@ void AddScaled(const std::string& pairing_name, Pairing pairing, Pairing other, 
   cases->push_back({name + " not asked for", with(pairing, {}), wanted, tokens, tokens, "XPOS"});
 }
 
-// A table that follows no frequencies.
+// Cases of a table that follows no frequencies.
 void AddTables(const std::string& pairing_name, Pairing pairing, Pairing other, std::vector<Case>* cases) {
   const int64_t rows = 512;
   std::vector<float> cos, sin;
@@ -216,7 +216,7 @@ std::vector<Case> Cases() {
     const Pairing other = pairing == half ? inter : half;
     AddScaled(name, pairing, other, &cases);
     AddTables(name, pairing, other, &cases);
-    // Pixels stand at -1 .. 1, where an image begins and ends.
+    // Pixel positions run from -1 to 1, from the image's start to its end.
     Tokens pixels = Stretch(0, kLength);
     for (double& position : pixels.positions[0]) position = position / (kLength - 1) * 2 - 1;
     const RopeParameters pixel{.rope_type = "pixel", .max_freq = 10};
@@ -251,7 +251,7 @@ const Setting kSettings[] = {
     {DType::kFP16, kHfEagerPrecision, "fp16 hf_eager"}, {DType::kFP32, kExactPrecision, "fp32 exact"},
     {DType::kFP32, kHfEagerPrecision, "fp32 hf_eager"}, {DType::kFP32, kFluxPrecision, "fp32 flux"}};
 
-// Whether the wanted settings, somehow, give the same bytes.
+// Checks whether the wanted settings give the same bytes.
 bool SameBytes(const Case& c, const Setting& setting, const Made& made) {
   Candidate wanted{.settings = c.wanted, .offsets = {0}};
   WorkPool pool(1);

@@ -1,4 +1,4 @@
-// Roundings that no setting says, under every scaling: made by plain loops from the scaling's frequencies.
+// Roundings that no setting describes, under every scaling, made by plain loops from the scaling's frequencies.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ std::vector<Fault> Faults() {
           {"positions were rounded to bfloat16", same, BF16, same}};
 }
 
-// A table of what the fault leaves of these tokens, row by row.
+// Makes a table of these tokens with the fault, row by row.
 RotarySettings Faulty(const Fault& fault, const RotarySettings& settings, const Tokens& tokens) {
   const auto rotary = Rotary::Create(settings, Frequencies::kFloat32, {});
   const auto plan = *rotary->Plan(tokens.seq_len.empty() ? 0 : tokens.seq_len[0]);
@@ -57,7 +57,7 @@ RotarySettings Faulty(const Fault& fault, const RotarySettings& settings, const 
   return Completed(applied);
 }
 
-// What no one can tell: the fault changes less than an element in a hundred.
+// Returns true if the fault changes less than 1 % of the elements, which nobody can detect.
 bool ChangesNothing(const RotarySettings& wanted, const Made& made) {
   WorkPool pool(1);
   const Candidate candidate{.settings = wanted, .offsets = {0}};
@@ -88,7 +88,7 @@ TEST(DiagnoseRounding, UnderEveryScaling) {
         ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
         ASSERT_FALSE(diagnosis->explanations.empty()) << Name(p, pairing, fault);
         const Explanation& best = diagnosis->explanations[0];
-        // Where all frequencies are 1 an angle is a position.
+        // If all frequencies are 1, an angle is a position.
         const bool same_thing = p.rope_type == "constant" && best.sentence == "angles were computed in bfloat16";
         EXPECT_TRUE(best.sentence == fault.name || same_thing) << Name(p, pairing, fault) << ": " << best.sentence;
         EXPECT_GT(best.proof.comparison.share(), 0.99) << Name(p, pairing, fault);
@@ -102,7 +102,7 @@ TEST(DiagnoseRounding, UnderEveryScaling) {
 TEST(DiagnoseRounding, Float32PhasesUnderEveryScaling) {
   WorkPool pool(1);
   for (const RopeParameters& p : Scalings()) {
-    if (p.rope_type == "constant") continue;  // position times 1
+    if (p.rope_type == "constant") continue;  // angles are positions
     for (Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
       const RotarySettings wanted = Settings(p, pairing);
       const Tokens tokens = TokensOf(p, 30000);

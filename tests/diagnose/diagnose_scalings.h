@@ -1,4 +1,4 @@
-// Every scaling of frequencies, as a diagnosis meets it.
+// Every frequency scaling, for diagnosis tests.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Diagnoses of what was applied rightly, and of single mistakes.
+// Diagnoses of correct data, and of single mistakes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

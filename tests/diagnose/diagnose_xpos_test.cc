@@ -1,4 +1,4 @@
-// xPos, whose scale is measured before anything else.
+// Diagnoses of xPos: its scale is measured before anything else.
 #include <gtest/gtest.h>
 
 #include "tests/diagnose/diagnose_case.h"
@@ -19,7 +19,7 @@ Explanation First(const Made& made, const Asked& asked) {
   return diagnosis->explanations.at(0);
 }
 
-// What is made and asked for, and what is said, every element being explained.
+// Returns the first explanation of data made with `applied`. It must explain every element.
 std::string Sentence(const RotarySettings& wanted, const RotarySettings& applied, const Tokens& at, const Tokens& said,
                      Direction asked_direction = Direction::kForward, Direction direction = Direction::kForward) {
   const int64_t width = *wanted.rotary_dim;
@@ -73,7 +73,7 @@ TEST(DiagnoseXpos, TheTransposeIsNotTheInverse) {
   EXPECT_EQ(sentence(Direction::kInverse, Direction::kInverse), kAsAsked);
 }
 
-// k beside q, each as q is made.
+// Returns the first explanation of q and k, each made with its own settings.
 std::string SentenceOfBoth(const RotarySettings& q_applied, const RotarySettings& k_applied) {
   const Tokens tokens = Stretch(1100, 64);
   const auto make = [&](const RotarySettings& applied, uint64_t seed) {

@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// The version of the numbers, then one line a case: what it is, and the digest of its bytes.
+// The version of the numbers, then one line per case: its name and the digest of its bytes.
 std::vector<std::string> Lines(const std::vector<Case>& cases) {
   std::vector<std::string> lines = {fmt::format("numerics_version {}", kNumericsVersion)};
   for (const Case& c : cases) {

@@ -1,5 +1,5 @@
-// The bytes that every primitive writes, on every CPU target of this machine, against digests that are the same for all
-// machines (tests/digests/README.md, which says how to write them anew too).
+// Digests of the bytes that every primitive writes, on every CPU target of this machine. They are equal on all machines
+// (tests/digests/README.md, which also says how to rewrite them).
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace posenc {
 
-// What a case is, in words that say all about it, and the bytes that it makes.
+// A case: `name` describes it completely, `run` returns its bytes.
 struct Case {
   std::string name;
   std::function<Block()> run;
 };
 
-// Compares the cases' digests with tests/digests/FILE.txt; writes them there first if that is asked for.
+// Compares the cases' digests with tests/digests/FILE.txt. Writes that file first if asked to.
 void Check(const std::string& file, const std::vector<Case>& cases);
 
-// Runs on every CPU target. What has no vector code is a plain TEST.
+// Runs on every CPU target. Primitives without vector code use a plain TEST.
 class DigestTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override;
@@ -43,7 +43,7 @@ inline const char* Name(Frequencies f) {
 inline const char* Name(Rounding r) { return r == Rounding::kOnce ? "once" : "each"; }
 inline const char* Name(Pairing p) { return p == Pairing::kInterleaved ? "interleaved" : "half-split"; }
 
-// The n-th of choices that take turns.
+// Returns choice n modulo N.
 template <class T, size_t N>
 T Turn(size_t n, const T (&choices)[N]) {
   return choices[n % N];

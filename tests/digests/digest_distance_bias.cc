@@ -17,21 +17,21 @@ struct BiasCase {
   DType bias_dtype;
   size_t queries;
   size_t keys;
-  double step;    // from one position to the next
-  double offset;  // of query 0, in steps
+  double step;    // between adjacent positions
+  double offset;  // position of query 0, in steps
   float past;
   float future;
-  std::string mask;  // "none", "in-order" or "shuffled" positions of keys
+  std::string mask;  // positions of keys: "none", "in-order" or "shuffled"
   bool causal;
   double left;
   double right;
-  uint64_t valid;  // of four keys; 5: not given
+  uint64_t valid;  // valid keys of four; 5: not given
   float fill;
   bool zero_rows;
-  std::string gather = "none";  // "values" of a list, or with a token for the whole, "cls"
-  std::string source = "none";  // in place of slopes: "rows", "one-row" for all, "shifted" slices of a list, "no-bias"
+  std::string gather = "none";  // "values": from a list; "cls": also with a cls token
+  std::string source = "none";  // instead of slopes: "rows", "one-row" for all, "shifted" slices of a list, "no-bias"
   bool ascend = false;          // mask_keys_ascend
-  uint64_t documents = 0;       // how many there are; 0: not given
+  uint64_t documents = 0;       // number of documents; 0: not given
   double prefix = -kUnlimited;
   bool large = false;
 };
@@ -53,7 +53,7 @@ Block RunBias(const BiasCase& c) {
   for (size_t i = 0; i < c.queries && c.gather != "none"; ++i) queries[i] = -static_cast<double>(Random(7, i) % 20);
   for (size_t j = 0; j < c.keys && c.gather != "none"; ++j) keys[j] = static_cast<double>(Random(6, j) % 40);
   const size_t cells = c.queries * c.keys;
-  const size_t offset = c.large ? 0 : 1;  // past the caches only whole registers are written
+  const size_t offset = c.large ? 0 : 1;  // streaming stores write whole aligned vectors only
   Block scores(cells * SizeOf(c.dtype), offset), out(cells * SizeOf(c.dtype), offset);
   FillWithElements(c.dtype, 4, 0, cells, scores.data());
   DistanceBias work = {.dtype = c.dtype,
@@ -116,8 +116,7 @@ Block RunBias(const BiasCase& c) {
   return out;
 }
 
-// The other sources, as production runs them: masks that leave a run of keys, documents, and what is written past the
-// caches.
+// The other sources as in production: masks that leave a run of keys, documents, and streaming stores.
 void AddSources(std::vector<Case>* cases) {
   const size_t first = cases->size();
   for (const DType dtype : kTensorTypes) {

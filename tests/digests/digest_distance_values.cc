@@ -1,4 +1,4 @@
-// Digests of biases that have a value a distance: T5's buckets, KERPLE and Sandwich. No vector code computes them.
+// Digests of biases with one value per distance: T5's buckets, KERPLE and Sandwich. No vector code computes them.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -41,7 +41,7 @@ void AddT5(Frequencies arithmetic, std::vector<Case>* cases) {
     int64_t buckets, max_distance;
     DistanceRun distances;
   } kinds[] = {{32, 128, {-200, 401}},
-               {34, 27, {-50, 101}},  // where float32 falls short of a whole number
+               {34, 27, {-50, 101}},  // float32 falls just below a whole number
                {6, 1000, {-1100, 2201}},
                {100, 777, {-900, 1801}},
                {32, (int64_t{1} << 31) - 1, {-(int64_t{1} << 31) + 1, 300}}};
@@ -64,7 +64,7 @@ void AddKerple(Frequencies arithmetic, std::vector<Case>* cases) {
     for (const DistanceRun& distances : kDistances) {
       const size_t heads = 1 + cases->size() % 4;
       KerpleSettings settings = {.kernel = kernel};
-      for (size_t h = 0; h < heads; ++h) {  // none is outside of what the model clamps to
+      for (size_t h = 0; h < heads; ++h) {  // all values are within the model's clamp range
         settings.a.push_back(std::abs(RandomReal(1, h, -6, 9)));
         settings.p.push_back(std::abs(RandomReal(2, h, -6, 7)));
       }

@@ -1,4 +1,4 @@
-// Digests of Fourier features, and by them of cosines and sines of sums of products.
+// Digests of Fourier features, which cover cosines and sines of sums of products.
 #include <fmt/format.h>
 
 #include <bit>
@@ -29,10 +29,10 @@ double Point(const FourierCase& c, size_t point, size_t term) {
 
 double Factor(const FourierCase& c, size_t pair, size_t term) {
   const size_t index = pair * c.terms + term;
-  // Whole, half, quarter and eighth turns.
+  // Multiples of an eighth, so that angles are eighths of a turn.
   if (c.inputs == "eighths") return (static_cast<double>(Random(2, index) % 65) - 32) / 8;
   if (c.inputs != "cancelling") return RandomReal(2, index, -8, 12);
-  // Of alternating signs; the last is larger by up to two steps of its mantissa.
+  // Signs alternate; the last term is larger by up to two units in the last place.
   uint64_t bits = std::bit_cast<uint64_t>(RandomReal(2, pair, -8, 12));
   if (term + 1 == c.terms) bits += pair % 3;
   return std::bit_cast<double>(bits ^ static_cast<uint64_t>(term % 2) << 63);

@@ -1,4 +1,4 @@
-// Digests of frequencies, which no vector code computes but which could depend on a C library.
+// Digests of frequencies. No vector code computes them, but they could depend on the C library.
 #include <fmt/format.h>
 
 #include <cstring>

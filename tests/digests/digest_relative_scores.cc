@@ -14,7 +14,7 @@ namespace {
 
 struct ScoresCase {
   std::string method;
-  int variant;  // of the method's own choices
+  int variant;  // selects the method's options
   DType dtype;
   bool content;
   int64_t heads, key_heads, queries, keys, dim, offset;
@@ -25,12 +25,12 @@ struct ScoresCase {
     bool zero_rows;
   };
   std::optional<Mask> mask = std::nullopt;
-  std::optional<Rounding> added = std::nullopt;  // to scores
+  std::optional<Rounding> added = std::nullopt;  // rounding, if added to scores
 };
 
-constexpr int64_t kWidth = 6;  // of tables before they are projected
+constexpr int64_t kWidth = 6;  // width of tables before projection
 
-// Streams 1 and 2 are q and k.
+// Random streams 1 and 2 are q and k.
 LayerNorm Norm() { return {SeededNumbers(8, kWidth), SeededNumbers(9, kWidth), 1e-5}; }
 
 RelativeMethod MethodOf(const ScoresCase& c) {
@@ -112,7 +112,7 @@ Block RunScores(const ScoresCase& c) {
   return out;
 }
 
-// Hidden cells, and scores that the term is added to, in rows of whole vectors and more.
+// Cases with hidden cells, and with terms added to scores, in rows of whole vectors and others.
 void AddMasked(std::vector<ScoresCase>* inputs) {
   for (const char* method : {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}) {
     for (const DType dtype : kTensorTypes) {
@@ -120,7 +120,7 @@ void AddMasked(std::vector<ScoresCase>* inputs) {
         for (const bool added : {false, true}) {
           const size_t n = inputs->size();
           ScoresCase c = {method,
-                          static_cast<int>(n % 3),  // GCC 12 for Arm mixes a list like TupeCls' up with that
+                          static_cast<int>(n % 3),  // a cast, because GCC 12 for Arm confuses a list with TupeCls'
                           dtype,
                           n % 5 < 2,
                           2,
@@ -167,7 +167,7 @@ std::vector<Case> ScoresCases() {
       }
     }
   }
-  // More columns than four of the widest vectors, for q and for k.
+  // More columns than four of the widest vectors, in q and k.
   inputs.push_back({"shaw", 0, DType::kFP32, true, 1, 1, 33, 290, 3, 150});
   AddMasked(&inputs);
   std::vector<Case> cases;

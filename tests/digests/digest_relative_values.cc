@@ -15,7 +15,7 @@ struct ValuesCase {
   int64_t heads, queries, keys, dim, offset;
 };
 
-// Streams: 1 the probabilities, which need not be any, 2 what is added to, 3 the table of nine distances.
+// Random streams: 1 the probabilities (any numbers), 2 the addend, 3 the table of nine distances.
 Block RunValues(const ValuesCase& c) {
   RelativeValuesCall call = {
       .shaw = {.table = Table(3, 9, c.dim),

@@ -20,21 +20,21 @@ struct RotateCase {
   size_t pairs;
   size_t heads;
   size_t before;  // elements of a head row before the rotated ones
-  size_t after;   // and after them
+  size_t after;   // elements after the rotated ones
   size_t gap;     // bytes between head rows
   bool heads_outermost;
   size_t parts = 1;  // half_split_parts
   bool large = false;
 };
 
-// Rotates tokens 1 and 2 of three. The bytes are all of y's memory, that of token 0 and the gaps included.
+// Rotates tokens 1 and 2 of three. Returns all of y's memory, including token 0 and the gaps.
 Block RunRotate(const RotateCase& c) {
   constexpr size_t kTokens = 3;
   const size_t head_dim = c.before + 2 * c.pairs + c.after;
   const size_t step = head_dim * SizeOf(c.dtype) + c.gap;
   const size_t head_rows = kTokens * c.heads;
   Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos;
-  const size_t offset = c.large ? 0 : 1;  // past the caches only whole registers are written
+  const size_t offset = c.large ? 0 : 1;  // streaming stores write whole aligned vectors only
   Block x(head_rows * step, offset);
   FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
   FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
@@ -84,7 +84,7 @@ void Add(const RotateCase& c, std::vector<Case>* cases) {
        [c] { return RunRotate(c); }});
 }
 
-// Halves of parts of the rotated elements.
+// Cases of half-split rotation in several parts.
 void AddParts(std::vector<Case>* cases) {
   for (const DType dtype : kTensorTypes) {
     for (const Rounding rounding : kRoundings) {
@@ -111,7 +111,7 @@ void AddParts(std::vector<Case>* cases) {
   }
 }
 
-// So many heads that the table's row is spread or parted for them, and tensors that are written past the caches.
+// Head counts for which the table's row is expanded or split, and tensors written with streaming stores.
 void AddManyHeads(std::vector<Case>* cases) {
   constexpr size_t kManyHeads[] = {4, 5, 32};
   for (const DType dtype : kTensorTypes) {

@@ -20,7 +20,7 @@ struct SinCosCase {
   size_t pairs;
   double scale;
   bool divide;
-  double first, step;  // of the positions that are "first+n*step"
+  double first, step;  // numbers in positions "first+n*step"
 };
 
 int SignificantBits(DType dtype) {
@@ -34,7 +34,7 @@ double Position(const SinCosCase& c, size_t row) {
   if (c.positions == "count") return static_cast<double>(row);
   if (c.positions == "31-bits") return static_cast<double>(random >> 33);
   if (c.positions == "53-bits") return static_cast<double>(random >> 11);
-  // Odd, and one bit too long for the type: with a power of two the angle is the middle between two of its values.
+  // Odd, and one bit too long for the type: times a power of two it is halfway between two of the type's values.
   if (c.positions == "middles") return std::ldexp(1, std::min(SignificantBits(c.dtype), 52)) + 1 + 2.0 * row;
   if (c.positions == "extremes") return kExtremes[row];
   if (c.step != 0) return c.first + static_cast<double>(row) * c.step;
@@ -45,7 +45,7 @@ double InvFreq(const SinCosCase& c, size_t pair) {
   static constexpr double kExtremes[] = {1.0, 0.0, 0x1p-149, 0.5, 0x1p-20, 0x1p100, 5e-324, 1e-310, 1e300};
   if (c.positions == "middles") return std::ldexp(1, -static_cast<int>(pair) - 8);
   if (c.positions == "extremes") return kExtremes[pair];
-  // 2^-1 and below, of any mantissa that the type of the frequencies has.
+  // Below 1, with any mantissa of the frequencies' type.
   const uint64_t mantissa = Random(2, pair) >> 12;
   const uint64_t kept = c.frequencies == Frequencies::kFloat32 ? mantissa >> 29 << 29 : mantissa;
   return std::bit_cast<double>((1022 - pair % 40) << 52 | kept);
@@ -78,7 +78,7 @@ void Add(const SinCosCase& c, std::vector<Case>& cases) {
                    [c] { return RunSinCos(c); }});
 }
 
-// Rows that are taken as one run, and some whose spacing is not as equal as it looks.
+// Rows that form one run, and some whose spacing only looks equal.
 void AddRuns(std::vector<Case>& cases) {
   static constexpr double kRuns[][2] = {{0, 1},   {-40, 1},  {1048576, 1}, {2147483648, 1},      {-7.5, 0.25},
                                         {60, -1}, {1e15, 1}, {123456, 64}, {35184372088832, 32}, {0, 0.1}};
@@ -109,7 +109,7 @@ std::vector<Case> SinCosCases() {
           if (c.positions == "extremes") {
             if (repeat > 0) continue;
             c.rows = 10;
-            c.pairs = frequencies == Frequencies::kFloat32 ? 6 : 9;  // the first six are of that type
+            c.pairs = frequencies == Frequencies::kFloat32 ? 6 : 9;  // the first six are float32 numbers
           } else if (n % 24 == 0) {
             c.rows = 1;
             c.pairs = 300;

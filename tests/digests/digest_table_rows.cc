@@ -1,4 +1,4 @@
-// Digests of rotary tables that are more than one primitive's rows: positions of several axes, and xPos.
+// Digests of rotary tables that need more than one primitive: positions of several axes, and xPos.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@ namespace posenc {
 namespace {
 
 struct TableCase {
-  std::string name;  // of what `settings` says
+  std::string name;  // describes `settings`
   RotarySettings settings;
   int64_t axes;
   Frequencies frequencies;
@@ -21,7 +21,7 @@ struct TableCase {
 
 constexpr int64_t kRows = 5;
 
-// Counted on the first axis, fractions of either sign on the second, large numbers on the third.
+// Consecutive numbers on the first axis, fractions of either sign on the second, large numbers on the third.
 double Position(int64_t axis, int64_t row) {
   if (axis % 3 == 0) return static_cast<double>(row);
   if (axis % 3 == 1) return RandomReal(axis, row, -4, 14);
@@ -31,7 +31,7 @@ double Position(int64_t axis, int64_t row) {
 PositionIds Ids(const TableCase& c) {
   PositionIds ids = {{{}, 1, kRows, true}, c.axes};
   std::vector<double>& at = ids.ids.values;
-  if (c.settings.xpos) {  // which has one axis: the centre, then as the second of several
+  if (c.settings.xpos) {  // xPos has one axis: first the centre, then positions of axis 1
     at.push_back(*c.settings.xpos->centre);
     for (int64_t row = 1; row < kRows; ++row) at.push_back(Position(1, row));
     return ids;
@@ -68,7 +68,7 @@ RotarySettings Settings(decltype(RotarySettings::frequencies) frequencies) {
   return settings;
 }
 
-// A copy for each arithmetic, type and direction; xPos for both operands.
+// Adds a case for each arithmetic and type; directions and operands alternate.
 void AddAll(const std::string& name, const RotarySettings& settings, int64_t axes, std::vector<Case>* cases) {
   for (const Frequencies frequencies : kArithmetics) {
     for (const DType dtype : kTypes) {
@@ -114,7 +114,7 @@ void AddMrope(const char* order_name, MropeOrder order, std::vector<int64_t> sec
          settings, static_cast<int64_t>(sections.size()), cases);
 }
 
-// 2^-1 and below.
+// Random frequencies with magnitudes below 1.
 GivenFrequencies Given(int64_t pairs) {
   GivenFrequencies given;
   for (int64_t pair = 0; pair < pairs; ++pair) given.inv_freq.push_back(RandomReal(9, pair, -30, 30));
@@ -149,7 +149,7 @@ std::vector<Case> TableCases() {
   AddGiven({2, 0, 1, 1, 0, 2, 2, 2, 1, 0, 0}, &cases);
   AddXpos(1, 0, 512, &cases);
   AddXpos(7, 2048, 512, &cases);
-  AddXpos(20, 3.7, 1.5, &cases);  // where most scales overflow, or underflow
+  AddXpos(20, 3.7, 1.5, &cases);  // most scales overflow or underflow
   AddAxial({{8, 10000, 0}, {8, 100, 0.5}, {8, 500000, 0}}, true, &cases);
   return cases;
 }

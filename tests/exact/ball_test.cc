@@ -1,4 +1,4 @@
-// Balls hold the number, and what they decide is what MPFR rounds.
+// Balls contain the exact number, and what they decide equals MPFR's rounding.
 #include "posenc/exact/ball.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using Exact = reference::Number<300>;
 using reference::Number;
 
-// The oracle of Max, which Number has not.
+// The oracle of Max, which Number does not have.
 Exact Larger(const Exact& a, const Exact& b) { return a < b ? b : a; }
 
 struct Pair {
@@ -30,7 +30,7 @@ bool Holds(const Pair& x) {
   return !(magnitude > Exact(x.ball.radius()));
 }
 
-// A random number of moderate size, some of them whole.
+// Returns a random number of moderate size; some are whole.
 double Draw(std::mt19937_64& random) {
   const double x = std::ldexp(static_cast<double>(random() >> 11), static_cast<int>(random() % 30) - 63);
   const double whole[] = {0, 1, 2, 8, 100};
@@ -99,7 +99,7 @@ TEST(Ball, KeepsExactnessSoThatTiesAreDecided) {
   EXPECT_GT((Ball(0.1) + Ball(0.2)).radius(), 0);
 }
 
-// Logarithms as near to the middle of two floats as a float64 argument comes: no ball decides the nearest of them.
+// The logarithms are as near to the middle of two floats as a float64 argument allows: balls leave many undecided.
 TEST(Ball, LeavesNearTiesOpen) {
   std::mt19937_64 random(PrintedSeed(20240613));
   int open = 0;
@@ -119,7 +119,7 @@ TEST(Ball, LeavesNearTiesOpen) {
   EXPECT_GT(open, 1000);
 }
 
-// The whole of EvaluateFloats, over arguments that come near ties: every result is MPFR's.
+// Tests all of EvaluateFloats with arguments near ties: every result equals MPFR's.
 template <class A>
 class LogFormula {
  public:
@@ -143,7 +143,7 @@ TEST(EvaluateFloats, FallsBackWhereBallsAreOpen) {
   for (int64_t n = 0; n < count; ++n) ASSERT_EQ(values[n], Log(Exact(xs[n])).RoundedTo<24>()) << xs[n];
 }
 
-// A million of ordinary ones, and the float32 functions that use balls before MPFR.
+// A million random arguments, and the float32 functions that try balls before MPFR.
 TEST(EvaluateFloats, IsMpfrsOnRandomArguments) {
   std::mt19937_64 random(PrintedSeed(20240615));
   std::vector<double> xs;
@@ -168,7 +168,7 @@ TEST(EvaluateFloats, IsMpfrsOnRandomArguments) {
   }
 }
 
-// Float32's subnormals and its end are rounded as what they are, by balls and by MPFR alike.
+// Balls and MPFR round float32's subnormals and overflow alike.
 TEST(EvaluateFloats, RoundsAtTheEndsOfFloat32) {
   const RealPrecision working(256);
   for (double x :

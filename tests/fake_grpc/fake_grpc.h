@@ -1,5 +1,5 @@
-// gRPC's bytes and status, made of standard types, so that server/grpc/call.h and its users run, as they are, under
-// ThreadSanitizer. With this directory first among the include directories it takes <grpcpp/...>'s place.
+// gRPC's byte buffers and status, made of standard types, so that server/grpc/call.h and its users run unchanged under
+// ThreadSanitizer. To replace <grpcpp/...> this directory must come first among the include directories.
 #pragma once
 
 #include <cstddef>

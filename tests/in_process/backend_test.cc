@@ -1,4 +1,4 @@
-// In process and by a server: the same bytes, the same errors.
+// The in-process backend and a server give the same bytes and errors.
 #include "posenc/client/backend.h"
 
 #include <time.h>
@@ -47,13 +47,13 @@ class BackendTest : public testing::Test {
 
   BackendTest() : client_({.address = "127.0.0.1:" + std::to_string(server_->port()), .credentials = nullptr}) {}
 
-  // Asks both, expects the same, and returns it.
+  // Calls both backends, expects equal results, and returns one of them.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(absl::StatusOr<Response> (Backend::*method)(const Request&, const CallOptions&),
                                const Request& request) {
     const absl::StatusOr<Response> remote = (static_cast<Backend&>(client_).*method)(request, {});
     const absl::StatusOr<Response> local = (static_cast<Backend&>(in_process_).*method)(request, {});
-    EXPECT_EQ(remote.status(), local.status());  // payloads too
+    EXPECT_EQ(remote.status(), local.status());  // payloads are compared too
     if (remote.ok() && local.ok()) {
       EXPECT_EQ(remote->SerializeAsString(), local->SerializeAsString());
     }
@@ -205,7 +205,7 @@ TEST_F(BackendTest, ATableOfNoRowsHasItsInfo) {
   }
 }
 
-// Larger than a chunk; with a chunk that is no whole number of head rows.
+// Streams q alone; the tensor fits into one chunk of the default size.
 TEST_F(BackendTest, RotaryByChunksOfQAlone) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Source();

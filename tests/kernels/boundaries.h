@@ -1,4 +1,4 @@
-// Where rounding to a 16-bit format passes from one element to the next.
+// Rounding boundaries between the elements of a 16-bit format.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace posenc {
 
 inline uint32_t InfinityOf(DType dtype) { return dtype == DType::kFP16 ? 0x7c00 : 0x7f80; }
 
-// Where rounding passes from the 16-bit element `bits` - 1 (not negative) to `bits`, which may be infinity's.
+// The rounding boundary between the 16-bit elements `bits` - 1 (not negative) and `bits`, which may be infinity.
 inline double MiddleBelow(DType dtype, uint32_t bits) {
   const double below = reference::Decode16(dtype, static_cast<uint16_t>(bits - 1));
   if (bits < InfinityOf(dtype)) return (below + reference::Decode16(dtype, static_cast<uint16_t>(bits))) / 2;

@@ -55,7 +55,7 @@ TEST(ConvertTest, ScalarNarrowingRoundsOnce) {
   }
 }
 
-// The 16-bit elements that floats of ascending bits round to; of a NaN the quiet one.
+// The 16-bit elements that floats, in ascending order, round to. A NaN gives the quiet one.
 class Rounded {
  public:
   explicit Rounded(DType dtype) : dtype_(dtype), next_(First(1)) {}
@@ -81,7 +81,7 @@ class Rounded {
   uint32_t element_ = 0, next_;
 };
 
-// Floats without their sign, in order. `sign` is that of their elements.
+// Checks floats given without sign, in ascending order. `sign` is the sign bit of their elements.
 void CheckFloats(DType dtype, uint32_t sign, std::vector<uint32_t> in, Rounded& rounded) {
   std::vector<uint16_t> expected(in.size()), out(in.size());
   for (size_t i = 0; i < in.size(); ++i) {
@@ -91,7 +91,7 @@ void CheckFloats(DType dtype, uint32_t sign, std::vector<uint32_t> in, Rounded& 
   const bool has_nans = (in.back() & 0x7fffffff) > 0x7f800000;
   OnEveryTarget([&] {
     Convert(DType::kFP32, dtype, in.data(), out.data(), in.size());
-    // Any payload will do, but the sign stays.
+    // Any payload is accepted, but the sign must stay.
     for (size_t i = 0; has_nans && i < out.size(); ++i) {
       if ((out[i] & 0x7fff) > InfinityOf(dtype)) out[i] = (out[i] & 0x8000) | Rounded::QuietNan(dtype);
     }
@@ -99,7 +99,7 @@ void CheckFloats(DType dtype, uint32_t sign, std::vector<uint32_t> in, Rounded& 
   });
 }
 
-// Of one exponent: every 257th float, and those around what rounding may depend on at its ends.
+// Floats of one exponent: every 257th, and those around the rounding steps at its ends.
 std::vector<uint32_t> SampleOf(uint32_t exponent) {
   constexpr uint32_t kFloats = 1 << 23;
   std::vector<uint32_t> sample;
@@ -116,7 +116,7 @@ std::vector<uint32_t> SampleOf(uint32_t exponent) {
   return sample;
 }
 
-// All 2^32, or a sample of every exponent where that would take minutes: in an emulator, and under a sanitizer.
+// Tests all 2^32 floats, or a sample of every exponent in an emulator and under a sanitizer, where all take minutes.
 TEST(ConvertTest, NarrowsEveryFloatOnEveryTarget) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const bool all = false;
@@ -140,7 +140,7 @@ TEST(ConvertTest, NarrowsEveryFloatOnEveryTarget) {
   }
 }
 
-// Any bits at all, of every exponent in turn.
+// Appends random bits, with every exponent in turn.
 template <class Real, class Bits>
 void AppendEveryExponent(std::mt19937_64& random, std::vector<Real>& values) {
   constexpr int kMantissaBits = std::numeric_limits<Real>::digits - 1;
@@ -200,7 +200,7 @@ TEST(ConvertTest, ConvertsBetweenFloatAndDouble) {
   std::vector<float> floats;
   AppendEveryExponent<float, uint32_t>(random, floats);
   CheckConvert(DType::kFP32, DType::kFP64, floats);
-  // The middle between the largest float and 2^128 and its neighbours, half the smallest subnormal and its neighbours.
+  // The middle between the largest float and 2^128, half the smallest subnormal, and the neighbours of both.
   std::vector<double> doubles = {0x1.ffffffp127,
                                  0x1.fffffefffffffp127,
                                  0x1.ffffff0000001p127,
@@ -215,7 +215,7 @@ TEST(ConvertTest, ConvertsBetweenFloatAndDouble) {
   CheckConvert(DType::kFP64, DType::kFP32, doubles);
 }
 
-// Lengths that no vector divides, at any address, with nothing touched beyond either end.
+// Lengths that are no multiple of a vector, at any address. Nothing beyond either end is written.
 TEST(ConvertTest, ConvertsAnyLengthAndAlignment) {
   std::mt19937_64 random(PrintedSeed(20240606));
   constexpr DType kTypes[] = {DType::kFP64, DType::kFP32, DType::kFP16, DType::kBF16};

@@ -77,7 +77,7 @@ TEST(DistanceBiasTest, IsPositiveZeroAtDistanceZero) {
       }
       for (double bias : OneRow(dtype, 0.0f)) EXPECT_FALSE(std::signbit(bias)) << Name(dtype);
     }
-    // 2^-30 is no zero in float32; that it is one in FP16 leaves its sign.
+    // The bias -2^-30 is not zero in float32; FP16 rounds it to -0.
     EXPECT_TRUE(std::signbit(OneRow(DType::kFP16, 0x1p-30f)[3]));
   });
 }
@@ -91,7 +91,7 @@ TEST(DistanceBiasTest, LeavesScoresAloneWithoutABias) {
       work.scores = scores.data();
       work.out = out.data();
       ComputeDistanceBias(work, 0, 1);
-      ExpectSameBytes(scores, out);  // the sign of -0 with them
+      ExpectSameBytes(scores, out);  // the signs of -0 stay
     }
   });
 }

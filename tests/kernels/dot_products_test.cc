@@ -12,7 +12,7 @@ struct Shape {
   size_t rows, stride, depth, width;
 };
 
-// The definition. Whether a compiler fuses product and sum is all the same: the product is exact.
+// The definition. The product is exact, so fusing it with the sum changes nothing.
 Block Expected(const Shape& shape, const std::vector<float>& rows, const std::vector<double>& columns) {
   Block out(shape.rows * shape.width * sizeof(double));
   auto* sums = reinterpret_cast<double*>(out.data());
@@ -42,7 +42,7 @@ Block Computed(const Shape& shape, const std::vector<float>& rows, const std::ve
   return out;
 }
 
-// Ordinary numbers, sums of which depend on their order, or any float32 at all.
+// Ordinary numbers, whose sums depend on their order, or arbitrary float32 numbers.
 std::vector<float> Draw(std::mt19937_64& random, size_t count, bool any) {
   std::vector<float> values(count);
   if (any) FillWithElements(DType::kFP32, random, reinterpret_cast<std::byte*>(values.data()), count);
@@ -55,11 +55,11 @@ TEST(DotProducts, EveryWidthAndDepth) {
   std::mt19937_64 random(PrintedSeed(20261121));
   for (size_t width = 1; width <= 70; ++width) {
     for (size_t depth = width % OneIn(); depth <= 130; depth += OneIn()) {
-      // Every number of rows and every gap between them with each width and each depth.
+      // Row counts and gaps vary with width and depth.
       const size_t turn = 7 * width + depth;
       const Shape shape{.rows = turn % 10, .stride = depth + turn / 10 % 4, .depth = depth, .width = width};
       const bool any = turn % 3 == 0;
-      // To the end of the last row, and no further.
+      // The array ends with the last row.
       const size_t size = shape.rows == 0 ? 0 : (shape.rows - 1) * shape.stride + depth;
       const std::vector<float> rows = Draw(random, size, any), narrow = Draw(random, depth * width, any);
       const std::vector<double> columns(narrow.begin(), narrow.end());
@@ -72,14 +72,14 @@ TEST(DotProducts, EveryWidthAndDepth) {
   }
 }
 
-// Sums that only this order gives: what cancels comes last.
+// Only this order gives 1: 2^60 absorbs the first 1 but not the second.
 TEST(DotProducts, SumsInOrder) {
   const std::vector<float> row = {0x1p60f, 1, -0x1p60f, 1};
   const std::vector<double> columns(4 * 9, 1.0);
   OnEveryTarget([&] {
     std::vector<double> out(9);
     ComputeDotProducts(DotProducts{row.data(), 4, 1, 4, columns.data(), 9, out.data()});
-    EXPECT_EQ(out, std::vector<double>(9, 1.0));  // 2^60 + 1 is 2^60
+    EXPECT_EQ(out, std::vector<double>(9, 1.0));  // 2^60 + 1 rounds to 2^60
   });
 }
 

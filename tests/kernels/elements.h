@@ -1,4 +1,4 @@
-// Random elements with the values that break arithmetic among them, and comparison of results.
+// Random elements, including values that often break arithmetic, and comparison of results.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace posenc {
 
-// Exactly `size` bytes after `misalignment` others, to the end of what was allocated: AddressSanitizer sees an access
-// beyond it. From the start of a cache line, so that results can be written past the caches.
+// Exactly `size` bytes after `misalignment` others, up to the end of the allocation: AddressSanitizer detects an
+// overrun. The allocation starts at a cache line, as streaming stores require.
 class Block {
  public:
   explicit Block(size_t size, size_t misalignment = 0)
@@ -33,7 +33,7 @@ class Block {
   size_t misalignment_;
 };
 
-// Mostly of ordinary size, some with any bits at all, some of the special values of `dtype`.
+// Most elements have ordinary size, some have random bits, some are special values of `dtype`.
 inline void FillWithElements(DType dtype, std::mt19937_64& random, std::byte* to, size_t count) {
   const bool half = dtype == DType::kFP16;
   const double largest = half ? 65504 : dtype == DType::kBF16 ? 0x1.fep127 : std::numeric_limits<float>::max();
@@ -64,7 +64,7 @@ inline void FillWithElements(DType dtype, std::mt19937_64& random, std::byte* to
   }
 }
 
-// Gives every NaN the same bits, so that memory can be compared whole: NaN payloads are outside the promise.
+// Gives every NaN the same bits, so that memory can be compared whole: NaN payloads are unspecified.
 inline void MakeNansEqual(DType dtype, std::byte* elements, size_t count) {
   for (size_t i = 0; i < count; ++i, elements += SizeOf(dtype)) {
     if (!std::isnan(reference::Decode(dtype, elements))) continue;
@@ -80,7 +80,7 @@ inline void ExpectSameBytes(const Block& expected, const Block& actual) {
   ADD_FAILURE() << "first difference at byte " << byte << " of " << actual.size();
 }
 
-// The seed of a test, in the output of every run.
+// Returns the seed of a test, and prints it in every run.
 inline uint64_t PrintedSeed(uint64_t seed) {
   testing::Test::RecordProperty("seed", std::to_string(seed));
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

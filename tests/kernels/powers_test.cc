@@ -26,7 +26,7 @@ Computed Compute(const std::vector<double>& log_base, double exponent) {
   return computed;
 }
 
-// Of all sizes, and near halves of ln 2, where the argument is reduced.
+// Exponents of all sizes, and near multiples of ln 2 / 2, where the argument is reduced.
 std::vector<double> Arguments() {
   std::vector<double> x = {0.0, -0.0, 700, -700, 0x1p-1074, -0x1p-60};
   for (int n = -1010; n <= 1010; ++n) {
@@ -41,7 +41,7 @@ std::vector<double> Arguments() {
   return x;
 }
 
-// What the logarithm and the exponent may be wrong by, and what the caller multiplies by, takes most of the bound.
+// Most of the bound is for the inputs' errors and for the caller's multiplication.
 TEST(Powers, AreWithinTheirBounds) {
   for (const double exponent : {1.0, -0.75}) {
     std::vector<double> log_base;
@@ -55,7 +55,7 @@ TEST(Powers, AreWithinTheirBounds) {
       worst = std::max(worst, std::abs(error) / computed.errors[n]);
     }
     EXPECT_LT(worst, 0.125);
-    EXPECT_GT(worst, 0.001);  // the bound is about the errors
+    EXPECT_GT(worst, 0.001);  // the bound is not far too large
     OnEveryTarget([&] {
       const Computed again = Compute(log_base, exponent);
       EXPECT_TRUE(again.powers == computed.powers && again.errors == computed.errors);
@@ -73,7 +73,7 @@ TEST(Powers, BeyondTheirRangeAreNoNumbers) {
   });
 }
 
-// A column's power is its own, however many there are.
+// A column's power does not depend on the number of columns.
 TEST(Powers, OfAnyCount) {
   OnEveryTarget([] {
     for (size_t count = 0; count <= 70; ++count) {

@@ -1,4 +1,4 @@
-// Work for a bias kernel, random in everything.
+// Random work for a bias kernel.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace posenc {
 
 inline constexpr DType kBiasDTypes[] = {DType::kFP32, DType::kFP16, DType::kBF16};
 
-// Inputs of one matrix, owned.
+// Owns the inputs of one matrix.
 struct RandomBias {
   std::vector<double> query_positions, key_positions, mask_query_positions, mask_key_positions;
   std::vector<double> query_documents, key_documents;
@@ -28,7 +28,7 @@ T OneOf(std::mt19937_64& random, const T (&choices)[N]) {
   return choices[random() % N];
 }
 
-// Random in everything. Most windows reach into the matrix, some lie outside it.
+// Every setting is random. Most windows reach into the matrix, some lie outside it.
 inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) {
   DistanceBias work{};
   work.dtype = OneOf(random, kBiasDTypes);
@@ -48,14 +48,14 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
     matrix.key_positions.push_back(scale * static_cast<double>(j));
     matrix.mask_key_positions.push_back(mask_scale * static_cast<double>(in_order ? j : random() % 100));
   }
-  const uint64_t density = random() % 4;  // of valid keys; 0: none
+  const uint64_t density = random() % 4;  // valid keys of four; 0: none
   for (size_t j = 0; j < work.keys; ++j) {
     matrix.key_valid.push_back(random() % 4 < density ? OneOf(random, {uint8_t{1}, uint8_t{128}, uint8_t{255}}) : 0);
   }
   matrix.scores = Block(work.queries * work.keys * SizeOf(work.dtype), random() % 4);
   FillWithElements(work.dtype, random, matrix.scores.data(), work.queries * work.keys);
 
-  // Linear, rows of their own, slices of one row, gathered, or none.
+  // The bias is linear, has rows of its own or slices of one row, is gathered, or is absent.
   const uint64_t source = random() % 5;
   if (source == 0) {
     work.bias =
@@ -69,7 +69,7 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
   } else if (source == 3) {
     matrix.values.resize(40 + random() % 5);
     for (float& x : matrix.values) x = static_cast<float>(std::ldexp(static_cast<double>(random() >> 11), -51) - 2);
-    // The last two: where numbers of either sign end. From 0 .. 36, `first` leads to 3 .. 39.
+    // The last two origins are where whole float64 numbers end. From 0 .. 36, `first` leads to 3 .. 39.
     const double origin = OneOf(random, {0.0, -17.0, 0x1p53 - 17, -0x1p53 + 19});
     const double first = OneOf(random, {0.0, -1.0, -2.0, -3.0});
     for (double& at : matrix.query_positions) at = origin - static_cast<double>(random() % 20);

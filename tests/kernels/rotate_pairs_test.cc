@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// How head rows lie in memory.
+// The memory layout of head rows.
 struct Layout {
   size_t heads;
   size_t before;         // elements before the rotated ones
@@ -59,7 +59,7 @@ std::string Describe(const Case& c, size_t pairs, const Layout& layout) {
          " pairs " + std::to_string(pairs) + " layout " + std::to_string(&layout - kLayouts);
 }
 
-// Rotates all tokens but the first on every target and compares the whole of y's memory, gaps and token 0 included.
+// Rotates all tokens except the first on every target, and compares all of y's memory, including gaps and token 0.
 void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random, size_t tokens = 3) {
   SCOPED_TRACE(Describe(c, pairs, layout));
   const size_t element = SizeOf(c.dtype);
@@ -143,7 +143,7 @@ TEST(RotatePairsTest, RotatesWideRows) {
   }
 }
 
-// Sixteen tokens are a tile; the last one is shorter.
+// A tile has sixteen tokens; the last one is shorter.
 TEST(RotatePairsTest, WalksThroughTiles) {
   std::mt19937_64 random(PrintedSeed(20261123));
   for (const Case& c : AllCases()) {
@@ -151,7 +151,7 @@ TEST(RotatePairsTest, WalksThroughTiles) {
   }
 }
 
-// One rotation of one pair of T at offset 0; the results as values.
+// Rotates one pair of `dtype` at offset 0. Returns the results as values.
 std::pair<double, double> RotateOne(DType dtype, DType table, Rounding rounding, double x0, double x1, double c,
                                     double s) {
   std::byte x[16], y[16], cos[8], sin[8];
@@ -186,7 +186,7 @@ TEST(RotatePairsTest, TurnsAVectorByAQuarter) {
   });
 }
 
-// (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24 rounds to 1 + 2^-11 in float32; a fused operation would leave the 2^-24.
+// (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24 rounds to 1 + 2^-11 in float32; a fused operation would keep the 2^-24.
 TEST(RotatePairsTest, IsNotFused) {
   OnEveryTarget([] {
     const double x0 = 1 + 0x1p-12, c = 1 + 0x1p-12, x1 = 1, s = 1 + 0x1p-11;
@@ -227,7 +227,7 @@ TEST(RotatePairsTest, RoundsFloat64ResultsOnce) {
   });
 }
 
-// Of the pair (1, 0) a rotation leaves cosine and sine, rounded; here these are any numbers around every boundary.
+// Rotating the pair (1, 0) gives the rounded cosine and sine; here these are numbers around every boundary.
 TEST(RotatePairsTest, RoundsAroundEveryBoundary) {
   constexpr size_t kPairs = 64, kHeads = 4;
   for (DType dtype : {DType::kFP16, DType::kBF16}) {

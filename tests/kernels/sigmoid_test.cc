@@ -24,8 +24,8 @@ std::vector<double> Computed(std::vector<double> x) {
   return x;
 }
 
-// Of every size, up to the last that is computed and a little beyond, and where the argument is reduced: at halves of
-// ln 2.
+// Arguments of every size, up to the last that is computed and a little beyond, and near multiples of ln 2 / 2, where
+// the argument is reduced.
 std::vector<double> Arguments() {
   const int draws = 20000 / static_cast<int>(OneIn());
   std::mt19937_64 random(PrintedSeed(20261121));
@@ -74,7 +74,7 @@ TEST(Sigmoid, TheSameBytesOnEveryTarget) {
   OnEveryTarget([&] { EXPECT_TRUE(Computed(x) == expected); });
 }
 
-// An element's answer is its own, however many there are.
+// A result does not depend on the number of elements.
 TEST(Sigmoid, EveryCount) {
   for (size_t count = 0; count <= 70; ++count) {
     std::vector<double> x(count);

@@ -50,8 +50,8 @@ void Evaluate(const double* x_hi, const double* x_lo, size_t count, double* out)
   }
 }
 
-// For each row and frequency of one block of a run: the numbers below and above the cosine and their distance to it,
-// and the same of the sine.
+// Outputs per row and frequency of a block: numbers below and above the cosine and their distance to it, then the same
+// for the sine.
 constexpr size_t kRunOutputs = 6;
 
 bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
@@ -137,8 +137,8 @@ void Add(Angles& angles, mpfr_srcptr exact_angle) {
   mpfr_clears(angle, cos, sin, static_cast<mpfr_ptr>(nullptr));
 }
 
-// Of all sizes; the first turn; and as near to multiples of pi/4 as two doubles come, where the reduction cancels most
-// and where the polynomials run to the ends of their interval.
+// Angles of all sizes; of the first turn; and as near to multiples of pi/4 as two doubles allow, where the reduction
+// cancels most and the polynomials reach the ends of their interval.
 Angles SampleAngles(size_t of_each_kind) {
   std::mt19937_64 random(kSeed);
   Angles angles;
@@ -164,7 +164,7 @@ Angles SampleAngles(size_t of_each_kind) {
   return angles;
 }
 
-// The largest share of the bound that an error takes.
+// The error as a share of its bound.
 double WorstShare(const Angles& angles, size_t i, double value_hi, double value_lo, bool cosine, double bound) {
   const double want_hi = cosine ? angles.cos_hi[i] : angles.sin_hi[i];
   const double want_lo = cosine ? angles.cos_lo[i] : angles.sin_lo[i];
@@ -229,8 +229,8 @@ void AddEntries(RunBlock& run) {
   mpfr_clears(angle, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
 }
 
-// First and last blocks; far from zero, through it, by fractions and by large steps; frequencies of all sizes and of
-// whole turns, whose sines are small.
+// First and last blocks; positions far from zero, through zero, by fractions and by large steps; frequencies of all
+// sizes and multiples of a quarter turn, whose sines or cosines are small.
 std::vector<RunBlock> SampleRuns() {
   std::mt19937_64 random(kSeed);
   const auto between = [&](double low, double high) {
@@ -282,7 +282,7 @@ TEST(SinCosBound, OfRunsHoldsOnEveryTarget) {
           const double low = ((value[0] - want_hi) - want_lo) + value[2];
           const double high = ((value[1] - want_hi) - want_lo) - value[2];
           const double error = std::max(std::abs(low), std::abs(high));
-          if (error > 0) worst = std::max(worst, error / value[2]);  // all is exact where the angle is always zero
+          if (error > 0) worst = std::max(worst, error / value[2]);  // no error where the angle is always zero
         }
       }
     }

@@ -32,7 +32,7 @@ const char* Name(Frequencies frequencies) {
   return frequencies == Frequencies::kExact ? "exact" : frequencies == Frequencies::kFloat64 ? "float64" : "float32";
 }
 
-// The inputs of a run with room for its outputs.
+// The inputs of a computation, with memory for its outputs.
 struct Table {
   Frequencies frequencies = Frequencies::kExact;
   DType dtype = DType::kFP32;
@@ -55,7 +55,7 @@ bool Same(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
-// Runs the table and counts the entries, cosines and sines, that differ from the oracle's. Shows the first few.
+// Computes the table, prints the first few entries that differ from the oracle's, and returns how many differ.
 size_t WrongEntries(Table& table, SinCosSlowPath slow_path = SinCosSlow, int bits = 400, bool show = true) {
   const SinCosRows work = table.Work();
   RunWithSlowPath(work, 0, work.rows, slow_path);
@@ -90,7 +90,7 @@ std::vector<double> RandomPositions(size_t count, uint64_t limit, std::mt19937_6
   return positions;
 }
 
-// A theta-type frequency as a kFloat32 recipe has it.
+// Rounds frequencies to float32, as in a kFloat32 recipe.
 void RoundToFloat(std::vector<double>& values) {
   for (double& value : values) value = static_cast<float>(value);
 }
@@ -117,7 +117,7 @@ TEST(SinCosRows, AMillionRandomFP32EntriesAreCorrectlyRounded) {
   EXPECT_LT(slow_calls, entries / 1000);
 }
 
-// With POSENC_TEST_TIMES=100 ten million pairs of each type.
+// POSENC_TEST_TIMES=100 tests ten million pairs of each type.
 TEST(SinCosRows, RandomThetasAndPositionsUpToTwoTo40) {
   std::mt19937_64 random(kSeed + 40);
   std::uniform_real_distribution<double> exponent(0, 9);
@@ -128,7 +128,7 @@ TEST(SinCosRows, RandomThetasAndPositionsUpToTwoTo40) {
       table.dtype = dtype;
       table.inv_freq = ThetaFrequencies(std::pow(10, exponent(random)), 32);
       table.positions = RandomPositions(32, uint64_t{1} << 40, random);
-      if (random() % 2 == 0) {  // half of them in a run
+      if (random() % 2 == 0) {  // half of the tables are runs
         for (size_t i = 1; i < 32; ++i) table.positions[i] = table.positions[0] + static_cast<double>(i);
       }
       wrong += WrongEntries(table);
@@ -180,7 +180,7 @@ TEST(SinCosRows, RunsAreCorrectlyRounded) {
       table.dtype = dtype;
       table.scale = std::vector<double>{1, 1.1386294361119891, -3.75, 0.1, 1e5, 1e-40, 1e60}[n % 7];
       table.divide = n % 5 == 3;
-      // Up to 2^44, and through zero.
+      // Positions up to 2^44, some through zero.
       const auto size = static_cast<double>(random() >> (20 + n % 44));
       const double step = std::vector<double>{1, -1, 0.125, 1, 7, 64}[n % 6];
       const auto third = static_cast<int>(n / 3);
@@ -194,7 +194,7 @@ TEST(SinCosRows, RunsAreCorrectlyRounded) {
   std::cout << "slow path: " << slow_calls << " of " << entries << " pairs\n";
 }
 
-// A run of two tiles of columns and many blocks.
+// The run has two tiles of columns and many blocks.
 TEST(SinCosRows, LongRunsHaveTheValuesOfSingleRows) {
   for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
     Table run, rows;
@@ -226,20 +226,20 @@ TEST(SinCosRows, FirstRunFindsEqualSpacing) {
   expect(spaced(0x1p50, 1, 40), 40, false);  // the middle between two positions must be a double as well
   expect(spaced(0, 1, kShortestRun - 1), kShortestRun - 1, false);
   expect(spaced(0, 0.1, 100), 100, false);          // every product is rounded
-  expect(spaced(1e-310, 1e-310, 100), 100, false);  // a quantum that underflows
+  expect(spaced(1e-310, 1e-310, 100), 100, false);  // the quantum underflows
   expect(spaced(0, 1, kLongestRun + 9), kLongestRun, true);
   std::vector<double> positions = spaced(5, 1, 100);
   positions[60] = 5;
   expect(positions, 60, true);
   positions[20] = 5;
   expect(positions, 20, false);
-  // The second is not where a step that was rounded leads.
+  // The second position is not first + (rounded) step.
   positions = spaced(0x1p45, 1 - 0x1p45, 40);
   positions[1] = 1 + 0x1p-10;
   expect(positions, 1, false);
 }
 
-// Each case is a run of its own; wrong entries by each of the two slow paths.
+// Returns how many cases come out wrong, each computed as a table of one entry.
 size_t WrongHardCases(const std::vector<HardCase>& cases, DType dtype, SinCosSlowPath slow_path, int bits) {
   size_t wrong = 0;
   for (const HardCase& hard : cases) {
@@ -253,7 +253,7 @@ size_t WrongHardCases(const std::vector<HardCase>& cases, DType dtype, SinCosSlo
   return wrong;
 }
 
-// `expected_share` of the cases come out wrong when the slow path is missing: that is what makes this a test.
+// More than `expected_share` of the cases must come out wrong without the slow path; otherwise they test nothing.
 void ExpectSlowPathIsNeeded(const std::string& what, const std::vector<HardCase>& cases, DType dtype,
                             double expected_share, int bits = 400) {
   EXPECT_EQ(WrongHardCases(cases, dtype, SinCosSlow, bits), 0u) << what;
@@ -263,7 +263,7 @@ void ExpectSlowPathIsNeeded(const std::string& what, const std::vector<HardCase>
   EXPECT_GT(static_cast<double>(wrong), expected_share * static_cast<double>(cases.size())) << what;
 }
 
-// Each case among the rows of a run, whose other rows are ordinary ones. How many come out wrong.
+// Returns how many cases come out wrong, each in a run whose other rows are ordinary.
 size_t WrongHardCasesInRuns(const std::vector<HardCase>& cases, DType dtype, SinCosSlowPath slow_path) {
   size_t wrong = 0;
   for (size_t n = 0; n < cases.size(); ++n) {
@@ -284,7 +284,7 @@ size_t WrongHardCasesInRuns(const std::vector<HardCase>& cases, DType dtype, Sin
 
 TEST(SinCosRows, HardCasesInRunsNeedTheSlowPath) {
   for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
-    // Without scales on boundaries, which make every row of their table a hard one.
+    // Scales on boundaries are excluded, because they make every row of their table hard.
     const bool fp16 = dtype == DType::kFP16;
     for (const bool of : {true, false}) {
       const std::vector<HardCase> cases = of ? AnglesOfBoundaries(dtype, 1000, 2000, kSeed + 1)
@@ -316,13 +316,13 @@ TEST(SinCosRows, HardFP64CasesNeedTheSlowPath) {
   ExpectSlowPathIsNeeded("angles of boundaries", AnglesOfBoundaries(dtype, 1000, 2000, kSeed), dtype, -1.0);
 }
 
-// Runs rows [begin, end) on every target; the outputs that all of them must have are left in the table.
+// Computes rows [begin, end) on every target and expects equal outputs, which stay in the table.
 void ExpectSameBytesOnEveryTarget(Table& table, size_t begin, size_t end) {
   const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
   std::vector<uint8_t> cos, sin;
   for (const int64_t target : targets) {
     hwy::SetSupportedTargetsForTest(target);
-    const SinCosRows work = table.Work();  // vectors of the exact size: AddressSanitizer sees an overrun
+    const SinCosRows work = table.Work();  // vectors of the exact size: AddressSanitizer detects an overrun
     ComputeSinCosRows(work, begin, end);
     if (target == targets.front()) {
       cos = table.cos;
@@ -352,7 +352,7 @@ TEST(SinCosRows, EveryTargetWritesTheSameBytesAndNoMore) {
         if (frequencies == Frequencies::kFloat32) RoundToFloat(table.inv_freq);
         ExpectSameBytesOnEveryTarget(table, 1, 4);
         const std::vector<uint8_t> untouched(pairs * SizeOf(dtype), 0xAA);
-        for (const std::vector<uint8_t>* out : {&table.cos, &table.sin}) {  // rows 0 and 4 are not of the range
+        for (const std::vector<uint8_t>* out : {&table.cos, &table.sin}) {  // rows 0 and 4 are outside the range
           EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), out->begin()));
           EXPECT_TRUE(std::equal(untouched.rbegin(), untouched.rend(), out->rbegin()));
         }

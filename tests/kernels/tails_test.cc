@@ -1,6 +1,6 @@
-// The ends of arrays: every kernel over every small size, in memory that ends where the array does. Valgrind sees an
-// access beyond it (tests/CMakeLists.txt), and AddressSanitizer on the targets that valgrind does not know. Of the
-// values only that every target has the same.
+// The ends of arrays: every kernel at every small size, in memory that ends with the array. Valgrind detects accesses
+// beyond it (tests/CMakeLists.txt), AddressSanitizer also on targets that valgrind lacks. Values are only compared
+// between targets.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -18,12 +18,12 @@
 namespace posenc {
 namespace {
 
-// More than two of the widest vectors of the narrowest lanes that a kernel computes in: 16 floats.
+// More than two of the widest vectors in the narrowest lanes that a kernel computes in: 16 floats.
 constexpr size_t kSizes = 35;
 constexpr DType kFloats[] = {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64};
 constexpr DType kTensors[] = {DType::kFP32, DType::kFP16, DType::kBF16};
 
-// Any values; the misalignment changes from block to block, unless they are to be written past the caches.
+// Arbitrary values. The misalignment varies from block to block, except for streaming stores.
 Block Filled(DType dtype, size_t count, bool aligned = false) {
   static std::mt19937_64 random(1);
   Block block(count * SizeOf(dtype), aligned ? 0 : random() % 4);
@@ -33,14 +33,14 @@ Block Filled(DType dtype, size_t count, bool aligned = false) {
   return block;
 }
 
-// An array of an ordinary type, which the kernels take aligned.
+// An array of doubles, which kernels expect to be aligned.
 std::vector<double> Doubles(size_t count) {
   std::vector<double> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = 0.75 * static_cast<double>(i);
   return values;
 }
 
-// run() computes anew and returns the result.
+// run() computes again and returns the result.
 template <class Run>
 void ExpectTheSameOnEveryTarget(const Run& run) {
   std::optional<Block> expected;
@@ -71,7 +71,7 @@ TEST(Tails, OfRotations) {
     for (const DType dtype : kTensors) {
       for (const DType table : {DType::kFP32, DType::kFP64}) {
         const Block cos = Filled(table, 2 * pairs), sin = Filled(table, 2 * pairs);
-        // Many heads and what is written past the caches have loops of their own where the table is float32.
+        // Many heads and streaming stores have loops of their own if the table is float32.
         for (unsigned choice = 0; choice < (table == DType::kFP32 ? 128 : 32); ++choice) {
           PairRotation work = {};
           work.dtype = dtype;
@@ -183,18 +183,18 @@ TEST(Tails, OfSigmoids) {
       std::vector<double> values = Doubles(count);
       Sigmoid(values.data(), count);
       Block out(count * sizeof(double));
-      std::copy_n(reinterpret_cast<const std::byte*>(values.data()), out.size(), out.data());  // none is fine here
+      std::copy_n(reinterpret_cast<const std::byte*>(values.data()), out.size(), out.data());  // none is legal too
       return out;
     });
   }
 }
 
 TEST(Tails, OfTables) {
-  for (const size_t rows : {2, 33}) {  // 33 are a run
+  for (const size_t rows : {2, 33}) {  // 33 rows form a run
     for (size_t pairs = 1; pairs <= kSizes; ++pairs) {
       const std::vector<double> positions = Doubles(rows);
       std::vector<double> inv_freq = Doubles(pairs);
-      inv_freq[0] = 3;  // for 0, 0 - 1 * 0 decides a sign, which valgrind's fused operation has wrong
+      inv_freq[0] = 3;  // not 0: 0 - 1 * 0 decides a sign, which valgrind's fused operation gets wrong
       for (const DType dtype : kFloats) {
         for (const Frequencies frequencies : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
           if (rows > 2 && frequencies != Frequencies::kExact) continue;

@@ -10,7 +10,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-// A kernel of another translation unit: forcing a target has to reach it too.
+// A kernel in another translation unit: forcing a target must affect it too.
 HWY_BEFORE_NAMESPACE();
 namespace posenc {
 namespace HWY_NAMESPACE {
@@ -44,7 +44,7 @@ TEST_F(TargetTest, HasThePortableOneLast) {
 
 TEST_F(TargetTest, ForcesEveryKernelOfTheProcess) {
   const std::vector<std::string> names = SupportedCpuTargets();
-  // Downwards and up again: the choices must not shrink to what was forced.
+  // Down and up again: forcing a target must not shrink the list of choices.
   for (size_t turn = 0; turn < 2 * names.size(); ++turn) {
     const std::string& name = turn < names.size() ? names[turn] : names[2 * names.size() - 1 - turn];
     ASSERT_TRUE(ForceCpuTarget(name).ok()) << name;
@@ -55,7 +55,7 @@ TEST_F(TargetTest, ForcesEveryKernelOfTheProcess) {
 }
 
 // POSENC_EXPECTED_TARGETS names all targets of a machine, best first, with their vectors' bytes: "avx2:32 sse4:16 ...".
-// scripts/test-arm sets it, so that nothing is taken for tested that a processor or its emulator does not have.
+// scripts/test-arm sets it, so that a target missing on the processor or emulator does not count as tested.
 TEST_F(TargetTest, HasVectorsOfTheLengthExpected) {
   std::string found;
   for (const std::string& name : SupportedCpuTargets()) {

@@ -25,7 +25,7 @@ void ExpectAllFieldsSet(const std::vector<const google::protobuf::Message*>& mes
       inner.push_back(field->is_repeated() ? &reflection->GetRepeatedMessage(*message, field, 0)
                                            : &reflection->GetMessage(*message, field));
     }
-    const bool is_source = field->message_type() == v1::ModelConfig::descriptor();  // of settings, not one itself
+    const bool is_source = field->message_type() == v1::ModelConfig::descriptor();  // names settings, is none
     EXPECT_TRUE(set || is_source) << field->full_name();
     if (!inner.empty()) ExpectAllFieldsSet(inner);
   }

@@ -1,4 +1,4 @@
-// Messages for the tests of the mapping: none of their fields is left out.
+// Messages for mapping tests, with every field set.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -12,15 +12,15 @@
 
 namespace posenc {
 
-// Whether every field of the message, and of those within but Tensor, is set in one of the messages.
+// Expects every field of the message, and of nested ones except Tensor, to be set in one of the messages.
 void ExpectAllFieldsSet(const std::vector<const google::protobuf::Message*>& messages);
 
-// Fractions of either sign that every type holds.
+// Fractions of either sign that every type can represent.
 std::vector<double> Counted(int64_t count);
-// FP32, of those.
+// An FP32 tensor of Counted() values.
 v1::Tensor SomeWeight(std::vector<int64_t> shape);
 
-// A method message in which every field is set, some of them to what is not their default.
+// A method message with every field set, some to non-default values.
 v1::BiasMethod FullMethod(const std::string& name);
 
 }  // namespace posenc

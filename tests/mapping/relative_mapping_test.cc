@@ -1,4 +1,4 @@
-// The same as wire_mapping_test.cc of terms with content.
+// Tests like those of wire_mapping_test.cc, for relative terms.
 #include <gtest/gtest.h>
 
 #include "posenc/mapping/read.h"
@@ -8,7 +8,7 @@
 namespace posenc::relative_mapping_test {
 namespace {
 
-// The same of relative terms, for two heads of four channels.
+// A full method message for two heads of four channels.
 v1::RelativeMethod FullRelativeMethod(const std::string& name) {
   v1::RelativeMethod method;
   const auto project = [](v1::Projection* projection) {
@@ -89,14 +89,14 @@ TEST(WireMapping, RelativeMethodsSurviveTheRoundTrip) {
     ASSERT_THAT(again, IsOk());
     EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
   }
-  // What is refused: W_kR has no bias.
+  // A refused field: W_kR has no bias.
   *methods.emplace_back().mutable_transformer_xl()->mutable_position()->mutable_bias() = SomeWeight({8});
   std::vector<const google::protobuf::Message*> all;
   for (const auto& method : methods) all.push_back(&method);
   ExpectAllFieldsSet(all);
 }
 
-// What is stored otherwise, or is a default, is the same plan.
+// Other storage layouts, and explicit defaults, give the same plan.
 TEST(WireMapping, RelativeMethodsHaveOneCanonicalForm) {
   const auto plan = [](const v1::RelativeMethod& method) {
     v1::RelativeScoresRequest request;

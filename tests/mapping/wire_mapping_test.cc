@@ -1,4 +1,4 @@
-// The messages and the library's types say the same, in both directions, and no field is forgotten.
+// Messages and library types have the same content in both directions, and no field is forgotten.
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace posenc::wire_mapping_test {
 namespace {
 
-// Every field of the message is in POSENC_FIELDS, except the `others`, and the reverse.
+// The message's fields must be those of POSENC_FIELDS plus `others`.
 template <class Settings, class Message>
 void ExpectSameFields(std::set<std::string> others = {}) {
   std::set<std::string> of_message;
@@ -62,7 +62,7 @@ absl::StatusOr<RotarySettings> Read(const v1::RotarySettings& message) {
   return wire::ReadRotarySettings({payloads, limits}, message);
 }
 
-// Whether two settings print the same message: every field of theirs is in it.
+// Prints the settings' message, which contains every field.
 std::string Written(const RotarySettings& settings) {
   v1::RotarySettings message;
   wire::WriteRotarySettings(settings, &message);
@@ -126,7 +126,7 @@ TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
   ExpectAllFieldsSet(all);
 }
 
-// What Explain makes of settings, sent back, is the same plan, and any change another.
+// The settings that Explain returns give the same plan when sent back, and any change gives another plan.
 TEST(WireMapping, CanonicalSettingsOfEveryKind) {
   std::set<std::string> fingerprints;
   const auto expect_canonical = [&](const v1::RotarySettings& settings) {
@@ -237,7 +237,7 @@ std::vector<std::string> MethodNames() {
   return names;
 }
 
-// Of every bias method: the plan says what was asked, field by field, and sent back gives the same answer.
+// The plan of every bias method has the request's fields, and gives the same answer when sent back.
 TEST(WireMapping, BiasMethodsSurviveTheRoundTrip) {
   for (const std::string& name : MethodNames()) {
     SCOPED_TRACE(name);
@@ -267,7 +267,7 @@ TEST(WireMapping, BiasMethodsSurviveTheRoundTrip) {
   }
 }
 
-// The canonical settings of every model and layer, sent back without the file, are the same plan.
+// The canonical settings of every model and layer, sent back without the file, give the same plan.
 class CanonicalSettings : public testing::TestWithParam<std::string> {};
 
 TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
@@ -313,7 +313,7 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
 
 std::vector<std::string> Configs() {
   std::vector<std::string> names = golden::List("configs");
-  std::erase(names, "hunyuan-7b-instruct.json");  // refused: golden_rotary_test
+  std::erase(names, "hunyuan-7b-instruct.json");  // refused, see golden_rotary_test
   return names;
 }
 

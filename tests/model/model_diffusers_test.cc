@@ -1,4 +1,4 @@
-// What the files of diffusers' transformers say, by _class_name. The numbers are those of the classes' source;
+// The settings in files of diffusers' transformers, by _class_name. The numbers are those of the classes' source;
 // scripts/conformance compares tables with the classes themselves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// `fields`: what the file says besides, beginning with a comma.
+// `fields` are the file's other fields, beginning with a comma.
 absl::StatusOr<ModelLayers> Read(const std::string& class_name, const std::string& fields = "",
                                  Wanted wanted = Wanted::kAny) {
   return SelectLayer({.config_json = R"({"_class_name": ")" + class_name + '"' + fields + "}", .wanted = wanted}, {});
@@ -110,13 +110,13 @@ TEST(Diffusers, OmniGensFactors) {
   EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias), IsInvalid("MISSING", "rope_scaling"));
   const auto other = Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1], "long_factor": [2],
       "factor": 4, "attention_factor": 9})");
-  ASSERT_THAT(other, IsOk());  // which its class does not read
+  ASSERT_THAT(other, IsOk());  // the class does not read `factor` and `attention_factor`
   EXPECT_EQ(std::get<RopeParameters>(other->rotary->frequencies).factor, std::nullopt);
   EXPECT_THAT(Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1]})"),
               IsInvalid("MISSING", "rope_scaling.long_factor"));
 }
 
-// 2 heads of 10 elements: 10 pairs, of which one does not turn and three frequencies are of each axis.
+// 2 heads of 10 elements: 10 pairs, one of which does not rotate, and three frequencies per axis.
 TEST(Diffusers, LtxsAxesTakeTurns) {
   const char heads[] = R"(, "num_attention_heads": 2, "attention_head_dim": 10)";
   const auto ltx = Read("LTXVideoTransformer3DModel", heads);
@@ -163,7 +163,7 @@ TEST(Diffusers, SinesOfAGrid) {
   EXPECT_EQ(Read("CogView3PlusTransformer2DModel")->grid->convention, GridConvention::kMae);
 }
 
-// The request says the size, and of a video the frames.
+// The request gives the size and, for a video, the number of frames.
 TEST(Diffusers, SizesComeWithTheRequest) {
   v1::GenerateEmbeddingRequest request;
   request.set_dtype(v1::DATA_TYPE_FP32);
@@ -210,7 +210,7 @@ TEST(Diffusers, CosmosScalesTheta) {
   std::vector<double> thetas;
   for (const AxialAxis& axis : std::get<AxialRope>(cosmos->rotary->frequencies).axes)
     thetas.push_back(*axis.rope_theta);
-  EXPECT_THAT(thetas, ElementsAre(160000, 10000, 810000));  // widths of 4: the squares
+  EXPECT_THAT(thetas, ElementsAre(160000, 10000, 810000));  // axes of width 4: theta times the square of the scale
   EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "attention_head_dim": 6)"),
               IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
 }
@@ -223,7 +223,7 @@ TEST(Diffusers, OtherInputs) {
   EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kGrid), IsInvalid("MISSING", "patch_size"));
   const auto cells = Read("LatteTransformer3DModel", R"(, "patch_size": 2, "interpolation_scale": 5)", Wanted::kGrid);
   EXPECT_EQ(cells->grid->base_size, 32);
-  EXPECT_EQ(cells->grid->interpolation_scale, 1);  // its class reads no such field
+  EXPECT_EQ(cells->grid->interpolation_scale, 1);  // the class reads no such field
   EXPECT_THAT(Read("TransformerTemporalModel"), IsInvalid("UNSUPPORTED", "positional_embeddings"));
   EXPECT_THAT(Read("TransformerTemporalModel", R"(, "positional_embeddings": "sinusoidal")"), IsOk());
   EXPECT_THAT(Read("HiDreamImageTransformer2DModel"), IsInvalid("MISSING", "axes_dims_rope"));

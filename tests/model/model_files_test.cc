@@ -1,5 +1,5 @@
-// Files of several parts, axes or layer types, and diffusers' files: queries turned by the text of config.json alone,
-// against what the originals make of them (tests/golden/recorded/model_files.json).
+// Files of several parts, axes or layer types, and diffusers' files: queries rotated by config.json alone, against the
+// originals' results (tests/golden/recorded/model_files.json).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ class ModelFile : public testing::TestWithParam<size_t> {};
 
 json Record(size_t n) { return golden::Read("recorded/model_files.json")["records"][n]; }
 
-// Frequencies may differ in the last place, which positions up to 60 and four-fold q turn into 3e-5; a pair on a wrong
-// axis, of a wrong pairing or theta is off by far more.
+// Frequencies may differ in the last place, which positions up to 60 and four-fold q amplify to 3e-5. A wrong axis,
+// pairing or theta differs by far more.
 TEST_P(ModelFile, TurnsAsTheOriginal) {
   const json record = Record(GetParam());
   SCOPED_TRACE(record["name"].dump());
@@ -80,7 +80,7 @@ TEST(Components, OneOfSeveralMustBeChosen) {
   EXPECT_THAT(LimitOf(other.status()), HasSubstr("\"vision\""));
 }
 
-// CLIP's positions are a table: LLaVA's text is the only part to choose.
+// CLIP's positions are a table, so LLaVA's text is the only choice.
 TEST(Components, PartsWithoutSettingsAreNoChoice) {
   const char llava[] = R"({"model_type": "llava", "text_config": {"model_type": "mistral", "head_dim": 128},
       "vision_config": {"model_type": "clip_vision_model"}})";
@@ -112,7 +112,7 @@ TEST(Components, TextThatIsNotTheClasssOwnSaysSo) {
   EXPECT_EQ((*layers)[0].rotary->input_pairing, Pairing::kInterleaved);
 }
 
-// Widths that are no hidden_size / num_attention_heads, and axes in other orders.
+// Widths that differ from hidden_size / num_attention_heads, and axes in other orders.
 TEST(Components, WidthsAndAxesOfTheirOwn) {
   const auto memory = Read(R"({"model_type": "sam2_video", "memory_attention_hidden_size": 256,
       "memory_attention_num_attention_heads": 2, "memory_attention_downsample_rate": 2,
@@ -152,7 +152,7 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
               IsInvalid("OUT_OF_RANGE", "config_json.partial_rotary_factor"));
 }
 
-// Not "unknown": the error says what there is instead.
+// The error says what the type has, instead of calling it unknown.
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
                                          {"whisper", "sinusoidal"},
@@ -167,7 +167,7 @@ TEST(OtherTypes, AreNamed) {
   }
 }
 
-// Stacks that have T5's buckets, in numbers and by names of their own.
+// Single stacks with T5's buckets, with their own numbers and field names.
 TEST(OneStack, HasBucketsOfItsOwn) {
   struct {
     const char* config_json;
@@ -176,7 +176,7 @@ TEST(OneStack, HasBucketsOfItsOwn) {
       {R"({"model_type": "wavlm"})", 320, 800},
       {R"({"model_type": "wavlm", "num_buckets": 32, "max_bucket_distance": 100})", 32, 100},
       {R"({"model_type": "cpmant"})", 512, 2048},
-      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // which it does not read
+      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // mpnet does not read this field
   };
   for (const auto& [config_json, num_buckets, max_distance] : cases) {
     const auto layers = Read(config_json);
@@ -188,7 +188,7 @@ TEST(OneStack, HasBucketsOfItsOwn) {
   }
 }
 
-// UDOP's encoder adds up biases of a list, of which only the tokens' has buckets that settings can say.
+// UDOP's encoder adds up a list of biases; settings can describe only the tokens' buckets.
 TEST(TwoStacks, MayHaveAListOfBiases) {
   const auto read = [](const std::string& biases, const std::string& component) {
     return Read(R"({"model_type": "udop", "relative_attention_num_buckets": 64)" + biases + "}", component);
@@ -212,7 +212,7 @@ TEST(TwoStacks, MayHaveAListOfBiases) {
   EXPECT_THAT(Read(R"({"model_type": "t5", "relative_bias_args": 5})", "encoder"), IsOk());
 }
 
-// "" is how rows of the table say that there is no such field.
+// An empty name in a table row means that there is no such field.
 TEST(Rules, TheEmptyNameIsNoField) {
   const auto read = Read(R"({"model_type": "mpnet", "": 64})");
   ASSERT_THAT(read, IsOk());
@@ -258,7 +258,7 @@ TEST(Rules, LayersMayEachHaveATheta) {
               IsInvalid("MISMATCH", "layer_rope_theta"));
 }
 
-// Muse leaves out every fourth layer, counted from the last.
+// Muse does not rotate every fourth layer, counted from the last.
 TEST(Rules, ThetasLeftOutAreTheClasssOwn) {
   const auto muse = Read(R"({"model_type": "muse_glimmer_text", "num_hidden_layers": 6})");
   ASSERT_THAT(muse, IsOk());

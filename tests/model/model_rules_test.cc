@@ -1,4 +1,4 @@
-// What transformers 5.23 makes of a config.json where the file alone does not tell, and the notes that say so.
+// Rules of transformers 5.23 for a config.json that is ambiguous by itself, and the notes about them.
 #include <gtest/gtest.h>
 
 #include "posenc/model/model.h"
@@ -94,7 +94,7 @@ TEST(ModelRules, OlmosTopLevelThetaIsForFullAttentionOnly) {
   EXPECT_THAT(layers[1].layer_index, testing::ElementsAre(3));
 }
 
-// A block that is null or absent is the class's default one, not a layer without rope.
+// A null or absent block means the class's default block, not a layer without rope.
 TEST(ModelRules, GemmasMissingBlocksAreDefault) {
   for (const char* sliding : {R"("sliding_attention": null,)", ""}) {
     const auto layers =
@@ -186,7 +186,7 @@ TEST(ModelRules, SoftmaxScaleOfDeepseekOnly) {
   EXPECT_EQ(factor("configs/ministral-3-3b-reasoning-2512.json", "text"), 1);
 }
 
-// Phi3Config has a value of its own for the field outside the block, so that the block's never counts.
+// Phi3Config has its own default outside the block, so the block's value is never used.
 TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
   const auto layers = Read(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 8192, "rope_scaling":
       {"type": "longrope", "short_factor": [1, 2], "long_factor": [3, 4], "original_max_position_embeddings": 2048}})");
@@ -194,7 +194,7 @@ TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
   EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
 }
 
-// GPT-NeoX knows no other names, and no other class knows these.
+// GPT-NeoX reads only these names, and no other class reads them.
 TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
   const std::string both =
       R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
@@ -241,7 +241,7 @@ TEST(ModelRules, AHeadDimOfNullIsNotTheClasssOwn) {
   EXPECT_EQ(layers[0].rotary->head_dim, 64);
 }
 
-// transformers saves both spellings of the same settings; agreeing ones are legal.
+// transformers saves both spellings of the same settings; they are legal if they agree.
 TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64,
       "rope_scaling": {"type": "linear", "factor": 2.0, "extra": null},

@@ -1,5 +1,5 @@
-// What a config.json says of the sines and cosines that a model adds to its input: GenerateEmbedding's sinusoidal.model
-// and grid.model.
+// Sines and cosines that a model adds to its input, by config.json: GenerateEmbedding's sinusoidal.model and
+// grid.model.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ v1::GenerateEmbeddingRequest Grid(const std::string& config_json) {
   return request;
 }
 
-// The answer is that of the settings which the plan says.
+// Expects this plan, and the same answer for the plan's settings.
 void ExpectPlan(v1::GenerateEmbeddingRequest request, const std::string& plan) {
   const auto response = Call(request);
   ASSERT_THAT(response, IsOk());
@@ -89,7 +89,7 @@ TEST(SinusoidalOfModel, CosinesFirst) {
   EXPECT_NE(sines->info().plan_fingerprint(), cosines->info().plan_fingerprint());
 }
 
-// Padding tokens are the request's.
+// The request marks padding tokens.
 TEST(SinusoidalOfModel, TakesTheRequestsPadding) {
   auto request = Sinusoidal(R"({"model_type": "xglm", "d_model": 4})");
   request.clear_positions();
@@ -165,7 +165,7 @@ TEST(GridOfModel, WhatCannotBeIsRefused) {
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "grid.height"));
 }
 
-// A class that leaves out a number must have one of its own.
+// A class needs a default for each number that its file may omit.
 TEST(SinesOfModel, EveryClassSaysItsWidth) {
   int count = 0;
   for (const ModelType* type : AllModelTypes()) {

@@ -1,5 +1,4 @@
-// What a config.json says of a learned table of positions and of the windows of Swin v2's network, whose weights come
-// with the request.
+// Learned position tables and windows of Swin v2's network in a config.json. The weights come with the request.
 #include <gtest/gtest.h>
 
 #include "posenc/model/model.h"
@@ -121,7 +120,7 @@ TEST(LearnedOfModel, WhatSaysOtherwiseIsRefused) {
   EXPECT_THAT(Call(request), IsInvalid("MISSING", "learned.table"));
 }
 
-// A class that leaves out a number must have one of its own.
+// A class needs a default for each number that its file may omit.
 TEST(LearnedOfModel, EveryClassSaysItsTable) {
   int count = 0;
   for (const ModelType* type : AllModelTypes()) {
@@ -216,7 +215,7 @@ TEST(SwinV2OfModel, WhatSaysOtherwiseIsRefused) {
   request = Stage("stage4", 24);
   swin().mutable_model()->set_config_json(R"({"model_type": "swin"})");
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "method.swin_v2.model.config_json"));
-  // Beside the network a file is no method of its own.
+  // A file alone is not a complete method: the network's weights are missing.
   const v1::ModelConfig model = Stage("stage4", 24).method().swin_v2().model();
   request = Stage("stage4", 24);
   *request.mutable_method()->mutable_model() = model;

@@ -1,5 +1,5 @@
-// What a config.json says of a term of the scores whose weights come with the request: its settings by model type, and
-// what is refused. What the originals make of them is in relative_golden_test.
+// Score terms in a config.json whose weights come with the request: settings by model type, and refusals.
+// relative_golden_test compares with the originals' results.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ absl::StatusOr<ModelTerms> Read(const std::string& config_json, const std::strin
   return *layers->terms;
 }
 
-// A file of that type, of two heads of four channels, with these fields.
+// A config.json of this type with two heads of four channels and these fields.
 std::string File(const std::string& model_type, const std::string& fields) {
   return R"({"model_type": ")" + model_type + R"(", "hidden_size": 8, "num_attention_heads": 2)" +
          (fields.empty() ? "" : ", ") + fields + "}";
@@ -128,14 +128,14 @@ TEST(ModelTerms, RelativeKeysOfBertAndOthers) {
   EXPECT_EQ(std::get<ShawSettings>(speech->settings).before, 160);
 }
 
-// Of LLaVA's kin the text is asked for a rotary embedding, of a file with BERT in it BERT for its keys.
+// The wanted kind selects the part: LLaVA's text for a rotary embedding, a BERT part for relative keys.
 TEST(ModelTerms, ThePartThatHasThem) {
   const char blip[] = R"({"model_type": "blip-2", "text_config": {"model_type": "opt"}, "qformer_config": {"model_type":
       "blip_2_qformer", "hidden_size": 8, "num_attention_heads": 2, "position_embedding_type": "relative_key"}})";
   const auto terms = Read(blip);
   ASSERT_THAT(terms, IsOk());
   EXPECT_EQ(terms->rows, 1023);
-  // For whatever the file has, the text's table counts as much.
+  // With kAny the text's learned table is an equal candidate.
   EXPECT_THAT(SelectLayer({.config_json = blip, .wanted = Wanted::kAny}, {}), IsInvalid("MISSING", "component"));
 }
 
@@ -201,7 +201,7 @@ v1::Projection Weights(std::vector<int64_t> shape) {
 
 using Change = std::function<void(v1::RelativeScoresRequest&)>;
 
-// A DeBERTa v2 of the file below with its weights, and changed.
+// Calls with a DeBERTa v2 config.json and its weights, after `change`.
 absl::StatusOr<v1::RelativeScoresResponse> Deberta(const Change& change = nullptr) {
   v1::RelativeScoresRequest request;
   request.set_layout(v1::LAYOUT_BHSD);
@@ -232,7 +232,7 @@ TEST(FilledFromModel, TheAnswerHoldsTheSettings) {
   EXPECT_EQ(plan.layer_norm().epsilon(), 1e-6);
   EXPECT_FALSE(plan.has_query() || plan.has_model());
   EXPECT_GT(response->info().notes_size(), 0);
-  // The plan, sent back, is the whole request.
+  // The plan, sent back, is a complete request.
   const auto again = Deberta([&](auto& r) { Of(r) = plan; });
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->info().plan_fingerprint(), response->info().plan_fingerprint());
@@ -322,7 +322,7 @@ const Misuse kMisuses[] = {
 INSTANTIATE_TEST_SUITE_P(Requests, Misused, testing::ValuesIn(kMisuses),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-// An XLNet of one head of four channels.
+// Calls with an XLNet of one head of four channels, after `change`.
 absl::Status Xlnet(const std::function<void(R&, v1::TransformerXl&)>& change) {
   R request;
   request.set_layout(v1::LAYOUT_BHSD);
@@ -372,7 +372,7 @@ absl::Status Values(const std::string& config_json, int64_t rows) {
 }
 
 TEST(FilledFromModel, ValuesOfModelsThatHaveThem) {
-  EXPECT_THAT(Values(File("vits", R"("window_size": 2)"), 7), IsOk());  // a row of zeros on either side
+  EXPECT_THAT(Values(File("vits", R"("window_size": 2)"), 7), IsOk());  // with a row of zeros on either side
   const std::string nezha = File("nezha", R"("max_relative_position": 2)");
   EXPECT_THAT(Values(nezha, 5), IsOk());
   EXPECT_THAT(Values(nezha, 7), IsInvalid("MISMATCH", "shaw.table.shape"));
@@ -381,7 +381,7 @@ TEST(FilledFromModel, ValuesOfModelsThatHaveThem) {
       IsInvalid("UNSUPPORTED", "shaw.model.config_json"));
 }
 
-// No q is of so many heads that the file's would overflow.
+// No q has as many heads or channels as would overflow.
 TEST(FilledFromModel, HugeNumbersAreRefused) {
   EXPECT_FALSE(Deberta([](R& r) {
                  Of(r).mutable_model()->set_config_json(

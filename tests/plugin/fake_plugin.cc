@@ -1,10 +1,10 @@
-// A device plugin without a device: it computes with the CPU's kernels, and fails when it is told to. What it is told
-// stands in POSENC_FAKE_PLUGIN, numbers separated by commas:
+// A device plugin without a device: it computes with the CPU's kernels and fails when told to. The environment variable
+// POSENC_FAKE_PLUGIN holds its settings, separated by commas:
 //
-//   devices=2        how many there are (default 1; 0: posenc_plugin_open says that there is no driver)
-//   slab_bytes=4096  what one slab may have
-//   oom_every=3      every third slab does not fit into its memory
-//   lost_after=5     from the sixth slab on a device is lost
+//   devices=2        number of devices (default 1; 0: posenc_plugin_open reports that there is no driver)
+//   slab_bytes=4096  largest slab
+//   oom_every=3      every third slab does not fit into the device's memory
+//   lost_after=5     from the sixth slab on the device is lost
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -51,7 +51,7 @@ int32_t Say(posenc_error* error, posenc_status status, const char* message) {
   return status;
 }
 
-// Whether the next slab, of so many bytes, succeeds.
+// Returns POSENC_OK if the next slab, of `bytes` bytes, succeeds.
 int32_t Attempt(uint64_t bytes, posenc_error* error) {
   if (bytes > Setting("slab_bytes", 1 << 20)) return Say(error, POSENC_UNSUPPORTED, "a slab is too large");
   static std::atomic<uint64_t> slabs{0};
@@ -76,7 +76,7 @@ Rounding RoundingOf(uint32_t rounding) {
   return rounding == POSENC_ROUND_ONCE ? Rounding::kOnce : Rounding::kEachOperation;
 }
 
-// [rows, pairs] of the table's type, column by column, as each has an axis of its own.
+// Computes [rows, pairs] of the table's type, column by column, because each pair may have its own axis.
 void Compute(const posenc_table& table, std::byte* cos, std::byte* sin) {
   const size_t size = SizeOf(TypeOf(table.dtype));
   std::vector<double> one_cos(table.rows), one_sin(table.rows);
@@ -223,7 +223,7 @@ int32_t Table(uint32_t, const posenc_table* work, void* cos, void* sin, posenc_e
   return POSENC_OK;
 }
 
-// Its memory is POSIX shared memory, and a handle its name, with zeros behind.
+// The device's memory is POSIX shared memory. A handle is its name, padded with zeros.
 struct Opened {
   void* begin;
   size_t bytes;

@@ -1,2 +1,2 @@
-// A library that can be loaded and is no device plugin.
+// A loadable library that is not a device plugin.
 extern "C" int something_else() { return 0; }

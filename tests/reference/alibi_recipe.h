@@ -1,6 +1,6 @@
 // Reference: ALiBi's slopes by the models' own chains of operations, and by the formula.
 //
-// T is the tensors' number, P Python's, as in rope_recipe.h.
+// T is the tensors' number, P is Python's, as in rope_recipe.h.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace posenc::reference {
 
-// BLOOM and Falcon: powers of a base that is rounded to the tensor's type first. For a number of heads that is no power
-// of two: those of the power of two c below, then every other one of 2c.
+// BLOOM and Falcon: powers of a base that is first rounded to the tensor's type. If the number of heads is no power of
+// two: the slopes of the largest power of two c < heads, then every other one of 2c.
 template <class T, class P>
 std::vector<T> BloomSlopes(int heads, double bias_max) {
   const int c = 1 << static_cast<int>(std::floor(std::log2(heads)));
@@ -22,7 +22,7 @@ std::vector<T> BloomSlopes(int heads, double bias_max) {
   return slopes;
 }
 
-// MPT: 1 / 2^(n * (bias_max / c)) for the power of two c above, the even n before the odd ones.
+// MPT: 1 / 2^(n * (bias_max / c)) for the smallest power of two c >= heads; even n before odd n unless heads = c.
 template <class T, class P>
 std::vector<T> MptSlopes(int heads, double bias_max) {
   const int c = 1 << static_cast<int>(std::ceil(std::log2(heads)));

@@ -10,7 +10,7 @@
 
 namespace posenc::reference {
 
-// T5, with logarithms of T (and P what Python computes outside tensors), of distance key - query.
+// T5's bucket of the distance key - query. Logarithms use T, and P for what Python computes outside tensors.
 template <class T, class P>
 int64_t T5Bucket(int64_t distance, int64_t buckets, int64_t max_distance, bool bidirectional) {
   int64_t bucket = 0;
@@ -27,7 +27,7 @@ int64_t T5Bucket(int64_t distance, int64_t buckets, int64_t max_distance, bool b
   return bucket + std::min(buckets - 1, exact + beyond);
 }
 
-// The same over the integers: beyond is the largest k with n^s exact^k >= max^k exact^s, s = the number of shared
+// T5Bucket over the integers: beyond is the largest k with n^s exact^k >= max^k exact^s, s = the number of shared
 // buckets.
 inline int64_t T5BucketOfIntegers(int64_t distance, int64_t buckets, int64_t max_distance, bool bidirectional) {
   using Integer = Number<8192>;
@@ -52,7 +52,7 @@ inline int64_t T5BucketOfIntegers(int64_t distance, int64_t buckets, int64_t max
   return bucket + exact + beyond;
 }
 
-// FIRE: the input of its network, of a query at i and a key at j.
+// FIRE: the input of its network for a query at i and a key at j.
 template <class T>
 T FireInput(double c, double threshold, double epsilon, int64_t i, int64_t j) {
   const auto psi = [&](double n) { return Log(T(c < 0 ? -c : c) * T(n) + T(1)); };
@@ -69,7 +69,7 @@ T KerplePower(double a, double p, int64_t distance) {
   return T(0) - T(a) * Pow(T(static_cast<double>(std::abs(distance))), T(p));
 }
 
-// h = 1 .. heads.
+// Sandwich's bias of head h = 1 .. heads.
 template <class T, class P>
 T Sandwich(bool paper, int64_t dim, double base, int64_t heads, int64_t h, int64_t distance) {
   T sum(0);
@@ -81,13 +81,13 @@ T Sandwich(bool paper, int64_t dim, double base, int64_t heads, int64_t h, int64
   return sum / T(P(8.0 * static_cast<double>(h)) / P(static_cast<double>(heads)));
 }
 
-// Swin's row of the table, tokens row by row.
+// The row of Swin's table; tokens are numbered row by row.
 inline int64_t SwinRow(int64_t height, int64_t width, int64_t query, int64_t key) {
   const int64_t dy = query / width - key / width, dx = query % width - key % width;
   return (dy + height - 1) * (2 * width - 1) + dx + width - 1;
 }
 
-// BEiT's, token 0 being cls.
+// The row of BEiT's table; token 0 is cls.
 inline int64_t BeitRow(int64_t height, int64_t width, int64_t query, int64_t key) {
   const int64_t rows = (2 * height - 1) * (2 * width - 1) + 3;
   if (query == 0 && key == 0) return rows - 1;
@@ -96,7 +96,7 @@ inline int64_t BeitRow(int64_t height, int64_t width, int64_t query, int64_t key
   return SwinRow(height, width, query - 1, key - 1);
 }
 
-// Swin v2: one coordinate, and the network's output.
+// Swin v2: a log-spaced coordinate, and the network's output.
 template <class T>
 T LogCoordinate(int64_t displacement, int64_t size) {
   const T c = T(8) * T(static_cast<double>(std::abs(displacement))) / T(static_cast<double>(size - 1));

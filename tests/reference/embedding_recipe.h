@@ -1,8 +1,8 @@
 // Reference: rows of absolute encodings, element by element, from the definitions in embedding.proto.
 //
-// T is the tensors' number, P Python's: Number<24> and Number<53>, or Number<53> for both, are what the originals'
-// float32 and float64 do, if every step is rounded correctly. Real for both is the definition over the real numbers,
-// with its one stated step in between: a frequency is rounded to float64.
+// T is the tensors' number, P is Python's: Number<24> and Number<53>, or Number<53> for both, behave like the
+// originals' float32 and float64 if every step is rounded correctly. Real for both is the definition over the real
+// numbers, except that a frequency is rounded to float64.
 #pragma once
 
 #include <bit>
@@ -18,8 +18,8 @@ namespace posenc::reference {
 
 using Real = Number<600>;
 
-// The number rounded once to `dtype`: truncated to a double whose last bit is odd unless it is exact, it lies on the
-// same side of every boundary of a narrower type.
+// Rounds x once to `dtype`. A double that is truncated, with an odd last bit unless exact, is on the same side as x of
+// every boundary of a narrower type.
 template <int kDigits>
 double RoundOnce(DType dtype, const Number<kDigits>& x) {
   if (dtype == DType::kFP64) return x.ToDouble();
@@ -38,7 +38,7 @@ struct EmbeddingRecipe {
     return w;
   }
 
-  // Sines of all angles, then cosines, or the other way round.
+  // Sines of all angles, then cosines, or cosines first.
   static void AppendSinCos(const Row& angles, bool cosines_first, Row& row) {
     for (bool cosine : {cosines_first, !cosines_first}) {
       for (const T& angle : angles) row.push_back(cosine ? Cos(angle) : Sin(angle));
@@ -73,7 +73,7 @@ struct EmbeddingRecipe {
     AppendSinCos(angles, false, row);
   }
 
-  // The same of DETR's axis: sines and cosines alternate.
+  // AppendAxis for DETR: sines and cosines alternate.
   static void AppendDetrAxis(int index, int pairs, int size, double temperature, bool normalize, double scale,
                              double offset, Row& row) {
     const T norm = T(size) + T(1e-6);
@@ -93,7 +93,7 @@ struct EmbeddingRecipe {
     }
   }
 
-  // sin 2 pi turns; exact where that is rational.
+  // sin 2 pi turns; exact at multiples of a quarter turn.
   static T SinTurns(const T& turns) {
     const T rest = turns - Floor(turns);
     for (int quarter = 0; quarter < 4; ++quarter) {
@@ -102,7 +102,7 @@ struct EmbeddingRecipe {
     return Sin(T(2) * T::Pi() * rest);
   }
 
-  // 2 pi B x.
+  // Sines of 2 pi B x, then cosines.
   static Row Fourier(const std::vector<double>& x, const std::vector<std::vector<double>>& b) {
     const T two_pi(P(2) * P::Pi());
     Row row;

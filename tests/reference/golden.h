@@ -29,7 +29,7 @@ inline std::string ReadText(const std::string& path) {
 
 inline json Read(const std::string& path) { return json::parse(ReadText(path)); }
 
-// The component to ask a config.json for: its text, where it has several, or a T5's encoder.
+// The component to request of a config.json: its text part if it has several, or a T5's encoder.
 inline std::string ComponentOf(const std::string& config_json) {
   const json file = json::parse(config_json);
   if (file.contains("text_config")) return "text";
@@ -65,7 +65,7 @@ inline std::vector<double> Numbers(const json& value) {
   return numbers;
 }
 
-// torch's name of a type.
+// Converts torch's name of a type.
 inline DType ReadDType(const json& name) {
   if (name == "float32") return DType::kFP32;
   if (name == "float16") return DType::kFP16;

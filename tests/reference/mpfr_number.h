@@ -1,4 +1,4 @@
-// Reference: numbers that MPFR itself rounds, to nearest, to a fixed number of binary digits after every operation.
+// Reference: numbers that MPFR rounds to nearest, to a fixed number of binary digits, after every operation.
 #pragma once
 
 #include <mpfr.h>
@@ -31,7 +31,7 @@ class Number {
   }
 
   mpfr_srcptr get() const { return value_; }
-  // Rounded once more, to float64 or to so many digits.
+  // Rounded once more, to float64 or to kOther digits.
   double ToDouble() const { return mpfr_get_d(value_, MPFR_RNDN); }
   template <int kOther>
   double RoundedTo() const {

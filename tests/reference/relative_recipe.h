@@ -66,14 +66,14 @@ inline int64_t DebertaRow(int64_t r, int64_t span) {
   if (r >= span) return 2 * span - 1;
   return r + span;
 }
-// v2 (its section on "log bucket" in the authors' code): distances beyond half of the buckets share them.
+// DeBERTa v2 ("log bucket" in the authors' code): distances beyond half of the buckets share them.
 inline int64_t DebertaBucket(int64_t r, int64_t buckets, int64_t max_position) {
   const int64_t middle = buckets / 2, n = std::abs(r);
   if (n <= middle) return r;
   const double x = std::log(static_cast<double>(n) / static_cast<double>(middle)) /
                    std::log(static_cast<double>(max_position - 1) / static_cast<double>(middle)) *
                    static_cast<double>(middle - 1);
-  // Where the formula is whole, the logarithms may miss it by a last place.
+  // If the formula gives a whole number, the logarithms may miss it by an ulp.
   const double nearest = std::round(x);
   const auto bucket = static_cast<int64_t>(std::abs(x - nearest) < 1e-9 ? nearest : std::ceil(x)) + middle;
   return r < 0 ? -bucket : bucket;
@@ -85,8 +85,8 @@ inline double GaussianWavelet(double u) { return std::exp(-u * u); }
 inline double Morlet(double u, double c) { return std::exp(-u * u) * std::cos(c * u); }
 inline double Haar(double u) { return u < 0 || u >= 1 ? 0 : u < 0.5 ? 1 : -1; }
 
-// CoPE (arXiv:2405.18719), equations 4 to 6: one query's terms. logits: scaled products with the keys, -infinity where
-// the query does not look; products: q . e[p] for each whole p.
+// CoPE (arXiv:2405.18719), equations 4 to 6: one query's terms. logits: scaled products with the keys, -infinity for
+// hidden keys; products: q . e[p] for each whole p.
 inline Row Cope(const Row& logits, const Row& products) {
   Row terms(logits.size());
   const auto most = static_cast<double>(products.size() - 1);

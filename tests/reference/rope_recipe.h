@@ -1,10 +1,8 @@
-// Reference: what transformers 5.23 (for its own scalings), vLLM, DeepSeek's code, ggml and lucidrains do, operation by
-// operation.
+// Reference: the operations of transformers 5.23 (for its own scalings), vLLM, DeepSeek's code, ggml and lucidrains.
 //
-// T is the tensors' number, P Python's: Number<24> and Number<53> are what torch and CPython do, if every step is
-// rounded correctly; Number<300> for both is the formula over the real numbers. Where a Python number meets a tensor it
-// is first rounded to the tensor's type, with one exception: see Dynamic. number / tensor is reciprocal(tensor) *
-// number.
+// T is the tensors' number, P is Python's: Number<24> and Number<53> behave like torch and CPython if every step is
+// rounded correctly; Number<300> for both is the formula over the real numbers. A Python number that meets a tensor is
+// first rounded to the tensor's type, except in Dynamic. number / tensor is reciprocal(tensor) * number.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +52,7 @@ struct RopeRecipe {
  private:
   double Theta() const { return p.rope_theta.value_or(10000); }
 
-  // What divides the exponents.
+  // The divisor of the exponents.
   double Width() const { return p.frequency_dim.value_or(d); }
 
   // base ** (arange(0, d, 2) / d)
@@ -88,7 +86,7 @@ struct RopeRecipe {
     return P(1) / P(10) * mscale * Log(scale) + P(1);
   }
 
-  // N is P, but for ggml T.
+  // N is P, but T for ggml.
   template <class N>
   N CorrectionDim(double rotations) const {
     const N length(*p.original_max_position_embeddings);

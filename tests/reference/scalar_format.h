@@ -38,7 +38,7 @@ inline double Decode16(DType dtype, uint16_t bits) {
   return std::copysign(magnitude, bits >> 15 ? -1.0 : 1.0);
 }
 
-// To nearest, ties to even: the value as a multiple of the format's unit in the last place, rounded to an integer.
+// Rounds to nearest, ties to even: the value as a multiple of the format's ulp, rounded to an integer.
 inline uint16_t Encode16(DType dtype, double value) {
   const FormatOf16Bits format = FormatOf(dtype);
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;

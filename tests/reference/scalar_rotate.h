@@ -16,7 +16,7 @@ inline std::pair<size_t, size_t> PairAt(Pairing pairing, const PairRotation& wor
   return {part * 2 * half + k % half, part * 2 * half + half + k % half};
 }
 
-// (a*b) + sign*(c*d) as the rounding rule says, Real being the type of the table; not yet rounded to the tensor's type.
+// (a*b) + sign*(c*d) by the rounding rule, in the table's type Real; not yet rounded to the tensor's type.
 template <class Real>
 double SumOfProducts(const PairRotation& work, Real a, Real b, Real sign, Real c, Real d) {
   Real first = a * b;

@@ -11,8 +11,8 @@ namespace {
 
 struct IeeeFormat {
   int precision;
-  int emin;  // MPFR's exponents, for significands in [0.5, 1): of the smallest subnormal
-  int emax;  // and of the largest finite value
+  int emin;  // MPFR exponent, for significands in [0.5, 1), of the smallest subnormal
+  int emax;  // MPFR exponent of the largest finite value
 };
 
 IeeeFormat IeeeFormatOf(DType dtype) {

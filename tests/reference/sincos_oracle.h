@@ -1,4 +1,4 @@
-// The obvious cosine and sine of a table entry: many bits, then one rounding. Shares nothing with posenc/kernels.
+// A simple cosine and sine of a table entry: many bits, then one rounding. Shares nothing with posenc/kernels.
 #pragma once
 
 #include "posenc/kernels/sincos_rows.h"

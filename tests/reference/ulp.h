@@ -10,7 +10,7 @@
 
 namespace posenc::reference {
 
-// How many representable numbers lie between two numbers of a type, one end included; -0 and +0 are one.
+// The number of representable numbers between two numbers of a type, one end included; -0 and +0 count as one.
 inline double Ulps(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::infinity();
   const auto order = [](float x) {
@@ -26,7 +26,7 @@ inline double Ulps(double a, double b) {
     const auto magnitude = static_cast<int64_t>(std::bit_cast<uint64_t>(x) & ~(uint64_t{1} << 63));
     return std::signbit(x) ? -magnitude : magnitude;
   };
-  // In whole numbers: a double would not hold these.
+  // Integers, because a double cannot represent these numbers.
   const int64_t first = order(a), second = order(b);
   return static_cast<double>(static_cast<uint64_t>(std::max(first, second)) -
                              static_cast<uint64_t>(std::min(first, second)));

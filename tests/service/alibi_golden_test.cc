@@ -54,7 +54,7 @@ TEST(AlibiSlopes, ExactOnesAreTheFormulaRoundedOnce) {
   }
 }
 
-// torch's own powers: BLOOM's up to 7.1 ulp from exact, MPT's 1.1; from the correctly rounded chain less.
+// torch's powers: BLOOM's are up to 7.1 ulp from exact, MPT's 1.1; both are nearer to the correctly rounded chain.
 TEST(AlibiSlopes, NearTheRecorded) {
   const json file = golden::Read("recorded/alibi.json");
   const struct {
@@ -82,7 +82,7 @@ TEST(AlibiSlopes, NearTheRecorded) {
   }
 }
 
-// The whole bias of a record, from its own slopes or from the model's rule, one row of keys a head.
+// A request for a record's whole bias with its own slopes, one row of keys per head.
 v1::GenerateBiasRequest RequestFor(const json& record, v1::AlibiForm form) {
   v1::GenerateBiasRequest request;
   v1::Alibi* alibi = request.mutable_method()->mutable_alibi();
@@ -119,7 +119,7 @@ TEST(AlibiBias, BloomsFromItsSlopes) { ExpectRecordedBias("bloom", v1::ALIBI_FOR
 TEST(AlibiBias, MptsFromItsSlopes) { ExpectRecordedBias("mpt", v1::ALIBI_FORM_MPT, false); }
 TEST(AlibiBias, FalconsFromItsSlopes) { ExpectRecordedBias("falcon", v1::ALIBI_FORM_BLOOM, true); }
 
-// From the config.json: bfloat16 hides the last place of Falcon's slopes, so that its bias is bit-equal.
+// The slopes come from config.json: bfloat16 hides their last place, so Falcon's bias is bit-equal.
 TEST(AlibiBias, FalconsFromItsConfig) {
   const json file = golden::Read("recorded/alibi.json");
   for (const json& record : file.at("falcon")) {

@@ -49,8 +49,8 @@ Curves CurvesOf(const v1::AnalyzeRequest& request) {
   return {ValuesOf(response->cosine_sum()), ValuesOf(response->decay_bound())};
 }
 
-// (35) to (37) of arXiv:2104.09864: S_j = sum over i < j of exp(i m theta_i), and the mean of |S_j| over j = 1 .. d/2.
-// turn(i, m): the i-th of those terms.
+// Equations (35) to (37) of arXiv:2104.09864: S_j = sum over i < j of exp(i m theta_i), and the mean of |S_j| over j =
+// 1 .. d/2. turn(i, m) is the i-th term.
 using Turn = std::function<std::complex<double>(size_t, double)>;
 Curves Oracle(size_t pairs, const std::vector<double>& distances, const Turn& turn) {
   Curves curves;
@@ -75,12 +75,12 @@ void ExpectNear(const Curves& actual, const Curves& expected, double tolerance) 
   EXPECT_THAT(actual.decay_bound, Pointwise(DoubleNear(tolerance), expected.decay_bound));
 }
 
-// The dot product of the encodings of positions 7 and 3, and of 7 and 7 (D/2), by hand from the definition.
+// The dot products of the encodings of positions 7 and 3, and of 7 and 7 (D/2), computed by hand.
 TEST(Analyze, DotProductsOfSinusoidalEncodings) {
   v1::AnalyzeRequest request = Sinusoidal(8);
   SetDistances({4, 0, -4}, &request);
   EXPECT_THAT(CurvesOf(request).cosine_sum, ElementsAre(DoubleNear(2.2666095, 5e-8), 4, DoubleNear(2.2666095, 5e-8)));
-  // The same from the encodings themselves, whatever is added to both positions.
+  // The encodings of positions 7 and 3 themselves have the same dot product.
   v1::GenerateEmbeddingRequest embedding;
   *embedding.mutable_sinusoidal() = request.sinusoidal();
   *embedding.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {2}, std::vector<double>{7, 3});
@@ -101,7 +101,7 @@ TEST(Analyze, CurvesOfRoFormer) {
   EXPECT_EQ(curves.decay_bound[0], 32.5);
 }
 
-// The claim that the curves are there to show: the bound falls with the distance, the cosine sum by no means always.
+// The bound falls with the distance; the cosine sum does not always fall.
 TEST(Analyze, TheBoundFallsAndTheCosineSumWaves) {
   v1::AnalyzeRequest request = Rope("default", 128);
   request.mutable_distances()->set_offset(0);
@@ -115,7 +115,7 @@ TEST(Analyze, TheBoundFallsAndTheCosineSumWaves) {
   EXPECT_GT(rises, 50);
 }
 
-// From correctly rounded cosines, summed from the first pair on: every bit is determined.
+// Correctly rounded cosines are summed from the first pair on, so every bit is determined.
 TEST(Analyze, SumsTheExactTable) {
   v1::AnalyzeRequest request = Rope("default", 64);
   request.mutable_distances()->set_offset(100'000);
@@ -149,7 +149,7 @@ TEST(Analyze, XposMakesTermsFallThemselves) {
   v1::AnalyzeRequest request = Rope("default", 16);
   auto& xpos = *request.mutable_rotary()->mutable_settings()->mutable_xpos();
   xpos.set_scale_base(256);
-  xpos.set_centre(1000);  // no difference: only the distance counts
+  xpos.set_centre(1000);  // no effect: only the distance counts
   SetDistances(distances, &request);
   const auto term = [](size_t i, double m) {
     return std::pow((2.0 * static_cast<double>(i) + 0.4 * 16) / (1.4 * 16), m / 256) * RoFormer(16, i, m);
@@ -185,7 +185,7 @@ std::vector<v1::PairAnalysis> PairsOf(const v1::AnalyzeRequest& request) {
   return {response->pairs().begin(), response->pairs().end()};
 }
 
-// Llama 3.1's rule is one of wavelengths: below L0/4 kept, above L0/1 divided, between them blended.
+// Llama 3.1 scales by wavelength: below L0/4 kept, above L0/1 divided, blended between.
 TEST(Analyze, PairsOfLlama3) {
   v1::AnalyzeRequest request = Rope("llama3", 128);
   v1::RopeParameters& p = Parameters(request);
@@ -215,7 +215,7 @@ TEST(Analyze, PairsOfLlama3) {
   EXPECT_TRUE(kinds[1] > 0 && kinds[2] > 0 && kinds[3] > 0);
 }
 
-// A factor that is no power of two: the ratio of two rounded frequencies is not exactly 1/3.
+// The factor is no power of two, so the ratio of two rounded frequencies is not exactly 1/3.
 TEST(Analyze, PairsOfLinear) {
   v1::AnalyzeRequest request = Rope("linear", 128);
   Parameters(request).set_factor(3);
@@ -233,7 +233,7 @@ TEST(Analyze, PairsThatStop) {
   EXPECT_EQ(pairs[2].wavelength(), INFINITY);
 }
 
-// Dynamic NTK changes the base, beyond the trained length only; the first frequency is 1 with any base.
+// Dynamic NTK changes the base only beyond the trained length; the first frequency is 1 with any base.
 TEST(Analyze, PairsOfAnotherBase) {
   v1::AnalyzeRequest request = Rope("dynamic", 16);
   Parameters(request).set_factor(2);
@@ -306,7 +306,7 @@ TEST(BadAnalyze, NamesTheField) {
   EXPECT_THAT(Call(table), IsInvalid("UNSUPPORTED", "rotary.settings.given_table"));
 }
 
-// 16 bytes for each of 4 pairs.
+// A distance takes 16 bytes for each of 4 pairs.
 TEST(BadAnalyze, TooManyDistances) {
   v1::AnalyzeRequest request = Rope("default", 8);
   request.mutable_distances()->set_offset(0);

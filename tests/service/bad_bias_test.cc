@@ -1,4 +1,4 @@
-// Biases and embeddings that a caller may get wrong: each refused with its reason and its field.
+// Biases and embeddings that a caller may get wrong: each is refused with its reason and its field.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -195,7 +195,7 @@ v1::Tensor Weights(std::vector<int64_t> shape) {
   return MakeTensor(DType::kFP32, std::move(shape), std::vector<double>(count, 0.5));
 }
 
-// Valid requests of the other methods, to be spoilt.
+// Valid requests of the other methods, which the tests make invalid.
 B OfT5() {
   B r = ValidBias();
   Method(r).mutable_t5()->set_bidirectional(true);
@@ -471,7 +471,7 @@ const MethodCase kMethods[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Methods, BadMethod, testing::ValuesIn(kMethods));
 
-// What would take too long is refused before it begins.
+// Requests that would take too long are refused before work begins.
 TEST(BadMethod, AskingForTooManyValues) {
   const auto too_large = [](const B& request, const Limits& limits, const char* field) {
     EXPECT_THAT(Call(request, limits), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", field));
@@ -487,7 +487,7 @@ TEST(BadMethod, AskingForTooManyValues) {
   too_large(OfSandwich(), limits, "geometry");
   ++limits.max_bias_values;
   EXPECT_THAT(Call(OfSandwich(), limits), IsOk());
-  limits.max_bias_values = 14;  // displacements
+  limits.max_bias_values = 14;  // less than the 15 displacements
   too_large(OfSwin(), limits, "swin.window_height");
   B network = OfSwinV2();
   *V2(network).mutable_hidden_weight() = Weights({512, 2});

@@ -1,4 +1,4 @@
-// config.json files that no one should trust: each refused with its reason and its field, at once.
+// Untrusted config.json files: each is refused with its reason and its field, at once.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace posenc::bad_config_test {
 namespace {
 
-// A table by this file, as a server would be asked.
+// Requests a table with this file, like a client.
 absl::Status Use(const std::string& config_json, const std::function<void(v1::ModelConfig&)>& choose = nullptr) {
   v1::GenerateTableRequest request;
   request.mutable_rotary()->mutable_model()->set_config_json(config_json);
@@ -22,7 +22,7 @@ absl::Status Use(const std::string& config_json, const std::function<void(v1::Mo
   return Call(request).status();
 }
 
-// A Llama whose scaling block is this text.
+// A Llama with this scaling block.
 std::string WithBlock(const std::string& block) {
   return R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_scaling": )" + block + "}";
 }
@@ -162,7 +162,7 @@ TEST(BadConfig, ComponentsAndPairings) {
               IsInvalid("UNSUPPORTED", MODEL "model_type"));
 }
 
-// No list of a caller's makes work or messages without bound.
+// A caller's list never causes unbounded work or messages.
 TEST(BadConfig, HundredThousandLayerTypes) {
   std::string types;
   for (int n = 0; n < 100000; ++n) types += (n == 0 ? "\"" : ",\"") + std::to_string(n) + "\"";
@@ -175,7 +175,7 @@ TEST(BadConfig, HundredThousandLayerTypes) {
               IsInvalid("OUT_OF_RANGE", MODEL "rope_parameters"));
 }
 
-// Text of the caller's in an error is cut and escaped, whatever it holds.
+// A caller's text in an error is truncated and escaped.
 TEST(BadConfig, ErrorsStaySmallAndPrintable) {
   const std::string key(100000, '\n');
   const absl::Status status =

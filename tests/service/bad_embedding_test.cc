@@ -1,4 +1,4 @@
-// Learned tables, timesteps, grids, Fourier features and tensors to add to that a caller may get wrong: each refused
+// Learned tables, timesteps, grids, Fourier features and tensors to add to that a caller may get wrong: each is refused
 // with its reason and its field.
 #include <gtest/gtest.h>
 
@@ -274,7 +274,7 @@ const Case kCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Embeddings, BadEmbedding, testing::ValuesIn(kCases));
 
-// The error says which position and how many rows.
+// The error gives the position and the number of rows.
 TEST(LearnedTable, NamesPositionAndRows) {
   E request = Learned();
   At(request, 3);

@@ -1,4 +1,4 @@
-// Frequencies that are no formula's, and xPos: what a caller may get wrong.
+// Given frequencies and xPos that a caller may get wrong.
 #include "tests/service/bad_settings.h"
 
 namespace posenc::bad_settings {

@@ -1,4 +1,4 @@
-// Valid requests for relative scores, one a method, and what makes them wrong.
+// Valid requests for relative scores, one per method, and changes that make them invalid.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ inline v1::Tensor Zeros(std::vector<int64_t> shape, DType dtype = DType::kFP32) 
   for (int64_t size : shape) count *= size;
   return MakeTensor(dtype, std::move(shape), std::vector<double>(count));
 }
-// All 0 but the last.
+// Zeros except for the last value.
 inline v1::Tensor WithLast(std::vector<int64_t> shape, double last) {
   int64_t count = 1;
   for (int64_t size : shape) count *= size;
@@ -45,7 +45,7 @@ inline v1::LayerNorm Norm(int64_t width) {
   return norm;
 }
 
-// Two heads of four channels, three queries and keys, one head of keys.
+// A request with two heads of four channels, three queries and keys, and one head of keys.
 inline R Common(bool with_keys) {
   R request;
   request.set_layout(v1::LAYOUT_BHSD);
@@ -138,7 +138,7 @@ struct Case {
 
 class BadRelativeScores : public testing::TestWithParam<Case<R>> {};
 
-// Where their fields are.
+// Field prefixes in errors.
 #define SHAW "method.shaw."
 #define XL "method.transformer_xl."
 #define TUPE "method.tupe."

@@ -1,5 +1,5 @@
-// Relative scores that a caller may get wrong, whatever the method: each refused with its reason and its field. Empty
-// ones are not wrong.
+// Relative scores that a caller may get wrong, with any method: each is refused with its reason and its field. Empty
+// tensors are legal.
 #include "tests/service/bad_relative.h"
 
 namespace posenc::bad_relative {
@@ -150,7 +150,7 @@ const Case<R> kRequests[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Requests, BadRelativeScores, testing::ValuesIn(kRequests));
 
-// CoPE compares positions, and that is all.
+// CoPE only compares positions, so fractions are legal.
 TEST(RelativeScores, CopeTakesFractions) {
   R request = OfCope();
   *G(request).mutable_key_positions() = Doubles({3}, {0, 0.5, 2e9});

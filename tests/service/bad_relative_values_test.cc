@@ -1,4 +1,4 @@
-// Relative values that a caller may get wrong. Empty ones are not.
+// Relative values that a caller may get wrong. Empty tensors are legal.
 #include "tests/service/bad_relative.h"
 
 namespace posenc::bad_relative {
@@ -97,7 +97,7 @@ TEST(RelativeValues, AboveALimit) {
   EXPECT_THAT(Call(far), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "geometry"));
 }
 
-// Without keys there is nothing to sum, but an answer for each query.
+// Without keys there is nothing to sum, but each query has an answer.
 TEST(RelativeValues, EmptyTensors) {
   struct {
     int64_t batch, queries, keys;

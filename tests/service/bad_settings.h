@@ -1,4 +1,4 @@
-// A valid request for a table, and what makes it wrong: cases of settings and tables that are refused.
+// A valid request for a table, and changes that make it invalid: refused settings and tables.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace posenc::bad_settings {
 
-// A yarn table of one row: every kind of field is read.
+// A yarn table of one row, so that every kind of field is read.
 inline v1::GenerateTableRequest Valid() {
   v1::GenerateTableRequest request;
   auto* settings = request.mutable_rotary()->mutable_settings();
@@ -31,7 +31,7 @@ using R = v1::GenerateTableRequest;
 inline v1::RotarySettings& S(R& r) { return *r.mutable_rotary()->mutable_settings(); }
 inline v1::RopeParameters& P(R& r) { return *S(r).mutable_rope_parameters(); }
 
-// Another rope_type with nothing of yarn's.
+// Sets another rope_type, without yarn's fields.
 inline void As(R& r, const char* rope_type) {
   S(r).clear_rope_parameters();
   P(r).set_rope_type(rope_type);
@@ -47,7 +47,7 @@ inline void Typed(R& r, const char* rope_type, double factor) {
   As(r, rope_type);
   P(r).set_factor(factor);
 }
-// Width 8, as all here: four pairs.
+// The width is 8, as everywhere here: four pairs.
 inline void Mrope(R& r, std::vector<int64_t> sections, v1::MropeOrder order = v1::MROPE_ORDER_CONTIGUOUS) {
   As(r, "default");
   P(r).mutable_mrope_section()->Assign(sections.begin(), sections.end());
@@ -69,7 +69,7 @@ inline void PrintTo(const Case& c, std::ostream* out) { *out << c.what; }
 
 class BadSettings : public testing::TestWithParam<Case> {};
 
-// Fields, as errors name them.
+// Field prefixes in errors.
 #define SETTINGS "rotary.settings."
 #define ROPE SETTINGS "rope_parameters."
 

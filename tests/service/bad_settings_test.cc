@@ -1,4 +1,4 @@
-// Settings that a caller may get wrong, through the requests: each refused with its reason and its field.
+// Settings that a caller may get wrong, in requests: each is refused with its reason and its field.
 #include "tests/service/bad_settings.h"
 
 namespace posenc::bad_settings {
@@ -94,7 +94,7 @@ TEST(BadCalls, InverseOfAScalingOf0) {
   EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "direction"));
 }
 
-// GenerateTable takes GIVEN, with one length.
+// GenerateTable accepts the rule GIVEN with one length.
 TEST(BadCalls, TableOfAGivenLength) {
   v1::GenerateTableRequest request = Valid();
   Dynamic(request);

@@ -1,4 +1,4 @@
-// Tensors, positions and sizes that a caller may get wrong: each refused with its reason and its field, at once.
+// Tensors, positions and sizes that a caller may get wrong: each is refused with its reason and its field, at once.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -23,7 +23,7 @@ v1::ApplyRotaryRequest Valid() {
   return request;
 }
 
-// A tensor whose bytes are not there.
+// A tensor without its bytes.
 v1::Tensor Header(DType dtype, std::vector<int64_t> shape) {
   return MakeTensor(dtype, std::move(shape), std::vector<double>{});
 }

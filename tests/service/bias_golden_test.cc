@@ -36,7 +36,7 @@ v1::GenerateBiasRequest RequestFor(const json& record, const v1::BiasMethod& met
   return request;
 }
 
-// The chain is the recorded everywhere; the real formula is a whole number, which float32 misses, in one odd setting.
+// The chain equals all records. In one odd setting the real formula is a whole number, which float32 misses.
 TEST(GoldenBias, T5sBuckets) {
   for (const json& record : Recorded()["t5"]) {
     T5Settings settings{record["num_buckets"], record["max_distance"], record["bidirectional"]};
@@ -73,7 +73,7 @@ TEST(GoldenBias, T5sBiasFromItsConfig) {
   }
 }
 
-// What a config.json says is what its settings say: the recorded tables and biases once more.
+// The windows of a config.json give the recorded tables and biases too.
 TEST(GoldenBias, WindowsFromTheirConfig) {
   for (const char* family : {"swin", "beit"}) {
     for (const json& record : Recorded()[family]) {
@@ -153,7 +153,7 @@ TEST(GoldenBias, Swins) {
   }
 }
 
-// On rectangular windows transformers resizes the table: its float32 weights differ from ours in the last places.
+// On rectangular windows transformers resizes the table, and its float32 weights differ from ours in the last places.
 TEST(GoldenBias, Beits) {
   for (const json& record : Recorded()["beit"]) {
     v1::BiasMethod method;
@@ -182,7 +182,7 @@ void FillNetwork(const json& record, v1::SwinV2Bias* swin) {
   *swin->mutable_output_weight() = TensorOf(record["output_weight"]);
 }
 
-// torch adds 512 products in an order of its own, in float32.
+// torch adds 512 float32 products in its own order.
 void ExpectNetworksBias(const json& record, const v1::BiasMethod& method) {
   for (auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32}) {
     v1::GenerateBiasRequest request = RequestFor(record, method);
@@ -213,7 +213,7 @@ TEST(GoldenBias, SwinV2s) {
   }
 }
 
-// The windows are config.json's.
+// The windows come from config.json.
 TEST(GoldenBias, SwinV2sStages) {
   ASSERT_EQ(Recorded()["swin_v2_stage"].size(), 3u);
   for (const json& record : Recorded()["swin_v2_stage"]) {

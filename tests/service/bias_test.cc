@@ -1,4 +1,4 @@
-// Biases of the distance: every form, mask and geometry against one obvious loop.
+// Biases of the distance: every form, mask and geometry against one simple loop.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kB = 2, kH = 5, kSq = 4, kSk = 7;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// One cell of one form in float32, from the forms' definitions.
+// One cell of one form in float32, from the form's definition.
 float Cell(v1::AlibiForm form, float slope, float future_slope, double i, double j, int64_t key_length) {
   const auto distance = static_cast<float>(j - i);
   switch (form) {
@@ -51,7 +51,7 @@ v1::GenerateBiasRequest Request(v1::AlibiForm form) {
 using Positions2 = std::function<double(int64_t b, int64_t n)>;
 using Visible = std::function<bool(int64_t b, double i, double j, int64_t key)>;
 
-// The answer [batches][heads from head_start][Sq][Sk], with `fill` where not visible.
+// The expected answer [batches][heads from head_start][Sq][Sk], with `fill` for hidden cells.
 std::vector<double> Expected(v1::AlibiForm form, int64_t batches, int64_t head_start, int64_t heads,
                              const Positions2& query, const Positions2& key, const Visible& visible = nullptr,
                              double fill = 0) {
@@ -166,7 +166,7 @@ TEST(Bias, FullyMaskedRowsAsAsked) {
                                                         : -0x1.fep127;
     auto response = Call(request);
     ASSERT_THAT(response, IsOk());
-    EXPECT_EQ(ValuesOf(response->bias())[0], lowest);        // query 3 sees keys 5 and 6 only, which come after it
+    EXPECT_EQ(ValuesOf(response->bias())[0], lowest);        // keys 5 and 6 come after query 3, the others are invalid
     EXPECT_EQ(ValuesOf(response->bias())[2 * kSk], lowest);  // query 5 sees itself
     mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_ZEROS);
     response = Call(request);
@@ -194,7 +194,7 @@ TEST(Bias, PositionMaskMovesKeys) {
                  [](int64_t, double i, double, int64_t k) { return static_cast<double>(k) <= i; }, -1));
 }
 
-// Cell (i, j) of the dense form is entry j - i + Sq - 1 of the compact one.
+// Cell (i, j) of the dense form is entry j - i + Sq - 1 of the compact one, or entry j if only the key counts.
 TEST(Bias, CompactIsDenseGathered) {
   for (v1::AlibiForm form : kForms) {
     SCOPED_TRACE(v1::AlibiForm_Name(form));
@@ -219,8 +219,8 @@ TEST(Bias, CompactIsDenseGathered) {
   }
 }
 
-// Of many queries at once, whose rows share their values, and of each alone: masked, for some of the heads, and where
-// positions end.
+// Many queries in one call, whose rows share values, equal one call per query: masked, for some of the heads, and at
+// the largest positions.
 TEST(Bias, ManyQueriesAreEachAlone) {
   constexpr int64_t kQueries = 9, kKeys = 35, kLast = int64_t{1} << 53;
   for (v1::AlibiForm form : kForms) {
@@ -271,7 +271,7 @@ TEST(Bias, LearnedLogarithmsAndSlopesPerBatchRow) {
   ExpectBias(request, {kB, kH, kSq, kSk}, Expected(v1::ALIBI_FORM_SYMMETRIC, kB, 0, kH, kCached, kFromZero));
 }
 
-// AddBias: the float32 sum rounded once, or the bias rounded to the scores' type first.
+// AddBias rounds the float32 sum once, or rounds the bias to the scores' type first.
 TEST(AddBias, BothRoundings) {
   constexpr uint32_t kSeed = 11;
   std::mt19937 random(kSeed);
@@ -303,8 +303,7 @@ TEST(AddBias, BothRoundings) {
   }
 }
 
-// Key positions that differ between batch rows, with queries at offsets: the same values as with the queries' positions
-// given one by one.
+// Key positions by batch row: queries at offsets have the same values as queries with explicit positions.
 TEST(Bias, OffsetQueriesBesideKeysByBatchRow) {
   for (const int64_t batch : {1, 2, 3}) {
     for (const char* name : {"kerple", "sandwich", "fire", "t5"}) {

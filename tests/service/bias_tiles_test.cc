@@ -1,4 +1,4 @@
-// A bias in tiles of query rows: the bytes of the whole one, for every method, mask and geometry that differs by query.
+// A bias in tiles of query rows has the bytes of the whole, for every method, mask and geometry that differs by query.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -186,7 +186,7 @@ std::vector<Case> Cases() {
   };
 }
 
-// All tiles, put together; FAILED_PRECONDITION where they do not follow one another.
+// Concatenates all tiles. FAILED_PRECONDITION if a tile's shape, row or info is wrong.
 absl::StatusOr<std::string> Tiled(const Request& request, int64_t rows_per_tile, const v1::Tensor& whole,
                                   const Limits& limits = {}) {
   const wire::InMessage payloads;

@@ -1,4 +1,4 @@
-// What a server computes on gRPC's own threads: only what cannot take long.
+// Preparation with cached plans only: what may take long would block.
 #include <gtest/gtest.h>
 
 #include <string>

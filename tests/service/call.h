@@ -1,4 +1,4 @@
-// A request answered in this process: what a server does with it, without gRPC.
+// Answers a request in this process: what a server does with it, without gRPC.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ inline v1::CompareResponse ResponseTo(const v1::CompareRequest&) { return {}; }
 inline v1::DiagnoseResponse ResponseTo(const v1::DiagnoseRequest&) { return {}; }
 inline v1::DiagnoseBiasResponse ResponseTo(const v1::DiagnoseBiasRequest&) { return {}; }
 
-// On a pool of its own where none is given.
+// Uses a pool of its own if none is given.
 template <class Request>
 auto Call(const Request& request, const wire::CallContext& context = {}, WorkPool* pool = nullptr)
     -> absl::StatusOr<decltype(ResponseTo(request))> {
@@ -66,7 +66,7 @@ inline v1::DataType Wire(DType dtype) {
   __builtin_unreachable();
 }
 
-// Elements of a floating-point type as bytes, each rounded once; and back.
+// Converts elements of a floating-point type to bytes, each rounded once, and back.
 inline std::string Pack(DType dtype, const std::vector<double>& values) {
   std::string bytes(values.size() * SizeOf(dtype), '\0');
   auto* element = reinterpret_cast<std::byte*>(bytes.data());
@@ -95,7 +95,7 @@ inline v1::Tensor MakeTensor(DType dtype, std::vector<int64_t> shape, const std:
   return tensor;
 }
 
-// INT32, INT64 or BOOL.
+// Makes a tensor of INT32, INT64 or BOOL.
 template <class T>
 v1::Tensor MakeTensor(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
   v1::Tensor tensor;
@@ -114,14 +114,14 @@ inline DType TypeOf(const v1::Tensor& tensor) {
 inline std::vector<double> ValuesOf(const v1::Tensor& tensor) { return Unpack(TypeOf(tensor), tensor.data()); }
 inline std::vector<int64_t> ShapeOf(const v1::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
-// Of a status or of the status in a StatusOr.
+// The status itself, or the status in a StatusOr.
 inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
 template <class T>
 const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// Matches an error of that reason at that field.
+// Matches an error with this code, reason and field.
 MATCHER_P3(FailsWith, code, reason, field, "") {
   const absl::Status& status = StatusOf(arg);
   const ErrorDetails details = DetailsOf(status);

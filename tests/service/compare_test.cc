@@ -1,5 +1,5 @@
-// Compare: what counts as the same, where two settings part, and how large differences are, against plain long double
-// arithmetic.
+// Compare: what counts as equal, where two settings first differ, and how large differences are, against plain long
+// double arithmetic.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using testing::UnorderedElementsAre;
 constexpr char kLlama3[] = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                "original_max_position_embeddings": 8192})";
 
-// A config.json of Llama 3.1's sizes. `more` begins with a comma.
+// A config.json with Llama 3.1's sizes. `more` begins with a comma.
 std::string Llama(const std::string& more = "", int layers = 4) {
   return R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 131072,
              "num_hidden_layers": )" +
@@ -173,11 +173,11 @@ TEST(Compare, AnotherYarnFactorScalesAttentionToo) {
   EXPECT_THAT(group.fields(), Contains(Differs("rope_parameters.factor", "4", "8")));
   EXPECT_NEAR(group.rotary(0).a_attention_scaling(), 0.1 * std::log(4) + 1, 1e-15);
   EXPECT_NEAR(group.rotary(0).b_attention_scaling(), 0.1 * std::log(8) + 1, 1e-15);
-  EXPECT_EQ(group.rotary(0).first_position(), 0);  // cos 0 times the scaling
+  EXPECT_EQ(group.rotary(0).first_position(), 0);  // the attention scaling changes cos 0
   EXPECT_EQ(group.rotary(0).searched_positions(), 1);
 }
 
-// DeepSeek's classes multiply their softmax scale, others with the same scaling block do not.
+// DeepSeek's classes multiply their softmax scale; others with the same scaling block do not.
 TEST(Compare, SettingsScaleTheSoftmaxAsTheOtherSidesModel) {
   v1::ComparedSettings settings = Rope("yarn", 64);
   Parameters(settings).set_factor(40);
@@ -216,7 +216,7 @@ TEST(Compare, LayerTypesAreGroupsOfTheirOwn) {
   EXPECT_THAT(full.fields(), IsEmpty());
 }
 
-// A chosen layer is compared with all of the other side's.
+// A chosen layer is compared with all layers of the other side.
 TEST(Compare, AChosenLayer) {
   const std::string config = Gemma3(R"(, "rope_local_base_freq": 10000)");
   v1::ComparedSettings sliding = Model(config), full = Model(config);
@@ -242,7 +242,7 @@ TEST(Compare, LayersThatOnlyOneSideHas) {
   EXPECT_FALSE(response.layers(1).same());
 }
 
-// All float32 entries and all differences by long double, whose cosines are far more exact than float64.
+// All float32 entries and all differences against long double, whose cosines are far more exact than float64's.
 TEST(Compare, PositionsAndDifferencesByLongDouble) {
   const std::vector<double> a = {1.0, 0.1, 0.003}, b = {1.0, 0.1 * (1 + 1e-12), 0.003 * (1 - 1e-11)};
   const v1::CompareResponse response = Compared(Frequencies(a), Frequencies(b));
@@ -346,7 +346,7 @@ TEST(Compare, GivenTables) {
   EXPECT_TRUE(AreSame(Table(cos, sin, DType::kFP32), Table(cos, sin, DType::kFP64)));
   EXPECT_FALSE(Compared(Table(cos, sin, DType::kFP32), Table({1, 0.5}, {0, 0.5}, DType::kFP32)).same());
 
-  // Less than float32 can tell: other tables, without a first position.
+  // The difference is below float32's resolution: the tables differ, but there is no first position.
   const v1::CompareResponse near =
       Compared(Table(cos, sin, DType::kFP64), Table({1, 0.5, 0.25 + 1e-12}, sin, DType::kFP64));
   EXPECT_FALSE(near.same());
@@ -447,7 +447,7 @@ TEST(Compare, ErrorsNameTheSide) {
   EXPECT_THAT(Call(Request(Rope("default"), alibi)), IsInvalid("OUT_OF_RANGE", "b.bias.alibi.num_heads"));
 }
 
-// Entries of 1e-60 radians and twice that are both 0 in float32, so that the search never ends by itself.
+// The entries of both sides are equal in float32, so the search never ends by itself.
 TEST(Compare, TheSearchIsBoundedAndInterruptible) {
   const auto request =
       Request(Frequencies(std::vector<double>(1024, 1e-60)), Frequencies(std::vector<double>(1024, 2e-60)));

@@ -1,4 +1,4 @@
-// Every operation at once on one pool: each answer is that of the operation alone.
+// Every operation runs at once on one pool: each answer equals that of the operation alone.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,7 +20,7 @@ Operation Answer(Request request) {
   };
 }
 
-// What they share beside the pool: MPFR's caches, the choice of the CPU target, descriptors, lists of methods.
+// Besides the pool they share MPFR's caches, the choice of the CPU target, descriptors and lists of methods.
 std::vector<Operation> Operations() {
   std::vector<Operation> operations;
   for (const char* rope_type : {"default", "yarn", "linear"}) {

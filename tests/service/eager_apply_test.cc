@@ -1,4 +1,4 @@
-// Rotations as transformers' eager models compute them (tests/golden/recorded): bit for bit, given the same tables.
+// Rotations of transformers' eager models (tests/golden/recorded) are bit-equal, given the same tables.
 #include <gtest/gtest.h>
 
 #include "posenc/kernels/rotate_pairs.h"
@@ -23,7 +23,7 @@ std::vector<float> PairColumns(const json& table, const std::string& layout) {
   return columns;
 }
 
-// Bits are compared, but for a NaN's.
+// Compares bit by bit, except that all NaNs are equal.
 void ExpectSame(DType dtype, const std::string& got, const std::vector<double>& recorded, const char* name) {
   const std::vector<double> ours = Unpack(dtype, got);
   ASSERT_EQ(ours.size(), recorded.size());
@@ -35,7 +35,7 @@ void ExpectSame(DType dtype, const std::string& got, const std::vector<double>& 
   }
 }
 
-// x [1][H][S][D] by the kernel.
+// Rotates x [1][H][S][D] with the kernel.
 std::string Rotate(const json& record, const json& shape, const std::vector<double>& x, Rounding rounding) {
   const DType dtype = golden::ReadDType(record["dtype"]);
   const std::vector<float> cos = PairColumns(record["cos"], record["table_layout"]);
@@ -87,10 +87,10 @@ TEST(EagerApply, BitEqualForAllModelsAndTypes) {
   }
 }
 
-// DeepSeek-V3's real shapes by the whole path: config.json, q at offset 128 of 192 and k at 0 of 64 in one call.
+// DeepSeek-V3's real shapes end to end: config.json, q at offset 128 of 192 and k at 0 of 64 in one call.
 class DeepseekV3 : public testing::TestWithParam<int> {
  protected:
-  // x(n) of the file's note.
+  // x(n) as defined in the file's note.
   static double Input(uint64_t n) {
     const auto hashed = static_cast<uint32_t>(n * 2654435761u);
     return static_cast<double>(hashed >> 8) / 16777216.0 - 0.5;
@@ -101,8 +101,8 @@ class DeepseekV3 : public testing::TestWithParam<int> {
     return values;
   }
 
-  // Compares rotated rows [S=2][heads][64] with the recorded. Where our table's entries are the recorded ones the bits
-  // must be; elsewhere the difference is bounded by what the entries' difference makes.
+  // Compares rotated rows [S=2][heads][64] with the recorded. Bits must be equal where our table's entries equal the
+  // recorded; elsewhere the entries' difference bounds the results' difference.
   void Compare(const std::vector<double>& x, const std::vector<double>& ours, const std::vector<double>& recorded,
                size_t heads) {
     for (size_t row = 0; row < 2 * heads; ++row) {
@@ -127,7 +127,7 @@ class DeepseekV3 : public testing::TestWithParam<int> {
 
   std::vector<double> our_cos_, our_sin_;
   std::vector<float> cos_, sin_;
-  double rounding_ = 0;  // of three roundings of values below 1
+  double rounding_ = 0;  // bounds three roundings of values below 1
   size_t same_tables_ = 0, all_ = 0;
 };
 

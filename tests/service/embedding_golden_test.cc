@@ -18,7 +18,7 @@ const json& File() {
 int64_t Columns(const json& rows) { return static_cast<int64_t>(rows[0].size()); }
 int64_t Rows(const json& rows) { return static_cast<int64_t>(rows.size()); }
 
-// The answers under the original's arithmetic and under EXACT, as float64 or as the recorded type.
+// The answer under this arithmetic, as float64 or as the recorded type.
 std::vector<double> Answer(v1::GenerateEmbeddingRequest request, v1::FrequencyArithmetic arithmetic, DType dtype) {
   request.set_dtype(Wire(dtype));
   auto* axes = request.mutable_precision()->mutable_axes();
@@ -30,11 +30,11 @@ std::vector<double> Answer(v1::GenerateEmbeddingRequest request, v1::FrequencyAr
   return response.ok() ? ValuesOf(response->embedding()) : std::vector<double>();
 }
 
-// How far answers are from what was recorded. A unit is 2^-24 (float32) or 2^-53 (float64) of 1 + the largest angle: a
-// framework's frequency may be off by its last place, and the error of the angle grows with the angle.
+// Distances of answers from the recorded values. A unit is 2^-24 (float32) or 2^-53 (float64) of 1 + the largest angle:
+// a framework's frequency may be off by an ulp, and the angle's error grows with the angle.
 struct Distance {
   double chain = 0, exact = 0;
-  size_t elements = 0, different = 0;  // of the chain
+  size_t elements = 0, different = 0;  // counts for the chain
 };
 
 void Measure(const v1::GenerateEmbeddingRequest& request, const json& record, DType dtype, double largest_angle,
@@ -115,9 +115,9 @@ TEST(EmbeddingGolden, Grids) {
   } grids[] = {
       {"grid_mae", v1::GRID_CONVENTION_MAE, DType::kFP32, 1, 1, 0x1p-24},
       {"grid_big_vision", v1::GRID_CONVENTION_BIG_VISION, DType::kFP32, 1, 1, 0x1p-24},
-      // Three roundings before the angle's.
+      // Three roundings precede the angle's.
       {"grid_detr", v1::GRID_CONVENTION_DETR, DType::kFP32, 1, 2, 0x1p-24},
-      // All in float64 but the coordinates: the same bits, and as far from exact as float32 is.
+      // Only coordinates are float32: the chain is bit-equal, and as far from exact as float32 is.
       {"grid_diffusers", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 1, 0x1p-24},
       {"grid_diffusers_3d", v1::GRID_CONVENTION_DIFFUSERS, DType::kFP64, 0, 1, 0x1p-24},
   };
@@ -154,7 +154,7 @@ TEST(EmbeddingGolden, Fourier) {
   }
 }
 
-// Rows are gathered, never computed: every bit is the same.
+// Rows are copied, not computed, so every bit is equal.
 TEST(EmbeddingGolden, Learned) {
   for (const json& record : File()["learned"]) {
     const json &table = record["table"], &valid = record["token_valid"];

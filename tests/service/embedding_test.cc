@@ -8,7 +8,7 @@
 namespace posenc::embedding_test {
 namespace {
 
-// One row by the convention's own definition; `position` includes every shift.
+// One row by the convention's definition; `position` includes every shift.
 std::vector<double> Row(const v1::Sinusoidal& s, double position, bool padding = false) {
   const int64_t dim = s.dim(), half = dim / 2;
   std::vector<double> row(dim, 0.0);
@@ -79,7 +79,7 @@ TEST(Sinusoidal, StartIndexAndTimescalesOfTensor2Tensor) {
   for (int64_t s = 0; s < 50; ++s) ExpectRow(*response, s, Row(request.sinusoidal(), 3.0 + s - 7));
 }
 
-// fairseq counts valid tokens from padding_idx + 1; padding has the zero row.
+// fairseq counts valid tokens from padding_idx + 1; padding gets the zero row.
 TEST(Sinusoidal, PaddingOfFairseq) {
   v1::GenerateEmbeddingRequest request = Request(v1::SINUSOIDAL_CONVENTION_FAIRSEQ, 8);
   request.clear_positions();
@@ -116,7 +116,7 @@ TEST(Sinusoidal, FractionalIdsOfABatch) {
   }
 }
 
-// A narrower answer is the real value rounded once: the float64 one rounded, but for ties that do not occur here.
+// A narrower answer is the real value rounded once: the float64 value rounded, except at ties, which do not occur here.
 TEST(Sinusoidal, NarrowTypesAreRoundedOnce) {
   v1::GenerateEmbeddingRequest request = Request(v1::SINUSOIDAL_CONVENTION_INTERLEAVED, 64);
   const auto wide = Call(request);
@@ -129,7 +129,7 @@ TEST(Sinusoidal, NarrowTypesAreRoundedOnce) {
   }
 }
 
-// p_a . p_b = sum of cos((a - b) w_k): only the distance counts.
+// p_a . p_b = sum of cos((a - b) w_k), so only the distance counts.
 TEST(Sinusoidal, DotProductsDependOnTheDistanceOnly) {
   for (auto convention : {v1::SINUSOIDAL_CONVENTION_INTERLEAVED, v1::SINUSOIDAL_CONVENTION_HALVES,
                           v1::SINUSOIDAL_CONVENTION_TENSOR2TENSOR}) {

@@ -1,4 +1,4 @@
-// Equal fingerprints, equal bytes.
+// Equal fingerprints mean equal bytes.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -9,7 +9,7 @@
 namespace posenc::fingerprint_test {
 namespace {
 
-// The fingerprint moves with everything that moves a table.
+// Everything that changes a table changes the fingerprint.
 TEST(Fingerprint, DiffersWithEverySetting) {
   const auto fingerprint = [](const auto& change) {
     v1::ExplainRequest request;
@@ -40,7 +40,7 @@ TEST(Fingerprint, DiffersWithEverySetting) {
   EXPECT_EQ(seen.size(), 12u);
 }
 
-// Of a bias added to scores, with all that rounds it; a bias alone is rounded once whatever these say.
+// The fingerprint of an added bias depends on its roundings; a bias alone is always rounded once.
 TEST(Fingerprint, OfAnAddedBiasDiffersWithItsRounding) {
   const auto fingerprint = [](v1::PrecisionPreset preset, bool added) {
     v1::AddBiasRequest add;

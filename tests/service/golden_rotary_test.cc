@@ -1,7 +1,7 @@
-// What transformers computes from real config.json files (tests/golden/recorded/rotary), against what we do.
+// The results of transformers for real config.json files (tests/golden/recorded/rotary), against ours.
 //
-// torch's own pow, cos and sin are not correctly rounded, so bits cannot agree everywhere; the recipe can: frequencies
-// lie within 2 float32 ulp, and tables within 2 ulp where both sides start from the same frequencies.
+// torch's own pow, cos and sin are not correctly rounded, so not all bits agree. Frequencies must be within 2 float32
+// ulp, and tables within 2 ulp if both sides start from the same frequencies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ ModelSource SourceOf(const json& file, const json& layer_type = nullptr) {
   return source;
 }
 
-// No model type that transformers or we know.
+// Neither transformers nor posenc knows this model type.
 bool RefusedByUs(const std::string& name) { return name == "internlm2_5-7b-chat.json"; }
 
 class GoldenRotary : public testing::TestWithParam<std::string> {

@@ -1,5 +1,4 @@
-// A rotation in place is the rotation into another buffer, and the one from pieces, whatever the thread count and the
-// slabs' borders.
+// A rotation in place equals one into another buffer and one from pieces, for any thread count and slab borders.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +11,7 @@
 namespace posenc::in_place_test {
 namespace {
 
-// The bytes in pieces of 1 to `most`.
+// The bytes in pieces of 1 to `most` bytes.
 class Pieces final : public ByteSource {
  public:
   Pieces(absl::Span<const std::byte> bytes, size_t most, std::mt19937& random) : bytes_(bytes) {
@@ -46,14 +45,14 @@ TEST_P(RotaryBytes, AreTheSameInPlaceAndFromPieces) {
   const auto application = RotaryApplication::Create(
       *rotary, {.positions = {PerSequenceOffsets{{0, 77, -5}}, {}, {}, {}}, .layout = layout, .q = {shape, 3}}, {});
   ASSERT_THAT(application, IsOk());
-  // Any bits, so that NaN and infinities pass through too; one byte off any alignment.
+  // Random bits, so that NaN and infinities pass through too; one byte off any alignment.
   const size_t size = *ByteSize("x", shape, {});
   std::vector<std::byte> x(size + 1), y(size + 1), z(size + 1);
   for (std::byte& b : x) b = static_cast<std::byte>(random());
   const ContiguousBytes bytes(x.data() + 1, size);
   WorkPool many(4), one(1);
   ASSERT_THAT(application->Rotate({&bytes, y.data() + 1}, {}, many, NeverCancelled), IsOk());
-  // Less than an element, less than a head row, some rows, some tokens.
+  // Pieces shorter than an element, shorter than a head row, of some rows, and of some tokens.
   for (const size_t most : {3, 60, 300, 3000}) {
     const Pieces pieces({x.data() + 1, size}, most, random);
     ASSERT_THAT(application->Rotate({&pieces, z.data() + 1}, {}, many, NeverCancelled), IsOk());

@@ -1,4 +1,4 @@
-// What must hold of every rotation, whatever the numbers: mathematical properties, and that equal meanings give equal
+// Properties of every rotation, whatever the numbers: mathematical ones, and that requests of equal meaning give equal
 // bytes.
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::vector<double> Random(size_t count, uint32_t seed = kSeed) {
   return values;
 }
 
-// [B, S, H, D] under LAYOUT_BSHD by explicit settings.
+// A request for x [B, S, H, D] under LAYOUT_BSHD, with explicit settings.
 v1::ApplyRotaryRequest Request(DType dtype, std::vector<int64_t> shape, const std::vector<double>& x,
                                const std::string& rope_type = "default") {
   v1::ApplyRotaryRequest request;
@@ -143,7 +143,7 @@ TEST(EqualMeanings, Layouts) {
   const std::vector<double> other = RotatedValues(transposed);
   for_each([&](auto... i) { ASSERT_EQ(other[at_bhsd(i...)], expected[at_bshd(i...)]); });
 
-  // Packed, each sequence starts at the offset anew.
+  // In a packed tensor each sequence starts at the offset again.
   v1::ApplyRotaryRequest packed = Request(DType::kFP16, {kB * kS, kH, kD}, bshd);
   *packed.mutable_positions()->mutable_cu_seqlens() =
       MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, kS, kB * kS});
@@ -153,7 +153,7 @@ TEST(EqualMeanings, Layouts) {
 TEST(EqualMeanings, PositionSources) {
   constexpr int64_t kB = 2, kS = 9;
   const std::vector<double> x = Random(kB * kS * 2 * 16);
-  for (const std::string rope_type : {"default", "dynamic"}) {  // which reads the length off the positions
+  for (const std::string rope_type : {"default", "dynamic"}) {  // dynamic derives its length from the positions
     SCOPED_TRACE(rope_type);
     v1::ApplyRotaryRequest request = Request(DType::kFP32, {kB, kS, 2, 16}, x, rope_type);
     if (rope_type == "dynamic") {
@@ -185,7 +185,7 @@ TEST(EqualMeanings, PositionSources) {
   }
 }
 
-// One offset for a batch of which a token alone is more than a slab, and one for each sequence.
+// One token of the whole batch exceeds a slab. One offset for the batch equals one offset per sequence.
 TEST(EqualMeanings, BatchesOfDecodeSteps) {
   constexpr int64_t kB = 301, kS = 2, kH = 16, kD = 128;
   const std::vector<double> some = Random(kD * kH);
@@ -203,7 +203,7 @@ TEST(EqualMeanings, BatchesOfDecodeSteps) {
   }
 }
 
-// Dynamic scaling by each sequence's own length is what a call of its own gives.
+// Dynamic scaling by each sequence's own length equals a call for each sequence.
 TEST(EqualMeanings, PerSequenceScaling) {
   const std::vector<double> x = Random(10 * 2 * 16);
   v1::ApplyRotaryRequest packed = Request(DType::kFP32, {10, 2, 16}, x, "dynamic");

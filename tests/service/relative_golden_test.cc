@@ -1,4 +1,4 @@
-// Scores before softmax as DeBERTa, XLNet, Transformer-XL, BERT and wav2vec2-bert compute them, with content
+// Scores before softmax, with content, as computed by DeBERTa, XLNet, Transformer-XL, BERT and wav2vec2-bert
 // (tests/golden/recorded/relative_scores.json).
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ v1::Tensor TensorOf(const json& rows) {
   return MakeTensor(DType::kFP32, shape, golden::Numbers(rows));
 }
 
-// Sets a message's fields from JSON in which a tensor is nested lists.
+// Sets a message's fields from JSON in which a tensor is a nested list.
 void Fill(const json& values, Message* message) {
   const auto& reflection = *message->GetReflection();
   for (const auto& [name, value] : values.items()) {
@@ -69,7 +69,7 @@ v1::RelativeScoresRequest RequestOf(const json& record) {
   return request;
 }
 
-// Leaves the weights alone: no setting.
+// Clears all settings; keeps the weights and their layouts.
 void KeepWeights(Message* message) {
   const auto& reflection = *message->GetReflection();
   std::vector<const FieldDescriptor*> fields;
@@ -83,8 +83,8 @@ void KeepWeights(Message* message) {
   }
 }
 
-// torch adds float32 products of up to 16 channels in an order of its own: `within` units in the last place of the
-// largest score. Hidden cells are equal.
+// torch adds float32 products of up to 16 channels in its own order: the tolerance is kWithin ulp of the largest score.
+// Hidden cells are equal.
 TEST(RelativeGolden, ScoresBeforeSoftmax) {
   constexpr double kWithin = 4;
   const json file = golden::Read("recorded/relative_scores.json");
@@ -110,7 +110,7 @@ TEST(RelativeGolden, ScoresBeforeSoftmax) {
   }
 }
 
-// The same bytes with the weights alone and the model's config.json: it says every setting.
+// The weights and the model's config.json give the same bytes: the file has every setting.
 TEST(RelativeGolden, SettingsFromConfigJson) {
   const json recorded = golden::Read("recorded/relative_scores.json");
   for (const json& record : recorded["records"]) {

@@ -1,4 +1,4 @@
-// Ranges of head rows, each rotated by itself: the bytes of the whole call; and what is refused as no range.
+// Ranges of head rows, each rotated by itself, have the bytes of the whole call. Invalid ranges are refused.
 #include "posenc/service/rotary_stream.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ Request Header(Request request) {
   return request;
 }
 
-// Pieces that end anywhere, as gRPC's slices do.
+// Pieces of any size, like gRPC's slices.
 class Scattered final : public ByteSource {
  public:
   explicit Scattered(std::string_view bytes) {
@@ -67,7 +67,7 @@ class Scattered final : public ByteSource {
   std::vector<std::string> pieces_;
 };
 
-// Of all ranges drawn, or of all there are where the tensor is small.
+// Rotates 300 ranges of each operand and compares them with the whole call.
 void ExpectRangesAsTheWhole(const Request& request) {
   const auto whole = Call(request);
   ASSERT_THAT(whole, IsOk());

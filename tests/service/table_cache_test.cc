@@ -1,4 +1,4 @@
-// Tables of cosines and sines are computed once for all calls that need the same, and for no others.
+// Calls that need the same table of cosines and sines compute it once; other calls do not use it.
 #include <functional>
 #include <string>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 
 using Request = v1::ApplyRotaryRequest;
 
-// 64 tokens of 16 pairs, q and k.
+// q and k of 64 tokens with 16 pairs.
 Request Layer() {
   Request request;
   v1::RotarySettings& settings = *request.mutable_rotary()->mutable_settings();
@@ -49,7 +49,7 @@ std::string Answer(const Request& request) {
 class TableCacheTest : public testing::Test {
  protected:
   TableCacheTest() {
-    TableCache().SetMaxBytes(0);  // what others have left
+    TableCache().SetMaxBytes(0);  // drops what other tests have cached
     TableCache().SetMaxBytes(size_t{1} << 20);
   }
 };

@@ -1,4 +1,4 @@
-// Tables of cosines and sines: the forms of a row, the sources of positions, tiles, and a rotation by one's own hand.
+// Tables of cosines and sines: row forms, position sources, tiles, and a rotation by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ TEST(Table, TilesAreTheWholeInPieces) {
   EXPECT_THAT(wire::Prepare(request, wire::InMessage(), {}), IsInvalid("MISSING", "table"));
 }
 
-// Whoever rotates with the table gets the bytes of ApplyRotary.
+// Rotating with the table gives the bytes of ApplyRotary.
 TEST(Table, RotatesAsApplyRotaryDoes) {
   const v1::GenerateTableRequest table = Request(v1::TABLE_FORM_HALF_WIDTH);
   const auto answer = Call(table);

@@ -1,4 +1,4 @@
-// Worked numbers that papers, models' files and users' reports give, each with where it comes from.
+// Worked numbers from papers, model files and users' reports, each with its source.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -63,7 +63,7 @@ TEST(WorkedNumbers, DeepseekMagnitudes) {
   EXPECT_NEAR(std::sqrt(plan.softmax_scale_factor), 1.26080, 5e-6);
 }
 
-// gpt-oss turns off the rounding of yarn's ramp: up to 76 % of a frequency.
+// gpt-oss disables the rounding of yarn's ramp, which changes a frequency by up to 76 %.
 TEST(WorkedNumbers, GptOssWithoutTruncation) {
   RotarySettings settings = *LayerOf("gpt-oss-20b.json").rotary;
   const auto plan = [&settings] { return **Rotary::Create(settings, Frequencies::kExact, {})->Plan(1); };
@@ -77,7 +77,7 @@ TEST(WorkedNumbers, GptOssWithoutTruncation) {
   EXPECT_NEAR(largest, 0.76, 0.005);
 }
 
-// Phi-3's switch from short to long factors: at exactly L0 the short list still holds.
+// Phi-3 switches from short to long factors above L0; at exactly L0 the short list holds.
 TEST(WorkedNumbers, LongropeSwitchesAboveTheOriginalLength) {
   const auto rotary = Rotary::Create(*LayerOf("phi-3-mini-128k-instruct.json").rotary, Frequencies::kExact, {});
   ASSERT_THAT(rotary, IsOk());
@@ -86,7 +86,7 @@ TEST(WorkedNumbers, LongropeSwitchesAboveTheOriginalLength) {
   EXPECT_NEAR((*rotary->Plan(1))->attention_scaling, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-15);
 }
 
-// Llama 3.1: a wavelength below 8192/4 keeps its frequency, above 8192 it is divided by 8.
+// Llama 3.1 keeps the frequency of a wavelength below 8192/4 and divides it by 8 above 8192.
 TEST(WorkedNumbers, Llama3KeepsShortWavesAndDividesLongOnes) {
   const RotaryPlan scaled = **Rotary::Create(*LayerOf("llama-3.1-8b.json").rotary, Frequencies::kExact, {})->Plan(1);
   const RotaryPlan plain = PlanOf({.rope_type = "default", .rope_theta = 5e5}, 128);
@@ -144,7 +144,7 @@ TEST(WorkedNumbers, AlibiSlopes) {
               Pointwise(DoubleNear(5e-7), {.707107, .353553, .176777, .088388}));
 }
 
-// A bias at slope 1/2 stops growing where the type's spacing does: bfloat16 at key 257, float16 at 2049.
+// At slope 1/2 adjacent biases collide when the type's spacing exceeds 1/2: bfloat16 at key 257, float16 at 2049.
 TEST(WorkedNumbers, NarrowBiasesCollide) {
   for (const auto& [dtype, key] : {std::pair{DType::kBF16, 257}, {DType::kFP16, 2049}}) {
     v1::GenerateBiasRequest request;
@@ -165,7 +165,7 @@ TEST(WorkedNumbers, NarrowBiasesCollide) {
   }
 }
 
-// OLMo-3.1: the explicit attention_factor is verbatim. 0.1 ln 8 + 1 = 1.2079.
+// OLMo-3.1's explicit attention_factor is used unchanged. 0.1 ln 8 + 1 = 1.2079.
 TEST(WorkedNumbers, OlmosAttentionFactor) {
   ModelSource source{.config_json = golden::ReadText("configs/olmo-3.1-32b-instruct.json"), .layer = "full_attention"};
   const auto layers = SelectLayer(source, {});

@@ -33,7 +33,7 @@ std::string Rest(SliceStream* stream) {
   return rest;
 }
 
-// As protobuf's own streams do at every byte.
+// Skips and backs up at every byte, like protobuf's own streams.
 TEST(SliceStream, SkipsAndBacksUp) {
   const std::vector<grpc::Slice> slices = Slices();
   for (int skipped = 0; skipped <= 8; ++skipped) {
@@ -55,8 +55,8 @@ TEST(SliceStream, CannotSkipBeyondTheEnd) {
   EXPECT_FALSE(stream.Skip(9));
 }
 
-// The bytes in slices that end anywhere, as a transport delivers them. Long ones are memory of their own, others lie in
-// the grpc::Slice itself.
+// Cuts the bytes into slices of any size, as a transport delivers them. Long slices have their own memory, short ones
+// lie in the grpc::Slice itself.
 std::vector<grpc::Slice> CutAnywhere(const std::string& bytes, std::mt19937_64& random) {
   const size_t longest = 1 << random() % 8;
   std::vector<grpc::Slice> slices;
@@ -69,7 +69,7 @@ std::vector<grpc::Slice> CutAnywhere(const std::string& bytes, std::mt19937_64& 
   return slices;
 }
 
-// The same from pieces of them, each from where a reader happens to have got to.
+// Reads a holder's bytes piece by piece; each read starts where the previous one stopped.
 template <typename Holder>
 std::string BytesOf(const SlicedPayloads& payloads, const google::protobuf::Message& holder, std::mt19937_64& random) {
   const auto& of = dynamic_cast<const Holder&>(holder);
@@ -85,7 +85,7 @@ std::string BytesOf(const SlicedPayloads& payloads, const google::protobuf::Mess
   return bytes;
 }
 
-// From slices to a message and its tensors' bytes, as server and client read them.
+// Parses slices into a message and its tensors' bytes, like server and client.
 TEST(SlicedPayloads, HaveTheBytesThatProtobufFinds) {
   const std::vector<const google::protobuf::Message*> types = RequestTypes();
   int accepted = 0;

@@ -18,7 +18,7 @@ v1::Tensor* SetTensor(v1::Tensor* tensor, std::vector<int64_t> shape) {
   return tensor;
 }
 
-// The answer, each output filled with a letter of its own.
+// Writes the answer, with each output filled with a letter of its own.
 std::string Write(google::protobuf::Message* response, const std::vector<Output>& outputs) {
   const auto answer = Answer::LayOut(response, outputs);
   EXPECT_TRUE(answer.ok()) << answer.status();

@@ -29,7 +29,7 @@ absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// Messages of any type, by reflection, with tensors of sizes around those that matter.
+// Fills messages of any type by reflection, with tensor sizes around the thresholds.
 class Filler {
  public:
   explicit Filler(std::mt19937_64& random) : random_(random) {}
@@ -80,7 +80,7 @@ class Filler {
   std::mt19937_64& random_;
 };
 
-// Takes the data out of half of the tensors and chunks, for views to stand for it.
+// Moves the data out of half of the tensors and chunks; views replace it.
 void TakeData(Message* message, std::mt19937_64& random, std::vector<std::pair<Message*, std::string>>* taken) {
   const Reflection& reflection = *message->GetReflection();
   if (message->GetDescriptor() == v1::Tensor::descriptor() ||
@@ -158,7 +158,7 @@ TEST(Gather, CopiesOnlyWhatIsSmall) {
 
 TEST(Gather, RefusesWhatGrpcCannotSend) {
   v1::ApplyRotaryRequest request;
-  const std::string some(1, 'x');  // only its size is looked at
+  const std::string some(1, 'x');  // only sizes matter here
   for (const auto& [q, k] : std::vector<std::pair<size_t, size_t>>{{1, size_t{1} << 31}, {1 << 30, 1 << 30}}) {
     const std::vector<TensorView> views = {{request.mutable_q()->mutable_tensor(), {BytesOf(some).data(), q}},
                                            {request.mutable_k()->mutable_tensor(), {BytesOf(some).data(), k}}};

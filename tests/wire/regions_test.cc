@@ -40,7 +40,7 @@ class Source final : public SharedMemorySource {
     const auto found = memory.find(std::string(token));
     return found == memory.end() ? nullptr : found->second;
   }
-  // Two tokens of one file.
+  // kToken and kAlias are two tokens of one file.
   std::map<std::string, std::shared_ptr<Memory>> memory = {{kToken, std::make_shared<Memory>(1, true)},
                                                            {kAlias, std::make_shared<Memory>(1, true)},
                                                            {kOther, std::make_shared<Memory>(2, true)},
@@ -163,13 +163,13 @@ TEST(Regions, ThatAreDamagedAreRefused) {
 }
 
 TEST(Outputs, OverlapNothingButTheirOwnOperand) {
-  // Other memory, beside, in place, empty.
+  // Other memory, adjacent, in place, and empty.
   EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), Part(kOther, 40, 80))), IsOk());
   EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), Part(kToken, 80, 80))), IsOk());
   EXPECT_THAT(Find(Rotation(Part(kToken, 80, 80), Part(kToken, 0, 80))), IsOk());
   EXPECT_THAT(Find(Rotation(Part(kToken, 7, 80), Part(kToken, 7, 80))), IsOk());
   EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), Part(kToken, 40, 0))), IsOk());
-  // The same file by another token is the same memory, at another address.
+  // Another token of the same file is the same memory at another address.
   for (const v1::Region& output :
        {Part(kToken, 79, 80), Part(kToken, 1, 79), Part(kAlias, 0, 80), Part(kAlias, 79, 1)}) {
     EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), output)), IsInvalid("CONFLICT", "q.output"));

@@ -21,7 +21,7 @@ TEST(Rpcs, FollowTheProto) {
   EXPECT_EQ(FindRpc("Missing"), nullptr);
 }
 
-// RpcOf() needs it.
+// RpcOf() requires a different request message for each RPC.
 TEST(Rpcs, HaveARequestMessageEach) {
   std::set<const google::protobuf::Descriptor*> requests;
   for (const RpcDescription& rpc : Rpcs()) EXPECT_TRUE(requests.insert(rpc.request.GetDescriptor()).second) << rpc.name;

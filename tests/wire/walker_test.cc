@@ -26,7 +26,7 @@ using google::protobuf::Message;
 
 constexpr size_t kNoLimit = size_t{1} << 30;
 
-// The bytes in chunks that end anywhere, empty ones among them, as a call's slices do.
+// The bytes in chunks of any size, including empty ones, like a call's slices.
 class RandomChunks final : public google::protobuf::io::ZeroCopyInputStream {
  public:
   RandomChunks(const std::string& bytes, std::mt19937_64& random) : bytes_(bytes), random_(random) {}
@@ -47,12 +47,12 @@ class RandomChunks final : public google::protobuf::io::ZeroCopyInputStream {
   size_t at_ = 0;
 };
 
-// Both ways to read messages of one type.
+// Reads messages of one type with protobuf alone and with Stripper.
 class BothWays {
  public:
   explicit BothWays(const Message& prototype) : prototype_(prototype), stripper_(prototype.GetDescriptor()) {}
 
-  // Whether they agree on the input; says whether it was legal.
+  // Expects both readings to agree. Returns whether the input was legal.
   bool ExpectSame(const std::string& input, std::mt19937_64& random) {
     const std::unique_ptr<Message> plain(prototype_.New());
     const bool legal = plain->ParseFromString(input);
@@ -78,7 +78,7 @@ class BothWays {
   }
 
   const Message& prototype() const { return prototype_; }
-  // Types of messages whose bytes were compared.
+  // The types of messages whose bytes were compared.
   const std::set<const google::protobuf::Descriptor*>& resolved() const { return resolved_; }
 
  private:
@@ -91,7 +91,7 @@ bool ExpectSameAsProtobuf(const Message& prototype, const std::string& input, st
   return BothWays(prototype).ExpectSame(input, random);
 }
 
-// What the API has not, but protobuf does: repeated tensors, maps to tensors, recursion.
+// Shapes that the API does not use but protobuf allows: repeated tensors, maps to tensors, recursion.
 class OtherShapes {
  public:
   OtherShapes() : pool_(google::protobuf::DescriptorPool::generated_pool()), factory_(&pool_) {
@@ -170,7 +170,7 @@ TEST(Walker, AgreesWithProtobufOnRandomMessages) {
       ++(type.ExpectSame(input, random) ? legal : illegal);
     }
   }
-  // Neither side of the comparison may be vacuous.
+  // Both outcomes must be frequent, or the comparison would be vacuous.
   EXPECT_GT(legal, 3000);
   EXPECT_GT(illegal, 3000);
   for (const BothWays& type : types) {
@@ -183,7 +183,7 @@ TEST(Walker, AgreesWithProtobufOnRandomMessages) {
   }
 }
 
-// What is refused for being unknown, and what passes, is the same before a tensor's bytes are taken out and after.
+// Unknown fields are refused or accepted alike, before and after the tensors' bytes are taken out.
 TEST(Walker, HidesNothingThatIsUnknown) {
   int accepted = 0, refused = 0, with_unknown_hints = 0;
   const std::vector<const Message*> types = RequestTypes();

@@ -1,4 +1,4 @@
-// The values of every bias method but ALiBi: against oracles, against the papers' numbers, and form against form.
+// The values of every bias method except ALiBi, against oracles, the papers' numbers, and each other's forms.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -79,8 +79,8 @@ TEST(T5, BucketsAreThoseOfTheOracles) {
   }
 }
 
-// Where the formula is a whole number (3, of ln 1.5 / ln 3.375 * 9), float32's chain, each step correctly rounded,
-// falls one bucket short of it.
+// The formula gives a whole number (3, of ln 1.5 / ln 3.375 * 9); float32's chain, each step correctly rounded, falls
+// one bucket short.
 TEST(T5, OddConfigurationsDependOnTheLogarithm) {
   const auto single = Buckets({34, 27, true}, -12, 12, Frequencies::kFloat32);
   EXPECT_EQ(single.front(), 10);
@@ -90,7 +90,7 @@ TEST(T5, OddConfigurationsDependOnTheLogarithm) {
   EXPECT_EQ(exact.back(), 28);
 }
 
-// Far from 0, where few distances are wanted; and a tie of large powers.
+// Few distances far from 0, and a tie of large powers.
 TEST(T5, FarDistances) {
   const auto far = Buckets({.bidirectional = false}, -2000000000, -1999999990, Frequencies::kExact);
   EXPECT_THAT(far, testing::Each(31));
@@ -144,7 +144,7 @@ v1::BiasMethod T5(int64_t heads, bool bidirectional, bool heads_first) {
   return method;
 }
 
-// 32 heads by 32 buckets: only the layout says which is which.
+// With 32 heads by 32 buckets the shape does not tell the layouts apart.
 TEST(T5, LooksUpTheTableInBothLayouts) {
   const std::vector<double> table = Random(32 * 32, 1);
   for (bool heads_first : {false, true}) {
@@ -177,7 +177,7 @@ v1::BiasMethod SandwichMethod(bool paper, int64_t heads, int64_t dim) {
   return method;
 }
 
-// The last row of queries 0 .. n: distances 0 .. n from the end.
+// One query at the last key: the distances end at 0.
 TEST(Kerple, PublishedNumbers) {
   const std::vector<double> values = Values(Request(Kerple(v1::KERPLE_KERNEL_LOG, {1}, {1}), 1, 3));
   EXPECT_THAT(values, ElementsAre(testing::DoubleNear(-1.098612, 5e-7), testing::DoubleNear(-0.693147, 5e-7), 0));
@@ -327,7 +327,7 @@ TEST(SwinV2, PublishedCoordinates) {
   EXPECT_NEAR(reference::LogCoordinate<F64>(7, 8).ToDouble(), 1.056642, 5e-7);
 }
 
-// Exact: the whole network over the real numbers, rounded once; FLOAT32: its operations in the order of their indices.
+// EXACT: bit-equal to the network over the real numbers, rounded once. F32: close to EXACT.
 TEST(SwinV2, EqualsItsOracles) {
   constexpr int64_t kHeight = 3, kWidth = 4, kHidden = 21, kHeads = 2, kTokens = kHeight * kWidth;
   const std::vector<double> hidden_weight = Random(2 * kHidden, 4), hidden_bias = Random(kHidden, 5),
@@ -364,7 +364,7 @@ TEST(SwinV2, EqualsItsOracles) {
   }
 }
 
-// Methods of whole distances by offset, explicit positions, compact and per batch row: all the same numbers.
+// For methods of whole distances, offsets, explicit positions, the compact form and batch rows give the same values.
 TEST(Distances, EveryGeometryHasTheSameValues) {
   const v1::BiasMethod methods[] = {T5(4, true, true), T5(4, false, false),
                                     Kerple(v1::KERPLE_KERNEL_LOG, {1, 2, 3, 4}, {1, 0.5, 0.25, 2}),
@@ -383,7 +383,7 @@ TEST(Distances, EveryGeometryHasTheSameValues) {
       }
     }
     v1::GenerateBiasRequest request = Request(method, kQ, kK);
-    std::vector<int64_t> keys, queries;  // backwards, and shifted by a fraction of nothing
+    std::vector<int64_t> keys, queries;  // reversed, and shifted by 1000
     for (int64_t j = 0; j < kK; ++j) keys.push_back(1000 + kK - 1 - j);
     for (int64_t i = 0; i < kQ; ++i) queries.push_back(1000 + kK - 1 - i);
     *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kINT64, {kK}, keys);
@@ -413,7 +413,7 @@ TEST(Distances, EveryGeometryHasTheSameValues) {
   }
 }
 
-// Where a position less a distance is no float64: there sums must not be made.
+// Position minus distance is not a float64 there, so such sums must not be formed.
 TEST(Distances, AtBothEndsOfWholeNumbers) {
   v1::BiasMethod t5;
   t5.mutable_t5()->set_bidirectional(true);
@@ -462,7 +462,7 @@ TEST(T5, IndexForms) {
   EXPECT_THAT(Integers(request), ElementsAre(0, 0, 0, 30, 30, 29, 5, 4, 3, 1, 0, 0));
 }
 
-// Every method on every instruction set, in every type, with a mask and added to scores: the same bytes.
+// Every method gives the same bytes on every instruction set, in every type, with a mask and added to scores.
 TEST(EveryMethod, TheSameBytesOnEveryTarget) {
   v1::BiasMethod nope;
   nope.mutable_nope();
@@ -488,7 +488,7 @@ TEST(EveryMethod, TheSameBytesOnEveryTarget) {
   }
 }
 
-// Documents and prefixes, with everything else that hides, against one loop.
+// Documents and prefixes, combined with all other masks, against one loop.
 TEST(Masks, DocumentsAndPrefixes) {
   constexpr int64_t kB = 2, kQ = 6, kK = 9;
   std::mt19937 random(20240616);
@@ -547,7 +547,7 @@ TEST(Masks, DocumentsAndPrefixes) {
   }
 }
 
-// 1 + 2^-11 + 2^-40 in float32 is 1 + 2^-11, a tie that float16 takes down.
+// 1 + 2^-11 + 2^-40 in float32 is 1 + 2^-11, a tie that float16 rounds down.
 TEST(Masks, TheFillIsRoundedOnce) {
   v1::GenerateBiasRequest request;
   request.mutable_method()->mutable_nope();
@@ -564,7 +564,7 @@ TEST(Masks, TheFillIsRoundedOnce) {
   }
 }
 
-// An added NoPE takes its heads from the scores.
+// NoPE that is added takes its heads from the scores.
 TEST(Nope, OnlyMasks) {
   v1::AddBiasRequest request;
   request.mutable_method()->mutable_nope();

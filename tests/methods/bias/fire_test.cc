@@ -1,4 +1,4 @@
-// FIRE's biases: against its oracle, and the paper's numbers.
+// FIRE's biases against its oracle and the paper's numbers.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -25,7 +25,7 @@ v1::GenerateBiasRequest FireRequest(const v1::Fire& fire, const std::vector<doub
   return request;
 }
 
-// A network that hands its input on.
+// A network whose first head returns its input.
 TEST(Fire, PublishedInputs) {
   v1::Fire fire;
   fire.set_c(0.1);

@@ -39,7 +39,7 @@ v1::GenerateBiasRequest Request(std::vector<int64_t> shape, const std::vector<do
   return request;
 }
 
-// The sum over j < l <= i, added from the query backwards; 7 where the key is hidden.
+// The sum over j < l <= i, added from the query backwards; 7 if the key is hidden.
 double Expected(const double* gates, int64_t i, int64_t j, int64_t sequence_begin = 0) {
   if (j > i || j < sequence_begin) return 7;
   Exact sum(0);
@@ -67,7 +67,7 @@ TEST_P(ForgetGate, EqualsTheExactSums) {
   }
 }
 
-// Sums of 64 bits, of 128 bits, and of more.
+// Sums that need 64 bits, 128 bits, and more.
 INSTANTIATE_TEST_SUITE_P(Spreads, ForgetGate, testing::Values(1, 20, 60, 120));
 
 TEST(ForgetGate, BatchPositionsAndHeads) {

@@ -1,4 +1,4 @@
-// What absolute encodings have in common: adding them, and where their rows stand; and worked numbers of each.
+// Common properties of absolute encodings: addition and row positions; and worked numbers of each.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -63,7 +63,7 @@ TEST(WorkedEmbeddings, TimestepAtOne) {
   EXPECT_THAT(Values(request), Pointwise(DoubleNear(5e-7), {.540302, .99995, .841471, .01}));
 }
 
-// FLUX multiplies its timestep by 1000 before; over the real numbers that is the same as a scale.
+// FLUX multiplies its timestep by 1000 first; over the real numbers that equals a scale.
 TEST(WorkedEmbeddings, ScaleOfATimestep) {
   E before = TimestepRequest(256, {0.0625 * 1000, 0.5 * 1000});
   E scaled = TimestepRequest(256, {0.0625, 0.5});
@@ -72,7 +72,7 @@ TEST(WorkedEmbeddings, ScaleOfATimestep) {
   EXPECT_THAT(Values(scaled), Pointwise(DoubleNear(1e-12), Values(before)));
 }
 
-// The cell at row 1, column 2: x = 2 stands in the first half whichever the convention.
+// The cell at row 1, column 2: x = 2 is in the first half under every convention.
 TEST(WorkedEmbeddings, ColumnsBeforeRows) {
   const auto cell = [](const E& request) {
     const std::vector<double> all = Values(request);
@@ -104,7 +104,7 @@ TEST(WorkedEmbeddings, FourierQuarterTurns) {
                                                            -0x1.87de2a6aea963p-2, 1, -0x1.d906bcf328d46p-1, 0}));
 }
 
-// p_a . p_b of a timestep, as of any sinusoidal encoding, depends on a - b only.
+// p_a . p_b of timesteps depends on a - b only, as for any sinusoidal encoding.
 TEST(EmbeddingProperties, DotProductsDependOnTheDistanceOnly) {
   const std::vector<double> p = Values(TimestepRequest(64, {100.25, 97, 13.25, 10}));
   double far = 0, near = 0;
@@ -121,7 +121,7 @@ const std::function<E()> kRequests[] = {
     FourierRequest,
 };
 
-// x + encoding, for every element of every copy: the float32 sum rounded once, or the encoding rounded before it.
+// x + encoding, for every element of every copy: the float32 sum is rounded once, or the encoding is rounded first.
 TEST(AddTo, EveryMethodTypeAndBatch) {
   std::mt19937_64 random(PrintedSeed(99));
   for (const auto& make : kRequests) {
@@ -165,7 +165,7 @@ TEST(AddTo, EveryMethodTypeAndBatch) {
   }
 }
 
-// Ids of a batch: each sequence gets its own rows.
+// Batched ids give each sequence its own rows.
 TEST(AddTo, BatchedPositions) {
   E request = LearnedRequest();
   *request.mutable_positions()->mutable_ids() = MakeTensor(DType::kINT32, {2, 1}, std::vector<int32_t>{3, 1});
@@ -186,7 +186,7 @@ TEST(AddTo, EmptyTensors) {
   }
 }
 
-// The fingerprint moves with everything that moves a row.
+// Everything that changes a row changes the fingerprint.
 TEST(EmbeddingFingerprint, DiffersWithEverySetting) {
   std::set<std::string> seen;
   size_t requests = 0;

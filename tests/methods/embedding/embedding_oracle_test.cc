@@ -1,4 +1,4 @@
-// Timesteps, grids, Fourier features and learned tables: every byte against MPFR, from the definitions.
+// Every byte of timesteps, grids, Fourier features and learned tables against MPFR, from the definitions.
 #include <gtest/gtest.h>
 
 #include <numbers>
@@ -23,7 +23,7 @@ using Float32 = EmbeddingRecipe<Number<24>, Number<53>>;
 
 constexpr DType kTypes[] = {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64};
 
-// Asks for every type under every arithmetic; `row(recipe, n)` gives the expected row n.
+// Requests every type under every arithmetic; `row(recipe, n)` gives the expected row n.
 template <class RowOf>
 void ExpectRows(v1::GenerateEmbeddingRequest request, int64_t rows, const RowOf& row) {
   const auto compare = [&](auto recipe, v1::FrequencyArithmetic arithmetic) {
@@ -121,7 +121,7 @@ TEST(GridOracle, Diffusers) {
   });
 }
 
-// Stable Diffusion 3's: the cells in the middle of a larger grid, here one of 9 x 9, from row 3 and column 1 on.
+// Stable Diffusion 3's grid is cut from the middle of a larger one, here of 9 x 9, from row 3 and column 1 on.
 TEST(GridOracle, DiffusersCutFromALargerOne) {
   auto request = GridRequest(v1::GRID_CONVENTION_DIFFUSERS, 24, 3, 6);
   request.mutable_grid()->set_base_size(4);
@@ -234,11 +234,11 @@ TEST(FourierOracle, ExactTurnsAndCancellation) {
                  {0x1p-30, 0x1p20},
                  {0x1p50, 0x1p50 + 0.25},
                  {1e-3, 1e3}});
-  // What is left has lost all but a few of its bits in float64's sums, however careful.
+  // These sums lose all but a few bits in float64, however carefully they are computed.
   ExpectFourier({{1 / 3.0, 1, 1 / 3.0}, {0.7, 1, 0.7}}, {{3e12, 0x1.3c0ca428c59fbp-60, -3e12}, {1e14, 1e-17, -1e14}});
 }
 
-// As far as float64 reaches: turns of which only the last bits count, and sines that no type holds.
+// The limits of float64: turns of which only the last bits count, and sines that underflow.
 TEST(FourierOracle, LargestAndSmallest) {
   v1::GenerateEmbeddingRequest request;
   *request.mutable_fourier()->mutable_frequencies() =
@@ -252,13 +252,13 @@ TEST(FourierOracle, LargestAndSmallest) {
     const auto sine = [dtype](double turns) {
       return reference::RoundOnce(dtype, Sin(Real(2) * Real::Pi() * Real(turns)));
     };
-    // 1/2 + 2^-40, 2^22, 2^-540 and a little, -2^-2001.
+    // The turns are 1/2 + 2^-40, 2^22, slightly above 2^-540, and -2^-2001.
     const std::vector<double> expected = {sine(-0x1p-40), 0.0, sine(0x1p-540), -0.0, -1, 1, 1, 1};
     EXPECT_EQ(response->embedding().data(), Pack(dtype, expected));
   }
 }
 
-// Points whose sine lies next to a boundary between two values of the type, nearer than float64 can tell.
+// Points whose sine is next to a rounding boundary of the type, nearer than float64 can tell.
 TEST(FourierOracle, NextToRoundingBoundaries) {
   std::mt19937_64 random(PrintedSeed(7));
   for (DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
@@ -273,7 +273,7 @@ TEST(FourierOracle, NextToRoundingBoundaries) {
   }
 }
 
-// A row is copied, or the real product rounded once; in the other arithmetics rounded to them first.
+// A row is copied, or the real product is rounded once; the other arithmetics round the product to their type first.
 TEST(LearnedOracle, EveryTypeAndArithmetic) {
   std::mt19937_64 random(PrintedSeed(512));
   const int64_t rows = 7, dim = 37;

@@ -1,4 +1,4 @@
-// Random attention for tests of relative terms: q, k and where they stand, as a request and as rows for an oracle.
+// Random attention for tests of relative terms: q, k and their positions, as a request and as rows for an oracle.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Attention {
   std::vector<double> q, k;
   std::vector<double> query_positions, key_positions;  // [B, Sq] and [B, Sk]
 
-  // Values that the type holds.
+  // Random values that the type can represent.
   std::vector<double> Draw(int64_t count, double size = 1) {
     std::uniform_real_distribution<double> uniform(-size, size);
     std::vector<double> values(count);
@@ -35,7 +35,7 @@ struct Attention {
     return table;
   }
 
-  // Queries behind a cache, one after another.
+  // Fills q and k; queries are consecutive from `query_offset` on.
   void Fill(int64_t query_offset) {
     q = Draw(batch * heads * queries * dim);
     k = Draw(batch * key_heads * keys * dim);
@@ -78,8 +78,8 @@ struct Attention {
     }
   }
 
-  // Compares an answer with oracle(b, h, i, j): one rounding to float32, and `inside`, what roundings before the sum
-  // may come to: units of 2^-25 in numbers around 1, times channels.
+  // Compares an answer with oracle(b, h, i, j). Tolerates one rounding to float32 plus `inside`, a bound for roundings
+  // before the sum: 2^-25 times channels, for numbers around 1.
   template <class Oracle>
   void Expect(const absl::StatusOr<v1::RelativeScoresResponse>& answer, const Oracle& oracle,
               double inside = 1e-12) const {

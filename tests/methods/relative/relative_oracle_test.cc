@@ -20,7 +20,7 @@ Attention Drawn(int64_t query_offset = 2) {
   return attention;
 }
 
-// Positions in no order, and farther apart than a tile's rows.
+// Makes positions unordered and farther apart than a tile's rows.
 void Scatter(Attention& attention, double farthest) {
   std::uniform_real_distribution<double> uniform(0, farthest);
   for (auto* positions : {&attention.query_positions, &attention.key_positions}) {
@@ -203,8 +203,8 @@ TEST(Tupe, PositionsAndBuckets) {
     *tupe.mutable_relative_bias_table() = Weight(bias);
     tupe.set_relative_bias_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
     tupe.set_cls(cls);
-    // Buckets of key - query -4 .. 6, by the formula: 8 buckets, 16: n < 2 itself, 2 + trunc(ln(n/2)/ln 8 * 2), 4 more
-    // on the right.
+    // Buckets of key - query -4 .. 6 by the formula, with 8 buckets and distance 16: n if n < 2, else 2 +
+    // trunc(ln(n/2)/ln 8 * 2); 4 more on the right.
     const auto bucket = [](int64_t key_minus_query) {
       const int64_t n = std::abs(key_minus_query);
       const int64_t of_n =
@@ -311,7 +311,7 @@ TEST(Wpr, Wavelets) {
   }
 }
 
-// d = 4, two scales, shifts fastest: worked by hand from (1 - u^2) exp(-u^2 / 2).
+// d = 4, two scales, shifts vary fastest: computed by hand from (1 - u^2) exp(-u^2 / 2).
 TEST(Wpr, WorkedNumbers) {
   Attention a{.batch = 1, .heads = 4, .key_heads = 4, .queries = 4, .keys = 1, .dim = 4};
   a.Fill(0);
@@ -363,7 +363,7 @@ TEST(Cope, CountsByContent) {
   }
 }
 
-// The same bytes whatever the processor has: fused multiply-adds included.
+// Every processor target gives the same bytes, with or without fused multiply-adds.
 TEST(RelativeScores, TheSameBytesOnEveryTarget) {
   Attention a{.batch = 1, .heads = 2, .key_heads = 1, .queries = 37, .keys = 300, .dim = 20};
   a.Fill(263);
@@ -381,11 +381,10 @@ TEST(RelativeScores, TheSameBytesOnEveryTarget) {
   }
 }
 
-// A NaN of q, whatever its bits, is one in each of its cells: one rounded as if it were a number becomes a zero in
-// BF16.
+// A NaN of q, whatever its bits, makes each of its cells NaN. Rounded like a number, it would become zero in BF16.
 TEST(RelativeScores, KeepsNans) {
   Attention a{.batch = 1, .heads = 1, .key_heads = 1, .queries = 6, .keys = 70, .dim = 4};
-  a.Fill(69);  // so that a causal mask hides no key of the first query
+  a.Fill(69);  // then a causal mask hides no key of the first query
   const auto table = a.DrawRows(9, a.dim);
   v1::RelativeScoresRequest shaw = ShawRequest(a, table, false, false), cope = a.Request(true, true);
   *cope.mutable_method()->mutable_cope()->mutable_position_embeddings() = Weight(table);
@@ -400,7 +399,7 @@ TEST(RelativeScores, KeepsNans) {
       if (request.has_add_to()) {
         *request.mutable_add_to() = MakeTensor(dtype, {1, 1, a.queries, a.keys}, a.Draw(a.queries * a.keys));
       }
-      // In every other query's first channel.
+      // Sets the first channel of every other query.
       const uint32_t nans[] = {0xffffffff, 0x7fffffff, 0x7f800001};
       std::string& q = *request.mutable_q()->mutable_data();
       for (size_t n = 0; n < std::size(nans); ++n) std::memcpy(&q[2 * n * a.dim * sizeof(float)], &nans[n], 4);

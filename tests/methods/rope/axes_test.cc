@@ -1,4 +1,4 @@
-// Positions of several axes: each pair turns by its own axis's position, as a table of that axis alone has it.
+// Positions of several axes: each pair rotates by its own axis's position, as in a table of that axis alone.
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ v1::GenerateTableRequest Mrope(const Axes& sections, v1::MropeOrder order, const
   return request;
 }
 
-// Fractions and negative positions among them.
+// Positions that include fractions and negative numbers.
 std::vector<double> OnAxis(int64_t axis) {
   std::vector<double> positions;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -58,7 +58,7 @@ std::string Bytes(const v1::GenerateTableRequest& request) {
   return response.ok() ? response->cos().data() + response->sin().data() : "";
 }
 
-// Every entry of the table is the one of a table in which all axes stand where its pair's axis does.
+// Each entry must equal the entry of a table in which all axes have the position of its pair's axis.
 void ExpectPairsOnAxes(v1::GenerateTableRequest request, const Axes& axis_of_pair) {
   const int64_t axes = *std::max_element(axis_of_pair.begin(), axis_of_pair.end()) + 1;
   SetIds(axes, &request);
@@ -152,7 +152,7 @@ struct Run {
   std::vector<double> start, step;
 };
 
-// The same positions as segments and as ids [n_axes, tokens].
+// Sets the same positions as segments and as ids [n_axes, tokens].
 void SetBoth(const std::vector<Run>& runs, v1::Positions* segments, std::vector<std::vector<double>>* ids) {
   ids->resize(3);
   for (const Run& run : runs) {
@@ -201,7 +201,7 @@ TEST(Positions, GridsAreTheIdsOfTheirPoints) {
   EXPECT_EQ(Bytes(request), expected);
 }
 
-// Packed sequences may begin in the middle of a grid; their lengths, too, are those of the ids.
+// Packed sequences may begin in the middle of a grid; their scaling lengths equal those of the ids.
 TEST(Positions, PackedGridsAndScalingLengths) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Mrope({4, 6, 6}, v1::MROPE_ORDER_CONTIGUOUS).rotary();
@@ -243,7 +243,7 @@ TEST(Positions, PackedGridsAndScalingLengths) {
   }
 }
 
-// [n_axes, B, S]: each batch row is a call of its own.
+// Ids [n_axes, B, S]: each batch row equals a call of its own.
 TEST(Positions, AxesOfABatch) {
   v1::ApplyRotaryRequest request;
   *request.mutable_rotary() = Mrope({4, 6, 6}, v1::MROPE_ORDER_CONTIGUOUS).rotary();
@@ -286,7 +286,7 @@ std::vector<double> DefaultPlan(int64_t width, double theta, Frequencies arithme
 
 constexpr Frequencies kArithmetics[] = {Frequencies::kExact, Frequencies::kFloat64, Frequencies::kFloat32};
 
-// FLUX: one embedding an axis, one after the other.
+// FLUX has one embedding per axis, one after the other.
 TEST(Axial, IsOneEmbeddingAnAxis) {
   for (Frequencies arithmetic : kArithmetics) {
     std::vector<double> expected = DefaultPlan(16, 10000, arithmetic);
@@ -317,7 +317,7 @@ TEST(Axial, PairsTurnByTheirAxis) {
   ExpectPairsOnAxes(request, {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2});
 }
 
-// Kimi K2.5's vision part: as one axis after the other, in another order.
+// Kimi K2.5's vision part interleaves the frequencies of its axes.
 TEST(Axial, AxesTakeTurns) {
   const std::vector<AxialAxis> axes = {{8}, {8, 100}};
   for (Frequencies arithmetic : kArithmetics) {
@@ -335,7 +335,7 @@ TEST(Axial, AxesTakeTurns) {
   ExpectPairsOnAxes(request, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1});
 }
 
-// LTX: axes by turns, which no formula of ours says.
+// LTX's axes alternate, which no built-in formula describes.
 TEST(GivenFrequencies, PairsTurnByTheirAxis) {
   v1::GenerateTableRequest request = Mrope({4, 6, 6}, v1::MROPE_ORDER_CONTIGUOUS);
   auto* given = request.mutable_rotary()->mutable_settings()->mutable_given_frequencies();

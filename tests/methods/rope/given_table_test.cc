@@ -1,4 +1,4 @@
-// Tables of the caller's: rows by position, as they are.
+// Tables given by the caller: rows by position, used unchanged.
 #include <gtest/gtest.h>
 
 #include "tests/service/call.h"
@@ -71,13 +71,13 @@ TEST(GivenTable, FormsOfTheSameTable) {
     ASSERT_THAT(response, IsOk());
     EXPECT_EQ(response->cos().data() + response->sin().data(), expected->cos().data() + expected->sin().data());
     EXPECT_EQ(response->info().plan_fingerprint(), expected->info().plan_fingerprint());
-    // One entry of the second copy is another.
+    // One entry of the second copy differs.
     (*T(request).mutable_sin()->mutable_data())[4 * (2 * kPairs + 2 * kPairs - 1)] ^= 1;
     EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "rotary.settings.given_table.sin"));
   }
 }
 
-// A table of cosines and sines is the rotation that it was made for, in both directions.
+// A given table rotates exactly like the formula that computed it, in both directions.
 TEST(GivenTable, RotatesAsItsFormulaDoes) {
   v1::GenerateTableRequest table;
   auto* settings = table.mutable_rotary()->mutable_settings();

@@ -1,4 +1,4 @@
-// Halves of parts of what rotates, as in Gemma 4's vision part: the same as a rotation of each part by itself.
+// Half-split rotation in parts, as in Gemma 4's vision part, equals rotating each part by itself.
 #include <gtest/gtest.h>
 
 #include "tests/service/call.h"
@@ -59,14 +59,14 @@ TEST(HalfSplitParts, EachPartRotatesByItself) {
       x.set_data(response->q().data());
     }
     EXPECT_EQ(together->q().data(), x.data());
-    // Not what halves of the whole are.
+    // Half-split rotation of the whole gives other bytes.
     v1::ApplyRotaryRequest whole = Apply(dtype);
     whole.mutable_rotary()->mutable_settings()->clear_half_split_parts();
     EXPECT_NE(Call(whole)->q().data(), together->q().data());
   }
 }
 
-// Where nothing is half-split there are no parts; where one side is, the rotation is the same and its place another.
+// Parts do not affect interleaved pairs; with half-split output the values are the same at other places.
 TEST(HalfSplitParts, InterleavedHasNone) {
   v1::ApplyRotaryRequest request = Apply(DType::kFP32);
   auto* settings = request.mutable_rotary()->mutable_settings();
@@ -88,7 +88,7 @@ TEST(HalfSplitParts, InterleavedHasNone) {
   }
 }
 
-// A table that a model multiplies its halves by has each part's entries twice, and is read so too.
+// A full-width table has each part's entries twice, and a given table is read the same way.
 TEST(HalfSplitParts, TablesRepeatEachPart) {
   v1::GenerateTableRequest request;
   *request.mutable_rotary()->mutable_settings() = Settings(2);

@@ -1,4 +1,4 @@
-// Frequencies and scalings against an independent evaluation by MPFR: equal, in all three arithmetics.
+// Frequencies and scalings equal an independent evaluation by MPFR, in all three arithmetics.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -19,7 +19,7 @@ void ExpectEqualTo(const RotarySettings& settings, int64_t rotary_dim, int64_t s
       std::get<RopeParameters>(settings.frequencies), static_cast<int>(rotary_dim),
       settings.max_position_embeddings.value_or(0), static_cast<double>(seq_len)};
   recipe.Compute();
-  // Over the real numbers it does not matter what is divided: there we divide frequencies.
+  // Over the real numbers, dividing frequencies equals dividing positions; posenc divides frequencies there.
   if (kTensorDigits == 300) {
     for (auto& f : recipe.inv_freq) f = f / reference::Number<kTensorDigits>(recipe.position_divisor);
     recipe.position_divisor = 1;
@@ -33,7 +33,7 @@ void ExpectEqualTo(const RotarySettings& settings, int64_t rotary_dim, int64_t s
   EXPECT_EQ(plan.position_divisor, recipe.position_divisor.template RoundedTo<53>());
 }
 
-// The width that the settings mean.
+// The rotary width that the settings imply.
 int64_t WidthOf(const RotarySettings& settings) {
   if (settings.rotary_dim) return *settings.rotary_dim;
   const auto& p = std::get<RopeParameters>(settings.frequencies);
@@ -176,7 +176,7 @@ TEST(RecipeOfYarn, EqualRampEnds) {
   ExpectEqualInAllArithmetics({.frequencies = p, .rotary_dim = 64, .input_pairing = Pairing::kHalfSplit}, 1);
 }
 
-// One pair, and two: formulas that divide by their number less one.
+// One to three pairs: the formulas divide by their number minus one.
 TEST(RecipeOfPixels, FewPairs) {
   for (int64_t width : {2, 4, 6}) {
     ExpectEqualInAllArithmetics({.frequencies = RopeParameters{.rope_type = "pixel"},

@@ -1,4 +1,4 @@
-// xPos: entries against MPFR, and what must hold of scores, gradients and inverses.
+// xPos: entries against MPFR, and properties of scores, gradients and inverses.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -57,7 +57,7 @@ struct Table {
   }
 };
 
-// (2i + 0.4 d) / (1.4 d), to the power of (p - centre) / scale_base, or of its negative.
+// (2i + 0.4 d) / (1.4 d), to the power of (p - centre) / scale_base or its negative.
 template <int kDigits>
 reference::Number<kDigits> Scale(const Table& table, size_t i, double position) {
   using N = reference::Number<kDigits>;
@@ -72,7 +72,7 @@ double RoundTo(DType dtype, const reference::Number<300>& x) {
     case DType::kFP32: return x.RoundedTo<24>();
     case DType::kFP16: {
       using N = reference::Number<300>;
-      const N least(0x1p-24);  // below 2^-14 all are multiples of it; no entry of a test is a tie
+      const N least(0x1p-24);  // numbers below 2^-14 are multiples of it; no test entry is a tie
       const bool subnormal = x < N(0x1p-14) && x > N(-0x1p-14);
       return subnormal ? (Floor(x / least + N(0.5)) * least).ToDouble() : x.RoundedTo<11>();
     }
@@ -117,7 +117,7 @@ TEST(Xpos, ExactEntriesAreRoundedOnce) {
   }
 }
 
-// The libraries' chain, each step rounded: E is the type's number.
+// The libraries' chain with each step rounded. E is the type's number.
 template <int kDigits>
 void ExpectChain(Table table) {
   using E = reference::Number<kDigits>;
@@ -164,7 +164,7 @@ TEST(Xpos, TiesGoToEven) {
   EXPECT_EQ(Element(table.cos.data(), 3, DType::kFP32), 0.5 * (1 + 0x1p-22));
 }
 
-// Far from the centre the scale leaves every format; a sine of angle zero stays zero.
+// Far from the centre the scale exceeds every format; the sine of angle zero stays zero.
 TEST(Xpos, FarFromTheCentre) {
   for (bool key : {false, true}) {
     Table table{Frequencies::kExact, DType::kFP32, key};
@@ -177,8 +177,7 @@ TEST(Xpos, FarFromTheCentre) {
   }
 }
 
-// A scale beyond MPFR's own range of exponents, 2^(2^62): the entry is a zero or an infinity with the sign of its
-// cosine or sine.
+// The scale exceeds MPFR's exponent range, 2^(2^62): the entry is zero or infinity with the sign of its cosine or sine.
 TEST(Xpos, ScalesBeyondEveryRange) {
   for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64}) {
     for (const bool key : {false, true}) {
@@ -188,7 +187,7 @@ TEST(Xpos, ScalesBeyondEveryRange) {
         table.positions = {1, -1, 4, -4};
         table.xpos = {1e-10, -exponent * 1e-10};
         table.Compute();
-        // Every zeta of three pairs is below 1: for q it is the positive exponent that underflows.
+        // Every zeta of three pairs is below 1, so for q the positive exponent underflows.
         const double magnitude = (exponent > 0) == key ? INFINITY : 0.0;
         for (size_t n = 0; n < table.positions.size() * 3; ++n) {
           const double angle = table.positions[n / 3] * table.inv_freq[n % 3];
@@ -203,7 +202,7 @@ TEST(Xpos, ScalesBeyondEveryRange) {
   }
 }
 
-// A product that has lost its digits before a large factor brings it back: 1e-18 times 2.6e-304, times 1e300.
+// A product loses its digits before a large factor restores its size: 1e-18 times 2.6e-304, times 1e300.
 TEST(Xpos, SmallProductsAreNotProven) {
   Table table{Frequencies::kExact, DType::kFP32, false, false, 1e300};
   table.inv_freq = {1e-18};
@@ -244,7 +243,7 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// q_m . k_n depends on m - n only, and the scales of far keys are small.
+// q_m . k_n depends on m - n only. The scales of far keys are small.
 TEST(Xpos, ScoreDependsOnTheDistanceOnly) {
   const std::vector<double> q = Random(1), k = Random(2);
   for (int64_t distance : {0, 1, 40, 700}) {
@@ -287,7 +286,7 @@ TEST(Xpos, InverseUndoesForwardAndTransposeIsTheAdjoint) {
   }
 }
 
-// Whoever rotates with the tables for q and k gets the bytes of ApplyRotary; k alone comes beside an empty q.
+// Rotating with the tables for q and k gives the bytes of ApplyRotary. k alone is sent with an empty q.
 TEST(Xpos, TablesOfBothOperands) {
   const std::vector<double> q = Random(1), k = Random(2);
   v1::ApplyRotaryRequest request = Request(q, k, 100);

@@ -14,7 +14,7 @@ namespace {
 
 using Verdict = Admission::Verdict;
 
-constexpr std::chrono::steady_clock::time_point kNow{};  // long past: do not wait
+constexpr std::chrono::steady_clock::time_point kNow{};  // long past: no waiting
 constexpr auto kForever = std::chrono::steady_clock::time_point::max();
 
 TEST(Admission, LimitsRequests) {
@@ -151,7 +151,7 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
   EXPECT_TRUE(admission->WaitForHandlers(kNow));
 }
 
-// As in the server: a request admitted is in flight until its answer is sent, and one that comes later is refused.
+// This mirrors the server: an admitted request is in flight until its answer is sent, and a later one is refused.
 TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
   for (int round = 0; round < 20; ++round) {
     const auto admission = Admission::Create(1000, 1000);

@@ -40,10 +40,10 @@ TEST(BufferPool, TakesWhatWasGivenLast) {
 TEST(BufferPool, LetsTheOldestGo) {
   BufferPool pool(3 * kMiB);
   const BufferPool::Block a = pool.Take(2 * kMiB), b = pool.Take(kMiB), c = pool.Take(kMiB);
-  for (const BufferPool::Block& block : {a, b, c}) pool.Give(block);  // a goes
+  for (const BufferPool::Block& block : {a, b, c}) pool.Give(block);  // a is dropped
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(2 * kMiB));
   const BufferPool::Block large = pool.Take(4 * kMiB);
-  pool.Give(large);  // too large to be kept at all
+  pool.Give(large);  // too large to be kept
   EXPECT_EQ(pool.counters().bytes, static_cast<int64_t>(2 * kMiB));
   EXPECT_EQ(pool.Take(kMiB).data, c.data);
   EXPECT_EQ(pool.Take(kMiB).data, b.data);

@@ -88,7 +88,7 @@ TEST(Timers, WaitsCanBeLimited) {
   later.get_future().wait();
 }
 
-// A call that ends destroys what the action refers to.
+// The end of a call destroys what its timer's action refers to.
 TEST(Timers, NothingActsAfterItIsRevoked) {
   Timers timers;
   std::atomic<int> acted{0};

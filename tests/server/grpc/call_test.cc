@@ -1,5 +1,5 @@
-// Calls as the server makes them, many at once, on a transport of standard types (tests/fake_grpc): what
-// ThreadSanitizer can see, which it cannot where gRPC is linked.
+// Server calls, many at once, on a transport of standard types (tests/fake_grpc), so that ThreadSanitizer sees all of
+// them, which it does not where gRPC is linked.
 #include <array>
 #include <functional>
 #include <future>
@@ -92,7 +92,7 @@ std::string Table(int64_t offset) {
   return request.SerializeAsString();
 }
 
-// The bytes in two slices, as gRPC hands over what came in two frames.
+// The bytes in two slices, as gRPC delivers a message of two frames.
 grpc::ByteBuffer Buffer(const std::string& bytes) {
   std::vector<grpc::Slice> slices;
   for (const std::string& part : {bytes.substr(0, bytes.size() / 2), bytes.substr(bytes.size() / 2)}) {
@@ -130,7 +130,7 @@ class CallTest : public testing::Test {
       return MakeTileStream(core_.get(), stream_table_, served, request);
     });
   }
-  // The caller sends what it likes.
+  // Serves a rotary stream; the test sends its messages.
   void Chunks(FakeRpc* rpc) {
     rpc->Serve([this](Rpc* served, grpc::ByteBuffer*) { return MakeRotaryStream(core_.get(), served); });
   }
@@ -149,7 +149,7 @@ class CallTest : public testing::Test {
     return kind == kChunks ? grpc::ByteBuffer() : Buffer(kind == kRotation ? Rotation(offset) : Table(offset));
   }
 
-  // The answers, one after the other.
+  // Returns the answers, concatenated.
   std::string AnswerTo(Kind kind, int64_t offset, grpc::Status* status) {
     FakeRpc rpc(Request(kind, offset));
     Begin(kind, offset, &rpc);
@@ -159,7 +159,7 @@ class CallTest : public testing::Test {
     return text;
   }
 
-  // The rows of a stream's answers, in their order.
+  // The rows of a stream's answers, which must be in order.
   static std::string Rows(const std::vector<grpc::ByteBuffer>& messages) {
     std::string rows;
     for (const grpc::ByteBuffer& message : messages) {
@@ -191,7 +191,7 @@ class CallTest : public testing::Test {
     for (std::thread& caller : callers) caller.join();
   }
 
-  // A thread that has just ended a call may still have to let its bytes go.
+  // Waits, because a thread that has just ended a call may not have released its bytes yet.
   int64_t BytesInTheEnd() const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     int64_t bytes = core_->admission->counters().in_flight_bytes;
@@ -244,7 +244,7 @@ TEST_F(CallTest, MayBeCancelledOrRunOutOfTimeAtAnyMoment) {
         case grpc::OK: ++answered; break;
         case grpc::CANCELLED: ++cancelled; break;
         case grpc::DEADLINE_EXCEEDED: ++late; break;
-        case grpc::INVALID_ARGUMENT:  // the end of what it reads may come before the cancellation
+        case grpc::INVALID_ARGUMENT:  // the stream may end before the cancellation arrives
           EXPECT_EQ(kind, kChunks) << status.error_message();
           ++cancelled;
           break;
@@ -330,9 +330,9 @@ TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
     FakeRpc rpc;
     Chunks(&rpc);
     rpc.Send(Buffer(Header(0)));
-    rpc.Send(Buffer(Chunk(0, 100, 100)));  // in any order
+    rpc.Send(Buffer(Chunk(0, 100, 100)));  // chunks may come in any order
     rpc.Send(Buffer(Chunk(0, 0, 100)));
-    rpc.Send(Buffer(Chunk(0, 0, 50)));  // and twice
+    rpc.Send(Buffer(Chunk(0, 0, 50)));  // and may come twice
     rpc.Send(Buffer(Chunk(0, 300, 100)));
     rpc.Send(Buffer(c.message));
     rpc.Send(Buffer(Chunk(0, 200, 100)));
@@ -394,7 +394,7 @@ class CrowdedTest : public CallTest {
   CrowdedTest() : CallTest(Crowded()) {}
 };
 
-// Room for one chunk of a hundred rows and its answer, but not for two.
+// The budget has room for one chunk of a hundred rows and its answer, but not for two.
 TEST_F(CrowdedTest, AStreamWaitsForItsOwnAnswersAndForNobodyElses) {
   FakeRpc rpc;
   Chunks(&rpc);
@@ -432,13 +432,13 @@ class ImpatientTest : public CallTest {
   }
   ImpatientTest() : CallTest(Impatient(1, 600)) {}
 
-  std::mutex gate_;  // shut: the pool does nothing
+  std::mutex gate_;  // while locked, the pool's threads wait
 };
 
 TEST_F(ImpatientTest, AnAnswerThatIsNotTakenIsCancelled) {
   for (const Kind kind : {kRotation, kTable, kChunks}) {
     FakeRpc rpc(Request(kind, 0));
-    // Shut before anything can have been written.
+    // The window is shut before anything can have been written.
     if (kind == kChunks) {
       Chunks(&rpc);
       rpc.ShutWindow();
@@ -457,7 +457,7 @@ TEST_F(ImpatientTest, AnAnswerThatIsNotTakenIsCancelled) {
   }
 }
 
-// The fake ends the process where a call is cancelled after its end.
+// The fake RPC ends the process if a call is cancelled after its end.
 TEST_F(ImpatientTest, NoTimerOutlivesItsCall) {
   core_ = std::make_unique<Core>(Impatient(0, 600));
   OnCallers([&](int caller) {
@@ -487,7 +487,7 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   Config config = TestConfig();
   config.threads = 1;
   core_ = std::make_unique<Core>(config);
-  std::vector<int64_t> prepared, computed;  // on that thread
+  std::vector<int64_t> prepared, computed;  // written by the pool's only thread
   const auto generate_table = wire::UnaryOperation::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
       [&](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
         auto job = wire::Prepare(request, payloads, context, response);
@@ -520,7 +520,7 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   EXPECT_THAT(computed, testing::ElementsAre(10, 10'000));
 }
 
-// What a diagnosis takes is known before the answer is.
+// The bytes for a diagnosis are admitted before `decide` computes the answer.
 TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   Config config = TestConfig();
   config.max_in_flight_bytes = 20'000;

@@ -116,7 +116,7 @@ absl::StatusOr<TileStream> FakeStreamTable(const v1::StreamTableRequest& request
   return stream;
 }
 
-// Replaces `prepare` of the operation with this request. Context: CallContext or Limits.
+// Replaces `prepare` of the operation that takes this request. Context is CallContext or Limits.
 template <typename Request, typename Context, typename Response>
 void Replace(absl::StatusOr<Job> (*prepare)(const Request&, const Payloads&, const Context&, Response*),
              Operations* operations) {

@@ -1,7 +1,7 @@
-// An RPC that no transport carries. It promises no more than server/grpc/completion_queue.h does: reactions come on any
-// of its threads, OnCancel beside the others, a read's and a write's at the same time, the reactor's end once, after
-// all others, Finish() and Start(). What is not answered for (TryCancel after that, a second read, a write while there
-// is one) ends the process.
+// An RPC without a transport. It guarantees no more than server/grpc/completion_queue.h: reactions run on any of its
+// threads; OnCancel may run during others, a read's during a write's; the reactor is destroyed once, after all
+// reactions, Finish() and Start(). Misuse (TryCancel after that, a second read, a write during a write) ends the
+// process.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace posenc::server {
 
-// Waits for the RPC's end before its own, where it has begun.
+// The destructor waits for the end of an RPC that has begun.
 class FakeRpc final : public Rpc {
  public:
   explicit FakeRpc(grpc::ByteBuffer request = {}) : request_(std::move(request)) {}
@@ -25,11 +25,11 @@ class FakeRpc final : public Rpc {
     if (reactor_ != nullptr) Wait();
   }
 
-  // Before Serve().
+  // Set before Serve().
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
-  // Only after Wait().
+  // Read only after Wait().
   std::multimap<std::string, std::string> trailers;
-  std::vector<grpc::ByteBuffer> messages;  // of the answer, in order
+  std::vector<grpc::ByteBuffer> messages;  // the answer's, in order
 
   void Serve(const MakeReactor& make) {
     reactor_ = make(this, &request_);
@@ -41,7 +41,7 @@ class FakeRpc final : public Rpc {
     if (tell) TellCancelled();
     End();
   }
-  // What the client sends, and its end.
+  // The client's messages, and their end.
   void Send(const grpc::ByteBuffer& message) {
     Change([&] { sent_.push_back(message); });
     Deliver();
@@ -50,7 +50,7 @@ class FakeRpc final : public Rpc {
     Change([&] { half_closed_ = true; });
     Deliver();
   }
-  // The client takes nothing more: a write, or the end, waits until the call is cancelled.
+  // The client stops reading: a write, or the end, waits until the call is cancelled.
   void ShutWindow() {
     Change([&] { window_shut_ = true; });
   }
@@ -67,12 +67,12 @@ class FakeRpc final : public Rpc {
     Deliver();
     End();
   }
-  // Waits until so many messages have been written, or none will be any more.
+  // Waits until `count` messages have been written or the RPC has ended.
   void WaitForMessages(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, count] { return messages.size() >= count || done_; });
   }
-  // Waits until the reactor is gone.
+  // Waits until the reactor is destroyed.
   const grpc::Status& Wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return done_; });
@@ -148,7 +148,7 @@ class FakeRpc final : public Rpc {
     End();
   }
 
-  // Runs it on one of the threads, once the window is open or the call is cancelled.
+  // Runs the reaction on one of the threads; if the window is shut, only once the call is cancelled.
   void WhenTaken(std::function<void()> reaction) {
     const std::lock_guard lock(mutex_);
     if (window_shut_ && !cancelled_) {
@@ -166,7 +166,7 @@ class FakeRpc final : public Rpc {
     });
   }
 
-  // Completes the read that waits, if it can be.
+  // Completes the pending read, if possible.
   void Deliver() {
     const std::lock_guard lock(mutex_);
     if (read_into_ == nullptr) return;
@@ -197,14 +197,14 @@ class FakeRpc final : public Rpc {
   std::condition_variable changed_;
   grpc::ByteBuffer request_;
   std::unique_ptr<Reactor> reactor_;
-  int expected_ = 2;  // before the reactor goes: Start(), Finish(), what is under way
+  int expected_ = 2;  // outstanding before the reactor's end: Start(), Finish(), operations
   bool started_ = false, cancelled_ = false, finished_ = false, done_ = false;
   grpc::Status status_;
   bool window_shut_ = false;
   std::vector<std::function<void()>> untaken_;
-  std::deque<grpc::ByteBuffer> sent_;  // and not read
+  std::deque<grpc::ByteBuffer> sent_;  // sent but not read
   bool half_closed_ = false;
-  grpc::ByteBuffer* read_into_ = nullptr;  // a read that waits
+  grpc::ByteBuffer* read_into_ = nullptr;  // the pending read's message
   bool writing_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Calls like the one before are prepared once, and answered as if each were the first.
+// Calls like a recent one are prepared once, and each is answered as if it were the first.
 #include "server/grpc/recent_calls.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@ v1::Tensor Filled(std::vector<int64_t> shape, int fill) {
   return MakeTensor(DType::kFP32, std::move(shape), std::vector<double>(count, 0.5 + fill));
 }
 
-// One layer of a step of decoding: the tensors' bytes are the layer's own.
+// One layer of a decode step: only the tensors' bytes depend on the layer.
 v1::ApplyRotaryRequest Layer(int layer) {
   v1::ApplyRotaryRequest request;
   auto& settings = *request.mutable_rotary()->mutable_settings();
@@ -72,7 +72,7 @@ class RecentCallsTest : public testing::Test {
         wire::Scheduling::kAsSmallAsItsRequest);
   }
 
-  // How many times it was prepared, now.
+  // Returns how many times this request was prepared.
   int Send(const v1::ApplyRotaryRequest& request) {
     const int before = prepared_;
     FakeRpc rpc(Buffer(request.SerializeAsString()));
@@ -101,7 +101,7 @@ class RecentCallsTest : public testing::Test {
 };
 
 TEST_F(RecentCallsTest, TheLayersOfAStepArePreparedOnce) {
-  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());  // so that the plan is at hand
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());  // caches the plan
   EXPECT_EQ(Send(Layer(0)), 1);
   for (int layer = 0; layer < 5; ++layer) EXPECT_EQ(Send(Layer(layer)), 0);
 }
@@ -139,7 +139,7 @@ v1::ApplyRotaryRequest Named(const std::string& request_id, int layer) {
   return request;
 }
 
-// What a request_id is counts as little as the operands' bytes, if it is as long and protobuf would take it.
+// Requests that differ only in a request_id of the same length, valid in protobuf, share a preparation.
 TEST_F(RecentCallsTest, RequestIdsMayDiffer) {
   ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
   EXPECT_EQ(Send(Named("4f1b-77", 0)), 1);
@@ -151,10 +151,10 @@ TEST_F(RecentCallsTest, RequestIdsMayDiffer) {
   EXPECT_EQ(Send(Named("h\xc3\xa9t\xc3\xa9\n", 4)), 1) << "7 bytes, not all ASCII";
 }
 
-// Of two places of the same bytes the field's is not looked for.
+// If the request_id's bytes occur twice in the request, other request_ids do not match.
 TEST_F(RecentCallsTest, ButNotWhereTheRequestHasThoseBytesTwice) {
   ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
-  EXPECT_EQ(Send(Named("default", 0)), 1);  // as rope_type is
+  EXPECT_EQ(Send(Named("default", 0)), 1);  // equals rope_type
   EXPECT_EQ(Send(Named("default", 1)), 0);
   EXPECT_EQ(Send(Named("another", 2)), 1);
   EXPECT_EQ(Send(Named("yet-one", 3)), 0);
@@ -214,7 +214,7 @@ TEST_F(RecentCallsTest, WhatHasMuchBesideTheOperandsIsNotKept) {
 
 TEST_F(RecentCallsTest, NorWhatIsNotAtHand) {
   v1::ApplyRotaryRequest request = Layer(0);
-  request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);  // takes long each time
+  request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);  // xPos always takes long
   for (int n = 0; n < 3; ++n) EXPECT_EQ(Send(request), 1);
 }
 

@@ -1,4 +1,4 @@
-// A server's beginning and end, and what it says of itself meanwhile.
+// A server's start and end, its health, and its reflection.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -105,7 +105,7 @@ class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t>
 TEST_P(DrainTest, LosesNoCallUnderLoad) {
   Config config = TestConfig();
   config.io_threads = GetParam();
-  config.retry_pushback_ms = 2000;  // the pause that ends the drain: no caller is scheduled that late
+  config.retry_pushback_ms = 2000;  // the drain ends after a pause this long; no caller is delayed that much
   Start(config);
   std::atomic<int> answered{0}, refused{0};
   std::vector<std::thread> callers;

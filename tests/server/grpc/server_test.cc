@@ -77,7 +77,7 @@ TEST_F(ServerTest, RefusesMalformedAndUnknown) {
   EXPECT_EQ(InfoOf(status).reason(), "MALFORMED");
   EXPECT_THAT(status.error_message(), HasSubstr("posenc.v1.ApplyRotaryRequest"));
 
-  status = Send("GenerateTable", std::string("\x0a\x04\x0a\x02\x12\x01"));  // not UTF-8 would be the same code
+  status = Send("GenerateTable", std::string("\x0a\x04\x0a\x02\x12\x01"));  // truncated; bad UTF-8 has the same code
   EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
 
   status = Send("StreamTable", std::string("\x0a\x03\xf8\x7f\x01"));
@@ -252,7 +252,7 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
     return stub_->GenerateTable(&context, Taking(0), &response).error_code();
   };
   const auto hurried = [&call] { EXPECT_EQ(call(std::chrono::milliseconds(100)), grpc::DEADLINE_EXCEEDED); };
-  // A caller's time may be up before its request is sent: then another one calls.
+  // A deadline may pass before the request is sent, so calls repeat until one has begun.
   while (FakeOperations::begun == 0 && !HasFailure()) hurried();
   EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 0; }));
 
@@ -261,7 +261,7 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
   EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
   const int64_t started = server_->counters().started;
   while (server_->counters().started < started + 3 && !HasFailure()) hurried();
-  FakeOperations::gate_shut = false;  // the only thread comes to those that are queued
+  FakeOperations::gate_shut = false;  // the only thread now reaches the queued calls
   patient.join();
   EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 0; }));
   EXPECT_EQ(FakeOperations::begun, before + 1);

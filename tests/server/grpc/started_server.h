@@ -1,4 +1,4 @@
-// A server on a port of its own, with operations that a test holds up, and calls to it.
+// A server on its own port, with operations that a test can block, and calls to it.
 #pragma once
 
 #include <chrono>
@@ -61,7 +61,7 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return condition();
 }
 
-// A call of any kind, a step at a time, in bytes.
+// A call of any kind, one step at a time, in raw bytes.
 class RawCall {
  public:
   RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
@@ -80,7 +80,7 @@ class RawCall {
     call_->WritesDone(nullptr);
     Wait();
   }
-  // Nothing at the end.
+  // Returns nullopt at the stream's end.
   std::optional<std::string> Read() {
     grpc::ByteBuffer buffer;
     call_->Read(&buffer, nullptr);
@@ -131,7 +131,7 @@ class ServerTest : public testing::Test {
     FakeOperations::begun = 0;
   }
 
-  // Sends these bytes, or none at all, as the one message of a call.
+  // Makes a call with these bytes as its one message, or with no message.
   grpc::Status Send(const std::string& method, const std::optional<std::string>& bytes) {
     RawCall call(channel_, kService + method);
     if (bytes) call.Write(*bytes);

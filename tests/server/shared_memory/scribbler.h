@@ -1,4 +1,4 @@
-// Requests as no serializer writes them, and what it takes to compare two readings of them.
+// Requests encoded as no serializer writes them, and helpers to compare two readings of them.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ inline std::string Canonical(const google::protobuf::Message& message) {
   return bytes;
 }
 
-// Puts into each Tensor and TensorChunk the bytes that its ticket stands for.
+// Replaces the ticket in each Tensor and TensorChunk by the bytes that it stands for.
 inline void Resolve(
     google::protobuf::Message* message,
     absl::FunctionRef<std::string(const google::protobuf::Message& holder, const std::string& ticket)> bytes_of) {
@@ -64,9 +64,9 @@ inline void Resolve(
   }
 }
 
-// Wire bytes of a message type as no serializer writes them: fields in any order, many times, padded varints. Wild ones
-// have unknown fields anywhere, groups among them, and wrong wire types; tame ones only in CallHints, where nobody
-// minds, and their enums have the values that are declared.
+// Wire bytes of a message type as no serializer writes them: fields in any order, repeated, padded varints. Wild ones
+// have unknown fields anywhere, including groups, and wrong wire types. Tame ones have them only in CallHints, where
+// they are legal, and their enum values are declared ones.
 class Scribbler {
  public:
   Scribbler(std::mt19937_64& random, bool wild) : random_(random), wild_(wild) {}
@@ -95,7 +95,7 @@ class Scribbler {
   }
   void Varint(uint64_t value, std::string* out) {
     for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
-    if (Below(20) == 0) {  // padded
+    if (Below(20) == 0) {  // padded varint
       out->push_back(static_cast<char>(value | 0x80));
       value = 0;
     }
@@ -155,7 +155,7 @@ class Scribbler {
       default:
         Tag(number, 3, out);
         if (depth < 6) Unknown(out, depth + 1);
-        // A tensor within a group is not one.
+        // A tensor field within an unknown group is not a tensor.
         if (Below(2) == 0) LengthDelimited(15, Bytes(10), out);
         Tag(wild_ && Below(20) == 0 ? number + 1 : number, 4, out);
     }

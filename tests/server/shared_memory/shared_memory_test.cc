@@ -1,4 +1,4 @@
-// The memory itself: what may be mapped, how long it stays, and what happens when it goes from under its user.
+// The shared memory itself: what may be mapped, how long it stays mapped, and what happens if it is truncated in use.
 #include "server/shared_memory/registry.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ Descriptor Memfd(int64_t size, int seals = kSeals) {
   return file;
 }
 
-// A POSIX object that ends with the test.
+// A POSIX shared memory object that is removed with the test.
 struct Posix {
   explicit Posix(int64_t size) : name("/posenc-test-" + std::to_string(getpid())) {
     file = Descriptor(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));
@@ -189,7 +189,7 @@ TEST_P(Truncated, MemoryIsZeroAndSaysSo) {
   EXPECT_FALSE(lost->damaged());
   ASSERT_EQ(ftruncate(memory.file.get(), 3 * kPageBytes), 0);
   EXPECT_FALSE(lost->damaged()) << "nobody has looked yet";
-  // Many threads at once, as a kernel's slabs.
+  // Many threads at once, like a kernel's slabs.
   std::vector<std::thread> threads;
   std::atomic<int> sum = 0;
   for (int64_t t = 0; t < 4; ++t) {
@@ -210,7 +210,7 @@ TEST_P(Truncated, MemoryIsZeroAndSaysSo) {
   EXPECT_TRUE(lost->damaged());
   EXPECT_FALSE(other->damaged());
   EXPECT_EQ(other->bytes()[63 * kPageBytes], std::byte{3});
-  // From then on it is no one else's memory.
+  // From then on the memory is private: the file is not written.
   lost->bytes()[0] = std::byte{7};
   char first = 0;
   ASSERT_EQ(pread(memory.file.get(), &first, 1, 0), 1);

@@ -1,4 +1,4 @@
-// The side socket's packets, from a real socket's other end.
+// The side socket's packets, seen from the other end of a real socket.
 #include "server/shared_memory/side_socket.h"
 
 #include <fcntl.h>
@@ -77,7 +77,7 @@ class Caller {
     EXPECT_EQ(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
   }
 
-  // Nothing at the connection's end.
+  // Returns nullopt at the connection's end.
   std::optional<v1::SharedMemoryResponse> Receive() {
     std::array<char, 8192> packet;
     const ssize_t size = recv(socket_.get(), packet.data(), packet.size(), 0);
@@ -92,7 +92,7 @@ class Caller {
     return Receive();
   }
 
-  // The code of the error that answers.
+  // Returns the error code of the answer, or -1 without an answer.
   int Refusal(const std::string& packet, const std::vector<int>& files = {}) {
     const auto response = Ask(packet, files);
     return response ? response->error().code() : -1;

@@ -31,7 +31,7 @@ v1::Tensor MakeTensor(v1::DataType dtype, const std::vector<T>& values) {
   return tensor;
 }
 
-// As a reader of JSON does it.
+// Reads a number like a JSON parser.
 double ReadDecimal(const std::string& text) {
   if (text == "\"NaN\"") return std::numeric_limits<double>::quiet_NaN();
   if (text == "\"Infinity\"") return HUGE_VAL;
@@ -39,12 +39,12 @@ double ReadDecimal(const std::string& text) {
   return nlohmann::json::parse(text).get<double>();
 }
 
-// Round to nearest, ties to even, by exhaustive search over the neighbours: the simplest thing that is right.
+// Rounds to nearest, ties to even, by bisection over the elements: simple and slow.
 uint16_t ToSixteenBits(double value, double (*widen)(uint16_t)) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(value);
   uint16_t low = 0, high = 0x7fff;
-  while (!(widen(high) <= HUGE_VAL)) --high;  // infinity: the largest that is no NaN
+  while (!(widen(high) <= HUGE_VAL)) --high;  // infinity: the largest that is not NaN
   if (std::isinf(magnitude)) return sign | high;
   const uint16_t infinity = high;
   while (high - low > 1) {
@@ -145,7 +145,7 @@ TEST(Json, AnAnswerKeepsTheNamesOfTheProtoFiles) {
   ASSERT_TRUE(text.ok()) << text.status();
   const auto json = nlohmann::json::parse(*text);
   EXPECT_EQ(json.size(), 3);
-  EXPECT_EQ(json["info"]["rotary_dim"], "128");  // proto3's mapping of int64
+  EXPECT_EQ(json["info"]["rotary_dim"], "128");  // the proto3 JSON mapping of int64
   EXPECT_EQ(json["info"]["sequences"][0]["attention_scaling"].get<double>(), 1.1386294361119891);
   EXPECT_EQ(json["info"]["rotated"], false) << "zeros are printed too";
   EXPECT_EQ(json["cos"]["data"], nlohmann::json({1, 2}));

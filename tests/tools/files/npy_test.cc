@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What numpy.save of NumPy 1.24 puts before the data: its header is padded to 128 bytes for all small arrays.
+// The prefix that numpy.save of NumPy 1.24 writes: the header is padded to 128 bytes for all small arrays.
 std::string NumpyPrefix(std::string dict) {
   dict.append(117 - dict.size(), ' ');
   return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + "\n";

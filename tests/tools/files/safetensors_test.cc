@@ -23,7 +23,7 @@ std::string File(const std::string& header, const std::string& data, uint64_t le
 }
 std::string File(const std::string& header, const std::string& data) { return File(header, data, header.size()); }
 
-// Two tensors whose order in the header is not that of their data.
+// Two tensors whose header order differs from their data order.
 std::string TwoTensors() {
   return File(R"({"__metadata__":{"format":"pt"},"k":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]},)"
               R"("q":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",

@@ -9,7 +9,7 @@
 
 namespace posenc {
 
-// A path of this test's own.
+// A path that only this test uses.
 inline std::string TemporaryPath(const std::string& name) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   return testing::TempDir() + test->test_suite_name() + "." + test->name() + "." + name;

@@ -1,4 +1,4 @@
-// What HdrHistogram 2.2.2 for Java wrote of a Histogram(1, 3600000000, 3).
+// Texts that HdrHistogram 2.2.2 for Java wrote of a Histogram(1, 3600000000, 3).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline Histogram Squares() {
   return histogram;
 }
 
-// Of the squares, and of these with 777 besides, 5,000,000,000 times.
+// Texts of Squares(), and of Squares() with 777 recorded 5,000,000,000 times more.
 inline constexpr std::string_view kSquares =
     "HISTFAAAAYR4nK3QwUoCURQG4Lm/2SAiIoNImEhISEhIREiISEhISEhISERERERERERERLQoaNGihYsWLVoYtGjRC/QcrXuEHqHj"
     "9da9470zjpAf//nPGQYGnLztOJZlf1n9X0g0643PzotV/e4/GEMINqKIw0EKaWSRQx4FFDGPEsqoooY6GmiihTY2sY1d7OMQxzjF"

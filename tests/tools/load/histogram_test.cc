@@ -11,7 +11,7 @@ namespace posenc::load::histogram_test {
 namespace {
 
 TEST(Histogram, KeepsThreeDigitsInTheBucketsOfHdrHistogram) {
-  // Value, and what Java's HdrHistogram says are the lowest and highest that count as the same.
+  // A value, and the lowest and highest values that Java's HdrHistogram counts as equal to it.
   constexpr int64_t kExpected[][3] = {
       {0, 0, 0},          {1, 1, 1},          {2047, 2047, 2047},         {2048, 2048, 2049},
       {4095, 4094, 4095}, {4096, 4096, 4099}, {1000000, 999936, 1000447}, {3599999999, 3598712832, 3600809983}};
@@ -33,7 +33,7 @@ TEST(Histogram, EveryIndexBeginsWhereTheOneBeforeEnds) {
 TEST(Histogram, PercentilesAreThoseOfHdrHistogram) {
   const Histogram squares = Squares();
   EXPECT_EQ(squares.Count(), 1005);
-  // By Java's HdrHistogram 2.2.2.
+  // The numbers of Java's HdrHistogram 2.2.2.
   EXPECT_EQ(squares.Percentile(0), 0);
   EXPECT_EQ(squares.Percentile(50), 251007);
   EXPECT_EQ(squares.Percentile(75), 565759);

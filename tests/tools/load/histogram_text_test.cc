@@ -23,7 +23,7 @@ Histogram Many() {
   return histogram;
 }
 
-// The header and counts that a V2 text holds: zlib's releases need not compress to the same bytes.
+// The header and counts in a V2 text. Its compressed bytes may differ between zlib releases.
 std::string Inside(std::string_view text) {
   std::string bytes, inside(1 << 20, '\0');
   EXPECT_TRUE(absl::Base64Unescape(std::string(text), &bytes));
@@ -35,7 +35,7 @@ std::string Inside(std::string_view text) {
   return inside;
 }
 
-// A V2 text that holds these bytes.
+// Makes a V2 text with these bytes.
 std::string Holding(std::string_view inside) {
   std::string compressed(compressBound(inside.size()), '\0');
   uLongf size = compressed.size();
@@ -99,7 +99,7 @@ TEST(HistogramV2, TellsWhatDoesNotFit) {
   EXPECT_THAT(ErrorOf(Holding(std::string(1 << 20, '\0'))), HasSubstr("decompresses to more than a histogram"));
 }
 
-// A histogram whose counts are these bytes.
+// Makes a histogram with these bytes as counts.
 std::string WithCounts(std::string_view counts) {
   std::string inside = Inside(kNothing).substr(0, 40);
   inside[7] = static_cast<char>(counts.size());
@@ -117,7 +117,7 @@ TEST(HistogramV2, TellsCountsThatCannotBe) {
   const std::string far = "\xff\xdf\x06";  // -(54 << 10)
   EXPECT_EQ(FromV2(WithCounts(far)).value().Count(), 0);
   EXPECT_EQ(ErrorOf(WithCounts(far + "\x02")), "has counts beyond the last bucket");
-  // In the last bucket there is, of a histogram whose highest value is greater than ours.
+  // This is the last bucket of a histogram whose highest value exceeds ours.
   EXPECT_EQ(FromV2(WithCounts("\xfd\xdf\x06\x02")).value().Max(), 3600809983);
 }
 

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::IsEmpty;
 
-// Calls of one latency in ten seconds.
+// Ten seconds of calls with one latency.
 Results Steady(int64_t calls, int64_t latency_us, int64_t failed = 0) {
   Results results{.seconds = 10, .steps = {Step{.rate = 100}}};
   results.total.counts = {.intended = calls + failed, .succeeded = calls, .failed = failed};

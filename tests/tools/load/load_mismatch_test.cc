@@ -1,4 +1,4 @@
-// What the verification finds: it must be able to fail.
+// Mismatches that the verification must find: it must be able to fail.
 #include "tools/load/mismatch.h"
 
 #include <functional>
@@ -13,7 +13,7 @@
 namespace posenc::load::load_mismatch_test {
 namespace {
 
-constexpr int64_t kRow = 8 * 2;  // bytes of q's head row
+constexpr int64_t kRow = 8 * 2;  // bytes per head row of q
 
 grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
   const grpc::Slice slice(message.SerializeAsString());
@@ -31,7 +31,7 @@ class Streamed : public testing::Test {
     q_ = static_cast<const v1::ApplyRotaryResponse&>(*expected_).q().data();
   }
 
-  // Rows from .. to of the answer.
+  // Rows [from, to) of the answer, after `change`.
   grpc::ByteBuffer Chunk(int64_t from, int64_t to, const std::function<void(std::string&)>& change = {}) {
     std::string bytes = q_.substr(from * kRow, (to - from) * kRow);
     if (change) change(bytes);

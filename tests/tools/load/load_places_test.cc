@@ -32,7 +32,7 @@ TEST(LoadPlaces, WhatIsSpoiltIsNeverVerifiableAgain) {
     one->Spoil();
     spoilt = one->index();
   }
-  // It serves the calls at whose answers nobody looks, and those for which there is no other.
+  // A spoilt place serves calls whose answers are not checked, and calls for which no other place is free.
   EXPECT_EQ(places.Take(false)->index(), spoilt);
   const auto clean = places.Take(true), other = places.Take(true);
   EXPECT_TRUE(clean->verifiable());

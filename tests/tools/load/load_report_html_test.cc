@@ -27,7 +27,7 @@ TEST(LoadHtml, IsOnePageThatLoadsNothing) {
   EXPECT_THAT(page, Not(HasSubstr("<link")));
   EXPECT_THAT(page, Not(HasSubstr(" src=")));
   EXPECT_THAT(page, Not(HasSubstr("@import")));
-  // The library and our script hold nothing that ends an element.
+  // Neither the library nor our script contains a tag that ends an element.
   EXPECT_EQ(CountOf(page, "<script"), 3);
   EXPECT_EQ(CountOf(page, "</script"), 3);
   EXPECT_THAT(page, HasSubstr("Chart.js v3"));

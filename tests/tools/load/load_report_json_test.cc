@@ -74,7 +74,7 @@ TEST(LoadReport, TellsWhatIsNone) {
   EXPECT_EQ(ErrorOf(std::string(100000, '[')), "is nested too deeply for a report of posenc load");
 }
 
-// The error of a good report in which one place holds this instead.
+// The error of a valid report in which `pointer` holds `value` instead.
 std::string With(const std::string& pointer, const json& value) {
   static const std::string good = ToJson(SearchResults());
   json report = json::parse(good);

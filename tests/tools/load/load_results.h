@@ -1,4 +1,4 @@
-// Results as a search in three steps leaves them, for the tests of reports.
+// Results of a search in three steps, for the tests of reports.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace posenc::load {
 
-// Calls of some 500 us at a load of 1, and of more and more towards 1.5.
+// Calls of about 500 us at a load of 1, with latencies that grow towards 1.5.
 inline Measurement MeasurementOf(int64_t calls, double load) {
   Measurement measured;
   measured.counts = {.intended = calls, .skipped = calls / 100, .succeeded = calls - calls / 100 - 2, .failed = 2};

@@ -87,7 +87,7 @@ TEST(Schedule, ARampsArrivalsFollowItsIntegral) {
 
 TEST(Schedule, PoissonArrivalsHaveTheExponentialsMeanAndSpread) {
   const std::vector<Arrival> all = All(StepAt(1000, 100, ArrivalKind::kPoisson, 5));
-  // 100,000 expected, with a deviation of 316.
+  // 100,000 are expected, with a standard deviation of 316.
   EXPECT_NEAR(static_cast<double>(all.size()), 1e5, 1600);
   double sum = 0, squares = 0;
   int64_t longer_than_mean = 0;
@@ -99,7 +99,7 @@ TEST(Schedule, PoissonArrivalsHaveTheExponentialsMeanAndSpread) {
     longer_than_mean += gap > 1 ? 1 : 0;
   }
   const auto n = static_cast<double>(all.size() - 1);
-  EXPECT_NEAR(squares / n - sum / n * sum / n, 1, 0.05);  // the variance is the mean's square
+  EXPECT_NEAR(squares / n - sum / n * sum / n, 1, 0.05);  // the variance equals the mean's square
   EXPECT_NEAR(static_cast<double>(longer_than_mean) / n, std::exp(-1.0), 0.01);
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a server would show that takes a millisecond up to `knee` calls a second, and a second beyond.
+// Results of a server that takes a millisecond up to `knee` calls per second, and a second beyond.
 Results At(double rate, double knee, double seconds = 10) {
   Step step{.rate = rate, .seconds = seconds};
   const auto calls = static_cast<int64_t>(rate * seconds);
@@ -58,7 +58,7 @@ TEST(Search, FindsAnyKneeToItsPrecision) {
   for (const double knee : {1.0, 3.0, 77.0, 100.0, 1234.0, 54321.0}) {
     const Found found = Search(knee);
     EXPECT_LE(found.rate, knee);
-    EXPECT_GE(found.rate, knee / 1.07) << knee;  // 5 % between held and missed, and what rates are rounded to
+    EXPECT_GE(found.rate, knee / 1.07) << knee;  // 5 % between held and missed, plus the rounding of rates
     EXPECT_LE(found.tried.size(), 20) << knee;
   }
 }
@@ -95,7 +95,7 @@ TEST(Objective, IsMetByAllPercentilesFewFailuresAndTheWholeRate) {
   Step failing = step;
   failing.measured.counts.succeeded -= 1;
   failing.measured.counts.failed += 1;
-  EXPECT_TRUE(objective.Met(failing));  // one in a thousand
+  EXPECT_TRUE(objective.Met(failing));  // one in a thousand may fail
   failing.measured.counts.skipped += 1;
   EXPECT_FALSE(objective.Met(failing));
   Step slow = step;
@@ -114,7 +114,7 @@ TEST(Objective, RefusesWhatIsNone) {
        {"", "p99", "p99=", "p99=5", "99=5ms", "p0=1ms", "p101=1ms", "px=1ms", "p99=5ms,", "p99=-1ms", "mean=1ms"}) {
     const auto objective = ParseObjective(text);
     if (std::string(text) == "p99=5") {
-      EXPECT_TRUE(objective.ok());  // seconds
+      EXPECT_TRUE(objective.ok());  // the unit is seconds
     } else {
       EXPECT_THAT(std::string(objective.status().message()), HasSubstr("slo")) << text;
     }

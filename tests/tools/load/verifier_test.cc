@@ -76,7 +76,7 @@ TEST_F(VerifierTest, TilesOfABiasStandBetweenOneAnother) {
                               .heads = 2});
   const auto right = Compute<v1::GenerateBiasResponse>(*work);
   std::vector<v1::StreamBiasResponse> tiles(2);
-  for (int tile = 0; tile < 2; ++tile) {  // of two query rows each
+  for (int tile = 0; tile < 2; ++tile) {  // each of two query rows
     tiles[tile].set_row_begin(2 * tile);
     v1::Tensor& bias = *tiles[tile].mutable_bias();
     bias.set_dtype(v1::DATA_TYPE_FP32);
@@ -84,7 +84,7 @@ TEST_F(VerifierTest, TilesOfABiasStandBetweenOneAnother) {
     for (int head = 0; head < 2; ++head) bias.mutable_data()->append(right.bias().data(), head * 64 + tile * 32, 32);
   }
   EXPECT_FALSE(FindMismatch(*work, right, {ToBytes(tiles[0]), ToBytes(tiles[1])}));
-  EXPECT_TRUE(FindMismatch(*work, right, {ToBytes(tiles[0])}));  // the other is missing
+  EXPECT_TRUE(FindMismatch(*work, right, {ToBytes(tiles[0])}));  // a tile is missing
   tiles[1].mutable_bias()->mutable_data()->at(32 + 4) ^= 1;      // head 1, query 2, key 1
   const auto mismatch = FindMismatch(*work, right, {ToBytes(tiles[0]), ToBytes(tiles[1])});
   ASSERT_TRUE(mismatch);
@@ -102,7 +102,7 @@ TEST_F(VerifierTest, ChunksOfARotationAreFoundByTheirOffset) {
   std::vector<v1::StreamApplyRotaryResponse> answers(3);
   *answers[0].mutable_info() = right.info();
   for (int n = 0; n < 2; ++n) {
-    v1::RotaryChunk& chunk = *answers[2 - n].mutable_chunk();  // in any order
+    v1::RotaryChunk& chunk = *answers[2 - n].mutable_chunk();  // in reverse order
     chunk.set_operand(v1::OPERAND_QUERY);
     chunk.mutable_rows()->set_byte_offset(32 * n);
     chunk.mutable_rows()->set_data(right.q().data().substr(32 * n, 32));

@@ -1,4 +1,4 @@
-// From words on a command line to requests.
+// Requests made from the words of a command line.
 #include "tools/posenc/field_flags.h"
 
 #include <string>
@@ -20,9 +20,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// The error's text, or nothing.
+// Parses the words. Returns the error's text, or "".
 std::string Parse(CLI::App& app, std::vector<std::string> words) {
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 expects them reversed
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
@@ -225,7 +225,7 @@ TEST(BiasMethodFlags, OneMethod) {
               HasSubstr("--kerple-a: not allowed with flags of t5"));
 }
 
-// A flag for each field, through the messages within, and one for either projection without a weight.
+// Every field has a flag, also in nested messages, and a projection has one without a weight.
 TEST(RelativeMethodFlags, AllHaveHelp) {
   CLI::App app;
   v1::RelativeMethod method;
