@@ -1,8 +1,8 @@
-# posenc-server's image, for amd64 and arm64, by BuildKit: docker build --tag posenc-server .
-# It holds the server, the posenc command and the shared libraries of both, and neither a shell nor a package manager.
-# With --target cuda it holds the plugin for NVIDIA's GPUs as well, for the machine's own architecture (docs/cuda.md).
+# The image of posenc-server, for amd64 and arm64. Build it with BuildKit: docker build --tag posenc-server .
+# It contains the server, the posenc command and their shared libraries, but no shell and no package manager.
+# --target cuda adds the plugin for NVIDIA GPUs, for the build machine's own architecture only (docs/cuda.md).
 
-# Always on the machine's own architecture: for the other one, a cross compiler is quicker than an emulated compiler.
+# Builds on the machine's own architecture: a cross compiler is faster than a compiler in an emulator.
 FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
 ARG BUILDARCH
 ARG TARGETARCH
@@ -11,7 +11,7 @@ COPY scripts/install-dependencies scripts/
 RUN if [ "$TARGETARCH" = "$BUILDARCH" ]; then scripts/install-dependencies; \
     else scripts/install-dependencies "$TARGETARCH"; fi
 COPY . .
-# What is installed for systemd is of no use here.
+# usr/lib holds the systemd unit, which a container does not use.
 RUN --mount=type=cache,target=/root/.cache/ccache \
     if [ "$TARGETARCH" = "$BUILDARCH" ]; then preset=release; else preset=$TARGETARCH; fi && \
     scripts/build --preset "$preset" && \
@@ -21,8 +21,8 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     rm -r /image/usr/lib && \
     deploy/add-libraries /image "$TARGETARCH"
 
-# The plugin, and what the driver, which the container's runtime brings, needs besides: the libraries that it is linked
-# with, and the file by which that runtime sees where Debian looks for libraries.
+# The plugin, and files for the NVIDIA driver, which the container runtime adds: the libraries that the driver links to,
+# and debian_version, which tells the runtime where Debian keeps libraries.
 FROM build AS build-cuda
 ARG BUILDARCH
 ARG TARGETARCH
@@ -40,7 +40,7 @@ EXPOSE 50051
 USER 65532:65532
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["posenc-server"]
-# Who moves the server to another port asks there.
+# If the server listens on another port, override this check.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
   CMD ["posenc", "health", "--server", "127.0.0.1:50051", "--timeout", "3"]
 LABEL org.opencontainers.image.title="posenc-server" \
@@ -50,11 +50,11 @@ LABEL org.opencontainers.image.title="posenc-server" \
 
 FROM server AS cuda
 COPY --from=build-cuda /plugin /
-# Some runtimes put the driver where Red Hat's systems have it.
+# Some runtimes put the driver into /usr/lib64, as on Red Hat's systems.
 ENV POSENC_SERVER_DEVICE_PLUGIN=/usr/lib/posenc/libposenc_cuda.so \
     LD_LIBRARY_PATH=/usr/lib64 \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute
 
-# What is built where no target is named.
+# The default target.
 FROM server

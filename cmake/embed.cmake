@@ -1,7 +1,7 @@
-# Embeds text files into a program. Included, it has the function; run as a script, it writes the source file.
+# Embeds text files into a program. include() defines posenc_embed; run as a script, this file writes the source file.
 
-# posenc_embed(TARGET HEADER HEADER NAMESPACE NAME FILES FILE...): adds to the target what the header declares: for each
-# file, e.g. report.css, a std::string_view kReportCss.
+# posenc_embed(TARGET HEADER HEADER NAMESPACE NAME FILES FILE...): defines in TARGET the constants that HEADER declares:
+# for each file, e.g. report.css, a std::string_view kReportCss.
 function(posenc_embed target)
   cmake_parse_arguments(ARG "" "HEADER;NAMESPACE" "FILES" ${ARGN})
   cmake_path(GET ARG_HEADER STEM name)
@@ -19,7 +19,7 @@ endif()
 set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
 foreach(file ${FILES})
   file(READ ${file} content)
-  # report.min.js: kReportMinJs
+  # The constant's name, e.g. kReportMinJs for report.min.js.
   cmake_path(GET file FILENAME name)
   string(REGEX MATCHALL "[A-Za-z0-9]+" words "${name}")
   set(constant k)

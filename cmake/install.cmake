@@ -1,11 +1,11 @@
-# What `cmake --install` puts where, by component: server and client are the programs, library is what a C++ program
-# needs that is built on posenc.
+# Installation, by component: server and client contain the programs, library contains what a C++ program needs to build
+# with posenc.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS posenc-server-program RUNTIME COMPONENT server)
 install(FILES deploy/posenc-server.service DESTINATION lib/systemd/system COMPONENT server)
-# Only where the unit reads it: no prefix has the system's /etc, which the package preset names.
+# Installed only if the directory is /etc, where the unit reads the file. The preset package sets this directory.
 if(CMAKE_INSTALL_SYSCONFDIR STREQUAL "/etc")
   install(FILES deploy/posenc-server.default DESTINATION /etc/default RENAME posenc-server COMPONENT server)
 endif()
@@ -22,9 +22,8 @@ foreach(pair server/posenc-server client/posenc-client library/libposenc-dev)
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright COMPONENT ${component})
 endforeach()
 
-# The public headers. Those of the kernels and formulas are not among them: what computes must be compiled here, with
-# our options (cmake/libraries.cmake). An inline function in a consumer's object, compiled with FMA, could take the place of
-# ours.
+# The public headers. Headers with inline arithmetic are not public, because it must be compiled with our options
+# (cmake/libraries.cmake): the linker could prefer a copy that a consumer compiled with FMA.
 function(public_headers target)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARGN})
 endfunction()
@@ -49,7 +48,7 @@ public_headers(posenc_client
   posenc/client/backend.h posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h)
 public_headers(posenc_in_process posenc/in_process/in_process.h)
 
-# "posenc/client/client.h" is the same text here and there.
+# Installed headers keep their include paths, e.g. "posenc/client/client.h".
 set(include ${CMAKE_INSTALL_INCLUDEDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/posenc)
 set(libraries posenc posenc_base posenc_model posenc_diagnose posenc_proto posenc_proto_grpc posenc_wire posenc_service

@@ -1,4 +1,4 @@
-# What the library is made of. Installed too: posencConfig.cmake looks for the same.
+# The library's dependencies. This file is installed too, because posencConfig.cmake finds the same packages.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(MPFR REQUIRED IMPORTED_TARGET mpfr>=4.2 gmp)

@@ -1,4 +1,4 @@
-# Debian packages, one a component; scripts/package makes them.
+# Debian packages, one per component. scripts/package builds them.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -29,7 +29,7 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libposenc-dev)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION
   "${about} This package has the C++ library (static), for CMake's\nfind_package, and the API's proto files.")
-# What cmake/library_dependencies.cmake looks for; gRPC's own files want the compilers there.
+# The packages that cmake/library_dependencies.cmake finds, and the compilers that gRPC's CMake files require.
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libabsl-dev, libfmt-dev, libgmp-dev, libgrpc++-dev, libhwy-dev, libmpfr-dev, \
 libprotobuf-dev, libxxhash-dev, pkg-config, protobuf-compiler, protobuf-compiler-grpc")
 

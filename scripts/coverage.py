@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Prints how many lines of posenc/ and server/ the last run of scripts/test --coverage ran: coverage.py BUILD_DIR
 
-By directory, then the files with the most lines not run; BUILD_DIR/coverage.html shows each line.
+Lists the directories, then the files with the most lines not run. BUILD_DIR/coverage.html shows each line.
 """
 
 import collections
@@ -14,7 +14,7 @@ WORST = 12
 
 
 def measure(build):
-    """gcovr's summary: a dict of filename, line_total and line_covered for each file."""
+    """Returns gcovr's summary: a dict of filename, line_total and line_covered for each file."""
     command = ["/usr/bin/gcovr", "--root", ".", "--object-directory", build, "-j", "2"]
     command += [f"--filter={room}/" for room in ROOMS]
     command += ["--json-summary", f"{build}/coverage.json", "--html-details", f"{build}/coverage.html", build]

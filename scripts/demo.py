@@ -1,4 +1,4 @@
-"""The demo proper: asks the server by the posenc command, recomputes with mpmath, compares, draws. See scripts/demo."""
+"""The demo itself: calls the server with the posenc command, recomputes with mpmath, compares. See scripts/demo."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def title(text):
 
 
 def posenc(*arguments):
-    """Shows a posenc command and runs it; its output."""
+    """Prints a posenc command, runs it and returns its output."""
     # A flag and its value stay on one line.
     words = re.sub(r"(^| )(--?\S+) (?!-)", r"\1\2~", "$ posenc " + " ".join(arguments))
     lines = textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)
@@ -56,7 +56,7 @@ def load(path):
             for name, tensor in json.loads(contents[8:data]).items() if name != "__metadata__"}
 
 
-# The same mathematics once more, independently: real numbers to 200 bits, from the published rule.
+# An independent computation from the published rule, with 200-bit numbers.
 
 def rounded(number, bits):
     with mpmath.workprec(bits):
@@ -64,7 +64,7 @@ def rounded(number, bits):
 
 
 def llama3_frequencies(config, head_dim):
-    """theta^(-2i/d): kept where the wavelength is short, divided by factor where it is long, blended in between."""
+    """Yields theta^(-2i/d), unchanged for short wavelengths, divided by factor for long ones, blended in between."""
     rule = config["rope_scaling"]
     low, high = rule["low_freq_factor"], rule["high_freq_factor"]
     for i in range(head_dim // 2):
@@ -75,20 +75,20 @@ def llama3_frequencies(config, head_dim):
 
 
 def tables(frequencies):
-    """cos and sin [positions, 1, pairs], each rounded once to float32."""
+    """Returns cos and sin [positions, 1, pairs], each rounded once to float32."""
     angles = [[mpmath.mpf(p) * mpmath.mpf(f) for f in frequencies] for p in POSITIONS]
     return (numpy.array([[rounded(function(angle), 24) for angle in row] for row in angles], "<f4")[:, None, :]
             for function in (mpmath.cos, mpmath.sin))
 
 
 def to_bf16(values):
-    """To nearest, ties to even."""
+    """Rounds to nearest, ties to even."""
     bits = values.astype("<f4").view("<u4")
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 
 def rotate(bits, cos, sin):
-    """bfloat16 [1, S, H, D]: the rotation in float32, rounded to bfloat16 once."""
+    """Rotates bfloat16 [1, S, H, D] in float32 and rounds once to bfloat16."""
     first, second = numpy.split((bits.astype("<u4") << 16).view("<f4"), 2, axis=-1)
     return to_bf16(numpy.concatenate([first * cos - second * sin, second * cos + first * sin], -1))
 

@@ -1,8 +1,9 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads, in the directory given: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest) and
-reports/ (sanitizers); and in cuda/ the output of scripts/test-cuda. A program that leaves no cases behind, because it crashed or is none of GoogleTest's, counts as
-one test. The same is read in each directory under arm64/ (scripts/test-arm), whose name comes before those of its cases.
+Reads in the given directory: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest), reports/
+(sanitizers), and cuda/ (output of scripts/test-cuda). A program without cases, because it crashed or does not use
+GoogleTest, counts as one test. Reads each directory under arm64/ (scripts/test-arm) in the same way and puts its name
+before those of its cases.
 """
 
 import pathlib
@@ -29,7 +30,7 @@ def read_cases(path):
 
 def collect(results):
     cases = []
-    for outcome in ("failed", "skipped"):  # instead of results: why there are none
+    for outcome in ("failed", "skipped"):  # each gives the reason why there are no results
         if (results / outcome).exists():
             cases.append(("no results", outcome, (results / outcome).read_text()))
     if (results / "ctest.xml").exists():
@@ -39,7 +40,7 @@ def collect(results):
                 found = list(read_cases(results / "programs" / f"{program}.xml"))
             except (OSError, ElementTree.ParseError):
                 found = []
-            if case.get("status") == "notrun" and case.findtext("system-out"):  # else its program is missing
+            if case.get("status") == "notrun" and case.findtext("system-out"):  # without output, the program is missing
                 cases.append((program, "skipped", case.findtext("system-out")))
                 continue
             succeeded = case.get("status") == "run"
@@ -62,7 +63,7 @@ def collect(results):
 
 
 def collect_cuda(results):
-    """What scripts/test-cuda counted, in on-host.log, and the tests with a server."""
+    """Returns the cases that scripts/test-cuda counted in on-host.log, and the tests with a server."""
     on_gpu = ("on a GPU", "skipped", "no GPU here; run scripts/test-cuda on a machine with one")
     if (results / "skipped").exists():
         return [("the plugin", "skipped", (results / "skipped").read_text()), on_gpu]
@@ -87,7 +88,7 @@ def tally(cases):
 def main():
     results = pathlib.Path(sys.argv[1])
     parts = sorted((results / "arm64").glob("*/"))
-    # scripts/test-arm by itself leaves nothing beside its directory.
+    # If scripts/test-arm ran by itself, arm64 is the only entry.
     alone = parts and [path.name for path in results.iterdir()] == ["arm64"]
     cases = [] if alone else collect(results)
     if (results / "cuda").exists():

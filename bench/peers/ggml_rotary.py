@@ -1,4 +1,4 @@
-"""ggml: ggml_rope_ext, a graph of one node. It takes no tables, but computes the cosines and sines of each token anew."""
+"""ggml: runs ggml_rope_ext as a graph of one node. It takes no tables but computes each token's cosines and sines."""
 
 import ctypes
 import functools
@@ -31,7 +31,7 @@ def start(count):
 
 @functools.cache
 def library():
-    """The functions used, declared as in ggml.h."""
+    """Returns ggml's library with the used functions declared as in ggml.h."""
     directory = os.environ["GGML_DIRECTORY"]
     base = ctypes.CDLL(f"{directory}/libggml-base.so", ctypes.RTLD_GLOBAL)
     ggml = ctypes.CDLL(f"{directory}/libggml-cpu.so")

@@ -1,4 +1,4 @@
-"""ONNX Runtime: its operator RotaryEmbedding. Tables are of the tensor's type, which the operator demands."""
+"""ONNX Runtime's operator RotaryEmbedding, which requires tables of the tensor's type."""
 
 import numpy
 import onnx

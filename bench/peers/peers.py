@@ -1,8 +1,8 @@
-"""Measures what others do for posenc-bench's cases: peers.py THREADS, a line of JSON a case on standard input.
+"""Measures other libraries on posenc-bench's cases: peers.py THREADS, with one line of JSON per case on standard input.
 
-Prints a line of JSON for each peer and case: {"peer", "case", "seconds", "copy_seconds"}, or, where a peer cannot,
-{"peer", "case", "why"}. copy_seconds is libc's memcpy, in one thread, of the case's bytes, in turn with the peer, so that
-the peer's speed can be compared with what another process measured the same way.
+Prints a line of JSON for each peer and case: {"peer", "case", "seconds", "copy_seconds"}, or {"peer", "case", "why"} if
+the peer does not support the case. copy_seconds is the time of libc's memcpy of the case's bytes in one thread,
+measured in turn with the peer, so that speeds from different processes can be compared.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from work import Unsupported, prepare_work
 
 MODULES = ("torch_rotary", "torch_tables", "onnxruntime_rotary", "ggml_rotary")
 SAMPLES = 5
-SAMPLE_SECONDS = 2e-3  # long enough for the clock, and for what the one leaves in the caches of the other to be gone
+SAMPLE_SECONDS = 2e-3  # long enough for the clock, and to replace what the previous function left in the caches
 
 
 class Copy:
-    """libc's memcpy of as many bytes, from and to memory that has been touched."""
+    """libc's memcpy of `size` bytes between buffers whose pages are mapped."""
 
     def __init__(self, size):
         self.buffers = [numpy.ones(size, "u1"), numpy.ones(size, "u1")]
@@ -33,7 +33,7 @@ class Copy:
         self.memcpy(*self.arguments, self.size)
 
     def call_only(self):
-        """What it costs to call from Python, which is much beside 64 KiB."""
+        """Copies nothing. A call from Python costs much compared with copying 64 KiB."""
         self.memcpy(*self.arguments, self.nothing)
 
 
@@ -50,7 +50,7 @@ def times_for(run):
 
 
 def measure(run, copy):
-    """The medians of both, in turn."""
+    """Returns the median times of both, measured in turn."""
     runs = [(function, times_for(function)) for function in (run, copy.run, copy.call_only)]
     samples = [[seconds_of(function, times) for function, times in runs] for _ in range(SAMPLES)]
     peer, copied, called = (statistics.median(column) for column in zip(*samples))

@@ -1,4 +1,4 @@
-"""torch: the expressions by which models rotate, eager and compiled. Tables are of the tensor's type, as there."""
+"""torch: the expressions with which models rotate, eager and compiled. Tables have the tensor's type, as in models."""
 
 import functools
 
@@ -11,7 +11,7 @@ TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 def start(threads):
     torch.set_num_threads(threads)
-    torch._inductor.config.cpp.threads = threads  # a part of the key of its cache, too
+    torch._inductor.config.cpp.threads = threads  # also part of its cache's key
     torch.set_grad_enabled(False)
 
 
@@ -31,7 +31,7 @@ def rotate(x, cos, sin, swap):
 
 
 def multiply_complex(x, turns):
-    """Llama's own release: interleaved, in float32 whatever the tensor is."""
+    """Llama's own release: interleaved, in float32 for every tensor type."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)
 
@@ -41,7 +41,7 @@ def prepared(work, run):
 
 
 def arguments(work):
-    """The tensor, and tables as wide as a head row, to be used for all heads."""
+    """Returns the tensor, tables as wide as a head row that broadcast over heads, and the function that swaps pairs."""
     dtype = TYPES[work.dtype]
     if work.pairing == "interleaved":
         widen, swap = (lambda table: table.repeat_interleave(2, dim=-1)), rotate_every_two
@@ -62,14 +62,14 @@ def compiled(work):
     run = functools.partial(compile_rotation(work.dtype, work.head_dim, swap), x, cos, sin)
     try:
         run()
-    except Exception as error:  # whatever is missing to compile
+    except Exception as error:  # e.g. no compiler is installed
         raise Unsupported(f"torch.compile: {str(error).strip().splitlines()[0]}") from error
     return prepared(work, run)
 
 
 @functools.lru_cache(maxsize=1)
 def compile_rotation(dtype, head_dim, swap):
-    """Only ever one, so that no call pays for choosing among many. Those of earlier runs are in a cache of files."""
+    """Keeps one compiled function, so that calls do not choose among several. Files cache those of earlier runs."""
     torch.compiler.reset()
     return torch.compile(lambda x, cos, sin: rotate(x, cos, sin, swap))
 

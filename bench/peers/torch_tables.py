@@ -1,4 +1,4 @@
-"""torch: tables and dense biases, eager, in float32; those of Llama and T5 by transformers' own modules."""
+"""torch: tables and dense biases, eager, in float32. For Llama and T5, transformers' own modules compute them."""
 
 import functools
 
@@ -10,7 +10,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 
 def start(threads):
-    """torch_rotary has told torch."""
+    """Does nothing: torch_rotary sets torch's threads."""
 
 
 def prepared(run, *shape):
@@ -22,7 +22,7 @@ def prepared(run, *shape):
 
 
 def tables(case):
-    """Cosines and sines as wide as a head row: each half of a row is the same."""
+    """Cosines and sines as wide as a head row, whose two halves are equal."""
     dim, tokens = case["head_dim"], case["tokens"]
     config = transformers.LlamaConfig(head_dim=dim, hidden_size=32 * dim, num_attention_heads=32)
     module, positions = LlamaRotaryEmbedding(config), torch.arange(tokens)[None]
@@ -30,7 +30,7 @@ def tables(case):
 
 
 def alibi(case):
-    """A slope times the distance."""
+    """Each head's slope times the distance."""
     heads = case["heads"]
     slopes = 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1))
     queries, keys = torch.arange(case["queries"])[:, None], torch.arange(case["keys"])

@@ -1,4 +1,4 @@
-"""What every peer is given for one case, and what it has to answer."""
+"""The input of every peer for one case, and the check of its answer."""
 
 import numpy
 
@@ -6,11 +6,11 @@ THETA = 10000.0
 
 
 class Unsupported(Exception):
-    """Why a peer cannot do a case."""
+    """A peer does not support a case; the message gives the reason."""
 
 
 class Rotation:
-    """A tensor [tokens, heads, head_dim] of float32 to be converted by the peer, and half-width tables of float32."""
+    """A float32 tensor [tokens, heads, head_dim], which the peer converts, and half-width float32 tables."""
 
     def __init__(self, case):
         self.dtype, self.pairing = case["dtype"], case["pairing"]
@@ -24,7 +24,7 @@ class Rotation:
         self.x = numpy.resize(some, (self.tokens, self.heads, self.head_dim))
 
     def check(self, last):
-        """Whether a peer did the same work, within what BF16 rounds and float32 angles are off: the last token's rows."""
+        """Raises unless the last token's rows are as expected, within the errors of BF16 and of float32 angles."""
         x, cos, sin = self.x[-1], self.cos[-1], self.sin[-1]
         expected = numpy.empty_like(x)
         if self.pairing == "interleaved":

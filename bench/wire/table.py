@@ -1,5 +1,5 @@
-"""Starts posenc's server and those that it is compared with, has posenc-bench-wire call them in turn, and shows what it
-measured. scripts/bench --wire runs this."""
+"""Starts posenc's server and those that it is compared with, lets posenc-bench-wire call them in turn, and prints the
+results. scripts/bench --wire runs this."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ PROGRAMS = pathlib.Path("build/release/bin")
 
 @contextlib.contextmanager
 def serving(command, port_file):
-    """The server's address, while it runs."""
+    """Runs the server and yields its address."""
     process = subprocess.Popen([*command, "--port-file", port_file], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
@@ -43,7 +43,7 @@ def measure(quick, pattern):
 
 
 def show(rows):
-    """A figure of posenc's a line, the other's beside it; a ratio without a goal is there to compare with."""
+    """Prints one result of posenc per line, beside the other server's. Ratios without a goal are for information."""
     table = [("case", "posenc", "", "other", "", "ratio", "goal", "met")]
     for row in rows:
         goal = f'{"≥" if row["at_least"] else "≤"} {row["goal"]:g}' if row["goal"] else ""

@@ -1,4 +1,4 @@
-"""Biases of the distance: ALiBi, T5's buckets, Swin, Swin v2, BEiT. The originals are run by tests/golden's programs."""
+"""Compares biases of distances: ALiBi, T5, Swin, Swin v2, BEiT. Modules of tests/golden run the originals."""
 
 import importlib
 
@@ -25,7 +25,7 @@ def rows(service):
 
 
 def alibi(service, record, **settings):
-    """[heads][keys]: the bias of the last key's query."""
+    """Returns the bias [heads][keys] of the query at the last key."""
     keys = record["n_keys"]
     valid = torch.tensor([record["attention_mask"]], dtype=torch.bool)
     if settings["form"] == "ALIBI_FORM_BLOOM":
@@ -71,7 +71,7 @@ def buckets(service, record, preset):
 
 
 def t5_buckets(service):
-    """Those of t5 and umt5, which golden's program compares with each other."""
+    """Compares the buckets of t5 and umt5; relative_biases.t5_buckets asserts that they are equal."""
     chain = Row("T5's buckets, FLOAT32", "transformers t5, umt5")
     exact = Row("T5's buckets, EXACT", "transformers t5, umt5", see=SEE, why=(
         "the original is off where the formula is a whole number: of 34 buckets up to distance 27 at +-12 and +-18"))
@@ -88,7 +88,7 @@ def t5_buckets(service):
 
 
 def t5_biases(service):
-    """Whole biases of each class of the family, encoder and decoder, behind a cache too, by the class's own config."""
+    """Compares dense biases of each class of the family by its own config: encoder, decoder, decoder with a cache."""
     for model_type, name in T5_TYPES.items():
         row = Row("T5's bias", f"transformers {model_type}")
         modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
@@ -108,7 +108,7 @@ def t5_biases(service):
 
 
 def udop(service):
-    """The tokens' bias of its encoder's list, and its decoder's own, by the config."""
+    """Compares the bias of tokens, the first in the encoder's list, and the decoder's bias, both by the config."""
     row = Row("T5's bias", "transformers udop")
     config = AutoConfig.for_model("udop", d_model=12, num_heads=3, d_kv=4, d_ff=8, num_layers=1, vocab_size=8,
                                   relative_attention_num_buckets=16, relative_attention_max_distance=64)

@@ -1,4 +1,4 @@
-"""What `posenc diagnose` says of the rotations of transformers' own modules, and of what goes wrong in ports of them."""
+"""Checks `posenc diagnose` on rotations of transformers' own modules and on typical errors of ports."""
 
 import check_model_types
 import original
@@ -19,7 +19,7 @@ WHY = "the departures that the first explanation names must be those that were m
 
 
 def rows(program):
-    """`program`: the posenc command."""
+    """`program` is the path of the posenc command."""
     with_posenc = check_model_types.ours.Posenc(program)
     classes = release.config_classes()
     for name in TYPES:
@@ -37,12 +37,12 @@ def rows(program):
 def run(row, check):
     try:
         check()
-    except Exception as error:  # posenc's refusal, or what the release's own code raises
+    except Exception as error:  # a refusal by posenc, or an error of the release's own code
         row.fail(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def check_type(posenc, row, config):
-    """The model's own rotation, and its wrong twins, of every kind of layer."""
+    """Checks the model's own rotation and wrong variants of it, for every layer type."""
     check_model_types.change(config)
     part, = check_model_types.rotary_parts(config)
     for layer in rotating(posenc, config, part):
@@ -66,11 +66,11 @@ def check_type(posenc, row, config):
 
 
 def check_scaled(posenc, row, config, block):
-    """What a scaling's model does, and what one does that ignores it."""
+    """Checks a model with the scaling, one that ignores it, and one that ignores its attention factor."""
     check_model_types.change(config)
     part, = check_model_types.rotary_parts(config)
     plain = original.Original(part.rotary, config)
-    # As a file would have it: the class completes the block.
+    # from_dict loads it as a file, which lets the class complete the block.
     config.rope_parameters = {**config.rope_parameters, **block}
     config = type(config).from_dict(config.to_dict())
     part, = check_model_types.rotary_parts(config)
@@ -110,7 +110,7 @@ def shifted(positions, by):
 
 
 def image():
-    """Text, an image of 5 rows and 12 columns, text: M-RoPE's [temporal, height, width]."""
+    """M-RoPE's positions [temporal, height, width] of text, an image of 5 rows and 12 columns, and text."""
     before, rows, columns = 20, 5, 12
     after = TOKENS - before - rows * columns
     head, tail = range(before), range(before + columns, before + columns + after)
@@ -120,8 +120,8 @@ def image():
 
 
 def other_pairing(turned, x, positions, interleaved):
-    """What a port does that takes pairs as the other kind of model has them."""
-    if interleaved:  # it takes halves
+    """Rotates like a port that uses the other pairing."""
+    if interleaved:  # the port takes halves
         swapped = torch.stack(x.chunk(2, -1), -1).flatten(-2)
         return torch.cat(turned.rotate(swapped, positions).unflatten(-1, (-1, 2)).unbind(-1), -1)
     swapped = torch.cat(x.unflatten(-1, (-1, 2)).unbind(-1), -1)

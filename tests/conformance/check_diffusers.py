@@ -1,4 +1,4 @@
-"""diffusers' transformers: what posenc makes of nothing but their config.json, beside what their own code computes."""
+"""Compares posenc, given only the config.json of diffusers' transformers, with what their own code computes."""
 
 import json
 
@@ -17,7 +17,7 @@ from diffusers_original import Learned, Sines, Table, build, classes, fields_of,
 
 ORIGINALS = (*diffusers_images.ORIGINALS, *diffusers_videos.ORIGINALS, *diffusers_others.ORIGINALS)
 WHAT = {Table: "its rotary table", Sines: "the sines it adds", Learned: "its learned table"}
-# Class, what is asked of it, fields that its file has, the field that the refusal names, and why.
+# Class, requested method, fields that its file has, the field that the refusal names, and the reason.
 NOT_SELECTED = (
     ("DreamLiteTransformer2DModel", "rotary", {}, "_class_name", "has no positions"),
     ("ErnieImageTransformer2DModel", "rotary", {}, "_class_name", "has angles, but does no rotation by them"),
@@ -89,7 +89,7 @@ def sines(service, model, method, settings, count):
 
 
 def compare_learned(service, row, _, model, case):
-    """Rows are looked up in a table of the class's own shape, and in no other."""
+    """Checks that rows are looked up in a table of the class's own shape, and that other shapes are refused."""
     weights = torch.randn(case.shape)
     row.compare(looked_up(service, model, weights), weights[1:4])
     for other in (weights[1:], weights[:, 1:]):

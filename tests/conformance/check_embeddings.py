@@ -1,4 +1,4 @@
-"""Absolute encodings: timesteps, sinusoids, grids, learned rows, Fourier features."""
+"""Compares absolute encodings: timesteps, sinusoids, grids, learned rows, Fourier features."""
 
 import importlib
 
@@ -43,7 +43,7 @@ def timesteps(service):
 
 
 def sinusoidal(service):
-    """Each of the conventions, in float32 and in NumPy's float64."""
+    """Compares each convention with originals that compute in float32 or in NumPy's float64."""
     def module(make, dim):
         return make(LENGTH, dim).positional_embedding
 
@@ -72,7 +72,7 @@ def sinusoidal(service):
 
 
 def padded(service):
-    """fairseq's, whose padding tokens have a row of zeros and are not counted."""
+    """Compares fairseq's convention: padding tokens have a row of zeros and are not counted."""
     row = Row("sinusoidal, fairseq", "transformers m2m_100", within=1, of=ANGLE, why=FLOAT32)
     tokens = torch.tensor([[1, 1, 1, 9, 8, 7, 6], [9, 8, 7, 6, 5, 1, 1], [9, 8, 7, 6, 5, 4, 3]])
     for dim in (8, 64, 129):
@@ -84,7 +84,7 @@ def padded(service):
 
 
 def grids(service):
-    """diffusers', in float64 throughout but for the coordinates."""
+    """Compares diffusers' grids, which compute in float64 except for the coordinates."""
     flat, deep = (Row(f"grid, {axes}-D, float64", f"diffusers get_{axes}d_sincos_pos_embed", within=1, of=ANGLE,
                       why="of float64; torch's pow and sine are a place off now and then") for axes in (2, 3))
     for dim, (height, width), more in ((16, (3, 5), {}), (1152, (64, 64), {"base_size": 64, "interpolation_scale": 2.0}),

@@ -1,14 +1,13 @@
 """Compares posenc's table of model types with the installed release of transformers.
 
-For every model type of the release: does posenc know it? And for every one whose configuration class carries a rotary
-embedding: the class's default configuration is written as transformers writes it, in full and as the difference from the
-defaults; posenc and the release's own modules rotate the same queries, once in float32, once in bfloat16 with the
-model's own roundings; the results are compared. Composite types are compared part by part. Of types whose weights come
-with the request the rows of a learned table, which must be of the model's size, the scores of its attention with random
-weights, and Swin v2's windows are compared; of types that add sines of positions to their input, these. No weights of a
-real model are needed.
+Reports the model types that posenc does not know. If a type's configuration class has a rotary embedding, its default
+configuration is written as transformers writes it, in full and as the difference from the defaults. posenc and the
+release's own modules rotate the same queries, once in float32 and once in bfloat16 with the model's own roundings, and
+the results are compared. Composite types are compared part by part. For types whose weights come with the request, it
+compares rows of a learned table of the model's size, T5's bias, attention scores with random weights, or Swin v2's
+windows; for types that add sines of positions to their input, these sines. It needs no weights of a real model.
 
-Run by scripts/check-model-types, which see.
+scripts/check-model-types runs this program.
 """
 
 import argparse
@@ -28,14 +27,14 @@ import weighted
 HEADS = 4
 POSITIONS = [[0, 1, 2, 5, 17, 40, 41, 90], [0, 3, 2, 9, 11, 23, 1, 60], [0, 7, 1, 4, 12, 31, 8, 77]]
 FLOAT32_TOLERANCE = 3e-4  # torch's frequencies may be off by 2 units in the last place, at positions up to 90
-BFLOAT16_EQUAL = 0.98  # the share of elements with the same bits: such a frequency may turn a rounding
-COLUMNS_FIRST = ("inkling2_vision", "kimi_k25_vision", "step3p5_vision")  # of which transformers takes rows first
-WITHOUT_TIME = ("neomme",)  # of whose three axes transformers has the last two
-NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a block that their queries do not turn by
-# Have sines of their grid, beside a part that has a bias.
+BFLOAT16_EQUAL = 0.98  # fraction of elements with equal bits: such frequencies may change a rounding
+COLUMNS_FIRST = ("inkling2_vision", "kimi_k25_vision", "step3p5_vision")  # transformers takes rows first
+WITHOUT_TIME = ("neomme",)  # transformers has only the last two of three axes
+NOT_OF_ATTENTION = ("blt", "musicflamingo")  # have a rope block that does not rotate their queries
+# Types that have sines of a grid, and a part with a bias.
 BESIDE_A_BIAS = ("grounding-dino", "mask2former", "maskformer", "mm-grounding-dino", "oneformer")
-ONE_STACK = ("cpmant", "mpnet", "pix2struct_text_model", "wavlm")  # of T5's buckets
-# Classes whose own defaults their own modules cannot run, or that have no rotary embedding by default.
+ONE_STACK = ("cpmant", "mpnet", "pix2struct_text_model", "wavlm")  # models of one stack with T5's buckets
+# Fields to change if the class's modules cannot run its defaults, or if it has no rotary embedding by default.
 SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
 INSTEAD = {
     "cohere_compass_text": {"rope_parameters": {"full_attention": SECTIONS | {"mrope_section": [24, 20, 20]}}},
@@ -89,7 +88,7 @@ def quiet():
 
 
 def check(posenc, name, config_class):
-    """(passed | failed | not compared | without settings | unknown, why)."""
+    """Returns (passed | failed | not compared | without settings | unknown, reason)."""
     try:
         config = config_class()
         change(config)
@@ -111,14 +110,14 @@ def check(posenc, name, config_class):
         return "not compared", str(error)
     except (Mismatch, ours.Refused) as error:
         return "failed", str(error)
-    except OSError:  # there is no posenc to ask
+    except OSError:  # the posenc command cannot be run
         raise
-    except Exception as error:  # whatever a release's own code raises
+    except Exception as error:  # an error of the release's own code
         return "not compared", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
 
 
 def change(config):
-    """Makes a config, and those in it, such that its modules run and rotate."""
+    """Changes a config and its sub-configs so that their modules run and rotate."""
     for name, value in INSTEAD.get(config.model_type, {}).items():
         setattr(config, name, value)
     for below in sub_configs(config).values():
@@ -131,7 +130,7 @@ def sub_configs(config):
 
 
 def in_short(config):
-    """config.json as save_pretrained writes it: without what is the class's default."""
+    """Returns config.json as save_pretrained writes it, without the class's defaults."""
     return config.to_json_string(use_diff=True)
 
 
@@ -158,9 +157,9 @@ class Part:
 
 
 def rotary_parts(config, prefix=""):
-    """The Parts of a config that rotate, itself or below."""
+    """Yields the Parts of a config that rotate: the config itself and its sub-configs."""
     rotaries = [rotary for rotary in release.rotary_of(type(config)) if rotary.embedding]
-    # A part without a model_type cannot be told apart in a file.
+    # A part without a model_type cannot be identified in a file.
     if rotaries and has_rope(config) and config.model_type and config.model_type not in NOT_OF_ATTENTION:
         yield Part(prefix or "text", config, rotaries[0])
     for field, below in sub_configs(config).items():
@@ -174,11 +173,11 @@ def has_rope(config):
 
 
 def compare(posenc, config, part):
-    """Whether there was something to compare. Raises Mismatch unless posenc and the original agree on all layers."""
+    """Returns whether there was something to compare. Raises Mismatch unless posenc and the original always agree."""
     try:
         layers = posenc.explain(in_short(config), component=part.component)
     except ours.Refused as error:
-        if ") has " in str(error):  # a part of a kind that posenc has no settings for
+        if ") has " in str(error):  # posenc has no settings for this kind of part
             return False
         raise
     in_full = posenc.explain(config.to_json_string(use_diff=False), component=part.component)
@@ -192,7 +191,7 @@ def compare(posenc, config, part):
 
 
 def compare_weighted(posenc, name, config):
-    """Of a type whose weights come with the request, how posenc and the original differ; None of any other type."""
+    """Returns how they differ for types with weights in the request or sines of positions; None for other types."""
     layers = posenc.explain(in_short(config))
     plan = layers[0]["info"].get("plan", {})
     if "swin_v2" in plan.get("bias", {}):
@@ -205,7 +204,7 @@ def compare_weighted(posenc, name, config):
         return sines.compare(posenc, config, {"convention": "GRID_CONVENTION_DETR"})
     if "sinusoidal" in plan or "grid" in plan:
         return sines.compare(posenc, config, plan.get("sinusoidal") or plan["grid"])
-    # deberta's own default is not to have the term.
+    # deberta's default config has no relative term, so its plan is learned; compare its scores too.
     if "learned" in plan:
         return (weighted.compare_scores(posenc, name) or "") + weighted.compare_table(posenc, config, in_short(config))
     return None
@@ -221,7 +220,7 @@ def of_layer(part, layer_type):
 
 
 def compare_scaled(posenc, config, part):
-    """The same with a theta and a scaling of the file's, where one block serves a model of one part."""
+    """Compares again with another theta and a linear scaling in the file, if the model has one part and one block."""
     block = getattr(config, "rope_parameters", None)
     if part.config is not config or not block or block.get("rope_type") != "default" or hasattr(
             config, "layer_rope_theta"):
@@ -233,7 +232,7 @@ def compare_scaled(posenc, config, part):
     except (KeyError, ValueError):
         return  # this class knows no such scaling
     if turned.fixed_positions():
-        return  # nor does one for images
+        return  # nor do modules for images
     for layer in posenc.explain(in_short(config), component=part.component):
         if layer["info"].get("rotated"):
             compare_layer(posenc, in_short(config), part, layer, turned)

@@ -1,4 +1,4 @@
-"""Terms of the scores that depend on q and k."""
+"""Compares attention scores whose position terms depend on q and k."""
 
 import numpy
 import relative_scores

@@ -1,4 +1,4 @@
-"""The rotary model types of transformers: check_model_types.py decides, this measures what it compares."""
+"""Measures the rotary model types of transformers; check_model_types.py compares them and decides."""
 
 import check_model_types
 import original
@@ -7,7 +7,7 @@ import release
 import torch
 from table import Row
 
-# What check_model_types tolerates of queries of some 4.
+# WITHIN is check_model_types' tolerance, for queries of about 4, in units of 2^-24 LARGEST_ANGLE.
 LARGEST_ANGLE = 1 + max(map(max, check_model_types.POSITIONS))
 WITHIN = check_model_types.FLOAT32_TOLERANCE * 2**24 / LARGEST_ANGLE
 WHY = (f"float32; of bfloat16 at least {check_model_types.BFLOAT16_EQUAL:.0%} are equal. torch's frequencies may be two"
@@ -27,7 +27,7 @@ class Remembering(ours.Posenc):
 
 
 class Measuring:
-    """While it is entered, what check_model_types compares is added to `row`."""
+    """Within this context, everything that check_model_types compares is added to `row`."""
 
     def __init__(self, program):
         self.posenc, self.row = Remembering(program), None
@@ -36,7 +36,7 @@ class Measuring:
         self.plain, measuring = original.Original, self
 
         class Measured(original.Original):
-            """The original, which check_model_types asks after posenc."""
+            """The original; check_model_types calls it after posenc."""
 
             def rotate(self, x, positions):
                 theirs = super().rotate(x, positions)
@@ -59,7 +59,7 @@ class Measuring:
 
 
 def rows(program):
-    """`program`: the posenc command."""
+    """`program` is the path of the posenc command."""
     others = {"not compared": [], "without settings": [], "unknown": []}
     with Measuring(program) as measuring:
         for name, config_class in release.config_classes().items():

@@ -1,4 +1,4 @@
-"""Each scaling block on each rotary model type of one part whose class reads it, beyond the length it was trained for."""
+"""Compares each scaling block on each rotary model type of one part that reads it, beyond the trained length."""
 
 import check_model_types
 import original
@@ -7,7 +7,7 @@ from check_rotary import LARGEST_ANGLE, WHY, WITHIN, Measuring
 from table import Row
 
 TRAINED = 64  # positions go up to 90
-NO_SCALING = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # what a class's block keeps
+NO_SCALING = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # fields to keep
 SCALINGS = {
     "linear": {"factor": 4.0},
     "dynamic": {"factor": 4.0},
@@ -15,7 +15,7 @@ SCALINGS = {
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": TRAINED},
     "longrope": {"original_max_position_embeddings": TRAINED},
 }
-BY_LENGTH = {"seq_len": LARGEST_ANGLE}  # the largest position and one: what decides in dynamic and longrope
+BY_LENGTH = {"seq_len": LARGEST_ANGLE}  # the largest position plus one, on which dynamic and longrope depend
 
 
 def rows(program):
@@ -27,7 +27,7 @@ def rows(program):
                 try:
                     if not scaled(measuring.posenc, config_class, {"rope_type": rope_type} | parameters):
                         continue
-                except Exception as error:  # posenc's refusal, a difference, or what the release's own code raises
+                except Exception as error:  # a refusal by posenc, a difference, or an error of the release's own code
                     row.fail(f"{name}: {' '.join(str(error).split())[:200]}")
                 else:
                     row.check(True, "")
@@ -35,13 +35,13 @@ def rows(program):
 
 
 def scaled(posenc, config_class, parameters):
-    """Whether the class reads this block and was compared."""
+    """Compares the layers if the class reads this block; returns whether it does."""
     try:
         config, part = with_part(config_class())
         original.Original(part.rotary, config)
         plain = posenc.explain(check_model_types.in_short(config), component=part.component)
         pairs = int(next(layer["info"] for layer in plain if layer["info"].get("rotated"))["rotary_dim"]) // 2
-    except Exception:  # what is wrong without a scaling is check_model_types' business
+    except Exception:  # check_model_types reports errors without a scaling
         return False
     if parameters["rope_type"] == "longrope":
         parameters |= {"short_factor": [1.0 + n / pairs for n in range(pairs)],
@@ -50,7 +50,7 @@ def scaled(posenc, config_class, parameters):
     config.rope_parameters = kept | parameters
     config.max_position_embeddings = TRAINED if parameters["rope_type"] == "dynamic" else 4 * TRAINED
     try:
-        config, part = with_part(config_class.from_dict(config.to_dict()))  # which may rewrite or refuse the block
+        config, part = with_part(config_class.from_dict(config.to_dict()))  # it may rewrite or refuse the block
         turned = original.Original(part.rotary, config)
     except Exception:  # this class knows no such scaling
         return False
@@ -65,7 +65,7 @@ def scaled(posenc, config_class, parameters):
 
 
 def with_part(config):
-    """(the config, its Part), if it is one that has a block of its own and no parts below."""
+    """Returns (config, its Part). Raises unless the config itself is the only part and has a block of its own."""
     check_model_types.change(config)
     part, = check_model_types.rotary_parts(config)
     if part.config is not config or "rope_type" not in config.rope_parameters:

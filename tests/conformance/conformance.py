@@ -1,4 +1,4 @@
-"""Runs the originals beside posenc and prints how far apart they are. Run by scripts/conformance, which see."""
+"""Compares posenc with the original implementations and prints the differences. scripts/conformance runs this."""
 
 import argparse
 import logging
@@ -24,7 +24,7 @@ import check_scalings
 import table
 from service import Service
 
-# What is compared over gRPC; those in COMMAND ask the posenc command instead.
+# Sections call the server over gRPC, except those in COMMAND, which run the posenc command.
 SECTIONS = {
     "biases": ("Biases", check_biases.rows),
     "embeddings": ("Absolute encodings", check_embeddings.rows),
@@ -60,13 +60,13 @@ def main():
 
 
 def run(name, programs, client):
-    """(rows of a section, seconds)."""
+    """Returns (rows of a section, seconds)."""
     start, rows = time.monotonic(), []
     torch.manual_seed(0)
     try:
         for row in SECTIONS[name][1](programs / "posenc" if name in COMMAND else Service(client)):
             rows.append(row)
-    except Exception:  # an original or a server that fails is a failure, and no reason to skip the other sections
+    except Exception:  # an error of an original or a server counts as a failure; other sections still run
         rows.append(table.Row(f"({name} ended early)", ""))
         rows[-1].fail(traceback.format_exc(limit=-3))
     return rows, time.monotonic() - start

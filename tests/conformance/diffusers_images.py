@@ -1,4 +1,4 @@
-"""What diffusers' transformers of images turn their heads by."""
+"""Rotary tables of diffusers' image transformers."""
 
 import numpy
 import torch
@@ -10,13 +10,13 @@ TEXT = 7  # tokens
 
 
 def cogview4(model):
-    """Rows and columns are spread over those of rope_axes_dim."""
+    """Rows and columns are scaled to the sizes in rope_axes_dim."""
     patch, spread = model.config.patch_size, numpy.array(model.config.rope_axes_dim)
     yield table(grid(H, W) * spread // [H, W], model.rope(torch.zeros(1, 1, H * patch, W * patch)), "DUPLICATED")
 
 
 def hunyuan_dit(model):
-    """As its pipeline does it. Columns come first, in what the source calls emb_h."""
+    """Follows its pipeline. Columns come first, in what the source calls emb_h."""
     base = 512 // 8 // model.config.patch_size
     corners, lines = resized(base, base)
     turns = embeddings.get_2d_rotary_pos_embed(model.inner_dim // model.num_heads, corners, (H, W))
@@ -39,7 +39,7 @@ def lumina2(model):
 
 
 def lumina_next(model):
-    """As its pipeline does it for an image of the default size."""
+    """Follows its pipeline for an image of the default size."""
     yield table(grid(H, W), embeddings.get_2d_rotary_pos_embed_lumina(model.head_dim, H, W))
 
 
@@ -48,7 +48,7 @@ def centred(rows, columns):
 
 
 def text_from(start):
-    """At the same position on all axes."""
+    """Returns positions of text, which are equal on all axes."""
     return start + numpy.arange(TEXT)[:, None].repeat(3, 1)
 
 

@@ -1,4 +1,4 @@
-"""diffusers' transformer classes, built without weights, and in what form their own positions are compared."""
+"""Builds diffusers' transformer classes without weights, and defines the form in which their positions are compared."""
 
 import collections.abc
 import dataclasses
@@ -16,13 +16,13 @@ from diffusers.models.modeling_utils import no_init_weights
 from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
 
 F, H, W = 5, 12, 20  # frames, rows and columns of patches
-LENGTH = 100  # tokens in a line
+LENGTH = 100  # tokens in one dimension
 CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """How near posenc comes: `within` times `place` times 1 + the largest angle; without place, of the element."""
+    """The tolerance: `within` times `place` times (1 + the largest angle), or without `place`, `within` ulps."""
     within: float
     of: str = ""
     place: float | None = None
@@ -48,12 +48,12 @@ class Table:
     form: str
     pairing: str
     largest: float  # angle
-    length: dict  # what positions say of the sequence's length
+    length: dict  # fields of the request's positions that give the sequence's length
 
 
 @dataclasses.dataclass
 class Sines:
-    """Rows that are added to the input, and what of them a request says beside the model."""
+    """Rows that are added to the input, and the method and settings of the request beside the model."""
     method: str
     settings: dict
     rows: torch.Tensor
@@ -67,11 +67,11 @@ class Learned:
 
 @dataclasses.dataclass
 class Original:
-    """A class. `of` takes it, built, and yields what its own code has: Tables, Sines, Learned."""
+    """A class. `of` takes an instance and yields what its own code has: Table, Sines or Learned objects."""
     name: str
     of: collections.abc.Callable
     others: tuple = ()  # configs beside the default one, by the fields that differ
-    needs: dict = dataclasses.field(default_factory=dict)  # without which it cannot be built, or has no such positions
+    needs: dict = dataclasses.field(default_factory=dict)  # fields that it needs to be built or to have these positions
     expected: Expected = FLOAT32
 
 
@@ -91,13 +91,13 @@ def classes():
 
 
 def fields_of(cls):
-    """A class's defaults, those that are None left out."""
+    """Returns a class's defaults, without those that are None."""
     defaults = {name: each.default for name, each in inspect.signature(cls.__init__).parameters.items()}
     return {name: value for name, value in defaults.items() if value not in (None, inspect.Parameter.empty)}
 
 
 def build(cls, fields):
-    """With one layer where there are many, and weights that are not set."""
+    """Builds a class with one layer instead of many, and without initializing its weights."""
     fewer = {name: 1 for name, value in fields.items()
              if type(value) is int and value > 1 and re.search("layers|blocks|depth", name)}
     if "vace_layers" in fields:
@@ -107,7 +107,7 @@ def build(cls, fields):
 
 
 def mesh(*lines):
-    """[cells][axes] of each axis's positions, the last axis fastest."""
+    """Returns the grid [cells][axes] of each axis's positions; the last axis varies fastest."""
     return numpy.array(list(itertools.product(*lines)), "f8")
 
 
@@ -116,14 +116,14 @@ def grid(*sizes):
 
 
 def resized(base_rows, base_columns):
-    """Where H x W cells come to lie in a grid of another size: the corners, and positions of the rows and columns."""
+    """Places H x W cells in a grid of another size. Returns the corners, and the positions of rows and columns."""
     corners = get_resize_crop_region_for_grid((H, W), base_columns, base_rows)
     return corners, [torch.linspace(first, last * (size - 1) / size, size).tolist()
                      for first, last, size in zip(*corners, (H, W))]
 
 
 def table(positions, turns, form="REPEAT_INTERLEAVED", largest=None, pairing=None, **length):
-    """Of (cos, sin) of that form, of complex numbers, or of matrices [[cos, -sin], [sin, cos]]."""
+    """Makes a Table from (cos, sin) of that form, complex numbers, or matrices [[cos, -sin], [sin, cos]]."""
     pairing = pairing or ("HALF_SPLIT" if form == "DUPLICATED" else "INTERLEAVED")
     if torch.is_tensor(turns):
         turns = (turns.real, turns.imag) if turns.is_complex() else (turns[..., 0, 0], turns[..., 1, 0])
@@ -133,7 +133,7 @@ def table(positions, turns, form="REPEAT_INTERLEAVED", largest=None, pairing=Non
 
 
 def of_ids(module, axes=3, batch=(), **more):
-    """Of a module that is given positions, [tokens][axes]; where batch is None with an axis before."""
+    """For a module that takes positions [tokens][axes], with a leading batch axis if batch is None."""
     def of(model):
         positions = grid(*(2, F, H, W)[-axes:])
         yield table(positions, getattr(model, module)(torch.tensor(positions).long()[batch]), **more)
@@ -141,7 +141,7 @@ def of_ids(module, axes=3, batch=(), **more):
 
 
 def of_latents(axes=3, **more):
-    """Of a module `rope` that counts the patches of its input."""
+    """For a module `rope` that derives positions from the patches of its input."""
     def of(model):
         sizes, patch = (F, H, W)[-axes:], model.config.patch_size
         if isinstance(patch, int):

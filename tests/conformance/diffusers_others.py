@@ -1,4 +1,4 @@
-"""What diffusers' transformers of sound and text turn their heads by, and what any of them adds to its input."""
+"""Rotary tables of diffusers' audio and text transformers, and encodings that any transformer adds to its input."""
 
 import operator
 
@@ -21,7 +21,7 @@ def ace_step(model):
 
 
 def stable_audio(model):
-    """As its pipeline does it."""
+    """Follows its pipeline."""
     return embeddings.get_1d_rotary_pos_embed(
         model.config.attention_head_dim // 2, LENGTH, use_real=True, repeat_interleave_real=False)
 
@@ -32,7 +32,7 @@ def stable_audio3(model):
 
 
 def added(embed, *inputs):
-    """What an embedding of patches adds to them, its weights being zero."""
+    """Sets the weights of a patch embedding to zero and returns what it still adds to the patches."""
     for weights in embed.parameters():
         weights.zero_()
     return embed(*inputs)[0]
@@ -61,7 +61,7 @@ def cogview3(model):
 
 
 def cogvideox(model):
-    """With a row of zeros for each token of text that there may be."""
+    """Has a row of zeros for each possible token of text."""
     text = torch.zeros(1, model.config.max_text_seq_length, model.config.text_embed_dim)
     video = latents(model, H, W)[:, None].expand(1, F, -1, -1, -1)
     yield Sines("grid", {"height": H, "width": W, "frames": F}, added(model.patch_embed, text, video))

@@ -1,4 +1,4 @@
-"""What diffusers' transformers of videos turn their heads by."""
+"""Rotary tables of diffusers' video transformers."""
 
 import math
 import types
@@ -11,16 +11,16 @@ from diffusers.pipelines.consisid.pipeline_consisid import ConsisIDPipeline
 from diffusers_original import (
     CPU, EXPONENTIALS, F, FLOAT64, H, ONCE, W, Expected, Original, alike, grid, mesh, of_latents, resized, table)
 
-FIRST = 19  # frame, after those of the history
+FIRST = 19  # index of the first frame after the history
 
 
 def pipeline_of(model):
-    """What a pipeline's method asks of itself."""
+    """Returns a substitute for the pipeline, with the attributes that its method reads."""
     return types.SimpleNamespace(vae_scale_factor_spatial=1, transformer=model)
 
 
 def allegro(model):
-    """As its pipeline does it. Positions are divided by the scales."""
+    """Follows its pipeline. Positions are divided by the scales."""
     config = model.config
     tables, indices = AllegroPipeline._prepare_rotary_positional_embeddings(
         pipeline_of(model), 1, H * config.patch_size, W * config.patch_size, F, CPU)
@@ -35,7 +35,7 @@ def anyflow(model):
 
 
 def anyflow_far(model):
-    """Compressed frames, whose patches stand in the middle of those that they are of, and full ones after them."""
+    """Compressed frames, then full ones. A compressed patch lies in the middle of the patches that it replaces."""
     compressed, config = 2, model.config
     times = [large // small for large, small in zip(config.compressed_patch_size, config.patch_size)]
     rows, columns = H // times[1], W // times[2]
@@ -46,7 +46,7 @@ def anyflow_far(model):
 
 
 def cogvideox(pipeline):
-    """As its pipeline does it: with patch_size_t (1.5) the grid is cut, else (1.0) laid over the sample's size."""
+    """Follows its pipeline: with patch_size_t (1.5) the grid is cut, without (1.0) it is resized to the sample."""
     def of(model):
         config = model.config
         patch, patch_t = config.patch_size, config.get("patch_size_t")
@@ -64,7 +64,7 @@ def easy_animate(model):
 
 
 def cosmos(model):
-    """Without and with frames a second, by which frames are counted in float32."""
+    """Without and with a frame rate, by which frame positions are scaled in float32."""
     for fps in (None, 30):
         positions = numpy.float32(grid(F, H, W))
         if fps:
@@ -101,19 +101,19 @@ def kandinsky6(model):
 
 
 def around_middle(points, sizes):
-    """Positions [tokens][axes], -1 .. 1, of points [axes][tokens] of a video of that size; in float32."""
+    """Converts points [axes][tokens] in a video of that size to positions [tokens][axes] in -1 .. 1, in float32."""
     return (points.T / torch.tensor(sizes, dtype=torch.float32) * 2 - 1).numpy()
 
 
 def ltx(model):
-    """Of patches of 8 frames, 25 of which are a second, and 32 x 32 pixels."""
+    """Patches have 8 frames, at 25 frames per second, and 32 x 32 pixels."""
     points = torch.tensor(grid(F, H, W) * [8 / 25, 32, 32], dtype=torch.float32).T
     turns = model.rope(torch.zeros(1), video_coords=points[None])
     yield table(around_middle(points, (20, 2048, 2048)), turns, largest=1e4 * math.pi / 2)
 
 
 def ltx2(model):
-    """Heads side by side."""
+    """Tables contain all heads side by side."""
     config = model.config
     points = model.rope.prepare_video_coords(1, F, H * config.patch_size, W * config.patch_size, CPU)
     positions = around_middle(points[0].mean(-1), (config.pos_embed_max_pos, config.base_height, config.base_width))
@@ -137,7 +137,7 @@ def sana_wm(model):
 
 
 def wan_animate2(model):
-    """Of a reference image, which stands after the video's frames and columns: there each axis's table begins."""
+    """A reference image, placed after the video's frames and columns. Each axis's table begins at its offset."""
     offsets, half = (F, 0, W), model.config.dim // model.config.num_heads // 2
     tables = model._rope_freqs(offsets, CPU).split([half - half // 3 * 2, half // 3, half // 3], 1)
     cells = grid(F, H, W)

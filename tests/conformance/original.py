@@ -8,13 +8,13 @@ import torch
 
 import release
 
-# What a module's source says of its positions.
+# Text in a module's source, and the number of axes of positions that it implies.
 AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2), ("feats_height", 2))
-PATCHES = (2, 4)  # rows and columns, of modules that make positions of an image
+PATCHES = (2, 4)  # rows and columns, for modules that make positions of an image
 
 
 class CannotRun(Exception):
-    """The original is of a shape that this program does not know how to call."""
+    """This program does not know how to call the original."""
 
 
 class Original:
@@ -39,12 +39,12 @@ class Original:
         self.axes = next((axes for mark, axes in AXES if mark in source), 1)
 
     def source(self):
-        """The text of the embedding's class, and of those that it extends."""
+        """Returns the source of the embedding's class and of its base classes."""
         own = [item for item in self.embedding.__mro__ if item.__module__.startswith("transformers.models")]
         return "\n".join(map(inspect.getsource, own))
 
     def fixed_positions(self):
-        """Positions [axes][tokens] in posenc's terms, of a module that makes its own; else None."""
+        """Returns the positions [axes][tokens], in posenc's terms, of a module that makes its own; otherwise None."""
         names = release.parameters_of(self.module.forward)
         if names == ["pixel_values"]:  # 2 pi times the patch centres in -1 .. 1
             rows, columns = ([2 * math.pi * (2 * (n + 0.5) / size - 1) for n in range(size)] for size in PATCHES)
@@ -52,13 +52,13 @@ class Original:
         if names == ["hidden_states"] and hasattr(self.module, "freqs_ci"):  # Llama 4's, with a class token
             size = range(1, self.config.image_size // self.config.patch_size + 1)
             return [[x for _ in size for x in size] + [0], [y for y in size for _ in size] + [0]]
-        if names == ["x"]:  # EfficientLoFTR's, of a map that it counts from 1
+        if names == ["x"]:  # EfficientLoFTR's, which counts from 1
             rows, columns = (range(1, size + 1) for size in PATCHES)
             return [[row for row in rows for _ in columns], [column for _ in rows for column in columns]]
         return None
 
     def tables(self, positions, dtype):
-        """What the module returns for positions [axes][tokens]: (cos, sin), or one complex tensor."""
+        """Returns the module's result for positions [axes][tokens]: (cos, sin), or one complex tensor."""
         names = release.parameters_of(self.module.forward)
         if names == ["pixel_values"]:
             size = [patches * self.config.patch_size for patches in PATCHES]
@@ -66,7 +66,7 @@ class Original:
         if names == ["hidden_states"]:
             if hasattr(self.module, "freqs_ci"):
                 return self.module(torch.zeros(1, dtype=dtype))
-            angles = self.module(torch.zeros(1, 1 + max(positions[0]), 1))[0]  # CLVP's, of all positions
+            angles = self.module(torch.zeros(1, 1 + max(positions[0]), 1))[0]  # CLVP's, for all positions
             return angles.cos(), angles.sin()
         if names == ["x"]:
             size = [patches * self.config.q_aggregation_stride for patches in PATCHES]
@@ -84,7 +84,7 @@ class Original:
         return self.module(torch.zeros(1, 1, dtype=dtype), ids, **arguments)
 
     def rotate(self, x, positions):
-        """x [1, heads, tokens, width], turned."""
+        """Rotates x [1, heads, tokens, width]."""
         tables = self.tables(positions, x.dtype)
         names = release.parameters_of(self.function)
         if torch.is_tensor(tables):  # complex

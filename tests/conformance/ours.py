@@ -1,4 +1,4 @@
-"""What the posenc command makes of a config.json."""
+"""Runs the posenc command with a config.json."""
 
 import json
 import pathlib
@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 
 
 class Refused(Exception):
-    """posenc's own message."""
+    """posenc refused the request; the text is its message."""
 
 
 def weight_flags(prefix, method, tensors):
-    """The flags of a method's weights, not of its settings; each tensor goes into `tensors` by its flag's name."""
+    """Returns the flags of a method's weights, not of its settings. Adds each tensor to `tensors` by its flag name."""
     flags = []
     for name, value in method.items():
         flag = f"{prefix}-{name.replace('_', '-')}"
@@ -29,19 +29,19 @@ def weight_flags(prefix, method, tensors):
 
 
 class Posenc:
-    """Runs one build's command, in its own process: no server."""
+    """Runs one build's command in its own process, without a server."""
 
     def __init__(self, program):
         self.program = str(program)
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-conformance-"))
 
     def explain(self, config, **choice):
-        """The layers of Explain's answer; choice: component, layer_type, seq_len."""
+        """Returns the layers of Explain's answer. `choice` may have component, layer_type and seq_len."""
         text = self._run("explain", "--json", *self._model(config, choice))
         return json.loads(text)["layers"]
 
     def rotate(self, config, x, positions, precision, **choice):
-        """x [1, heads, tokens, width] turned, at positions [axes][tokens]."""
+        """Rotates x [1, heads, tokens, width] at positions [axes][tokens]."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
         ids = torch.tensor(positions, dtype=torch.float64)
         save_file({"q": x.contiguous(), "positions": ids if len(positions) > 1 else ids[0].contiguous()}, given)
@@ -51,7 +51,7 @@ class Posenc:
         return load_file(out)["q"]
 
     def diagnose(self, config, before, after, positions, **choice):
-        """The first explanation of how `after` came of `before`, both [1, heads, tokens, width]."""
+        """Returns the first explanation of how `before` became `after`, both [1, heads, tokens, width]."""
         given = self.directory / "in.safetensors"
         ids = torch.tensor(positions, dtype=torch.float64)
         save_file({"before": before.contiguous(), "after": after.contiguous(),
@@ -62,7 +62,7 @@ class Posenc:
         return json.loads(text)["explanations"][0]
 
     def scores(self, record):
-        """Of q and k, with content, as a record of tests/golden has them: by its config and its weights."""
+        """Returns the scores, with content, of a record of tests/golden: of its q and k, by its config and weights."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
         ((method, weights),) = record["method"].items()
         tensors = {"q": record["q"].contiguous(), "k": record["k"].contiguous()}
@@ -75,7 +75,7 @@ class Posenc:
         return load_file(out)["scores"]
 
     def learned_rows(self, config, table, count):
-        """The first tokens' rows of a table [N, D]."""
+        """Returns the rows of a table [N, D] for the first tokens."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
         save_file({"table": table.contiguous()}, given)
         self._run("embedding", "--learned-table", f"{given}:table", "--offset", 0, "--count", count, "--dtype", "fp32",
@@ -83,7 +83,7 @@ class Posenc:
         return load_file(out)["embedding"]
 
     def bias(self, config, table, length):
-        """T5's, of a table [buckets, heads] and as many queries as keys."""
+        """Returns T5's bias from a table [buckets, heads], for `length` queries and keys."""
         given, out = self.directory / "in.safetensors", self.directory / "out.safetensors"
         save_file({"table": table.detach().contiguous()}, given)
         self._run("bias", "--table", f"{given}:table", "--table-layout", "buckets-by-heads", "--query-length", length,
@@ -92,7 +92,7 @@ class Posenc:
         return load_file(out)["bias"]
 
     def embedding(self, config, **flags):
-        """What a model adds to its input, in float32 and by the model's own arithmetic."""
+        """Returns what a model adds to its input, in float32 with the model's own arithmetic."""
         out = self.directory / "out.safetensors"
         given = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)]
         self._run("embedding", *given, "--dtype", "fp32", "--precision", "model", "-o", out, *self._model(config, {}))

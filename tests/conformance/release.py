@@ -1,4 +1,4 @@
-"""What the installed release of transformers holds: its model types and, read off its source, their positional scheme."""
+"""Lists the model types of the installed transformers release, and finds their positional schemes in its source."""
 
 import ast
 import dataclasses
@@ -18,7 +18,7 @@ ROTARY_FUNCTION = re.compile("^(apply_.*(rotary|rope).*|rotate_queries_or_keys|v
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """How one config class turns its queries: modeling module, its embedding class and the function that applies it."""
+    """How a config class's model rotates: its modeling module, embedding class and the function that applies it."""
 
     module: str
     embedding: str | None
@@ -42,7 +42,7 @@ def package_of(config_class):
 
 
 def rotary_of(config_class):
-    """The Rotary of each way in which modules built from this very class rotate; empty: none does."""
+    """Returns a Rotary for each way in which modules built from this class rotate; empty if none does."""
     name, found = config_class.__name__, []
     for stem, tree in modeling_modules(package_of(config_class)).items():
         module = f"transformers.models.{package_of(config_class)}.{stem}"

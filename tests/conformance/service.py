@@ -1,4 +1,4 @@
-"""What a posenc-server answers, as numpy arrays; requests are written as JSON of the API, tensors as arrays or lists."""
+"""Calls a posenc-server and returns numpy arrays. Requests are dictionaries like the API's JSON, tensors are arrays."""
 
 import numpy
 from google.protobuf.descriptor import FieldDescriptor
@@ -29,7 +29,7 @@ def fill(message, values):
 
 
 def as_tensor(value):
-    """Of an array's own type; lists are FP32."""
+    """Makes a Tensor of an array's own type; lists become FP32."""
     if isinstance(value, tensor_pb2.Tensor):
         return value
     if hasattr(value, "detach"):
@@ -51,7 +51,7 @@ class Service:
                                preset).embedding)
 
     def table(self, settings, positions, form, preset, dtype=FP32):
-        """cos, sin; positions [tokens][axes]."""
+        """Returns (cos, sin) for positions [tokens][axes]."""
         ids = numpy.asarray(positions, "f8")
         request = {"rotary": {"settings": settings}, "form": f"TABLE_FORM_{form}", "dtype": dtype,
                    "positions": {"ids": ids, "axis_dimension": rotary_pb2.AXIS_DIMENSION_LAST}}

@@ -1,4 +1,4 @@
-"""Sines and cosines that models add to their input: posenc's, by a config.json alone, and those of the release's modules."""
+"""Compares sines and cosines that models add to their input: posenc's by config.json alone, and the release's."""
 
 import inspect
 
@@ -11,14 +11,14 @@ COUNT = 48
 HEIGHT, WIDTH = 5, 7
 TOLERANCE = 3e-5  # torch's frequencies may be off by 2 units in the last place, at positions below COUNT
 TABLES = ("weights", "positional_embedding", "pos_encoding", "position_embeddings", "weight")
-WHICH = {"maskformer": {"component": "text"}}  # its decoder is a detr's
-# Of these a file must say both.
+WHICH = {"maskformer": {"component": "text"}}  # its decoder is a DETR model
+# A file must give both of these.
 LENGTHS = {"context_length": 30, "prediction_length": 30}
 
 
 @torch.no_grad()
 def compare(posenc, config, said):
-    """How the rows differ; "": not at all. said: the plan's settings, sinusoidal or grid."""
+    """Returns how the rows differ, or "" if they are equal. `said` are the plan's settings, sinusoidal or grid."""
     for name, value in LENGTHS.items():
         if hasattr(config, name):
             setattr(config, name, value)
@@ -54,7 +54,7 @@ def is_of_positions(module):
 
 
 def table_of(module):
-    """[N, D], where the module is, or holds, one that was not learned."""
+    """Returns the table [N, D] that the module is or holds, if it was not learned; otherwise None."""
     if hasattr(module, "create_weight"):
         return module.create_weight()
     if type(module).__name__.startswith("CanaryPositional"):
@@ -80,7 +80,7 @@ def table_of(module):
 
 
 def cells_of(module):
-    """[HEIGHT * WIDTH, D] of a feature map, row by row."""
+    """Returns [HEIGHT * WIDTH, D] of a feature map, row-major; None if the module has none."""
     if not type(module).__name__.endswith("SinePositionEmbedding"):
         return None
     parameters = inspect.signature(module.forward).parameters

@@ -1,4 +1,4 @@
-"""The table that scripts/conformance prints: a row a method, what was expected of it, what came."""
+"""The table that scripts/conformance prints: one row per method, with the expected and the measured differences."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import numpy
 
 
 def places(a, b):
-    """How many numbers of the two's type lie between them, the largest over all elements."""
+    """Returns the largest distance between two elements, counted in numbers of their type (ulps)."""
     a, b = numpy.asarray(a), numpy.asarray(b)
     if a.dtype.kind in "iub":
         return float(numpy.abs(a.astype("i8") - b.astype("i8")).max(initial=0))
@@ -15,24 +15,24 @@ def places(a, b):
     for x in (a, b):
         bits = numpy.ascontiguousarray(x).view(integer).astype("i8")
         order.append(numpy.where(bits < 0, numpy.iinfo(integer).min - bits, bits))
-    same_sign = (order[0] < 0) == (order[1] < 0)  # else int64 might overflow
+    same_sign = (order[0] < 0) == (order[1] < 0)  # otherwise int64 might overflow
     between = numpy.where(same_sign, order[0] - order[1], order[0].astype("f8") - order[1].astype("f8"))
     return float(numpy.abs(between).max(initial=0))
 
 
 def place_of(number):
-    """One unit in the last place of a float32 of that size."""
+    """Returns one unit in the last place of a float32 of that size."""
     return float(numpy.spacing(numpy.float32(abs(number))))
 
 
 @dataclasses.dataclass
 class Row:
-    """Cases of one method beside one original; a case agrees if no element is further than `within` from the original's."""
+    """Cases of one method and one original. A case passes if no element is further than `within` from the original."""
     method: str
     original: str
     within: float = 0
-    of: str = ""  # of what the unit is the last place, where not of the element itself
-    why: str = ""  # of `within`, or what is to be known of the original
+    of: str = ""  # the number whose ulp is the unit, if it is not the element itself
+    why: str = ""  # the reason for `within`, or a note on the original
     see: str = ""
     passed: int = 0
     failed: int = 0
@@ -42,7 +42,7 @@ class Row:
     errors: list = dataclasses.field(default_factory=list)
 
     def compare(self, ours, theirs, unit=None):
-        """One case. The distance is counted in units of `unit`, else in numbers of the arrays' type."""
+        """Adds one case. The distance is counted in units of `unit`, by default in ulps of the arrays' type."""
         ours, theirs = numpy.asarray(ours), numpy.asarray(theirs)
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             self.fail(f"{ours.dtype} {ours.shape}, the original has {theirs.dtype} {theirs.shape}")
@@ -53,13 +53,13 @@ class Row:
         self.elements += ours.size
         self.equal += int((ours == theirs).sum())
         self.worst = max(self.worst, distance)
-        if distance <= self.within:  # and not if it is NaN
+        if distance <= self.within:  # false for NaN
             self.passed += 1
         else:
             self.fail(f"{distance:.3g} ulp, expected {self.within:g} at most")
 
     def check(self, holds, otherwise):
-        """One case that is no comparison of elements."""
+        """Adds one case that does not compare elements."""
         if holds:
             self.passed += 1
         else:
@@ -74,7 +74,7 @@ HEADINGS = ("method", "beside", "cases", "equal", "worst", "expected", "note")
 
 
 def lines(title, rows):
-    """The table of one section, with its notes below."""
+    """Yields the lines of one section's table and of the notes below it."""
     notes = list(dict.fromkeys(filter(None, map(note_of, rows))))
     cells = [HEADINGS] + [cells_of(row, notes) for row in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]

@@ -1,4 +1,4 @@
-"""Model types whose weights come with the request: posenc's answers to config.json and weights, and the release's modules'."""
+"""Compares posenc with the release's modules for model types whose weights come with the request."""
 
 import contextlib
 import importlib
@@ -101,7 +101,7 @@ def gemma4_audio(chunk=4, left=5, heads=2, dim=8):
 
 
 def of_window(config, projected, q, k, scores, before, after):
-    """A record of one block of queries, of which each sees the keys of its window."""
+    """Returns a record of one block of queries, each of which sees the keys of its window."""
     distance = torch.arange(q.shape[2])[:, None] + before - torch.arange(k.shape[2])
     return {"config": config, "method": {"transformer_xl": {"position": projection(projected)}}, "past": before,
             "scale": 1, "q": q[:, 0].transpose(1, 2), "k": k[:, 0].transpose(1, 2), "scores": scores,
@@ -166,19 +166,19 @@ SCORES = {
     "wav2vec2-conformer": lambda: recorders.wav2vec2_conformer(tokens=6),
     "xlnet": lambda: recorders.xlnet(tokens=4, past=0),
 }
-SCORE_TOLERANCE = 3e-6  # of scores around 1, which torch sums in float32
+SCORE_TOLERANCE = 3e-6  # for scores around 1, which torch sums in float32
 TOKENS = [5, 6, 7]
 LENGTH = 200
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 NO_TABLE = "its text's table is in a model of its own, and another parameter is called a position's"
-# Of these the model's own table is not among the parameters of what from_config makes.
+# Types whose table is not among the parameters of the model that from_config makes.
 ELSEWHERE = {"blip_2_qformer": "Blip2ForImageTextRetrieval has it",
              "speech-encoder-decoder": NO_TABLE,
              "omdet-turbo": NO_TABLE}
 
 
 def compare_scores(posenc, name):
-    """How posenc's scores differ from those of a module with random weights, or None where there is none to run."""
+    """Returns how posenc's scores differ from those of a module with random weights; None without such a module."""
     if name not in SCORES:
         return None
     record = SCORES[name]()
@@ -190,11 +190,11 @@ def compare_scores(posenc, name):
 
 
 def compare_table(posenc, config, text):
-    """How the rows that posenc takes of a table of that size differ from those that the model takes; "": not at all."""
+    """Returns how the rows that posenc and the model take from a table differ, or "" if they are the same."""
     if config.model_type in ELSEWHERE:
         raise original.CannotRun(ELSEWHERE[config.model_type])
     model = small_model(config)
-    of_text = "input_ids" in inspect.signature(model.forward).parameters  # an Embedding's, not a parameter's
+    of_text = "input_ids" in inspect.signature(model.forward).parameters  # then the table is an Embedding's
     tables = [rows(weight) for name, weight in model.named_parameters() if is_table(name, weight)]
     tables.sort(key=lambda table: (table.ndim == 3) == of_text)
     if not tables:  # GPT's
@@ -208,7 +208,7 @@ def compare_table(posenc, config, text):
 
 
 def is_table(name, weight):
-    """Of positions, by a parameter's name: not relative ones, and not weights of a network."""
+    """Returns whether a parameter is a table of absolute positions, not a weight matrix, by its name and shape."""
     of_images = weight.ndim == 4 and weight.shape[0] == 1 and name.endswith("pos_embed")  # [1, height, width, D]
     return "pos" in name and "rel_pos" not in name and (of_images or weight.squeeze(0).ndim == 2)
 
@@ -219,14 +219,14 @@ def rows(weight):
 
 @torch.no_grad()
 def compare_stack(posenc, config, text):
-    """How T5's bias of a model of one stack differs from posenc's of the same table."""
+    """Returns how T5's bias in a model of one stack differs from posenc's for the same table, or "" if it does not."""
     table, theirs = next(filter(None, map(buckets_of, small_model(config).modules())))
     mine = posenc.bias(text, table, LENGTH)
     return "" if torch.equal(mine, theirs.squeeze(0)) else "the bias differs"
 
 
 def buckets_of(module):
-    """A table [buckets, heads] and the bias that the module makes of it, if it has one."""
+    """Returns the module's table [buckets, heads] and the bias that it makes from it; None without a table."""
     if hasattr(module, "rel_attn_embed"):  # WavLM's
         return module.rel_attn_embed.weight, module.compute_bias(LENGTH, LENGTH)
     table = getattr(module, "relative_attention_bias", None)
@@ -241,7 +241,7 @@ def buckets_of(module):
 
 
 def compare_windows(config, layers):
-    """How Swin v2's windows, by layer, differ from those of its attention."""
+    """Returns how Swin v2's windows, by layer, differ from those of its attention, or "" if they do not."""
     attention = [module for module in small_model(config).modules() if hasattr(module, "pretrained_window_size")]
     for layer in layers:
         said = layer["info"]["plan"]["bias"]["swin_v2"]
@@ -270,7 +270,7 @@ def small_model(config):
 
 @torch.no_grad()
 def rows_looked_up(model, table):
-    """Of the first tokens of a text, which torch looks up; of an image, which has the whole table, the first rows."""
+    """Returns the rows that the model looks up for TOKENS; for images, which use the whole table, the first rows."""
     if table.ndim == 3 or "input_ids" not in inspect.signature(model.forward).parameters:
         return list(range(len(TOKENS)))
     seen, embedding = [], torch.nn.functional.embedding

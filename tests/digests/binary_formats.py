@@ -1,4 +1,4 @@
-"""Binary floating-point formats, the digests' inputs, and numbers rounded to a format: by integers and mpmath."""
+"""Binary floating-point formats, the digests' inputs, and rounding to a format with integers and mpmath."""
 
 import mpmath
 import numpy
@@ -20,7 +20,7 @@ class Format:
         self.least = 1 - self.bias - self.mantissa  # the smallest positive value is 2^least
 
     def float64(self, bits):
-        """The values of elements: exact."""
+        """Returns the exact values of elements."""
         if self.name in ("FP64", "FP32"):
             return bits.view(f"<f{self.bits // 8}").astype("<f8")
         bits = bits.astype("<i8")
@@ -31,7 +31,7 @@ class Format:
         return numpy.where(bits >> (self.bits - 1), -value, value)
 
     def rounded(self, values):
-        """float64 values as the nearest elements, ties to even, by integers; every NaN as the same one."""
+        """Rounds float64 values to elements, ties to even, with integers. All NaNs become the same one."""
         bits = numpy.asarray(values, "<f8").view("<i8")
         sign, bits = bits < 0, bits & (1 << 63) - 1
         exponent = (bits >> 52) - 1023  # float64's own subnormals are zero in every narrower type
@@ -52,7 +52,7 @@ class Format:
         return (magnitude.astype("<u8") | sign.astype("<u8") << numpy.uint64(self.bits - 1)).astype(self.dtype)
 
     def round(self, values):
-        """float64 values rounded to the format, as float64."""
+        """Rounds float64 values to the format and returns them as float64."""
         return self.float64(self.rounded(values))
 
 
@@ -65,14 +65,14 @@ def random(stream, index):
 
 
 def random_reals(stream, index, low, span):
-    """Numbers of any mantissa and either sign, of size 2^low up to 2^(low + span)."""
+    """Returns numbers of any mantissa and either sign, with magnitudes from 2^low up to 2^(low + span)."""
     r, bits = random(stream, index), numpy.uint64
     exponent = bits(1023 + low) + r // bits(2) % bits(span)
     return (r % bits(2) << bits(63) | exponent << bits(52) | r >> bits(12)).view("<f8")
 
 
 def elements(form, stream, count):
-    """The bits of a stream's first elements."""
+    """Returns the bits of a stream's first elements."""
     out = []
     for r in map(int, random(stream, numpy.arange(count))):
         sign, kind, choice, mantissa = r % 2 << form.bits - 1, r // 2 % 16, r // 32, r >> 64 - form.mantissa
@@ -88,7 +88,7 @@ def elements(form, stream, count):
 
 
 def certain(function, form):
-    """function(), a real number that mpmath evaluates in its working precision, rounded to the format, as float64."""
+    """Rounds function(), which mpmath evaluates in its working precision, to the format. Returns it as float64."""
     precision = 128
     while True:
         with mpmath.workprec(precision):
@@ -101,7 +101,7 @@ def certain(function, form):
 
 
 def round_real(value, form):
-    """An mpmath number rounded to the format, ties to even."""
+    """Rounds an mpmath number to the format, ties to even."""
     if value == 0:
         return 0.0
     quantum = max(mpmath.frexp(value)[1] - 1 - form.mantissa, form.least)
@@ -112,5 +112,5 @@ def round_real(value, form):
 
 
 def chain_format(frequencies):
-    """The format that each operation of such a chain rounds to; none where the numbers are real."""
+    """Returns the format that each operation of a chain rounds to; None for real numbers."""
     return None if frequencies == "exact" else Format("FP" + frequencies[-2:])

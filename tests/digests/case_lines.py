@@ -1,4 +1,4 @@
-"""The lines of the digest files: first the numerics version, then words NAME=VALUE, and the digest."""
+"""Reads digest files: the first line has the numerics version, each other one has words NAME=VALUE and the digest."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Biases that have a value a distance, recomputed: T5's buckets, KERPLE, Sandwich."""
+"""Recomputes biases that have one value per distance: T5's buckets, KERPLE, Sandwich."""
 
 import mpmath
 import numpy
@@ -11,7 +11,7 @@ FP64, FP32 = Format("FP64"), Format("FP32")
 class Chain:
     """A framework's arithmetic on tensors: each operation rounded to one format.
 
-    Of two float32 numbers float64's result is exact, or rounding it again is harmless.
+    For two float32 numbers, float64's result is exact, or rounding it again gives the correctly rounded float32.
     """
 
     def __init__(self, step):
@@ -25,10 +25,10 @@ class Chain:
         return numpy.float64(certain(lambda: function(*map(mpmath.mpf, arguments)), self.step))
 
 
-# T5: a direction has `buckets`; the nearer half of them is for one distance each, the others share by logarithm.
+# T5: each direction has `buckets`. The nearer half of them have one distance each, the others logarithmic ranges.
 
 def shared_bucket_exact(n, nearest, shared, farthest):
-    """The largest k with ln(n/nearest) / ln(farthest/nearest) * shared >= k, by whole numbers."""
+    """Returns the largest k with ln(n/nearest) / ln(farthest/nearest) * shared >= k, using integers only."""
     k = 0
     while k + 1 < shared and n**shared * nearest ** (k + 1) >= farthest ** (k + 1) * nearest**shared:
         k += 1
@@ -36,7 +36,7 @@ def shared_bucket_exact(n, nearest, shared, farthest):
 
 
 def shared_bucket_chain(n, nearest, shared, farthest, chain):
-    # Python's own logarithm, in float64, meets the tensor's.
+    # Python computes this logarithm in float64; then it is rounded to the tensor's type.
     log_of_all = chain.round(Chain(FP64).of(mpmath.log, numpy.float64(farthest) / nearest))
     ratio = chain.round(chain.round(n) / nearest)
     return min(int(chain.round(chain.round(chain.of(mpmath.log, ratio) / log_of_all) * shared)), shared - 1)
@@ -59,7 +59,7 @@ def t5(case):
     return numpy.array(answer, "<i4").tobytes()
 
 
-# KERPLE and Sandwich: lists, one value a head, for the magnitudes of the distances.
+# KERPLE and Sandwich: for each magnitude of a distance, a list with one value per head.
 
 def kerple(case, step):
     heads, log = case["heads"], case["kernel"] == "log"
@@ -87,7 +87,7 @@ def sandwich(case, step):
     first = 1 if paper else 0
 
     def real(n):
-        with mpmath.extraprec(64):  # which distances up to 2^20, and what the cosines cancel, do not use up
+        with mpmath.extraprec(64):  # enough for distances up to 2^20 and for cancellation of cosines
             scales = (mpmath.power(case["base"], mpmath.mpf(k) / pairs) for k in range(first, first + pairs))
             return sum(mpmath.cos(n / scale) for scale in scales) - (pairs if paper else 0)
 
@@ -97,7 +97,7 @@ def sandwich(case, step):
     if step is None:
         return real_values
     chain = Chain(step)
-    # The exponents and ratios are Python's, in float64; then they meet the tensor.
+    # Python computes the exponents and ratios in float64; then they are rounded to the tensor's type.
     scales = [chain.of(mpmath.power, chain.round(case["base"]), chain.round(2.0 * k / case["dim"]))
               for k in range(first, first + pairs)]
     ratios = [chain.round(8.0 * h / heads) for h in range(1, heads + 1)]
@@ -119,4 +119,4 @@ def distance_values(case):
     distances = [abs(distance) for distance in range(case["first"], case["first"] + case["count"])]
     lists = {n: values(n) for n in set(distances)}
     table = numpy.array([lists[n] for n in distances], "<f8").T  # [heads, distances]
-    return FP32.rounded(table + 0.0).tobytes()  # no zero is negative
+    return FP32.rounded(table + 0.0).tobytes()  # + 0.0 makes -0 positive

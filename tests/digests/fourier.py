@@ -1,4 +1,4 @@
-"""Fourier features, recomputed: sines and cosines of 2 pi B x."""
+"""Recomputes Fourier features: sines and cosines of 2 pi B x."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def factors_of(case):
         return (((random(2, index) % numpy.uint64(65)).astype("<f8") - 32) / 8).reshape(pairs, terms)
     if case["inputs"] != "cancelling":
         return random_reals(2, index, -8, 12).reshape(pairs, terms)
-    # Of alternating signs; the last is larger by up to two steps of its mantissa.
+    # Signs alternate; the last factor is larger by up to two units in its last place.
     magnitudes = numpy.repeat(random_reals(2, numpy.arange(pairs), -8, 12), terms).reshape(pairs, terms)
     for step in range(2):
         grows = numpy.arange(pairs) % 3 > step
@@ -37,12 +37,12 @@ def factors_of(case):
 
 
 def exact_turn(point, row, form):
-    """The cosine and sine of so many turns: those of what is left without the nearest quarter, exchanged and negated."""
+    """Returns cosine and sine of the turns: those of the rest after the nearest quarter, exchanged and negated."""
     turns = sum(Fraction(x) * Fraction(b) for x, b in zip(point, row))
     quarters = round(4 * turns)
     rest = turns - Fraction(quarters, 4)
     if rest == 0:
-        return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[quarters % 4]  # what is exactly zero is +0
+        return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[quarters % 4]  # exact zeros are +0
 
     def angle():
         return 2 * mpmath.pi * rest.numerator / rest.denominator
@@ -51,7 +51,7 @@ def exact_turn(point, row, form):
 
 
 def chained_turn(point, row, form, step):
-    """Each operation rounded; of two float32 numbers float64's result is exact, or rounding it again is harmless."""
+    """Rounds each operation. For two float32 numbers, float64's result is exact, or rounding it again is harmless."""
     def rounded(value):
         return numpy.float64(step.round(value))
     two_pi, angle = rounded(6.283185307179586), None

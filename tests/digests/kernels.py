@@ -1,4 +1,4 @@
-"""The primitives on data, recomputed: conversions, cosines and sines, rotations, biases and masks."""
+"""Recomputes the primitives on data: conversions, cosines and sines, rotations, biases and masks."""
 
 import mpmath
 import numpy
@@ -59,8 +59,8 @@ def exact_entry(function, position, frequency, scale, divide, form):
 
 
 def stepwise_entry(function, position, frequency, scale, divide, form, step):
-    """Each operation rounded to the type of the steps, then to the table's."""
-    angle = float(step.round(numpy.float64(step.round(position)) * frequency))  # of float32 numbers: exact, then rounded
+    """Rounds each operation to the type of the steps, and the result to the table's type."""
+    angle = float(step.round(numpy.float64(step.round(position)) * frequency))  # float32: exact before rounding
     if not numpy.isfinite(angle):
         return numpy.nan
     if angle == 0 and function is mpmath.sin:
@@ -126,14 +126,14 @@ def rotate_pairs(case):
 # distance_bias
 
 def gathered(case):
-    """A list of values, and the queries' and keys' places in it."""
+    """Returns a list of values, and the places of the queries and keys in it."""
     values = ((random(5, numpy.arange(64)) % numpy.uint64(65536)).astype("<f4") / 1024 - 32).astype("<f4")
     origins = -(random(7, numpy.arange(case["queries"])) % numpy.uint64(20)).astype("<f8")
     return values, origins, (random(6, numpy.arange(case["keys"])) % numpy.uint64(40)).astype("<f8")
 
 
 def given_rows(case):
-    """A list of float32 values, the first cell's place in it, and the step from a row to the next; no-bias: none."""
+    """Returns a list of float32 values (None for no-bias), the first cell's place in it, and the stride of rows."""
     source, keys = case["source"], case["keys"]
     if source == "no-bias":
         return None, 0, 0
@@ -143,7 +143,7 @@ def given_rows(case):
 
 
 def documents(case):
-    """Of the queries, and of the keys."""
+    """Yields the documents of the queries, then those of the keys."""
     return ((random(stream, numpy.arange(case[axis])) % numpy.uint64(case["documents"])).astype("<f8")
             for stream, axis in ((9, "queries"), (10, "keys")))
 
@@ -153,7 +153,7 @@ def distance_bias(case):
     i, j = case["offset"] + numpy.arange(case["queries"])[:, None], numpy.arange(case["keys"], dtype="<f8")
     distance = (case["step"] * j - case["step"] * i).astype("<f4")
     slope = numpy.where(distance > 0, numpy.float32(case["future"]), numpy.float32(case["past"]))
-    value = bias_form.round(slope * distance + numpy.float32(0)).astype("<f4")  # plus 0: no bias is -0
+    value = bias_form.round(slope * distance + numpy.float32(0)).astype("<f4")  # + 0 makes -0 positive
     if case.get("gather", "none") != "none":
         values, origins, places = gathered(case)
         value = values[(places - origins[:, None]).astype(int)]
@@ -169,7 +169,7 @@ def distance_bias(case):
         if case["rounding"] == "each":
             value = form.round(value).astype("<f4")
         scores = form.float64(elements(form, 4, distance.size)).astype("<f4").reshape(distance.shape)
-        value = scores if no_bias else scores + value  # a score of -0 stays one
+        value = scores if no_bias else scores + value  # without a bias, a score of -0 stays -0
 
     visible = numpy.ones(distance.shape, bool)
     if case["mask"] != "none":

@@ -1,4 +1,4 @@
-"""Frequencies and attention scalings, recomputed."""
+"""Recomputes frequencies and attention scalings."""
 
 import mpmath
 import numpy
@@ -11,7 +11,7 @@ def power(theta, i, dim):
 
 
 def real_plan(case):
-    """Frequencies and attention scaling over the real numbers, from the methods' papers; factor 5, 10,000 tokens."""
+    """Returns frequencies and attention scaling as real numbers, from the methods' papers: factor 5, 10,000 tokens."""
     kind, dim, theta = case["rope_type"], case["rotary_dim"], mpmath.mpf(case["theta"])
     factor, length, tokens, scaling = 5, 4096, 10000, mpmath.mpf(1)
     if kind == "dynamic":
@@ -22,7 +22,7 @@ def real_plan(case):
     if kind == "linear":
         inv_freq = [f / factor for f in inv_freq]
     if kind == "longrope":
-        # Its divisors are float64 numbers.
+        # longrope's divisors are float64 numbers.
         inv_freq = [f / mpmath.mpf(1 + i / 3) for i, f in enumerate(inv_freq)]
         scaling = mpmath.sqrt(1 + mpmath.log(factor) / mpmath.log(length))
     if kind == "llama3":
@@ -42,7 +42,7 @@ def real_plan(case):
 
 
 def stepwise_plan(case, step):
-    """default and linear: transformers' operations, each rounded."""
+    """Yields the plan of default or linear by transformers' operations, each rounded."""
     theta, dim = float(step.round(case["theta"])), case["rotary_dim"]
     for i in range(dim // 2):
         exponent = float(step.round(numpy.float64(2 * i) / dim))

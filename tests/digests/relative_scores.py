@@ -1,4 +1,4 @@
-"""Relative scores, recomputed: their products in float64, one after another, and the tables that their methods make."""
+"""Recomputes relative scores: the tables of each method, and products added in float64 in the order of their index."""
 
 import math
 
@@ -22,7 +22,7 @@ def table(stream, *shape):
 
 
 def dot(x, y):
-    """Along the last axis, in the order of its index."""
+    """Returns the dot product along the last axis, added in the order of its index."""
     total = numpy.zeros(numpy.broadcast_shapes(x.shape, y.shape)[:-1])
     for c in range(x.shape[-1]):
         total = total + x[..., c] * y[..., c]
@@ -37,7 +37,7 @@ def summed(values):
 
 
 def project(x, weight, bias, heads):
-    """[heads, rows, d]"""
+    """Returns the projection [heads, rows, d]."""
     y = FP32.round(dot(x[:, None, :], weight[None]) + bias)
     return y.reshape(len(x), heads, -1).transpose(1, 0, 2)
 
@@ -100,7 +100,7 @@ def tupe(case, distance):
 
 
 def deberta_bucket(distance):
-    """query - key. The least k with ln(n/m) / ln((M-1)/m) * (m-1) <= k, by whole numbers."""
+    """Returns the bucket of query - key. Finds the least k with ln(n/m) / ln((M-1)/m) * (m-1) <= k by integers."""
     m, n, k = SPAN_BUCKETS // 2, abs(distance), 0
     if n <= m:
         return distance
@@ -148,7 +148,7 @@ def wpr(case, distance):
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x)) by the steps of posenc/kernels/sigmoid.cc and exp-inl.h: it is no correctly rounded function."""
+    """1 / (1 + exp(-x)) by the steps of posenc/kernels/sigmoid.cc and exp-inl.h, which does not round correctly."""
     size = numpy.where(numpy.isfinite(x), numpy.abs(x), 0)
     n = numpy.rint(size * float.fromhex("0x1.71547652b82fep+0"))
     r = (n * float.fromhex("0x1.62e42fefa0000p-1") - size) + n * float.fromhex("0x1.cf79abc9e3b3ap-40")
@@ -160,7 +160,7 @@ def sigmoid(x):
 
 
 def hidden(case, distance):
-    """By the mask, where there is one."""
+    """Returns what the mask hides: nothing without a mask."""
     if "left" not in case:
         return numpy.zeros(distance.shape, bool)
     return (distance < -case["left"]) | (distance > 0) & bool(case["causal"])

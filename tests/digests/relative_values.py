@@ -1,4 +1,4 @@
-"""Relative values, recomputed: the probabilities of each distance summed in the keys' order, times the distance's row."""
+"""Recomputes relative values: each distance's probabilities, added in the keys' order, times the distance's row."""
 
 import numpy
 

@@ -1,4 +1,4 @@
-"""Rotary tables of positions of several axes, and with xPos's scale, recomputed."""
+"""Recomputes rotary tables for positions of several axes, and with xPos's scale."""
 
 import mpmath
 import numpy
@@ -37,7 +37,7 @@ def given(pairs, step):
 
 
 def axial(case, step):
-    """One embedding an axis, side by side or by turns."""
+    """Returns frequencies and axes of one embedding per axis, side by side or alternating."""
     pairs = []
     settings = numbers(case["dim"], int), numbers(case["rope_theta"]), numbers(case["frequency_start"])
     for axis, (dim, theta, start) in enumerate(zip(*settings)):
@@ -48,7 +48,7 @@ def axial(case, step):
 
 
 def mrope(case, step):
-    """One embedding, whose pairs are dealt out to the axes: t, h, w where there are three."""
+    """Returns frequencies and axes of one embedding whose pairs are divided among the axes (of three: t, h, w)."""
     sections, order = numbers(case["mrope_section"], int), case["mrope_order"]
     pairs = sum(sections)
     if order == "contiguous":
@@ -64,7 +64,7 @@ def mrope(case, step):
 
 
 def rows_of_axes(case, form, step):
-    """Rows of cosines, then of sines."""
+    """Returns rows of cosines, then of sines."""
     scaling, divide = case.get("attention_scaling", 1.0), case["direction"] == "inverse"
     if case["table"] == "given":
         axis_of = numbers(case["axis"], int)
@@ -78,7 +78,8 @@ def rows_of_axes(case, form, step):
 
 
 def xpos_entry(function, position, frequency, i, case, form):
-    """cos(p f) * a * zeta^((p - centre) / scale_base) for q, by that power for k; an inverse divides by all of it."""
+    """cos(p f) * a * zeta^((p - centre) / scale_base) for q; for k, zeta has -1 times that exponent. The inverse
+    divides by a and the power."""
     angle = mpmath.fmul(position, frequency, exact=True)
     divide, d = case["direction"] == "inverse", 2 * case["pairs"]
 
@@ -95,7 +96,7 @@ def chained_xpos_entry(function, position, frequency, i, case, form, step):
     chain, d = Chain(step), 2 * case["pairs"]
     divide = case["direction"] == "inverse"
     value = numpy.float64(stepwise_entry(function, position, frequency, case["attention_scaling"], divide, step, step))
-    # 0.4 d and 1.4 d are Python's, in float64; then they meet the tensor.
+    # Python computes 0.4 d and 1.4 d in float64; then they are rounded to the tensor's type.
     zeta = chain.round(chain.round(2 * i + chain.round(0.4 * d)) / chain.round(1.4 * d))
     exponent = chain.round(chain.round(chain.round(position) - chain.round(case["centre"])) /
                            chain.round(case["scale_base"]))

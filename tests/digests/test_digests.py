@@ -1,6 +1,7 @@
-"""Recomputes the digests from what their lines say: the formulas once more, by mpmath, numpy and integers alone.
+"""Recomputes the digests from the cases in their lines, with mpmath, numpy and integers.
 
-So whoever writes the files anew from a wrong kernel fails here. Nothing in these modules is taken from posenc's code.
+This fails if the files were regenerated with a wrong kernel. These modules share no code with posenc; only
+relative_scores.sigmoid follows the steps of a kernel, because that kernel does not round correctly.
 """
 
 import pathlib

@@ -42,7 +42,7 @@ DEEPSEEK_NOTE = (
 
 
 def tables(model_type, dtype, head_dim, **settings):
-    """What the model's rotary module returns for POSITIONS, with the width the small config gives."""
+    """Returns the result of the model's rotary module for POSITIONS, with a small config of that head_dim."""
     sizes = {"hidden_size": 3 * head_dim, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": head_dim}
     config = AutoConfig.for_model(model_type, **(sizes | settings))
     return rotary_class(config)(config)(torch.zeros(1, dtype=dtype), torch.tensor([POSITIONS]))
@@ -157,7 +157,7 @@ def special_values(dtype):
 
 
 def deepseek_v3_file(config_path):
-    """DeepSeek-V3's real shapes: 64 of 192 of each query, one shared key, pairs read interleaved, left half-split."""
+    """DeepSeek-V3's real shapes: 64 of each query's 192, one shared key, pairs read interleaved, written half-split."""
     config = AutoConfig.for_model(**json.loads(config_path.read_text()))
     positions = [7, 100003]
     return {

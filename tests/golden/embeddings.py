@@ -88,7 +88,7 @@ def diffusers_record(dim, size, extra_tokens=0, **settings):
 
 
 def diffusers_cut_record(dim, size, **settings):
-    """PatchEmbed's own cut, of the table before it is rounded to float32."""
+    """Records PatchEmbed's own crop of the table before the table is rounded to float32."""
     base, largest = settings["base_size"], settings["pos_embed_max_size"]
     with torch.random.fork_rng():
         patches = PatchEmbed(base, base, patch_size=1, embed_dim=dim, pos_embed_max_size=largest)

@@ -1,7 +1,7 @@
 """Writes tests/golden/recorded/ and the configs that transformers itself saves.
 
-Every number comes from the packages' own functions, run here on the CPU; none comes from posenc. Needs what README.md
-beside this file says. Run from any directory:
+Every number comes from the packages' own functions, run here on the CPU; none comes from posenc. README.md beside this
+file lists the requirements. Run from any directory:
 
     python tests/golden/generate.py
 """
@@ -27,12 +27,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE / "configs"
 RECORDED = HERE / "recorded"
 
-# name: whether save_pretrained's shorter form (only what differs from the class's defaults) is written
+# Name: whether to write save_pretrained's shorter form, which has only differences from the class's defaults.
 SAVED_AGAIN = {"llama-3.2-1b": False, "gemma-3-1b-it": True, "phi-4-mini-instruct": True}
 
 
 def save_configs():
-    """Old files as transformers 5 writes them: to_dict() in full, or the difference from the defaults."""
+    """Writes old files as transformers 5 does: in full, or only the differences from the defaults."""
     for name, only_differences in SAVED_AGAIN.items():
         config = AutoConfig.for_model(**json.loads((CONFIGS / f"{name}.json").read_text()))
         text = config.to_json_string(use_diff=only_differences)

@@ -1,4 +1,4 @@
-"""Writing golden files: exact numbers, one tensor row a line, the origin of every file."""
+"""Writes golden files: exact numbers, one tensor row per line, and the origin of every file."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import transformers
 
 
 def origin(note):
-    """Says which program wrote a golden file."""
+    """Returns a description of the program that wrote a golden file."""
     return {
         "package": "transformers",
         "version": transformers.__version__,
@@ -22,7 +22,7 @@ def origin(note):
 
 
 def numbers(tensor):
-    """The tensor as nested lists of exactly equal doubles; inf and NaN as strings."""
+    """Returns the tensor as nested lists of exactly equal doubles, with inf and NaN as strings."""
     return _spell(tensor.detach().double().tolist())
 
 
@@ -40,7 +40,7 @@ def write(path, content):
 
 
 def _layout(value, indent=""):
-    """JSON text in which a list of plain values takes one line."""
+    """Returns JSON text in which a list of plain values takes one line."""
     deeper = indent + " "
     if isinstance(value, dict):
         rows = [f"{deeper}{json.dumps(key)}: {_layout(item, deeper)}" for key, item in value.items()]

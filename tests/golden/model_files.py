@@ -1,4 +1,4 @@
-"""Queries turned by models whose config.json has several parts, axes or layer types, and by diffusers' transformers."""
+"""Queries rotated by models whose config.json has several parts, axes or layer types, and by diffusers' models."""
 
 import copy
 import pathlib
@@ -77,7 +77,7 @@ def record(name, config, component, layer_type, positions, q_out):
 
 
 def turned_by_transformers(name, component, layer_type, config):
-    part = AutoConfig.for_model(**copy.deepcopy(config))  # which changes what it is given
+    part = AutoConfig.for_model(**copy.deepcopy(config))  # for_model changes its argument
     if component:
         part = getattr(part, f"{component}_config")
     nested = any(isinstance(block, dict) for block in (getattr(part, "rope_parameters", None) or {}).values())

@@ -1,6 +1,6 @@
 """BERT's relative keys, NEZHA and Transformer-XL, which transformers 5 no longer has, as records of relative_scores.py.
 
-Run by relative_scores.py with transformers 4.57.6 in PYTHONPATH; writes JSON. With --large other, larger records.
+relative_scores.py runs this with transformers 4.57.6 in PYTHONPATH. Writes JSON; --large selects other, larger records.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-with contextlib.redirect_stdout(sys.stderr):  # this release greets
+with contextlib.redirect_stdout(sys.stderr):  # this release prints messages
     from transformers import BertConfig
     from transformers.models.deprecated.nezha import configuration_nezha, modeling_nezha
     from transformers.models.bert.modeling_bert import BertSelfAttention
@@ -50,7 +50,7 @@ def transformer_xl(tokens, past, heads=2, clamp=0):
     width = heads * HEAD_DIM
     module = randomize(modeling_transfo_xl.RelPartialLearnableMultiHeadAttn(heads, width, HEAD_DIM, dropout=0))
     hidden = random_weights(past + tokens, BATCH, width)
-    distances = torch.arange(past + tokens - 1, -1, -1.0)  # as TransfoXLModel.forward has them
+    distances = torch.arange(past + tokens - 1, -1, -1.0)  # as in TransfoXLModel.forward
     encoding = modeling_transfo_xl.PositionalEmbedding(width)(distances.clamp(max=clamp) if clamp else distances)
     hidden_keys = torch.triu(torch.ones(tokens, past + tokens), diagonal=past + 1)[..., None]
     with softmax_arguments() as scores:

@@ -33,7 +33,7 @@ NOTE = (
 
 
 def random_weights(*shape):
-    """Short numbers that float32 and bfloat16's friends hold exactly."""
+    """Returns random multiples of 2^-10, which are short and exact in float32."""
     return torch.round(torch.randn(*shape) * 1024) / 1024
 
 
@@ -100,11 +100,11 @@ def swin_v2_record(window, pretrained):
 
 
 def swin_v2_network(module):
-    """Its weights, which become random, and its bias."""
+    """Makes the network's weights random and returns them with its bias."""
     first, _, second = module.continuous_position_bias_mlp
     for weight in (first.weight, first.bias, second.weight):
         weight.data = random_weights(*weight.shape)
-    second.weight.data /= 16  # else the sigmoid saturates
+    second.weight.data /= 16  # prevents saturation of the sigmoid
     tokens = module.window_size[0] * module.window_size[1]
     table = module.continuous_position_bias_mlp(module.relative_coords_table).view(-1, module.num_attention_heads)
     bias = table[module.relative_position_index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)

@@ -1,8 +1,8 @@
-"""Attention scores before softmax, of modules whose positions meet q and k, with random weights that are recorded with them.
+"""Attention scores before softmax, of modules whose position terms depend on q and k, with recorded random weights.
 
-Records are the same for every module: `config` is what its config.json says of positions; `method` is RelativeMethod in
-posenc's own terms, as JSON of its API with a tensor as nested lists (and so is `mask`); q [B][H][Sq][d], k
-[B][H][Sk][d]; `past` keys before the first query; `scores` [B][H][Sq][Sk] with content.
+All records have the same fields: `config` has the fields of config.json that concern positions; `method` and `mask` are
+posenc's RelativeMethod and Mask as JSON of its API, with tensors as nested lists; q [B][H][Sq][d]; k [B][H][Sk][d];
+`past` is the number of keys before the first query; `scores` [B][H][Sq][Sk] include content.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def relative_scores_file():
 
 
 def relative_scores(small):
-    """The records of today's modules."""
+    """Yields the records of modules of transformers 5."""
     from transformers_relative_scores import deberta, deberta_v2, speecht5, wav2vec2_bert, wav2vec2_conformer, xlnet
     yield deberta(tokens=6, span=4)
     yield deberta_v2(tokens=12, buckets=6, largest=8, share=True)
@@ -64,7 +64,7 @@ def relative_scores(small):
 
 
 def older_relative_scores(*arguments):
-    """Those of modules that transformers 5 no longer has: another program's output, as two releases cannot be imported."""
+    """Returns records of modules that transformers 5 no longer has, from a process that imports the older release."""
     program = pathlib.Path(__file__).parent / "older_relative_scores.py"
     paths = os.environ[OLDER], os.environ.get("PYTHONPATH", "")
     done = subprocess.run([sys.executable, program, *arguments], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -82,13 +82,13 @@ READ = (
 
 
 def config_json(config):
-    """What save_pretrained writes, as far as positions are concerned."""
+    """Returns what save_pretrained writes, restricted to fields that concern positions."""
     return {name: value for name, value in json.loads(config.to_json_string(use_diff=True)).items() if name in READ}
 
 
 @contextlib.contextmanager
 def softmax_arguments():
-    """The list of what torch's softmax is given meanwhile."""
+    """Yields a list to which every argument of torch's softmax is appended within this context."""
     seen = []
 
     def noting(softmax):
@@ -104,7 +104,7 @@ def softmax_arguments():
 
 
 def random_weights(*shape):
-    """Short numbers of magnitudes around 1/4."""
+    """Returns short numbers with magnitudes around 1/4."""
     return torch.round(torch.randn(*shape) * 256) / 1024
 
 
@@ -120,7 +120,7 @@ def projection(linear):
 
 
 def heads_first(x, heads):
-    """[B, S, H*d] as [B, H, S, d]."""
+    """Converts [B, S, H*d] to [B, H, S, d]."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 

@@ -72,13 +72,13 @@ def uses_rotary(config_path):
 
 
 def rotary_class(config):
-    """The rotary embedding class beside the model that transformers builds for this config."""
+    """Returns the rotary embedding class from the module of the model that transformers builds for this config."""
     module = sys.modules[MODEL_MAPPING[type(config)].__module__]
     return next(item for name, item in vars(module).items() if name.endswith("RotaryEmbedding"))
 
 
 def cases(config):
-    """(layer_type, seq_len) of every record; seq_len None means that the length has no effect."""
+    """Returns (layer_type, seq_len) of every record; seq_len None means that the length has no effect."""
     module = rotary_class(config)(config)
     if isinstance(module.rope_type, dict):
         return [(layer_type, None) for layer_type in module.rope_type]
@@ -118,7 +118,7 @@ def record(config, layer_type, seq_len):
 
 
 def chosen_positions(longest, parameters, seq_len):
-    """The common positions and those around the config's lengths, below seq_len if it is given."""
+    """Returns the common positions and those around the config's lengths, below seq_len if it is given."""
     trained = parameters.get("original_max_position_embeddings", longest)
     wanted = set(POSITIONS) | {trained - 1, trained, longest - 1, longest}
     if seq_len is not None:
@@ -127,7 +127,7 @@ def chosen_positions(longest, parameters, seq_len):
 
 
 def one_entry_a_pair(result, pairs):
-    """(layout, cos, sin) with one column a pair, from whatever shape the module returns."""
+    """Returns (layout, cos, sin) with one column per pair, from any shape that a module returns."""
     if torch.is_tensor(result):
         return "complex", result[0].real, result[0].imag
     cos, sin = (table[0] for table in result)

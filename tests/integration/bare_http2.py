@@ -1,4 +1,4 @@
-"""Clients that speak HTTP/2 themselves, and so can do what no gRPC does: not take answers, not finish a message."""
+"""Clients that speak HTTP/2 directly and so, unlike gRPC's, can leave answers unread and messages unfinished."""
 
 import socket
 import time
@@ -19,7 +19,7 @@ def framed(message):
 
 
 class ShutWindow:
-    """An HTTP/2 client whose streams have no window: it hears of headers, pings and ends, but takes no data."""
+    """An HTTP/2 client whose streams have no window by default: it receives headers, pings and ends, but no data."""
 
     def __init__(self, port, window=0):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
@@ -40,7 +40,7 @@ class ShutWindow:
         self.socket.sendall(self.http.data_to_send())
 
     def begin(self, method):
-        """Sends a call's headers. `method`: a name of the service's, or a whole path."""
+        """Sends a call's headers. `method` is the name of a method of the service, or a whole path."""
         stream = self.http.get_next_available_stream_id()
         path = method if method.startswith("/") else f"/{SERVICE.full_name}/{method}"
         self.http.send_headers(stream, [
@@ -58,7 +58,7 @@ class ShutWindow:
         return stream
 
     def wait_for(self, kind, stream):
-        """The event by which that stream ends."""
+        """Returns the next event of that kind on the stream."""
         while True:
             data = self.socket.recv(65536)
             assert data, "the connection ended"
@@ -69,7 +69,7 @@ class ShutWindow:
 
 
 class Uploader(ShutWindow):
-    """A call whose bytes are sent piece by piece, as far as the server lets it; its answer may come."""
+    """A call whose bytes are sent in pieces, as far as flow control allows. It can receive the answer."""
 
     def __init__(self, port, method, *messages, window=MEBIBYTE):
         super().__init__(port, window)
@@ -82,7 +82,7 @@ class Uploader(ShutWindow):
         self._out = b""
 
     def pump(self, limit):
-        """Sends and receives what can be, no more of the messages than so many bytes; whether there was anything."""
+        """Sends, up to byte `limit` of the messages, and receives without waiting. Returns whether any bytes moved."""
         moved = self._receive()
         while self.end is None:
             if not self._out:
@@ -134,7 +134,7 @@ class Uploader(ShutWindow):
 
 
 def pump_all(uploaders, held_back=0):
-    """Sends all but so many bytes of each, as far as the server takes them, until nothing moves for a while."""
+    """Sends all but the last `held_back` bytes of each, as far as the server accepts, until nothing moves for 0.5 s."""
     moved = time.monotonic()
     while time.monotonic() < moved + 0.5:
         if any([uploader.pump(len(uploader.bytes) - held_back) for uploader in uploaders]):

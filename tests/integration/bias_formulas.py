@@ -1,4 +1,4 @@
-"""The formulas of relative biases, from their papers, in float64: nothing here is shared with posenc."""
+"""The formulas of relative biases, from their papers, in float64. They share no code with posenc."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy
 
 
 def t5_bucket(distance, buckets, max_distance, bidirectional):
-    """Of key - query. The logarithm's float64 is checked not to stand next to a whole number, but where it is one."""
+    """Returns the bucket of key - query. Asserts that a logarithm close to a whole number is exactly that number."""
     first = 0
     if bidirectional:
         buckets //= 2
@@ -51,7 +51,7 @@ def beit_index(height, width):
 
 
 def swin_v2(height, width, hidden_weight, hidden_bias, output_weight):
-    """[H, tokens, tokens]"""
+    """Returns [H, tokens, tokens]."""
     def coordinate(displacement, size):
         return numpy.sign(displacement) * numpy.log2(8 * numpy.abs(displacement) / (size - 1) + 1) / 3
     y, x = numpy.divmod(numpy.arange(height * width), width)

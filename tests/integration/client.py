@@ -1,4 +1,4 @@
-"""A client made from nothing but the proto files and gRPC."""
+"""A client made only from the proto files and gRPC."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ SECONDS = 60
 
 @dataclasses.dataclass
 class Refusal:
-    """What a call that failed says about it."""
+    """The details of a call's error."""
     code: grpc.StatusCode
     message: str
     reason: str
@@ -23,12 +23,12 @@ class Refusal:
     value: str
     limit: str
     started: str
-    resume: tuple  # of a stream: operand and first byte that was not answered
+    resume: tuple  # only for a stream: operand and first byte that was not answered
     trailers: dict
 
     @staticmethod
     def of(error):
-        """From a grpc.RpcError; checks what all our errors have in common."""
+        """Makes a Refusal from a grpc.RpcError; checks what all our errors have in common."""
         trailers = {key: value for key, value in error.trailing_metadata() or ()}
         status = error_pb2.RichStatus()
         assert "grpc-status-details-bin" in trailers, f"no details: {error}"
@@ -72,16 +72,16 @@ class Client:
         self.channel.close()
 
     def method(self, name):
-        """gRPC's own callable: a message or its bytes in, the answer out."""
+        """Returns gRPC's own callable, which takes a message or its bytes and returns the answer."""
         return self._methods[name]
 
     def call(self, name, request, timeout=SECONDS, **options):
-        """The answer, or for a stream all of them."""
+        """Returns the answer, or the list of all answers of a stream."""
         answer = self._methods[name](request, timeout=timeout, **options)
         return list(answer) if name.startswith("Stream") else answer
 
     def refusal(self, name, request, timeout=SECONDS, **options):
-        """The error of a call that must fail."""
+        """Returns the error of a call that must fail."""
         try:
             answer = self.call(name, request, timeout, **options)
         except grpc.RpcError as error:
@@ -89,7 +89,7 @@ class Client:
         raise AssertionError(f"{name} was not refused: {answer}")
 
     def when_idle(self):
-        """The counters once no call is in flight: a call ends a little after its answer has arrived."""
+        """Returns the counters once no call is in flight: a call ends a little after its answer has arrived."""
         deadline = time.monotonic() + SECONDS
         while (counters := self.info().counters).in_flight_requests > 0 or counters.in_flight_bytes > 0:
             assert time.monotonic() < deadline, "calls are still in flight"

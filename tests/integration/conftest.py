@@ -1,7 +1,7 @@
 """Fixtures: the build under test, messages generated from the proto files, and servers that end with their test.
 
-POSENC_BUILD_DIR says where the programs are; absent: build/release. POSENC_SERVER_COMMAND and POSENC_COMMAND start others
-instead of those there, such as programs for another processor in its emulator.
+POSENC_BUILD_DIR is the directory of the build, by default build/release. POSENC_SERVER_COMMAND and POSENC_COMMAND
+replace its programs, e.g. by programs for another processor in an emulator.
 """
 
 import os
@@ -27,7 +27,7 @@ def generate_messages(out):
     sys.path.insert(0, str(out))
 
 
-# Before the test modules are imported, which import the messages.
+# This must run before the test modules are imported, because they import the messages.
 generate_messages(BUILD / "python")
 
 from client import SECONDS, Client  # noqa: E402
@@ -54,7 +54,7 @@ def command_program(build):
 @pytest.fixture
 def posenc(command_program, tmp_path):
     """A function that runs the command in an empty directory."""
-    program = [shutil.which(command_program[0]), *command_program[1:]]  # whatever PATH a test gives it
+    program = [shutil.which(command_program[0]), *command_program[1:]]  # tests may change PATH
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
 
     def run(*arguments, exit_code=0, **more):
@@ -74,7 +74,7 @@ def configs():
 
 @pytest.fixture(scope="session")
 def shared_server(server_program, tmp_path_factory):
-    """One server with default settings for all tests that leave it as it was."""
+    """One server with default settings, shared by all tests that do not change its state."""
     with ServerProcess(server_program, tmp_path_factory.mktemp("server")) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""The methods' formulas over the real numbers, from their papers, by mpmath: nothing here is shared with posenc."""
+"""The methods' formulas over the real numbers, from their papers, with mpmath. They share no code with posenc."""
 
 import math
 
@@ -13,7 +13,7 @@ mpmath.mp.prec = 240
 
 
 def round_to(value, dtype):
-    """The element of the type that is nearest to a real number, ties to even, as a Python float."""
+    """Rounds a real number to the nearest element of the type, ties to even; returns a Python float."""
     precision, smallest = FORMATS[dtype]
     if value == 0:
         return 0.0
@@ -23,7 +23,7 @@ def round_to(value, dtype):
 
 
 def rounded_array(values, dtype):
-    """Nested lists of real numbers as float64 numpy values that the type can hold."""
+    """Rounds nested lists of real numbers to the type; returns a float64 numpy array."""
     if isinstance(values, list):
         return numpy.array([rounded_array(value, dtype) for value in values])
     return round_to(values, dtype)
@@ -85,7 +85,7 @@ def timestep(dim, timesteps, dtype, max_period=10000, shift=1, scale=1, flip=Fal
 
 
 def grid_axis(indices, width, dtype, distance=1, spread=None):
-    """Sines and cosines of the indices along an axis, `width` elements; the distance of two is in the frequency."""
+    """Sines and cosines, `width` elements, of indices along an axis. `distance` of two indices scales frequencies."""
     pairs = width // 2
     frequencies = [round_to(distance * mpmath.power(10000, -mpmath.mpf(k) / (spread or pairs)), FP64)
                    for k in range(pairs)]

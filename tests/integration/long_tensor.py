@@ -1,4 +1,4 @@
-"""A tensor that fits neither one message nor the server's memory, by StreamApplyRotary: scripts/soak --tensor-gib N."""
+"""scripts/soak --tensor-gib N: sends a tensor larger than a message and the server's memory by StreamApplyRotary."""
 
 import itertools
 import pathlib
@@ -19,7 +19,7 @@ ROW = HEADS * HEAD_DIM * 2
 CHUNK = 4 << 20
 IN_FLIGHT = 8  # chunks sent and not answered
 SECONDS = 580  # the server ends a stream after 600
-COMPARED = 64  # every so many chunks are compared with the unary call's answer
+COMPARED = 64  # one chunk in so many is compared with the unary call's answer
 MEMORY = 256 << 20
 
 
@@ -32,14 +32,14 @@ def rotation(tokens, offset, data=b""):
 
 
 class Sender:
-    """Streams the chunks from `begin` on, all with the same data; its answers are checked."""
+    """Streams the chunks from `first_missing` on, all with the same data, and checks answers."""
 
     def __init__(self, client, size, data):
         self._client, self._size, self._data = client, size, data
         self.first_missing = 0
 
     def run(self, until):
-        """Until so many bytes are answered: then the stream is cancelled, or at its end."""
+        """Streams until the first `until` bytes are answered, then cancels the stream if it has not ended."""
         room = threading.Semaphore(IN_FLIGHT)
         chunks = range(self.first_missing, self._size, CHUNK)
 
@@ -93,6 +93,6 @@ def run(gib):
     print(f"{size / 1e9:.1f} GB in {seconds:.0f} s, {size / 1e9 / seconds:.2f} GB/s; the server's memory at most "
           f"{peak >> 20} MiB, of --max-in-flight-bytes {MEMORY >> 20} MiB")
     assert sender.first_missing == size
-    # The chunks under way, twice (request and answer), the pool of answers, and what a server takes anyway.
+    # The bytes in flight, the answer buffer pool, and what an idle server needs.
     limit = MEMORY + (64 << 20) + (96 << 20)
     assert peak < limit, f"more than {limit >> 20} MiB"

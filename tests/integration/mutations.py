@@ -37,7 +37,7 @@ def rotary_stream():
 
 
 def seeds(config_directory):
-    """(method, request): the rich requests, xPos in every RPC that takes a rotary embedding, and real config.json files.
+    """Returns (method, request): rich requests, xPos in every RPC with a rotary embedding, and real config.json files.
 
     A request of StreamApplyRotary is one message of rotary_stream().
     """
@@ -66,7 +66,7 @@ def seeds(config_directory):
 
 
 def messages_within(message):
-    """A message and all that it holds, however deep."""
+    """Yields a message and all messages within it, at any depth."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
@@ -78,14 +78,14 @@ def messages_within(message):
 class Mutator:
     def __init__(self, chance, requests):
         self._chance = chance
-        # What a field of a message type can be replaced with.
+        # Messages of each type; they can replace a field of that type.
         self._parts = {}
         for _, request in requests:
             for message in messages_within(request):
                 self._parts.setdefault(message.DESCRIPTOR.full_name, []).append(message)
 
     def mutate(self, request):
-        """The bytes of the request with one to four changes."""
+        """Returns the bytes of the request with one to four changes, sometimes with damaged bytes."""
         changed = type(request)()
         changed.CopyFrom(request)
         for _ in range(self._chance.choice((1, 1, 1, 2, 2, 3, 4))):

@@ -1,4 +1,4 @@
-"""Requests that are legal: small ones, and for each method one in which as much as possible is set."""
+"""Legal requests: small ones, and for each method one with as many fields set as possible."""
 
 import numpy
 from posenc.v1 import bias_pb2, compare_pb2, diagnose_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
@@ -48,7 +48,7 @@ def analysis(distances=(0.0, 4.0), **settings):
 
 
 def comparison(a=None, b=None, seq_len=()):
-    """Compares settings: messages of ComparedSettings' cases, by default two that differ in theta."""
+    """Compares two settings, each a message of one of ComparedSettings' cases. By default they differ in theta."""
     def side(settings):
         for case in ("model", "rotary", "bias"):
             if isinstance(settings, type(getattr(compare_pb2.ComparedSettings(), case))):
@@ -122,7 +122,7 @@ def shaw(rows, dim, order=relative_pb2.SHAW_ORDER_KEY_MINUS_QUERY, clip=True, **
 
 
 def relative_methods(heads=2, dim=4, width=6, positions=16):
-    """A RelativeMethod of each kind, with as much as possible set."""
+    """Returns a RelativeMethod of each kind, with as many fields set as possible."""
     norm = relative_pb2.LayerNorm(weight=weights(width), bias=weights(width), epsilon=1e-5)
     outputs = heads * dim
     return [
@@ -147,7 +147,7 @@ def relative_methods(heads=2, dim=4, width=6, positions=16):
 
 
 def relative(method, heads=2, queries=3, dim=4, dtype=FP32, content=True):
-    """Scores of so many queries and keys; keys have half of the heads."""
+    """Requests scores of `queries` queries and as many keys. Keys have half as many heads."""
     return service_pb2.RelativeScoresRequest(
         method=method, layout=rotary_pb2.LAYOUT_BHSD, content=content, dtype=dtype,
         q=weights(1, heads, queries, dim, dtype=dtype),
@@ -155,7 +155,7 @@ def relative(method, heads=2, queries=3, dim=4, dtype=FP32, content=True):
 
 
 def rich_requests():
-    """(method, request) for each method and each way to say where tokens stand: all kinds of message occur."""
+    """Returns (method, request) for each method and each way to give positions, so that all message types occur."""
     axes = rotary_pb2.Precision(axes=rotary_pb2.PrecisionAxes(
         frequencies=rotary_pb2.FREQUENCY_ARITHMETIC_EXACT, table_dtype=rotary_pb2.TABLE_DTYPE_FLOAT32,
         rounding=rotary_pb2.ROUNDING_ONCE))

@@ -9,14 +9,14 @@ import time
 
 START_SECONDS = 60
 STOP_SECONDS = 60
-# A limit on peak_memory() is so much higher for a server with AddressSanitizer, which keeps 256 MiB of what was freed,
-# and surrounds each piece of memory with more.
+# Tests add this to limits on peak_memory(): AddressSanitizer keeps 256 MiB of freed memory, and surrounds each
+# allocation with redzones.
 SANITIZER_BYTES = 640 << 20 if "asan" in os.environ.get("POSENC_BUILD_DIR", "") else 0
 
 
 class ServerProcess:
     def __init__(self, program, directory, *flags, stdout=None, **environment):
-        """`stdout`: where the log goes; absent: to a file, which log() reads."""
+        """The log goes to `stdout`, by default to a file, which log() reads."""
         port_file = directory / "port"
         self._log_path = directory / "log"
         command = [*program, "--listen", "127.0.0.1:0", "--port-file", port_file, *flags]
@@ -49,7 +49,7 @@ class ServerProcess:
         return self._log_path.read_text()
 
     def log_with(self, text):
-        """The log, once that text is in it: the server writes its lines on a thread of its own."""
+        """Waits until the log contains that text, and returns the log: another thread of the server writes it."""
         deadline = time.monotonic() + STOP_SECONDS
         while text not in self.log():
             assert time.monotonic() < deadline, f"{text!r} is not in the log: {self.log()}"
@@ -57,11 +57,11 @@ class ServerProcess:
         return self.log()
 
     def peak_memory(self):
-        """In bytes, since it was started."""
+        """The largest resident memory since the start. Bytes."""
         return self._memory("VmHWM")
 
     def resident_memory(self):
-        """In bytes."""
+        """Bytes."""
         return self._memory("VmRSS")
 
     def _memory(self, field):
@@ -72,7 +72,7 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def wait(self):
-        """Its exit code."""
+        """Waits until the server has ended and returns its exit code."""
         return self._process.wait(STOP_SECONDS)
 
     def kill(self):
@@ -80,7 +80,7 @@ class ServerProcess:
         self._process.wait()
 
     def stop(self):
-        """Ends it in order, if it has not ended yet; a server that crashed fails the test, whatever its clients saw."""
+        """Ends the server by SIGTERM if it still runs. A crashed server fails the test, whatever its clients saw."""
         self.signal(signal.SIGTERM)
         try:
             self.wait()

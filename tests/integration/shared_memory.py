@@ -1,4 +1,4 @@
-"""A caller's side of shared memory, made from nothing but the proto files and Python's own modules."""
+"""The caller's side of shared memory, made only from the proto files and Python's own modules."""
 
 import fcntl
 import mmap
@@ -30,7 +30,7 @@ class Side:
         self.socket.close()
 
     def ask(self, request, files=()):
-        """The answer to a request, or to any bytes; None at the connection's end."""
+        """Sends a request, or any bytes, and returns the answer; None if the connection has ended."""
         packet = request if isinstance(request, bytes) else request.SerializeToString()
         socket.send_fds(self.socket, [packet], list(files))
         return self.receive()
@@ -72,7 +72,7 @@ class Memory:
         return tensor_pb2.Region(token=self.token, offset=offset, byte_size=size)
 
     def take(self, size):
-        """The next `size` bytes, one byte off any alignment."""
+        """Returns a region of the next `size` bytes, one byte after the previous region to break alignment."""
         offset = self.taken + 1
         self.taken = offset + size
         assert self.taken <= self.size
@@ -89,7 +89,7 @@ class Memory:
 
 
 def tensors(message, path=()):
-    """Each tensor of a message, at any depth, with the names of the fields on the way."""
+    """Yields each tensor of a message, at any depth, with the names of the fields that lead to it."""
     if isinstance(message, tensor_pb2.Tensor):
         yield path, message
         return
@@ -102,7 +102,7 @@ def tensors(message, path=()):
 
 
 def shared(request, memory):
-    """The same request with all of its tensors in the memory; and how many they are."""
+    """Returns a copy of the request with all of its tensors in the memory, and the number of tensors."""
     copy = type(request)()
     copy.CopyFrom(request)
     count = 0

@@ -1,13 +1,13 @@
 """soak [--minutes N] [--callers N] | --tensor-gib N: keeps a server busy and watches its memory.
   scripts/soak               ten minutes, four callers
-  scripts/soak --minutes 2   a shorter look; at least two
-  scripts/soak --tensor-gib 10   instead one tensor of 10 GiB by StreamApplyRotary, through a server that is limited to
-                             256 MiB in flight; cancelled at a third, and gone on with
-Calls of all kinds and sizes up to 64 MiB, some of them wrong, cancelled or too large, each caller in an order of its own.
-Prints the server's memory every ten seconds. After the first minute and at the end the callers pause, until an idle
-server has given back what it keeps between calls: ends with status 1
-if the idle server's memory, less what its pool and caches say that they keep, is more than 32 MiB above what it was after
-the first minute, if a call has another outcome than it should, or if bytes are still charged."""
+  scripts/soak --minutes 2   a shorter run; two minutes is the least
+  scripts/soak --tensor-gib 10   instead sends one tensor of 10 GiB by StreamApplyRotary, through a server limited to
+                             256 MiB in flight; cancels the stream after a third and resumes it
+Each caller makes calls of all kinds in a random order, with sizes up to 64 MiB; some are wrong, cancelled or too large.
+Prints the server's memory every ten seconds. After the first minute and at the end the callers pause until the idle
+server has returned memory. Exits with 1 if the idle server's memory, without what its buffer pool and caches report,
+has grown by more than 32 MiB since the first minute, if a call has an unexpected outcome, or if bytes are still charged
+when no call is in flight."""
 
 import argparse
 import pathlib
@@ -26,7 +26,7 @@ from posenc.v1 import service_pb2, tensor_pb2
 from server_process import ServerProcess
 
 SLACK = 32 << 20
-IDLE_SECONDS = 12  # after ten at the most the server returns memory
+IDLE_SECONDS = 12  # the server returns memory after at most ten
 SIZES = [1 << 10, 10 << 10, 64 << 10, 300 << 10, 1 << 20, 5 << 20, 16 << 20, 64 << 20]
 WEIGHTS = [20, 20, 20, 10, 10, 4, 2, 1]
 LARGEST = 96 << 20
@@ -63,7 +63,7 @@ def bias(length):
 
 
 class Caller(threading.Thread):
-    """Calls until told to stop; what should not have happened is in `wrong`."""
+    """Makes calls until told to stop. `wrong` is the unexpected error that ended it, if any."""
 
     def __init__(self, port, seed, stop):
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ class Caller(threading.Thread):
             self.expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "ApplyRotary", rotation(LARGEST, 3))
 
     def patient(self, method, request):
-        """An overloaded server says so, and is asked again."""
+        """Repeats a call that an overloaded server refuses."""
         while True:
             try:
                 return self._client.method(method)(request, timeout=SECONDS)
@@ -125,7 +125,7 @@ class Caller(threading.Thread):
 
 
 def keep_busy(server, seconds, seeds):
-    """What the callers did; the idle server's memory is next to be seen."""
+    """Runs the callers for `seconds` and returns their unexpected errors."""
     stop = threading.Event()
     callers = [Caller(server.port, seed, stop) for seed in seeds]
     for caller in callers:

@@ -1,4 +1,4 @@
-"""Between numpy and posenc.v1.Tensor. numpy has no bfloat16: its values travel here as float32."""
+"""Converts between numpy and posenc.v1.Tensor. numpy has no bfloat16: its values are float32 here."""
 
 import numpy
 from posenc.v1 import tensor_pb2
@@ -10,7 +10,7 @@ NUMPY = {FP32: "<f4", FP16: "<f2", BF16: "<u2", FP64: "<f8", INT32: "<i4", INT64
 
 
 def to_bf16(values):
-    """float32 to bfloat16's bits, to nearest, ties to even. No NaN."""
+    """Converts float32 to bfloat16's bits, to nearest, ties to even. NaN is not supported."""
     bits = numpy.asarray(values, "<f4").view("<u4")
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
@@ -20,7 +20,7 @@ def from_bf16(bits):
 
 
 def rounded(values, dtype):
-    """float32 values rounded to a narrower type, as float32."""
+    """Rounds float32 values to a narrower type and returns them as float32."""
     values = numpy.asarray(values, "<f4")
     return from_bf16(to_bf16(values)) if dtype == BF16 else values.astype(NUMPY[dtype]).astype("<f4")
 
@@ -32,6 +32,6 @@ def tensor(values, dtype):
 
 
 def array(message):
-    """A view of the tensor's elements; of BF16 a copy as float32."""
+    """Returns a view of the tensor's elements; for BF16 a copy as float32."""
     values = numpy.frombuffer(message.data, NUMPY[message.dtype]).reshape(tuple(message.shape))
     return from_bf16(values) if message.dtype == BF16 else values

@@ -1,4 +1,4 @@
-"""Analyze's numbers, bit for bit: cosines correctly rounded by mpmath, summed from the first pair to the last."""
+"""Checks Analyze's numbers bit for bit: cosines correctly rounded by mpmath, summed from the first pair to the last."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_dot_products_of_sinusoidal_encodings(client):
         sinusoidal=embedding_pb2.Sinusoidal(convention=embedding_pb2.SINUSOIDAL_CONVENTION_INTERLEAVED, dim=8),
         distances=rotary_pb2.Positions(ids=tensor(DISTANCES, FP64)))
     sums = array(client.call("Analyze", request).cosine_sum)
-    # Positions 7 and 3, by hand from sum_k cos((a - b) w_k); and the maximum, D/2.
+    # The value for positions 7 and 3 is computed by hand from sum_k cos((a - b) w_k); the maximum is D/2.
     assert sums[2] == pytest.approx(2.2666095, abs=5e-8) and sums[0] == 4
     rows = samples.embedding(8, 8, FP64)
     encodings = array(client.call("GenerateEmbedding", rows).embedding)
@@ -56,7 +56,7 @@ def test_dot_products_of_sinusoidal_encodings(client):
 
 
 def test_what_a_scaling_touches(client, configs):
-    """Llama 3.1: 29 pairs of wavelengths below 2048 are kept, 29 above 8192 divided by 8."""
+    """Llama 3.1 keeps 29 pairs with wavelengths below 2048, and divides 29 pairs above 8192 by 8."""
     model = rotary_pb2.ModelConfig(config_json=(configs / "llama-3.1-8b.json").read_bytes())
     answer = client.call("Analyze", service_pb2.AnalyzeRequest(rotary=rotary_pb2.RotarySource(model=model)))
     assert not answer.HasField("cosine_sum")

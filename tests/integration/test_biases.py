@@ -1,4 +1,4 @@
-"""Every bias method but ALiBi, and every mask, over gRPC against numpy."""
+"""Compares bias methods other than ALiBi, and every mask, over gRPC with numpy."""
 
 import bias_formulas as formulas
 import numpy
@@ -26,7 +26,7 @@ def request(method, queries=None, keys=None, form=DENSE, dtype=FP32):
 
 
 def distances(queries=QUERIES, keys=KEYS):
-    """key - query"""
+    """Returns key - query."""
     return numpy.arange(keys) - (numpy.arange(queries)[:, None] + keys - queries)
 
 
@@ -60,7 +60,7 @@ def test_kerple(client, kernel):
     expected = formulas.kerple(kernel, a, p, distances())
     for dtype in (FP32, FP16, BF16):
         answer = array(client.call("GenerateBias", request(method, QUERIES, KEYS, dtype=dtype)).bias)
-        assert (answer == rounded(expected.astype("<f4"), dtype)).mean() > 0.999  # float64 is near enough to rounding
+        assert (answer == rounded(expected.astype("<f4"), dtype)).mean() > 0.999  # float64 rarely rounds differently
         assert numpy.allclose(answer, expected, rtol=2 ** -7)
     compact = array(client.call("GenerateBias", request(method, QUERIES, KEYS, COMPACT)).bias)
     dense = array(client.call("GenerateBias", request(method, QUERIES, KEYS)).bias)
@@ -112,7 +112,7 @@ def test_swin_v2(client):
 
 
 def random_mask(random, batch, queries, keys):
-    """A mask message, and which cells it shows: [batch, 1, queries, keys]."""
+    """Returns a mask message and the cells that it shows, [batch, 1, queries, keys]."""
     mask = bias_pb2.Mask(fill_value=-1e4, fully_masked_row=bias_pb2.FULLY_MASKED_ROW_FILL, causal=bool(random.integers(2)))
     j, i = numpy.arange(keys), numpy.arange(queries)[:, None] + keys - queries
     prefix = random.integers(0, keys, batch)

@@ -1,4 +1,4 @@
-"""The posenc command, as a person or a script uses it: against a server, and in its own process."""
+"""Tests the posenc command as a person or a script uses it: with a server, and in its own process."""
 
 import json
 

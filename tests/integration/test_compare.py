@@ -1,4 +1,4 @@
-"""Compare and `posenc compare`: what real models' files have in common with each other and with their settings."""
+"""Tests Compare and `posenc compare` with real models' files: compared with each other and with their settings."""
 
 import json
 
@@ -16,7 +16,7 @@ def model(path, **choice):
 
 
 def each_config(configs):
-    """One part of each file; a pairing for the model type that is not known."""
+    """Returns one part of each file, with a pairing for the unknown model type."""
     choice = {"t5-small.json": {"component": "encoder"}, "ministral-3-3b-reasoning-2512.json": {"component": "text"},
               "internlm2_5-7b-chat.json": {"input_pairing": rotary_pb2.PAIRING_HALF_SPLIT}}
     return [model(path, **choice.get(path.name, {})) for path in sorted(configs.glob("*.json"))]

@@ -1,4 +1,4 @@
-"""A config.json is a stranger's file: whatever it holds, the answer is quick, names the matter, and the server lives."""
+"""Tests untrusted config.json files: the server answers quickly, names the error and keeps running."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_horrors_are_refused(client, name):
 
 
 def test_a_wide_file_is_refused_or_read_in_bounded_time(client):
-    # A million tiny values are quick to write and slow for a careless reader.
+    # Half a million tiny values are short in a file but slow in a careless parser.
     wide = text()[:-1] + b', "wide": [' + b"0," * (MEBIBYTE // 2 - 1000) + b"0]}"
     assert len(wide) <= client.info().limits.max_config_json_bytes
     client.call("GenerateTable", samples.model_table(wide), timeout=30)

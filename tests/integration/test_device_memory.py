@@ -1,4 +1,4 @@
-"""Tensors in a device's memory: rotated where they lie, by a call that carries none of their bytes."""
+"""Tests rotation of tensors in a device's memory, by calls that carry none of their bytes."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ SIZE = 1 << 20
 
 
 class DeviceMemory:
-    """Memory of the fake device's: POSIX shared memory, whose name is the handle."""
+    """Memory of the fake device: POSIX shared memory, whose name is the handle."""
 
     def __init__(self):
         self.libc = ctypes.CDLL(None, use_errno=True)
@@ -64,7 +64,7 @@ def rotation(layout=rotary_pb2.LAYOUT_BSHD, with_k=True):
 
 
 def in_memory(request, token, start=16):
-    """The same request, with its operands at places of the memory, in place; and which they are."""
+    """Returns the request with its operands in the memory, to be rotated in place, and (operand, slice) of each."""
     moved = type(request).FromString(request.SerializeToString())
     places = []
     for name in ("q", "k"):

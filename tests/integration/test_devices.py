@@ -1,4 +1,4 @@
-"""A server with a device plugin: a fake one, which computes with the CPU's kernels and fails when it is told to."""
+"""Tests a server with a fake device plugin, which computes with the CPU's kernels and fails on request."""
 
 import grpc_peers_pb2 as peers
 import numpy
@@ -65,7 +65,7 @@ def test_a_word_that_names_no_device(start_with_device, client):
 
 
 def test_a_lost_device_is_withdrawn_and_the_cpu_answers(start_with_device, client):
-    # More slabs than measuring takes, so that it is there at first.
+    # The measurements at startup take fewer slabs, so the device is available at first.
     server, on_device = start_with_device("slab_bytes=100000000,lost_after=60")
     assert health(on_device, "posenc.device.fake:0") == peers.HealthCheckResponse.SERVING
     expected = client.call("ApplyRotary", rotation()).q.data

@@ -1,4 +1,4 @@
-"""`posenc diagnose` and its RPC, on files that numpy made by the papers' formulas."""
+"""Tests `posenc diagnose` and its RPC on files that numpy made by the papers' formulas."""
 
 import json
 
@@ -28,7 +28,7 @@ def frequencies(theta=THETA, scaling=False):
 
 
 def rotate(x, positions, inv_freq, interleaved=False, scale=1.0, sign=1.0):
-    """x [S, H, D] in float64; the result is rounded once."""
+    """Rotates x [S, H, D] in float64. The caller rounds the result once."""
     angles = sign * positions[:, None] * inv_freq
     c, s = scale * numpy.cos(angles)[:, None], scale * numpy.sin(angles)[:, None]
     first, second = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, DIM // 2), slice(DIM // 2, None))
@@ -41,7 +41,7 @@ def rotate(x, positions, inv_freq, interleaved=False, scale=1.0, sign=1.0):
 
 @pytest.fixture
 def diagnose(posenc, tmp_path):
-    """Writes before and after and runs the command; the answer as a message."""
+    """A function that writes the files, runs the command and returns its answer as a message."""
 
     def run(after, *flags, config=LLAMA, positions=numpy.arange(TOKENS), dtype="<f4", before=None):
         x = before_rows() if before is None else before
@@ -193,7 +193,7 @@ def test_a_server_says_the_same(client):
 
 
 def test_a_server_is_asked_for_a_table(client):
-    """Which follows no frequencies."""
+    """The table follows no frequencies."""
     angles = numpy.sqrt(numpy.arange(200.0))[:, None] * (1 + numpy.arange(DIM // 2) / 8)
     cos, sin = numpy.cos(angles).astype("<f4"), numpy.sin(angles).astype("<f4")
     first, second = numpy.split(before_rows(), 2, axis=-1)

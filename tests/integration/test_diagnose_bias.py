@@ -1,4 +1,4 @@
-"""`posenc diagnose-bias` and its RPC, on biases that numpy made by the papers' formulas."""
+"""Tests `posenc diagnose-bias` and its RPC on biases that numpy made by the papers' formulas."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def slopes(heads):
 
 
 def distances(queries, keys, offset=0):
-    """j - i."""
+    """Returns j - i."""
     return numpy.arange(keys) - (numpy.arange(queries) + offset)[:, None]
 
 
@@ -56,7 +56,7 @@ def model(config, **choice):
 
 
 def sent_back(client, explanation, dtype, mask=None):
-    """The bias that an explanation describes."""
+    """Returns the bias that an explanation describes."""
     made = service_pb2.GenerateBiasRequest(method=explanation.method, geometry=explanation.geometry, dtype=dtype,
                                            form=bias_pb2.BIAS_FORM_DENSE)
     made.precision.axes.CopyFrom(explanation.precision)
@@ -66,7 +66,7 @@ def sent_back(client, explanation, dtype, mask=None):
 
 
 def check_sent_back(client, answer, given, dtype):
-    """All cells that are not hidden are the same bits, zeros of either sign being the same."""
+    """Asserts that all visible cells have the same bits; 0 and -0 count as equal."""
     best = answer.explanations[0]
     assert best.equal_share == 1 and best.equal_elements == best.elements > 0, best
     assert not best.HasField("first_difference")
@@ -97,7 +97,7 @@ def test_alibi_with_a_causal_mask(client, heads, fill, dtype):
     best = answer.explanations[0]
     assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO and best.method.alibi.num_heads == heads
     check_sent_back(client, answer, given, dtype)
-    # Behind the mask the forms are one.
+    # The causal mask hides the difference between ALiBi's forms.
     assert [doubt.code for doubt in answer.undecided] == ["ALIASES"]
 
 
@@ -158,7 +158,7 @@ def test_what_was_expected(client):
 
 
 def test_what_was_not_expected(client):
-    # Others' slopes, others' form, another max_distance, and a decoder's buckets.
+    # Other slopes, another form, another max_distance, and a decoder's buckets.
     cases = ((2 * bloom(), model(BLOOM)), (alibi(), model(BLOOM)),
              (t5(200, 200, True, max_distance=64)[0], model(T5, component="encoder")),
              (t5(200, 200, False)[0], model(T5, component="encoder")))
@@ -170,7 +170,7 @@ def test_what_was_not_expected(client):
         assert asked.equal_share < 1 and asked.worst_ulp > 0
         first = asked.first_difference
         assert rounded(given, FP32)[tuple(first.index[1:])] == first.given != first.computed
-        # What was expected stays beside the best, however far it is.
+        # The expected method is the second of two explanations, however far it is.
         for most, kinds in ((1, [False]), (2, [False, True])):
             few = client.call("DiagnoseBias", request(given, expected=expected, max_explanations=most))
             assert [one.expected for one in few.explanations] == kinds and few.explanations[0].equal_share == 1
@@ -186,7 +186,7 @@ def test_a_table_that_is_not_the_models(client):
     answer = client.call("DiagnoseBias", request(given, expected=expected, query_offset=0))
     assert not answer.explanations[0].expected and answer.explanations[0].equal_share == 1
     asked, = (one for one in answer.explanations if one.expected)
-    # Bucket 3 of head 1 is the cells three keys back.
+    # Bucket 3 of head 1 has the cells three keys back.
     assert asked.elements - asked.equal_elements == 61
     assert list(asked.first_difference.index) == [0, 1, 3, 0]
 
@@ -224,7 +224,7 @@ def test_methods_that_are_found_only_if_they_are_expected(client):
     answer = client.call("DiagnoseBias", request(given, expected=expected))
     check_sent_back(client, answer, given, FP32)
     assert not answer.undecided
-    # Values whose line is 0 half a billion keys away: a place at which the expected method cannot be computed.
+    # The line of these values is 0 half a billion keys away, where the expected method cannot be computed.
     level = (1 + 2e-9 * apart)[None]
     answer = client.call("DiagnoseBias", request(level, FP64, expected=expected))
     assert any(one.expected for one in answer.explanations)
@@ -262,7 +262,7 @@ def test_a_mask_that_was_added(client):
             answer = client.call("DiagnoseBias", request(given, dtype))
             assert answer.mask.kind == diagnose_pb2.BIAS_MASK_KIND_CAUSAL
             check_sent_back(client, answer, given, dtype)
-    # Two masks, one added to the other: the lowest value twice is minus infinity.
+    # Two masks were added: twice the lowest value is minus infinity.
     given = causal(alibi(), LOWEST[FP32])
     given[:, :, :3] = numpy.where(distances(24, 24)[:, :3] > 0, -numpy.inf, LOWEST[FP32])
     answer = client.call("DiagnoseBias", request(given))

@@ -1,4 +1,4 @@
-"""The README's examples: they are the files in examples/, and they run."""
+"""Checks that the README's examples are the files in examples/, and that they run."""
 
 import pathlib
 import shutil
@@ -42,7 +42,7 @@ def test_the_python_example(shared_server, configs, run_python):
 
 
 def test_the_python_example_of_shared_memory(start_server, run_python):
-    with tempfile.TemporaryDirectory(prefix="posenc-") as directory:  # a socket's path is short
+    with tempfile.TemporaryDirectory(prefix="posenc-") as directory:  # a socket's path must be short
         side_socket = f"{directory}/memory.sock"
         server = start_server("--shared-memory-socket", side_socket)
         printed = run_python("share.py", f"127.0.0.1:{server.port}", side_socket)

@@ -77,7 +77,7 @@ def test_relative_terms_far_away(client, method, offset):
 
 
 def long_requests():
-    """Requests that take seconds, each in code of its own: exact powers, exact sines, networks, sums, plans."""
+    """Yields requests that take seconds, each in different code: exact powers, exact sines, networks, sums, plans."""
     xpos = samples.table(count=2**20, dtype=FP64)
     xpos.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=1e-3, centre=5))
     xpos.operand = rotary_pb2.OPERAND_KEY
@@ -105,9 +105,9 @@ def long_requests():
 
 
 def crafted_requests():
-    """Small requests whose sizes multiply: axes, sequences, layer types, blocks, undecided ties, wide rows.
+    """Yields small requests whose sizes multiply: axes, sequences, layer types, blocks, undecided ties, wide rows.
 
-    Each takes seconds to hours where a loop over such a product is neither bounded nor interruptible.
+    Each takes seconds to hours if a loop over such a product is neither bounded nor interruptible.
     """
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
               "rope_parameters": {f"a{n}": {} for n in range(50_000)}, "layer_types": [""] * 100_000}

@@ -1,4 +1,4 @@
-"""What the server says about itself: information, health, reflection, timing."""
+"""Tests what the server reports about itself: information, health, reflection, timing."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_counters_count(client):
     client.call("Explain", samples.explain())
     client.refusal("Explain", service_pb2.ExplainRequest())
     after = client.when_idle()
-    # The questions themselves are requests too.
+    # GetServerInfo calls are requests too.
     assert after.requests_started - before.requests_started >= 3
     assert after.requests_failed - before.requests_failed == 1
     assert after.requests_refused == before.requests_refused
@@ -41,7 +41,7 @@ def test_counters_count(client):
 
 def test_plans_are_computed_once(client):
     before = client.info().counters.plan_cache
-    theta = 12345.5  # nobody else's
+    theta = 12345.5  # no other test uses it
     answers = [client.call("ApplyRotary", samples.rotary(theta=theta, offset=offset)) for offset in (0, 1, 2, 2)]
     after = client.info().counters.plan_cache
     assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)

@@ -1,4 +1,4 @@
-"""What `cmake --install` puts down, as those who install it find it."""
+"""Tests what `cmake --install` installs, as a user would use it."""
 
 import re
 import shutil
@@ -21,10 +21,10 @@ def test_a_consumer_finds_and_links_the_library(build):
     work = build / "consumer"
     shutil.rmtree(work, ignore_errors=True)
     run("cmake", "--install", build, "--component", "library", "--prefix", work / "prefix")
-    # Nothing may lead back into the tree that it was built from.
+    # No installed file may refer to the tree that it was built from.
     installed = [path for path in (work / "prefix").rglob("*") if path.suffix in (".h", ".cmake")]
     assert not [path for path in installed if str(ROOT) in path.read_text().replace(str(work), "")]
-    # Our compiler flags are ours.
+    # Our compiler flags must not reach consumers.
     targets = next((work / "prefix").rglob("posencTargets.cmake")).read_text()
     assert not re.search("COMPILE_OPTIONS|COMPILE_DEFINITIONS", targets)
     run("cmake", "-G", "Ninja", "-S", ROOT / "tests" / "consumer", "-B", work / "build",

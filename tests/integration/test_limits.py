@@ -1,4 +1,4 @@
-"""Every limit: what exceeds it is refused with the limit named, before memory or time are spent on it."""
+"""Tests every limit: a request beyond it is refused, with the limit named, before it costs memory or time."""
 
 import grpc
 import numpy
@@ -49,7 +49,7 @@ def rank(axes):
     return request
 
 
-# What fits, what does not, and what is said about it.
+# Method, request that fits, request that does not, and the expected code and reason.
 LIMITS = {
     "request": ("ApplyRotary", samples.rotary(numpy.ones((1, 200, 8, 8))), samples.rotary(numpy.ones((1, 300, 8, 8))),
                 EXHAUSTED, "TOO_LARGE"),
@@ -84,7 +84,7 @@ def test_limit(small, name):
 
 
 def test_a_request_far_too_large(small):
-    # Beyond the limit of gRPC itself, which refuses it without details.
+    # The request exceeds the limit of gRPC itself, which refuses it without details.
     with pytest.raises(grpc.RpcError) as error:
         small.call("ApplyRotary", samples.rotary(numpy.ones((1, 100000, 8, 8))))
     assert error.value.code() == EXHAUSTED
@@ -102,7 +102,7 @@ def test_a_client_with_the_default_limit_of_4_mib(shared_server):
     with Client(shared_server.port, options=()) as client:
         with pytest.raises(grpc.RpcError) as error:
             client.call("GenerateTable", request)
-        assert error.value.code() == EXHAUSTED  # of the client's own making: it names its 4194304
+        assert error.value.code() == EXHAUSTED  # from the client itself, which names its limit
         assert "4194304" in error.value.details()
         tiles = client.call("StreamTable", service_pb2.StreamTableRequest(table=request))
         assert sum(len(tile.cos.data) for tile in tiles) == 5 * MEBIBYTE // 2
@@ -111,7 +111,7 @@ def test_a_client_with_the_default_limit_of_4_mib(shared_server):
 
 
 def test_many_dimensions_of_nothing(client):
-    # A shape may be huge where a zero makes it empty, and still not more than 63 bits.
+    # Other dimensions may be huge if one is 0. Their product exceeds 63 bits, so a refusal is legal too.
     request = samples.rotary()
     request.q.tensor.shape[:] = [0, 2**40, 2**40, 8]
     request.q.tensor.data = b""
@@ -125,7 +125,7 @@ def test_many_dimensions_of_nothing(client):
 
 
 def test_overload_by_requests(start_server):
-    # Nobody reads the stream's tiles: it stays in flight for as long as the test likes.
+    # Nobody reads the stream's tiles, so the call stays in flight.
     server = start_server("--max-in-flight-requests", "1", "--retry-pushback", "1234")
     with Client(server.port) as client:
         stream = client.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)

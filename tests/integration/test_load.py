@@ -1,4 +1,4 @@
-"""`posenc load`: it offers what it was asked for, hides nothing, and finds wrong answers."""
+"""Tests `posenc load`: it offers the requested load, reports all delays and failures, and finds wrong answers."""
 
 import concurrent.futures
 import contextlib
@@ -24,7 +24,7 @@ SERVICE = "posenc.v1.PositionalEncodingService"
 
 @pytest.fixture
 def load(posenc):
-    """A function that runs `posenc load`, and gives what --json prints."""
+    """A function that runs `posenc load` and returns what --json prints."""
     def run(*arguments, exit_code=0):
         ended = posenc("load", "--json", "--quiet", *arguments, exit_code=exit_code)
         return json.loads(ended.stdout)
@@ -33,7 +33,7 @@ def load(posenc):
 
 @pytest.fixture
 def started(command_program, tmp_path):
-    """A function that starts `posenc load` and gives the process, which is killed after the test."""
+    """A function that starts `posenc load` and returns the process, which is killed after the test."""
     processes = []
 
     def start(*arguments, **options):
@@ -49,14 +49,14 @@ def started(command_program, tmp_path):
 
 
 def finished(process):
-    """What --json printed."""
+    """Waits for the process and returns what --json printed."""
     out, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
     return json.loads(out)
 
 
 def when_called(port, calls):
-    """Waits until others have begun so many calls of the server."""
+    """Waits until other clients have started `calls` calls of the server."""
     with Client(port) as client:
         deadline = time.monotonic() + SECONDS
         own = 1
@@ -75,7 +75,7 @@ def assert_adds_up(measured):
 
 @contextlib.contextmanager
 def proxy(port, change):
-    """A server that answers ApplyRotary as the one at `port` does, but for what change(answer) does to it."""
+    """Runs a server that forwards ApplyRotary to the one at `port` and modifies each answer by change(answer)."""
     with Client(port) as client:
         def apply_rotary(request, context):
             answer = client.call("ApplyRotary", request)
@@ -107,7 +107,7 @@ def test_an_open_loop_intends_exactly_what_it_was_asked_for(load, address):
     assert total["request_bytes"] == total["answer_bytes"] == 600 * 6 * 64 * 2
     for times in "server_queue_us", "server_compute_us":
         assert total[times]["count"] == 600
-    # What the server measures of a call is part of the call.
+    # The times that the server measures are parts of the call's time.
     assert total["server_compute_us"]["mean"] <= total["service_us"]["mean"]
     assert total["service_us"]["mean"] <= total["latency_us"]["mean"]
 
@@ -156,13 +156,13 @@ def test_each_transport_and_method_is_verified(load, start_server, tmp_path):
         shutil.rmtree(directory)
     assert results["total"]["succeeded"] == 500, results["total"]["errors"]
     assert results["mismatches"] == 0
-    # Of shared memory only so many at a time are verified.
+    # Only a limited number of calls with shared memory are verified at a time.
     assert 250 < results["verified"] <= 500
     assert {call["name"] for call in results["mix"]["calls"]} == {call["name"] for call in calls}
 
 
 def test_a_recorded_mix_makes_the_same_calls(load, start_server, configs, tmp_path):
-    """The server's own counters tell what it was asked: as many bytes, and as many different plans."""
+    """A recorded mix sends as many bytes and reports the same mix."""
     flags = ("--concurrency", 1, "--count", 300)
     (tmp_path / "mix.json").write_text(json.dumps({"version": 1, "seed": 11, "calls": [
         {"name": "decode", "weight": 5, "offsets": [1, 2, 3], "model": str(configs / "llama-3.1-8b.json")},
@@ -195,7 +195,7 @@ def test_a_wrong_server_is_found(posenc, shared_server):
         assert (mismatch["tensor"], mismatch["element"]) == ("k", 77)
         assert mismatch["expected"] != mismatch["got"]
         assert mismatch["expected"].startswith("0x")
-        # Who does not look does not see.
+        # Without --verify, wrong answers go unnoticed.
         posenc(*arguments, "--quiet")
 
 
@@ -207,7 +207,7 @@ def test_an_answer_of_another_shape_is_wrong(posenc, shared_server):
 
 
 def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(started, start_server):
-    """A second without answers is a second of latency for those who wanted one, which a closed loop did not ask for."""
+    """A stalled second adds latency to all calls that were due in it; a closed loop starts no calls in that second."""
     stall = 1.0
 
     def run(*schedule):
@@ -223,7 +223,7 @@ def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(s
     opened = run("--rate", 500)
     closed = run("--concurrency", 1)
     assert opened["intended"] == opened["succeeded"] == 2000
-    # A quarter of the calls was to start in that second, and waited for what was left of it.
+    # A quarter of the calls were due in that second and waited for the rest of it.
     assert opened["latency_us"]["max"] >= 0.95e6 * stall
     assert opened["latency_us"]["p99.9"] >= 0.9e6 * stall
     assert opened["latency_us"]["p90"] >= 0.3e6 * stall
@@ -317,7 +317,7 @@ def test_the_search_finds_a_rate_that_holds(load, address):
     missed = [step["rate"] for step in tries if not step["held"]]
     assert results["highest_rate"] == max(held)
     assert missed and min(missed) > max(held)
-    # The figures are those of the rate that was found.
+    # The total has the figures of the rate that was found.
     best = next(step for step in tries if step["rate"] == max(held))
     assert results["total"]["latency_us"] == best["measured"]["latency_us"]
 
@@ -328,14 +328,14 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
     assert "<html" in (tmp_path / "page.html").read_text()
     posenc("load", "merge", "measured.json", "--baseline", "measured.json", "--max-regression", "0")
     before = json.loads((tmp_path / "measured.json").read_text())
-    before.update(seconds=before["seconds"] / 10, drain_seconds=0)  # as fast again ten times over
+    before.update(seconds=before["seconds"] / 10, drain_seconds=0)  # makes it ten times as fast
     (tmp_path / "before.json").write_text(json.dumps(before))
     baseline = ("--baseline", "before.json")
     worse = posenc(*arguments, "--rate", 50, *baseline, "--max-regression", "10%", "-o", "now.json", exit_code=1)
     assert "throughput, calls/s: was " in worse.stderr
-    assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report comes all the same
+    assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report is written nevertheless
     assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
-    # What cannot be compared is no success, and a baseline is not lost.
+    # A run that cannot be compared fails, and a baseline is not overwritten.
     for more, said in (("--rate", 20), "different steps"), (("--rate", 50, "--tokens", 2), "different mix of calls"):
         assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
     kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "./before.json", exit_code=2)
@@ -352,7 +352,7 @@ def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
 
 
 def test_no_caller_is_lost_where_answers_are_in_shared_memory(started, start_server):
-    """Nor is an answer wrong that comes after its deadline, to where another's is expected by then."""
+    """An answer that comes after its deadline, when another is expected in its memory, is not a mismatch."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
     try:
         server = start_server("--shared-memory-socket", directory / "memory.sock")

@@ -1,4 +1,4 @@
-"""What clients may send to take a server's memory: it stays within its quota, and load that is legal is never killed."""
+"""Tests clients that try to exhaust a server's memory: it stays within its quota, and legal load is never killed."""
 
 import contextlib
 import time
@@ -18,25 +18,25 @@ MEBIBYTE = 1 << 20
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB")
 QUOTA = 3 * 32 * MEBIBYTE
-# What may come at once without gRPC ending any of it: all of it can be under way before the first is whole. The rest is
-# for what gRPC keeps beside it.
+# Bytes that may be sent at once without gRPC ending a call: all of them can arrive before the first message is
+# complete. The rest of the quota is for gRPC's own data.
 LEGAL = QUOTA - 16 * MEBIBYTE
-# What it keeps beside: freed answers, a quarter of those bytes, plans, by default 16 MiB, and tables of rotations.
+# Memory kept between calls: answer buffer pool (a quarter of the bytes in flight), plan cache (16 MiB), table cache.
 KEPT = 8 * MEBIBYTE + 16 * MEBIBYTE + 8 * MEBIBYTE
 SLACK = 96 * MEBIBYTE
 BOUND = QUOTA + KEPT + SLACK + SANITIZER_BYTES
-# Else channels to one address share a connection.
+# Without this, channels to one address share a connection.
 APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 
 
 def serve(client):
-    """An honest call, and what it should be answered."""
+    """Makes a legal call and checks the size of its answer."""
     answer = client.call("ApplyRotary", samples.rotary())
     assert len(answer.q.data) == 64
 
 
 def test_a_request_far_above_the_limit_is_not_kept(start_server):
-    # gRPC's own limit is looked at when a message has come whole: only the quota bounds what is buffered until then.
+    # gRPC checks its own limit when a message is complete; until then, only the quota bounds what it buffers.
     server = start_server(*SMALL)
     with Client(server.port) as client:
         serve(client)
@@ -73,7 +73,7 @@ def wait_for_bytes_in_flight(client, count):
 
 
 def at_once(clients, count, method, request, started=("false",)):
-    """So many calls: the answers, and how many were refused, which may be sent again."""
+    """Makes `count` calls at once. Returns the answers and the number of refusals, which must allow a retry."""
     data = request.SerializeToString()
     calls = [clients[n % len(clients)].method(method).future(data, timeout=SECONDS) for n in range(count)]
     errors = [call.exception() for call in calls]
@@ -86,8 +86,8 @@ def at_once(clients, count, method, request, started=("false",)):
 
 
 def test_legal_load_is_refused_at_times_and_never_killed(start_server):
-    # Of requests of 4 MiB eight fit into what may be in flight, and half as many with their answers; first none does,
-    # because of answers that nobody takes.
+    # Eight requests of 4 MiB fit into the bytes in flight, but only four with their answers. At first none fits,
+    # because of unread answers.
     server = start_server(*SMALL, "--retry-pushback", "20")
     base = server.peak_memory()
     request = samples.rotary(numpy.ones((1, 2048, 4, 128)), rotary_dim=128, offset=5)
@@ -115,8 +115,8 @@ def test_legal_load_is_refused_at_times_and_never_killed(start_server):
 
 @pytest.mark.parametrize("uploads", (16, 128))
 def test_messages_that_do_not_come_to_an_end(start_server, uploads):
-    # Legal requests of 4 MiB but for their last byte: 64 MiB are within what gRPC may buffer, 512 are not. It then ends
-    # some of them, of which the server knows nothing yet; others are heard.
+    # Legal requests of 4 MiB without their last byte: gRPC may buffer 64 MiB, but not 512 MiB. It then ends some calls,
+    # of which the server has not heard yet, and still serves others.
     server = start_server(*SMALL)
     base = server.peak_memory()
     request = samples.rotary(numpy.ones((1, 2048, 4, 128)), rotary_dim=128)
@@ -174,7 +174,7 @@ def test_all_at_once_stays_within_what_the_flags_say(start_server):
 
 
 def single_key():
-    """A bias in which each value is of its own distance."""
+    """Returns a request for a bias in which each value has a different distance."""
     return service_pb2.GenerateBiasRequest(
         method=bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
         geometry=bias_pb2.BiasGeometry(query_length=2 * MEBIBYTE - 64, key_length=1, query_offset=0),
@@ -189,7 +189,7 @@ def scores(method, heads, queries, keys, dim):
 
 
 def worst_shapes():
-    """What takes most memory for its size: long rows, tables made for the call, candidates compared."""
+    """Yields requests that take most memory for their size: long rows, tables made for the call, many candidates."""
     yield "GenerateBias", single_key()
     _, transformer_xl, _, deberta, wpr, cope = samples.relative_methods(heads=2, dim=256, width=64)
     for method in (transformer_xl, deberta, wpr, cope):
@@ -259,7 +259,7 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
 
 
 def chunks(count, size):
-    """A stream of a tensor, whose first chunks they are."""
+    """Yields a stream's messages: the header of a tensor and its first `count` chunks."""
     header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary(numpy.ones((1, 2, 1, 128)), rotary_dim=128))
     header.header.q.tensor.ClearField("data")
     header.header.q.tensor.shape[:] = [1, MEBIBYTE, 1, 128]
@@ -271,8 +271,8 @@ def chunks(count, size):
         yield service_pb2.StreamApplyRotaryRequest(chunk=chunk)
 
 
-# 64 MiB are offered, of which it reads as much as it may hold; or a GiB, some of which gRPC ends at its quota. The server
-# must then let go of slices in its own threads as gRPC wants it.
+# The streams offer 64 MiB, of which the server reads as much as it may hold, or 1 GiB, where gRPC ends some streams at
+# its quota. The server must then release slices on its own threads as gRPC requires.
 @pytest.mark.parametrize("streams, size", ((8, 2 * MEBIBYTE), (256, 64 << 10), (128, 2 * MEBIBYTE)))
 def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
     server = start_server(*SMALL)
@@ -302,7 +302,7 @@ def test_many_connections(start_server):
 
 
 def test_an_idle_server_gives_memory_back(start_server):
-    # Nothing is kept for answers, so that what is resident is the C library's.
+    # The answer buffer pool is small, so that the resident memory is the C library's.
     server = start_server("--max-request-bytes", "64MiB", "--max-in-flight-bytes", "512MiB", "--answer-pool-bytes", "1MiB")
     request = samples.rotary(numpy.ones((1, 16384, 4, 128)), rotary_dim=128)
     with Client(server.port) as client:

@@ -1,4 +1,4 @@
-"""A model's config.json beside its weights, by a server and in the command's own process, and what the model computed."""
+"""Compares results by config.json and weights, with a server and in process, with what the model computed."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ def save(path, values, dtype="<f4"):
 
 
 def weight_flags(prefix, method, directory):
-    """The flags of a method's weights, and of none of its settings."""
+    """Returns the flags of a method's weights, but none of its settings."""
     flags = []
     for name, value in method.items():
         flag = f"{prefix}-{name.replace('_', '-')}"
@@ -33,7 +33,7 @@ def weight_flags(prefix, method, directory):
 
 
 def run_twice(posenc, address, directory, config, *arguments):
-    """What the command writes, which is the same by a server and without one."""
+    """Returns what the command writes; asserts that it is the same with a server and without one."""
     (directory / "config.json").write_text(json.dumps(config))
     for place, flags in (("here", ()), ("there", ("--server", address))):
         posenc(*arguments, *flags, "--model", "config.json", "-o", f"{place}.npy")

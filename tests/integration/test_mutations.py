@@ -1,6 +1,6 @@
-"""Random changes to legal requests of every RPC never end the server, nor keep a thread of it beyond the call's end.
+"""Random changes to legal requests of every RPC never end the server, and never occupy a thread after the call's end.
 
-POSENC_MUTATED_CALLS says how many calls are made; 200,000 take about ten minutes. POSENC_MUTATION_SEED picks others.
+POSENC_MUTATED_CALLS is the number of calls; 200,000 take about ten minutes. POSENC_MUTATION_SEED is the random seed.
 """
 
 import concurrent.futures
@@ -18,13 +18,13 @@ CALLS = int(os.environ.get("POSENC_MUTATED_CALLS", "4000"))
 SEED = int(os.environ.get("POSENC_MUTATION_SEED", "20261123"))
 BATCH = 500
 THREADS = 4
-# Long enough for nearly all calls; what takes longer must stop by itself.
+# Long enough for nearly all calls; longer ones must stop by themselves.
 CALL_SECONDS = 0.2
 REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 def call(client, method, request, text):
-    """The status code of one call; an error that the server sends must carry its details."""
+    """Makes one call and returns its status code. An error that the server sends must carry its details."""
     sent = text
     if method == "StreamApplyRotary":
         header, chunk = mutations.rotary_stream()
@@ -66,7 +66,7 @@ def test_mutated_calls(start_server, configs):
     for (method, code), count in sorted(counts.items()):
         print(f"{method:20} {code:20} {count}")
     print(f"longest work of a call that failed: {longest(server.log())}")
-    # Every RPC has been answered and refused.
+    # Every RPC has answered a request, and all but GetServerInfo have refused one.
     for method in service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"].methods:
         assert counts.get((method.name, "OK")), method.name
         assert method.name == "GetServerInfo" or counts.get((method.name, "INVALID_ARGUMENT")), method.name
@@ -75,6 +75,6 @@ def test_mutated_calls(start_server, configs):
 
 
 def longest(log):
-    """The log's line with the largest compute_ms."""
+    """Returns the log's line with the largest compute_ms."""
     lines = [line for line in log.splitlines() if "compute_ms=" in line]
     return max(lines, default="none", key=lambda line: float(re.search(r"compute_ms=([\d.e+-]+)", line)[1]))

@@ -1,4 +1,4 @@
-"""Every method of the service, its numbers against formulas computed here."""
+"""Compares the service's numbers with formulas computed here."""
 
 import formulas
 import mpmath
@@ -13,7 +13,7 @@ LONG = 131071
 
 
 def equal(answer, expected):
-    """The same type of number, shape and values, to the last bit (-0 apart from 0)."""
+    """Asserts the same shape and, in the answer's type, the same bits (-0 differs from 0)."""
     got = array(answer)
     expected = numpy.asarray(expected).astype(got.dtype)
     assert got.shape == expected.shape

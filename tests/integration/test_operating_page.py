@@ -1,4 +1,4 @@
-"""docs/operating.md says what `posenc-server --help` says: every flag, its unit and its default."""
+"""Checks that docs/operating.md has every flag of `posenc-server --help`, with its unit and its default."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ def from_help(build):
     text = subprocess.run([build / "bin" / "posenc-server", "--help"], capture_output=True, text=True, check=True,
                           timeout=SECONDS).stdout
     found = re.findall(r"^  (--[a-z-]+) (\S+) \[([^\]]*)\]", text, re.MULTILINE)
-    # A choice is shown by its values.
+    # --help shows the values of a choice; the page calls it text.
     return {flag: ("text" if "|" in unit else unit.lower(), default) for flag, unit, default in found}
 
 

@@ -1,4 +1,4 @@
-"""posenc plot: real pictures, of what was asked for, and clear words where there can be none."""
+"""Tests posenc plot: it draws complete pictures of what was requested, or reports a clear error."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ from posenc.v1 import service_pb2
 
 ROPE = ("--rope-type", "default", "--rotary-dim", "16", "--input-pairing", "half-split")
 ALIBI = ("--num-heads", "4", "--slopes", "power-of-two", "--form", "symmetric", "--query-length", "8", "--key-length", "8")
-# Each kind in each of its ways, and words that the picture must show.
+# Each kind of plot in each of its variants, and words that the picture must show.
 PLOTS = {
     "decay": (("decay", *ROPE, "--max-distance", "5000", "--log-x"), ("Long-term decay", "rope_theta 10000")),
     "table": (("table", *ROPE, "--offset", "-4", "--count", "9"), ("cos(position * inv_freq)", "pair")),
@@ -32,7 +32,7 @@ PLOTS = {
 
 
 def png_size(contents):
-    """Width and height, once the picture has turned out whole."""
+    """Checks that the picture is complete, and returns its width and height."""
     assert contents[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, kinds = 8, b"", []
     while at < len(contents):
@@ -123,7 +123,7 @@ def test_without_gnuplot(posenc, tmp_path):
     (tmp_path / "empty").mkdir()
     said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=str(tmp_path / "empty")).stderr
     assert "gnuplot-nox" in said and "apt install" in said
-    posenc("plot", "decay", "--json", *ROPE, PATH=str(tmp_path / "empty"))  # numbers need none
+    posenc("plot", "decay", "--json", *ROPE, PATH=str(tmp_path / "empty"))  # --json needs no gnuplot
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 

@@ -1,4 +1,4 @@
-"""Terms of q, k and probabilities by distance, over gRPC against numpy in float64."""
+"""Compares terms of q, k and probabilities by distance, over gRPC, with numpy in float64."""
 
 import numpy
 import pytest
@@ -15,7 +15,7 @@ def random_values(*shape, dtype=FP32, seed=20261121):
 
 
 def distances():
-    """key - query"""
+    """Returns key - query."""
     return numpy.arange(KEYS) - (numpy.arange(QUERIES)[:, None] + OFFSET)
 
 
@@ -31,7 +31,7 @@ def request(method, q, k=None, dtype=FP32, content=False):
 
 
 def nearly(answer, expected):
-    """float64 sums in another order: nearly all are the nearest float32, and no other is far from it."""
+    """Compares with float64 sums in another order: nearly all elements are the nearest float32, the rest are close."""
     got = array(answer)
     assert got.shape == expected.shape
     assert (got == expected.astype("<f4")).mean() > 0.999
@@ -78,7 +78,7 @@ def test_shaw_values(client, layout):
     by_head = layout == rotary_pb2.LAYOUT_BHSD
     expected = numpy.einsum("bhij,ijd->bhid" if by_head else "bhij,ijd->bihd", alpha.astype("<f8"), rows)
     got = array(client.call("RelativeValues", made).values)
-    # What meets one row is summed and rounded first.
+    # The server first sums and rounds the probabilities that share a row.
     assert got.shape == expected.shape and numpy.allclose(got, expected, rtol=1e-5, atol=2e-6)
 
 

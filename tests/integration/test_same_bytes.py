@@ -1,6 +1,6 @@
-"""The server under test answers with the bytes of another one, whose kernels use no instruction set in particular.
+"""The server under test answers with the same bytes as another one, whose kernels use Highway's portable target.
 
-By default that is the same program; with POSENC_SERVER_COMMAND the one under test may be of another processor.
+By default both are the same program; with POSENC_SERVER_COMMAND the one under test may be for another processor.
 """
 
 import numpy
@@ -16,7 +16,7 @@ FLOATS = (FP32, FP16, BF16)
 
 @pytest.fixture(scope="module")
 def portable(build, client, tmp_path_factory):
-    """A client of this machine's own build on Highway's portable target, which is the last one on every processor."""
+    """A client of this machine's own build with Highway's portable target, which is the last one on every processor."""
     target = client.info().cpu_targets[-1]
     directory = tmp_path_factory.mktemp("portable")
     with ServerProcess([build / "bin" / "posenc-server"], directory, POSENC_TARGET=target) as server:
@@ -30,7 +30,7 @@ def random_values(shape):
 
 
 def wide_requests():
-    """Odd sizes beyond every vector's length, for each method and type."""
+    """Yields requests with odd sizes beyond every vector's length, for each method and type."""
     for dtype in (*FLOATS, FP64):
         yield "GenerateTable", samples.table(count=33, offset=99_999, dtype=dtype, rotary_dim=134)
         yield "StreamTable", samples.stream(7, count=33, offset=2**31, dtype=dtype, rotary_dim=66)
@@ -68,7 +68,7 @@ REQUESTS = [*samples.rich_requests(), *wide_requests()]
 def test_answers_are_the_same(client, portable, n):
     method, request = REQUESTS[n]
     answers = [each.call(method, request) for each in (client, portable)]
-    if method == "GetServerInfo":  # what it says of its processor, its threads and its calls is its own
+    if method == "GetServerInfo":  # processor, threads and counters differ between servers
         answers = [(answer.version, answer.numerics_version, answer.methods, answer.limits) for answer in answers]
     assert answers[0] == answers[1]
 

@@ -1,4 +1,4 @@
-"""Tensors in memory that caller and server share: the same bytes, and nothing that a caller does ends the server."""
+"""Tests tensors in shared memory: answers have the same bytes, and nothing that a caller does ends the server."""
 
 import contextlib
 import ctypes
@@ -26,7 +26,7 @@ INVALID, NOT_FOUND, EXHAUSTED, DATA_LOSS = (
 
 @pytest.fixture
 def directory():
-    """With a path that is short enough for a socket's."""
+    """A directory whose path is short enough for a socket."""
     path = tempfile.mkdtemp(prefix="posenc-")
     yield pathlib.Path(path)
     shutil.rmtree(path)
@@ -67,20 +67,20 @@ def wait_until(condition, what):
         assert time.monotonic() < deadline, what
 
 
-# The fields of a request that say where its answer's tensors go, and those tensors.
+# The fields of a request that place its answer's tensors, and those tensors.
 OUTPUTS = {"ApplyRotary": {"q.output": "q", "k.output": "k"},
            "GenerateTable": {"cos_output": "cos", "sin_output": "sin"},
            "GenerateEmbedding": {"output": "embedding"}, "GenerateBias": {"output": "bias"},
            "AddBias": {"output": "scores"}, "RelativeScores": {"output": "scores"},
            "RelativeValues": {"output": "values"}}
-# The operand that may be its own answer's place.
+# The operands that an answer may overwrite.
 OPERANDS = {"ApplyRotary": {"q.output": "q.tensor", "k.output": "k.tensor"}, "AddBias": {"output": "scores"},
             "GenerateEmbedding": {"output": "add_to"}, "RelativeScores": {"output": "add_to"},
             "RelativeValues": {"output": "add_to"}}
 
 
 def at(message, path):
-    """The field at a path, or None where a message on the way is not there."""
+    """Returns the field at a path, or None if a message on the path is not set."""
     for name in path.split("."):
         if not message.HasField(name):
             return None
@@ -95,7 +95,7 @@ def set_region(message, path, region):
 
 
 def without_places(answer, memory):
-    """An answer as it would be without shared memory."""
+    """Returns the answer as it would be without shared memory."""
     copy = type(answer)()
     copy.CopyFrom(answer)
     for _, tensor in tensors(copy):
@@ -107,7 +107,7 @@ def without_places(answer, memory):
 
 
 def large_requests():
-    """What is computed in several slabs."""
+    """Yields requests that are computed in several slabs."""
     values = numpy.random.default_rng(5).standard_normal((2, 700, 4, 64))
     yield "ApplyRotary", samples.rotary(values, values[:, :, :1], rotary_dim=64, offset=3)
     yield "ApplyRotary", samples.rotary(values, rotary_dim=32, layout=rotary_pb2.LAYOUT_BHSD)
@@ -319,7 +319,7 @@ def test_memory_by_name(start):
 
 
 def long_table(memory, offset, rows=2**17, dim=128):
-    """Its work takes long, and can be watched in the memory: the first cosine is 1."""
+    """Returns a long-running request and its size. Its progress is visible in the memory: the first cosine is 1."""
     request = samples.table(count=rows, rotary_dim=dim, dtype=FP64)
     half = rows * dim // 2 * 8
     request.cos_output.CopyFrom(memory.part(offset, half))
@@ -397,7 +397,7 @@ def test_memory_that_is_truncated_before_a_call(start):
     with posix_memory(4 * MEBIBYTE) as (name, file, _):
         token = side.register_posix(name, 4 * MEBIBYTE).token
         os.ftruncate(file, 0)
-        # Read while the request is prepared; the zeros would be legal.
+        # The region is read while the request is prepared. Zeros in its place would be legal positions.
         request = samples.rotary()
         request.positions.ids.CopyFrom(tensor([3, 4], INT64))
         request.positions.ids.ClearField("data")
@@ -436,14 +436,14 @@ def test_other_users_are_turned_away(start):
     os.chmod(client.path, 0o666)
     child = os.fork()
     if child == 0:
-        # As nobody: 0 if the server said that it is not for us.
+        # Runs as the user nobody; exits with 0 if the server answered PERMISSION_DENIED (7).
         try:
             os.setuid(65534)
             answer = Side(client.path).receive()
             os._exit(0 if answer is not None and answer.error.code == 7 else 1)
         except BaseException:
             os._exit(2)
-    # The server runs as root, so that nobody is neither root nor its user.
+    # The server runs as root. The user nobody is neither root nor the server's user.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -473,7 +473,7 @@ def test_a_live_servers_unix_socket_is_not_taken(start_server, build, directory)
 
 
 def test_what_is_remembered_of_a_call_is_not_what_lay_in_its_memory(start):
-    """Small calls that differ in nothing but the bytes of their operands are prepared once."""
+    """Small calls that differ only in the bytes of their operands are prepared once."""
     client, side = start()
     values = [numpy.random.default_rng(n).standard_normal((1, 1, 8, 64)) for n in range(4)]
     requests = [samples.rotary(value, rotary_dim=64, offset=3) for value in values]

@@ -1,4 +1,4 @@
-"""StreamBias and StreamApplyRotary: the bytes of the unary calls, flow control, and going on after an error."""
+"""Tests StreamBias and StreamApplyRotary: the bytes of the unary calls, flow control, and resuming after an error."""
 
 import queue
 
@@ -53,7 +53,7 @@ def test_a_bias_larger_than_any_answer(client):
 
 
 class Exchange:
-    """A StreamApplyRotary, a message at a time."""
+    """A StreamApplyRotary call, one message at a time."""
 
     def __init__(self, client):
         self.requests = queue.SimpleQueue()
@@ -146,7 +146,7 @@ def test_an_unknown_field_in_a_chunk_is_refused(client):
 
 
 def test_a_tensor_far_beyond_the_limits(start_server):
-    # 256 MiB through a server that has room for 8.
+    # Sends 256 MiB through a server that allows 8 MiB in flight.
     server = start_server("--max-request-bytes", "2MiB", "--max-output-bytes", "2MiB", "--max-in-flight-bytes", "8MiB")
     rows = MEBIBYTE // 512
     request = samples.rotary(numpy.ones((1, 2, 1, 128)), rotary_dim=128)
@@ -188,7 +188,7 @@ def test_nothing_is_read_while_answers_wait(start_server):
         part = numpy.ones((8 * MEBIBYTE // 4,), "<f4").tobytes()
         for n in range(40):
             exchange.send(QUERY, n * len(part), part)
-        # A request and an answer each of the two in work, and an answer that has left but for the transport.
+        # Two chunks in progress, each with request and answer, and one answer that the transport has not sent yet.
         for n in range(40):
             assert observer.info().counters.in_flight_bytes <= 5 * (len(part) + 1024)
             assert next(exchange.answers).chunk.rows.byte_offset == n * len(part)

@@ -1,4 +1,4 @@
-"""Nothing in a request is dropped or guessed: what the server does not know, it refuses by name, and goes on serving."""
+"""The server refuses by name what it does not know in a request, except in CallHints, and keeps running."""
 
 import random
 
@@ -15,7 +15,7 @@ NEW_NUMBER = "2000"
 
 
 def messages_within(message, path=""):
-    """(path, message) of a message and all that it holds, however deep."""
+    """Yields (path, message) for a message and all messages within it, at any depth."""
     yield path, message
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -27,7 +27,7 @@ def messages_within(message, path=""):
 
 
 def places(wanted):
-    """A test case for each place of each rich request that `wanted` picks: (method, request's number, path)."""
+    """Yields a test case (method, request's number, path, name) for each name that `wanted` picks in rich requests."""
     for n, (method, request) in enumerate(samples.rich_requests()):
         for path, message in messages_within(request):
             for name in wanted(message):
@@ -114,7 +114,7 @@ def test_what_has_no_default_must_be_given(client, method, request_, field):
     clear(field)(request_)
     refusal = client.refusal(method, request_)
     assert (refusal.code, refusal.reason) == (INVALID, "MISSING")
-    # It may name what is missing inside, or the choice that was not made.
+    # The error may name a missing field inside, or the choice that was not made.
     assert field.startswith(refusal.field) or refusal.field.startswith(field) or refusal.field == "method"
 
 
@@ -147,7 +147,7 @@ def test_tensors_that_cannot_be(client, change, reason, field):
 
 
 def test_every_prefix_of_a_request_is_refused(client):
-    # The tensor's bytes are last, so that no prefix is a request of its own.
+    # The tensor's bytes are last, so that no prefix is a valid request.
     whole = samples.rotary().SerializeToString()
     expected = client.call("ApplyRotary", whole)
     for length in range(len(whole)):

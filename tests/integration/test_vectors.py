@@ -1,4 +1,4 @@
-"""posenc vectors: what other projects test against, recomputed here from the papers' formulas."""
+"""Recomputes the test vectors that posenc vectors writes for other projects, from the papers' formulas."""
 
 import json
 
@@ -11,7 +11,7 @@ TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def load(path):
-    """Metadata and tensors of a .safetensors file, BF16 as float32."""
+    """Returns metadata and tensors of a .safetensors file, BF16 as float32."""
     contents = path.read_bytes()
     end = 8 + int.from_bytes(contents[:8], "little")
     header = json.loads(contents[8:end])
@@ -43,7 +43,7 @@ def test_of_llama_are_what_the_formula_says(vectors):
     q = tensors["q.fp32"]
     assert q.shape == (1, 11, 2, 128) and q.min() < -3.5 and q.max() > 3.5
     assert (tensors["q.bf16"] == rounded(q, BF16)).all()
-    # Tables of BF16 in float32 arithmetic, one rounding: what the preset vllm says.
+    # The preset exact uses float32 tables and arithmetic, and rounds once.
     exact = [table[:, None] for table in formulas.table(inv_freq, positions, FP32)]
     rotated = formulas.rotate(q, *exact, interleaved=False)
     assert numpy.abs(tensors["rotated.fp32.exact"] - rotated).max() < 1e-6

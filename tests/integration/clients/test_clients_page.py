@@ -1,6 +1,6 @@
-"""docs/clients.md: its commands run as they stand there, with clients that know nothing but the proto files.
+"""Runs the commands of docs/clients.md, with clients that know only the proto files.
 
-scripts/test-clients runs this; what a command needs and this machine lacks is a skip that says so.
+scripts/test-clients runs this. A test is skipped, with the reason, if this machine lacks a program that it needs.
 """
 
 import json
@@ -18,7 +18,7 @@ from tensors import array
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "clients.md").read_text()
-SECONDS = 600  # a first build fetches what it needs
+SECONDS = 600  # a first build downloads its dependencies
 
 
 def blocks(section):
@@ -29,7 +29,7 @@ def blocks(section):
 
 @pytest.fixture
 def run(tmp_path, address, configs, build):
-    """A function that runs a block of the page in a directory with what the page names."""
+    """A function that runs a block of the page in a directory with the files that the page names."""
     for name in ("proto", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(configs / "llama-3.1-8b.json", tmp_path / "config.json")
@@ -46,7 +46,7 @@ def run(tmp_path, address, configs, build):
 
 @pytest.fixture
 def expected(client, configs):
-    """What the examples print: the first elements of their rotated query."""
+    """The first elements of the rotated query, which the examples print."""
     request = samples.rotary(numpy.ones((1, 3, 32, 128)), offset=100_000)
     config = (configs / "llama-3.1-8b.json").read_bytes()
     request.rotary.CopyFrom(rotary_pb2.RotarySource(model=rotary_pb2.ModelConfig(config_json=config)))
@@ -64,7 +64,7 @@ def numbers(text):
 
 
 def spoil(path):
-    """Makes the config.json one that the server refuses."""
+    """Changes the config.json so that the server refuses it."""
     config = json.loads(path.read_text())
     config["rope_theta"] = -1
     path.write_text(json.dumps(config))
@@ -79,7 +79,7 @@ def needs_go():
 
 @pytest.fixture
 def go_path(monkeypatch):
-    """Where `go install` puts programs is in PATH, as on any machine with Go."""
+    """Adds the directory of `go install` to PATH, as on any machine with Go."""
     needs_go()
     home = subprocess.run(["go", "env", "GOPATH"], capture_output=True, text=True, check=True).stdout.strip()
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{home}/bin")
@@ -96,7 +96,7 @@ def test_go(run, expected, tmp_path, go_path):
 def test_java(run, expected, tmp_path):
     needs("mvn", "javac")
     compile_, run_it = blocks("Java")[0].strip().splitlines()
-    # Maven writes beside the pom.xml.
+    # Maven writes beside the pom.xml, so it needs a copy.
     (tmp_path / "examples").unlink()
     shutil.copytree(ROOT / "examples" / "java", tmp_path / "examples" / "java", ignore=shutil.ignore_patterns("target"))
     run(compile_)

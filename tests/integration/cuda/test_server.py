@@ -1,6 +1,6 @@
-"""A server with the plugin for NVIDIA's GPUs: as it is, where there is no GPU, and over a stand-in for CUDA.
+"""Tests a server with the plugin for NVIDIA GPUs: the real plugin without a GPU, and one over a stand-in for CUDA.
 
-POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda --on-host has built both; scripts/test runs this after it.
+POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda --on-host built both. scripts/test runs this after it.
 """
 
 import os
@@ -46,7 +46,7 @@ def test_the_device_is_there(on_device):
 
 
 def same(on_device, client, method, request, outputs):
-    """The answers of the device and of the CPU, which must be the same bytes."""
+    """Asserts that the device and the CPU answer with the same bytes."""
     before = on_device.info().devices[1]
     expected = client.call(method, request)
     request.hints.device = "cuda"
@@ -99,7 +99,7 @@ def test_biases(on_device, client, dtype):
 
 
 def gathered(name):
-    """Biases whose cells are looked up: in windows, with a cls token, and of distances of any positions."""
+    """Returns a bias whose cells are looked up: in a window, with a cls token, or by distances of any positions."""
     if name == "swin":
         rows, length = 15 * 13, 8 * 7
         method = bias_pb2.BiasMethod(swin=bias_pb2.SwinBias(window_height=8, window_width=7))
