@@ -23,10 +23,14 @@ void StayAwake(const Ready& ready) {
   while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
 }
 
+// Time after which the relief thread runs a small task that waits.
+constexpr std::chrono::milliseconds kLate(1);
+
 }  // namespace
 
 WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)) {
   for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
+  relief_ = std::thread([this] { Relieve(); });
 }
 
 WorkPool::~WorkPool() {
@@ -35,7 +39,9 @@ WorkPool::~WorkPool() {
     stopping_ = true;
   }
   ready_.notify_all();
+  late_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  relief_.join();
 }
 
 void WorkPool::Submit(std::function<void()> task, Lane lane) {
@@ -46,6 +52,7 @@ void WorkPool::Submit(std::function<void()> task, Lane lane) {
     if (waiting_ <= awake_) return;
   }
   ready_.notify_one();
+  if (lane == Lane::kSmall) late_.notify_one();
 }
 
 void WorkPool::CountWaiting() {
@@ -64,6 +71,7 @@ thread_local bool alone = false, helped = true;
 // noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void Run(const std::function<void()>& task, Lane lane) noexcept {
   const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
+  const MemoryScope uncounted(nullptr);
   const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
   task();
   in_small_task = before;
@@ -91,13 +99,24 @@ void WorkPool::Work() {
       const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
       lane = small ? Lane::kSmall : Lane::kBulk;
       small_in_a_row_ = small ? small_in_a_row_ + 1 : 0;
-      auto& queue = small ? small_ : bulk_;
-      task = std::move(queue.front());
-      queue.pop_front();
-      CountWaiting();
+      if (small) {
+        task = TakeSmallTask();
+      } else {
+        task = std::move(bulk_.front());
+        bulk_.pop_front();
+        CountWaiting();
+      }
     }
     Run(task, lane);
   }
+}
+
+std::function<void()> WorkPool::TakeSmallTask() {
+  std::function<void()> task = std::move(small_.front());
+  small_.pop_front();
+  ++small_taken_;
+  CountWaiting();
+  return task;
 }
 
 void WorkPool::RunSmallTask() {
@@ -106,11 +125,25 @@ void WorkPool::RunSmallTask() {
   {
     std::lock_guard lock(mutex_);
     if (small_.empty()) return;
-    task = std::move(small_.front());
-    small_.pop_front();
-    CountWaiting();
+    task = TakeSmallTask();
   }
   Run(task, Lane::kSmall);
+}
+
+void WorkPool::Relieve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    late_.wait(lock, [this] { return stopping_ || !small_.empty(); });
+    if (stopping_) return;  // the other threads run what is left
+    const size_t taken = small_taken_;
+    late_.wait_for(lock, kLate, [this] { return stopping_; });
+    if (small_.empty() || small_taken_ != taken) continue;
+    std::function<void()> task = TakeSmallTask();
+    lock.unlock();
+    Run(task, Lane::kSmall);
+    task = nullptr;
+    lock.lock();
+  }
 }
 
 namespace {

@@ -17,7 +17,8 @@
 namespace posenc {
 
 // Priority lanes. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a time, so a long bulk
-// task does not block them. After eight small tasks in a row the pool takes a bulk task, so bulk does not starve.
+// task does not block them. After eight small tasks in a row the pool takes a bulk task, so bulk does not starve. If no
+// small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs them.
 enum class Lane { kSmall, kBulk };
 
 class WorkPool {
@@ -44,17 +45,22 @@ class WorkPool {
 
  private:
   void Work();
+  void Relieve();
   void RunSmallTask();
-  void CountWaiting();  // requires mutex_
+  // These require mutex_.
+  std::function<void()> TakeSmallTask();
+  void CountWaiting();
 
   std::mutex mutex_;
-  std::condition_variable ready_;
+  std::condition_variable ready_, late_;
   std::deque<std::function<void()>> small_, bulk_;
   std::atomic<size_t> waiting_{0}, small_waiting_{0};  // queue lengths, readable without mutex_
   std::atomic<size_t> awake_;                          // threads that check for a task without a notify
   size_t small_in_a_row_ = 0;
+  size_t small_taken_ = 0;  // tasks since the start
   bool stopping_ = false;
   std::vector<std::thread> threads_;
+  std::thread relief_;
 };
 
 // Work stealing control of a thread.

@@ -26,7 +26,7 @@ struct Config {
   Limits limits;
   int64_t max_in_flight_bytes = 0;  // 0: a quarter of the memory, at most 1 GiB
   int64_t max_in_flight_requests = 1024;
-  int64_t max_call_cost = 4'000'000;
+  int64_t max_call_cost = 2'000'000;
   int64_t retry_pushback_ms = 100;
 
   std::string shared_memory_socket;  // empty: shared memory is off

@@ -15,8 +15,8 @@ namespace {
 using posenc::MemoryAccount;
 
 constexpr size_t kHeader = sizeof(size_t);  // of malloc's, before each block
-// Blocks from this size on are refused if they do not fit. Library code allocates smaller ones in many places that do not
-// expect a failure; the call is refused when its step ends.
+// Blocks from this size on are refused if they do not fit. Library code allocates smaller ones in many places that do
+// not expect a failure; the call is refused when its step ends.
 constexpr size_t kLarge = 32 << 10;
 
 int64_t BytesOf(void* block) { return static_cast<int64_t>(malloc_usable_size(block) + kHeader); }

@@ -116,8 +116,9 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   switch (verdict) {
     case Admission::Verdict::kAdmitted: return absl::OkStatus();
     case Admission::Verdict::kTooLarge:
-      return TooLarge("", absl::StrCat(bytes, " bytes"),
-                      absl::StrCat("request, answer and working memory have at most ", core_->config.max_in_flight_bytes));
+      return TooLarge(
+          "", absl::StrCat(bytes, " bytes"),
+          absl::StrCat("request, answer and working memory have at most ", core_->config.max_in_flight_bytes));
     case Admission::Verdict::kOverloaded:
       refused_ = true;
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");

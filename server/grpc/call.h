@@ -104,8 +104,8 @@ class Call {
   // Thread-safe.
   absl::Status StillWanted() const;
   // Runs a step of the call's work: a unary call, or one message of a stream. Interrupts it once StillWanted() is not
-  // OK; converts exceptions to a status. Charges the memory that it holds: UNAVAILABLE or RESOURCE_EXHAUSTED if that does
-  // not fit. Returns RESOURCE_EXHAUSTED if it costs more than --max-call-cost.
+  // OK; converts exceptions to a status. Charges the memory that it holds: UNAVAILABLE or RESOURCE_EXHAUSTED if that
+  // does not fit. Returns RESOURCE_EXHAUSTED if it costs more than --max-call-cost.
   template <typename Step>
   absl::Status RunStep(Step&& step) {
     const Cancellation cancelled = [this] { return CountStep(); };
@@ -146,9 +146,7 @@ class Call {
   using Clock = std::chrono::steady_clock;
   // Bytes charged for the request, for what was made of it, and for the answer; a stream's messages have charges of
   // their own.
-  int64_t held() const {
-    return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + memory_.charged();
-  }
+  int64_t held() const { return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + memory_.charged(); }
   absl::Status EndStep(const absl::Status& status);
   absl::Status FindRegions(const google::protobuf::Message& request);
   void LogEnd(const absl::Status& status) const;

@@ -15,7 +15,10 @@ constexpr size_t kRowBeginBytes = 11;
 class TileCall final : public Reactor {
  public:
   TileCall(Core* core, const wire::TileOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request, Call::Kind::kStream) {}
+      : core_(core),
+        operation_(operation),
+        rpc_(rpc),
+        call_(core, operation.rpc.name, rpc, request, Call::Kind::kStream) {}
 
   void Start() override {
     absl::Status status = call_.Admit();

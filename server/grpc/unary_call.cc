@@ -29,7 +29,10 @@ constexpr size_t kDecidedBytes = size_t{16} << 10;
 class UnaryCall final : public Reactor {
  public:
   UnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc.name, rpc, request, Call::Kind::kUnary) {}
+      : core_(core),
+        operation_(operation),
+        rpc_(rpc),
+        call_(core, operation.rpc.name, rpc, request, Call::Kind::kUnary) {}
 
   void Start() override {
     if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
@@ -68,7 +71,8 @@ class UnaryCall final : public Reactor {
   void Run(size_t most) {
     absl::Status status = call_.RunStep([&] {
       absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
-      if (!served.ok()) prepared_ = nullptr;  // can be large: not kept while the call is queued or its client is awaited
+      if (!served.ok())
+        prepared_ = nullptr;  // can be large: not kept while the call is queued or its client is awaited
       return served;
     });
     if (IsWouldBlock(status)) {

@@ -66,9 +66,9 @@ TEST(MemoryScope, IsOfTheThreadAndTheInnermostApplies) {
       EXPECT_EQ(CurrentMemoryAccount(), nullptr);
     }
     WorkPool pool(2);
-    EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, [](size_t, size_t) {
-                      EXPECT_EQ(CurrentMemoryAccount(), nullptr);
-                    }).ok());
+    EXPECT_TRUE(
+        pool.ParallelFor(8, 1, NeverCancelled, [](size_t, size_t) { EXPECT_EQ(CurrentMemoryAccount(), nullptr); })
+            .ok());
     EXPECT_EQ(CurrentMemoryAccount(), &account);
   }
   EXPECT_EQ(CurrentMemoryAccount(), nullptr);

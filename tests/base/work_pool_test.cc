@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <thread>
@@ -268,6 +270,24 @@ TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
       EXPECT_EQ(status.code(), thread == 0 ? absl::StatusCode::kOk : absl::StatusCode::kUnavailable);
     }
   });
+}
+
+TEST(WorkPool, ASmallTaskDoesNotWaitForLongSlabs) {
+  WorkPool pool(2);
+  std::promise<void> small_ran;
+  const std::shared_future<void> ran = small_ran.get_future().share();
+  std::atomic<int> in_slabs{0};
+  std::vector<std::promise<void>> ended(2);
+  for (std::promise<void>& end : ended) {
+    pool.Submit([&] {
+      ++in_slabs;
+      ran.wait();  // a slab that lasts until the small task has run
+      end.set_value();
+    });
+  }
+  while (in_slabs < 2) std::this_thread::yield();
+  pool.Submit([&] { small_ran.set_value(); }, Lane::kSmall);
+  for (std::promise<void>& end : ended) end.get_future().wait();
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ import samples
 from bare_http2 import ShutWindow
 from client import SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from posenc.v1 import service_pb2
 from server_process import ServerProcess
 
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
@@ -185,6 +186,21 @@ def test_a_call_without_its_message_ends(start_server):
         begin = time.monotonic()
         while client.info().counters.requests_failed < 2:
             assert time.monotonic() - begin < SECONDS
+
+
+def test_slow_values_are_limited_by_cost(start_server):
+    server = start_server("--max-call-cost", "10000")
+    with Client(server.port) as client:
+        usual = samples.table(count=65536, dtype=samples.FP64)
+        client.call("GenerateTable", usual)
+        slow = samples.table(count=65536, dtype=samples.FP64, offset=2**52)
+        for name, request in (("GenerateTable", slow), ("StreamTable", service_pb2.StreamTableRequest(table=slow))):
+            refusal = client.refusal(name, request)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE")
+            assert "10000 (--max-call-cost)" in refusal.message
+        client.when_idle()
+        # A stream's limit holds for each tile.
+        client.call("StreamTable", service_pb2.StreamTableRequest(table=slow, rows_per_tile=512))
 
 
 def test_a_server_takes_all_descriptors_that_it_may(server_program, tmp_path):

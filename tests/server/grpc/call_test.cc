@@ -546,7 +546,8 @@ TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
 }
 
 // Answers a diagnosis with what `decide` returns. `prepare` runs before it.
-wire::UnaryOperation Diagnosis(std::function<std::shared_ptr<void>()> prepare, std::function<void()> decide = [] {}) {
+wire::UnaryOperation Diagnosis(
+    std::function<std::shared_ptr<void>()> prepare, std::function<void()> decide = [] {}) {
   return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
       [prepare, decide](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
         wire::Job job;
@@ -580,9 +581,9 @@ class MemoryTest : public CallTest {
 
 TEST_F(MemoryTest, OfACallIsChargedUntilItEnds) {
   int64_t during = 0;
-  EXPECT_EQ(Serve(Diagnosis([] { return std::make_shared<std::vector<char>>(3 << 20); }, [&] { during = BytesNow(); }))
-                .first,
-            grpc::OK);
+  EXPECT_EQ(
+      Serve(Diagnosis([] { return std::make_shared<std::vector<char>>(3 << 20); }, [&] { during = BytesNow(); })).first,
+      grpc::OK);
   EXPECT_GE(during, 3 << 20);
   EXPECT_LT(during, (3 << 20) + (128 << 10));
   EXPECT_EQ(BytesInTheEnd(), 0);

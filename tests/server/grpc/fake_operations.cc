@@ -99,7 +99,8 @@ absl::StatusOr<TileStream> FakeStreamTable(const v1::StreamTableRequest& request
   TileStream stream;
   stream.rows = request.table().count();
   stream.rows_per_tile = request.rows_per_tile();
-  stream.tile = [stream, held = std::make_shared<std::string>(FakeOperations::held_bytes, 'x')](int64_t begin, google::protobuf::Message* message) {
+  stream.tile = [stream, held = std::make_shared<std::string>(FakeOperations::held_bytes, 'x')](
+                    int64_t begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamTableResponse*>(message);
     const int64_t rows = std::min(stream.rows_per_tile, stream.rows - begin);
     response->set_row_begin(begin);
