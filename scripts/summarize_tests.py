@@ -95,6 +95,8 @@ def main():
         found = [(f"cuda: {name}", outcome, text) for name, outcome, text in collect_cuda(results / "cuda")]
         print(f"cuda, compiled, over a stand-in for a GPU: {tally(found)}")
         cases += found
+    if (results / "arm64.skipped").exists():
+        cases.append(("arm64", "skipped", (results / "arm64.skipped").read_text()))
     for part in parts:
         found = [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
         print(f"arm64, {part.name}: {tally(found)}")

@@ -45,14 +45,16 @@ WorkPool::~WorkPool() {
 }
 
 void WorkPool::Submit(std::function<void()> task, Lane lane) {
+  bool all_busy;
   {
     std::lock_guard lock(mutex_);
     (lane == Lane::kSmall ? small_ : bulk_).push_back(std::move(task));
     CountWaiting();
     if (waiting_ <= awake_) return;
+    all_busy = idle_ == 0;
   }
   ready_.notify_one();
-  if (lane == Lane::kSmall) late_.notify_one();
+  if (all_busy && lane == Lane::kSmall) late_.notify_one();
 }
 
 void WorkPool::CountWaiting() {
@@ -94,7 +96,9 @@ void WorkPool::Work() {
     {
       std::unique_lock lock(mutex_);
       --awake_;
+      ++idle_;
       ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
+      --idle_;
       if (small_.empty() && bulk_.empty()) return;
       const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
       lane = small ? Lane::kSmall : Lane::kBulk;
@@ -106,6 +110,7 @@ void WorkPool::Work() {
         bulk_.pop_front();
         CountWaiting();
       }
+      if (idle_ == 0 && !small_.empty()) late_.notify_one();
     }
     Run(task, lane);
   }

@@ -57,6 +57,7 @@ class WorkPool {
   std::atomic<size_t> waiting_{0}, small_waiting_{0};  // queue lengths, readable without mutex_
   std::atomic<size_t> awake_;                          // threads that check for a task without a notify
   size_t small_in_a_row_ = 0;
+  size_t idle_ = 0;         // threads that wait for a task
   size_t small_taken_ = 0;  // tasks since the start
   bool stopping_ = false;
   std::vector<std::thread> threads_;
