@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <limits>
 
 #include "posenc/kernels/target.h"
 #include "server/core/config.h"
@@ -22,15 +24,16 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
-// Waits for a signal and returns it. Returns freed heap memory to the system once the server has been idle for a while:
-// malloc keeps it for the next call, not for ever.
-int Wait(const Server& server, StopSignals* stop) {
+// Waits for a signal and returns it. Meanwhile it checks the compute threads, and returns freed heap memory to the
+// system once the server has been idle for a while: malloc keeps it for the next call, not for ever.
+int Wait(StopSignals* stop, Server* server) {
   constexpr std::chrono::seconds kIdle{5};
   int64_t started = 0;
   bool used = false;
   for (;;) {
     if (const auto signal = stop->Wait(kIdle)) return *signal;
-    const Admission::Counters now = server.counters();
+    server->CheckThreads();
+    const Admission::Counters now = server->counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
     if (idle && used) ReturnFreedMemory();
     used = !idle;
@@ -51,7 +54,7 @@ int Run(const Config& config, StopSignals* stop) {
     if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
   }
 
-  const int signal = Wait(**server, stop);
+  const int signal = Wait(stop, server->get());
   Log(LogLevel::info, "draining", {{"signal", signal}});
   const bool answered = (*server)->Drain();
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});
@@ -68,7 +71,16 @@ int main(int argc, char** argv) {
     Fail(std::string(status.message()));
     return kUsage;
   }
-  const ParsedArguments arguments = ParseArguments(argc, argv, ThisMachine());
+  Machine machine = ThisMachine();
+  if (const int64_t limit = VirtualMemoryLimit(); limit < std::numeric_limits<int64_t>::max()) {
+    if (limit < kLeastVirtualMemory) {
+      return Fail("the limit of virtual memory (ulimit -v) is " + std::to_string(limit) +
+                  " bytes; it must be at least " + std::to_string(kLeastVirtualMemory));
+    }
+    // Half of it is for code, stacks, and heaps that are not full.
+    machine.memory_bytes = machine.memory_bytes == 0 ? limit / 2 : std::min(machine.memory_bytes, limit / 2);
+  }
+  const ParsedArguments arguments = ParseArguments(argc, argv, machine);
   if (!arguments.config) {
     (arguments.exit_status == 0 ? std::cout : std::cerr) << arguments.text;
     return arguments.exit_status;

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -46,7 +47,8 @@ class SharedCache {
   }
 
   // Returns the cached value, or calls `compute`, or waits for another caller's `compute`, which is an interruption
-  // point. If that computation is stopped, one waiter starts it again; any other exception reaches all waiters.
+  // point. If that computation is stopped or lacks memory, one waiter starts it again; any other exception reaches all
+  // waiters.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
     for (;;) {
       std::promise<Result> promise;
@@ -56,6 +58,8 @@ class SharedCache {
       try {
         return other.get();
       } catch (const ComputationStopped&) {
+        InterruptionPoint();
+      } catch (const std::bad_alloc&) {
         InterruptionPoint();
       }
     }

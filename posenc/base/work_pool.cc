@@ -28,9 +28,9 @@ constexpr std::chrono::milliseconds kLate(1);
 
 }  // namespace
 
-WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)) {
-  for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
-  relief_ = std::thread([this] { Relieve(); });
+WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)), begun_(std::max<size_t>(threads, 1) + 1) {
+  for (size_t i = 0; i + 1 < begun_.size(); ++i) threads_.emplace_back([this, i] { Work(&begun_[i]); });
+  relief_ = std::thread([this] { Relieve(&begun_.back()); });
 }
 
 WorkPool::~WorkPool() {
@@ -88,7 +88,12 @@ NoWorkStealing::~NoWorkStealing() {
   helped = helped_before_;
 }
 
-void WorkPool::Work() {
+size_t WorkPool::CountLongTasks(Clock::duration time) const {
+  const Clock::rep latest = (Clock::now() - time).time_since_epoch().count();
+  return std::count_if(begun_.begin(), begun_.end(), [&](const Begun& begun) { return begun != 0 && begun < latest; });
+}
+
+void WorkPool::Work(Begun* begun) {
   for (;; ++awake_) {
     StayAwake([this] { return waiting_ > 0; });
     std::function<void()> task;
@@ -112,7 +117,9 @@ void WorkPool::Work() {
       }
       if (idle_ == 0 && !small_.empty()) late_.notify_one();
     }
+    *begun = Clock::now().time_since_epoch().count();
     Run(task, lane);
+    *begun = 0;
   }
 }
 
@@ -135,7 +142,7 @@ void WorkPool::RunSmallTask() {
   Run(task, Lane::kSmall);
 }
 
-void WorkPool::Relieve() {
+void WorkPool::Relieve(Begun* begun) {
   std::unique_lock lock(mutex_);
   for (;;) {
     late_.wait(lock, [this] { return stopping_ || !small_.empty(); });
@@ -145,7 +152,9 @@ void WorkPool::Relieve() {
     if (small_.empty() || small_taken_ != taken) continue;
     std::function<void()> task = TakeSmallTask();
     lock.unlock();
+    *begun = Clock::now().time_since_epoch().count();
     Run(task, Lane::kSmall);
+    *begun = 0;
     task = nullptr;
     lock.lock();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -31,6 +32,8 @@ class WorkPool {
   WorkPool& operator=(const WorkPool&) = delete;
 
   size_t threads() const { return threads_.size(); }
+  // Number of threads that have been in one task for longer than `time`. Thread-safe.
+  size_t CountLongTasks(std::chrono::steady_clock::duration time) const;
 
   // Runs the task on a thread of the pool; FIFO within a lane. A task that throws terminates the process. Thread-safe.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
@@ -44,8 +47,10 @@ class WorkPool {
                            absl::FunctionRef<void(size_t begin, size_t end)> body);
 
  private:
-  void Work();
-  void Relieve();
+  using Clock = std::chrono::steady_clock;
+  using Begun = std::atomic<Clock::rep>;  // when a thread's task began; 0: none
+  void Work(Begun* begun);
+  void Relieve(Begun* begun);
   void RunSmallTask();
   // These require mutex_.
   std::function<void()> TakeSmallTask();
@@ -60,6 +65,7 @@ class WorkPool {
   size_t idle_ = 0;         // threads that wait for a task
   size_t small_taken_ = 0;  // tasks since the start
   bool stopping_ = false;
+  std::vector<Begun> begun_;  // of each thread, and of the relief thread
   std::vector<std::thread> threads_;
   std::thread relief_;
 };

@@ -5,11 +5,18 @@
 #include <utility>
 
 namespace posenc::server {
+namespace {
+
+constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
+constexpr int64_t kReserveShare = 4;  // a connection may hold this part of the reserve
+
+}  // namespace
 
 Charge& Charge::operator=(Charge&& other) noexcept {
   if (this != &other) {
     Return();
     admission_ = std::move(other.admission_);
+    share_ = other.share_;
     bytes_ = other.bytes_;
     requests_ = other.requests_;
     handlers_ = other.handlers_;
@@ -23,7 +30,7 @@ void Charge::Return() {
 
 void Charge::ReturnBytes(int64_t bytes) {
   if (admission_ == nullptr || bytes == 0) return;
-  admission_->ReturnBytes(bytes);
+  admission_->ReturnBytes(bytes, share_);
   bytes_ -= bytes;
 }
 
@@ -35,27 +42,33 @@ Charge Admission::EnterHandler() {
   std::lock_guard lock(mutex_);
   ++counters_.started;
   last_entry_ = std::chrono::steady_clock::now();
-  return Take(0, 0, 1);
+  return Take(0, 0, 1, nullptr);
 }
 
-Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes) {
+Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes,
+                                           const std::string& connection) {
   std::lock_guard lock(mutex_);
   if (size > max_bytes_) return Verdict::kTooLarge;
   if (draining_) return Verdict::kDraining;
-  if (counters_.in_flight_requests >= max_requests_ || !BytesFit(size)) return Verdict::kOverloaded;
-  *request = Take(0, 1, 0);
-  *bytes = Take(size, 0, 0);
+  Share* const share = connection.empty() ? nullptr : &*shares_.try_emplace(connection).first;
+  if (!RequestFits(share) || !BytesFit(size, share)) {
+    if (share != nullptr && share->second.charges == 0) shares_.erase(connection);
+    return Verdict::kOverloaded;
+  }
+  *request = Take(0, 1, 0, share);
+  *bytes = Take(size, 0, 0, share);
   return Verdict::kAdmitted;
 }
 
-Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* bytes) {
+Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* bytes, const Charge* request) {
   std::lock_guard lock(mutex_);
   if (size > max_bytes_ - held) return Verdict::kTooLarge;
-  if (!BytesFit(size)) return Verdict::kOverloaded;
+  Share* const share = request == nullptr || request->admission_ == nullptr ? nullptr : request->share_;
+  if (!BytesFit(size, share)) return Verdict::kOverloaded;
   if (bytes->admission_ == nullptr) {
-    *bytes = Take(size, 0, 0);
+    *bytes = Take(size, 0, 0, share);
   } else {
-    counters_.in_flight_bytes += size;
+    Add(size, 0, share);
     bytes->bytes_ += size;
   }
   return Verdict::kAdmitted;
@@ -106,27 +119,48 @@ bool Admission::WaitForHandlers(std::chrono::steady_clock::time_point deadline) 
   return ended_.wait_until(lock, deadline, [this] { return handlers_ == 0; });
 }
 
-Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers) {
-  counters_.in_flight_bytes += bytes;
-  counters_.in_flight_requests += requests;
+bool Admission::BytesFit(int64_t size, const Share* share) const {
+  const int64_t free = max_bytes_ - counters_.in_flight_bytes, reserve = max_bytes_ / kReserve;
+  if (size <= free) return true;
+  return share != nullptr && size <= reserve / kReserveShare - share->second.bytes && size <= free + reserve;
+}
+
+bool Admission::RequestFits(const Share* share) const {
+  const int64_t free = max_requests_ - counters_.in_flight_requests, reserve = max_requests_ / kReserve;
+  if (free > 0) return true;
+  return share != nullptr && share->second.requests < reserve / kReserveShare && free + reserve > 0;
+}
+
+Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share) {
+  Add(bytes, requests, share);
+  if (share != nullptr) ++share->second.charges;
   handlers_ += handlers;
   Charge charge;
   charge.admission_ = shared_from_this();
+  charge.share_ = share;
   charge.bytes_ = bytes;
   charge.requests_ = requests;
   charge.handlers_ = handlers;
   return charge;
 }
 
-void Admission::ReturnBytes(int64_t bytes) {
+void Admission::Add(int64_t bytes, int64_t requests, Share* share) {
+  counters_.in_flight_bytes += bytes;
+  counters_.in_flight_requests += requests;
+  if (share == nullptr) return;
+  share->second.bytes += bytes;
+  share->second.requests += requests;
+}
+
+void Admission::ReturnBytes(int64_t bytes, Share* share) {
   std::lock_guard lock(mutex_);
-  counters_.in_flight_bytes -= bytes;
+  Add(-bytes, 0, share);
 }
 
 void Admission::Return(const Charge& charge) {
   std::lock_guard lock(mutex_);
-  counters_.in_flight_bytes -= charge.bytes_;
-  counters_.in_flight_requests -= charge.requests_;
+  Add(-charge.bytes_, -charge.requests_, charge.share_);
+  if (charge.share_ != nullptr && --charge.share_->second.charges == 0) shares_.erase(charge.share_->first);
   handlers_ -= charge.handlers_;
   if (handlers_ == 0 || counters_.in_flight_requests == 0) ended_.notify_all();
 }

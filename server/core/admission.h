@@ -1,16 +1,30 @@
 // Admission control: limits on requests and bytes in flight. Standard types only, so that it runs under
 // ThreadSanitizer.
+//
+// A connection that holds little is admitted even if others hold all: beyond each limit there is a reserve of a
+// sixteenth, for connections that then hold at most a quarter of the reserve. One connection alone can hold everything
+// up to the limits.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace posenc::server {
 
 class Admission;
+
+// What the calls of one connection hold.
+struct ConnectionShare {
+  int64_t charges = 0;  // that refer to this
+  int64_t bytes = 0;
+  int64_t requests = 0;
+};
+using ConnectionShares = std::map<std::string, ConnectionShare>;
 
 // RAII charge against the limits of an Admission. Shares its ownership: an answer's last slice may be released long
 // after the server is destroyed.
@@ -28,7 +42,8 @@ class Charge {
 
  private:
   friend class Admission;
-  std::shared_ptr<Admission> admission_;  // null if nothing is charged
+  std::shared_ptr<Admission> admission_;           // null if nothing is charged
+  ConnectionShares::value_type* share_ = nullptr;  // valid while something is charged; null: of no connection
   int64_t bytes_ = 0;
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
@@ -55,10 +70,12 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // Counts a handler that was entered. Keep the charge until its final status is sent. It counts against no limit.
   Charge EnterHandler();
-  // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
-  Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes);
-  // Charges bytes for a request that already holds `held` bytes. *bytes may hold some of them: it grows.
-  Verdict AdmitBytes(int64_t size, int64_t held, Charge* bytes);
+  // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted. `connection`
+  // names the caller's; empty: unknown, without a share of the reserve.
+  Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes, const std::string& connection = "");
+  // Charges bytes for `request`, which already holds `held` bytes; null: a request of no connection. *bytes may hold
+  // some of them: it grows.
+  Verdict AdmitBytes(int64_t size, int64_t held, Charge* bytes, const Charge* request = nullptr);
 
   void CountFailure();
   void CountRefusal();
@@ -76,17 +93,22 @@ class Admission : public std::enable_shared_from_this<Admission> {
  private:
   friend class Charge;
   Admission(int64_t max_requests, int64_t max_bytes) : max_requests_(max_requests), max_bytes_(max_bytes) {}
-  // BytesFit() and Take() require mutex_; Return() locks it.
-  bool BytesFit(int64_t size) const { return size <= max_bytes_ - counters_.in_flight_bytes; }
-  Charge Take(int64_t bytes, int64_t requests, int64_t handlers);
+  using Share = ConnectionShares::value_type;
+  // These require mutex_.
+  bool BytesFit(int64_t size, const Share* share) const;
+  bool RequestFits(const Share* share) const;
+  Charge Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share);
+  void Add(int64_t bytes, int64_t requests, Share* share);
+  // These lock it.
   void Return(const Charge& charge);
-  void ReturnBytes(int64_t bytes);
+  void ReturnBytes(int64_t bytes, Share* share);
 
   const int64_t max_requests_;
   const int64_t max_bytes_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
+  ConnectionShares shares_;  // of connections that hold anything
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;

@@ -121,6 +121,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum duration of a unary call, even if its deadline is later or absent");
   visit(group, "--max-stream-seconds", c.max_stream_s, Integer{kSeconds, 1, 365 * kDay},
         "maximum duration of a stream, even if its deadline is later or absent");
+  visit(group, "--stuck-thread-seconds", c.stuck_thread_s, Integer{kSeconds, 1, 365 * kDay},
+        "time in one task after which a compute thread counts as stuck, and health is NOT_SERVING");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
         "quota of gRPC's own buffers, at least three times --max-in-flight-bytes; 0: that minimum");
 

@@ -45,6 +45,7 @@ struct Config {
   int64_t receive_timeout_s = 60;
   int64_t max_call_s = 60;
   int64_t max_stream_s = 600;
+  int64_t stuck_thread_s = 120;
   int64_t memory_quota_bytes = 0;  // 0: three times max_in_flight_bytes
 
   int64_t drain_notice_s = 0;

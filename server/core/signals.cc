@@ -31,4 +31,10 @@ int64_t RaiseDescriptorLimit() {
   return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
 }
 
+int64_t VirtualMemoryLimit() {
+  constexpr rlim_t kMost = std::numeric_limits<int64_t>::max();
+  rlimit limit{};
+  return static_cast<int64_t>(getrlimit(RLIMIT_AS, &limit) == 0 ? std::min(limit.rlim_cur, kMost) : kMost);
+}
+
 }  // namespace posenc::server

@@ -25,6 +25,11 @@ class StopSignals {
 // accept again once accept() has failed for lack of one. Returns the limit.
 int64_t RaiseDescriptorLimit();
 
+// Least limit of virtual memory (ulimit -v) with which the server starts: gRPC aborts if it cannot allocate.
+inline constexpr int64_t kLeastVirtualMemory = int64_t{1} << 30;
+// Returns the limit of virtual memory in bytes; the maximum of int64 if there is none.
+int64_t VirtualMemoryLimit();
+
 // Counts GMP's memory, hence MPFR's, like that of operator new (counted_memory.cc). Call it before MPFR is used.
 void CountGmpMemory();
 

@@ -86,7 +86,7 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
       bytes_in_(valid_ ? request_.Length() : 0),
       memory_([this](int64_t bytes) {
         memory_asked_ = held() + bytes;
-        memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_);
+        memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_, &request_charge_);
         return memory_verdict_ == Admission::Verdict::kAdmitted;
       }),
       kind_(kind),
@@ -98,12 +98,13 @@ absl::Status Call::Admit() {
   if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
-  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_), size);
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, rpc_->connection()),
+                size);
 }
 
 absl::Status Call::AdmitStream() {
   handler_ = core_->admission->EnterHandler();
-  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_), 0);
+  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, rpc_->connection()), 0);
 }
 
 absl::Status Call::CheckSize(size_t bytes) const {
@@ -183,11 +184,11 @@ absl::Status Call::EndStep(const absl::Status& status) {
   return status;
 }
 
-absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper) {
+absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {
   std::vector<grpc::Slice> slices;
   if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
   transport::SliceStream stream(slices);
-  POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, wire::kMaxStrippedBytes));
+  POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, max_bytes));
   payloads_.emplace(std::move(slices), std::move(stripped.ranges));
   return std::move(stripped.message);
 }
@@ -220,7 +221,8 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
   auto charge = std::make_shared<Charge>();
   const auto size = static_cast<int64_t>(bytes);
   answer_bytes_ = 0;
-  POSENC_RETURN_IF_ERROR(Refuse(core_->admission->AdmitBytes(size, held(), charge.get()), size + held()));
+  POSENC_RETURN_IF_ERROR(
+      Refuse(core_->admission->AdmitBytes(size, held(), charge.get(), &request_charge_), size + held()));
   answer_bytes_ = bytes;
   return charge;
 }

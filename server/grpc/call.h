@@ -20,6 +20,7 @@
 #include "posenc/service/operations.h"
 #include "posenc/transport/slices.h"
 #include "posenc/wire/answer.h"
+#include "posenc/wire/parse.h"
 #include "posenc/wire/shared_memory.h"
 #include "posenc/wire/walker.h"
 #include "server/core/admission.h"
@@ -87,6 +88,8 @@ class Call {
   absl::Status Refuse(Admission::Verdict verdict, int64_t bytes);
 
   size_t bytes_in() const { return bytes_in_; }
+  // Further charges of the call's connection refer to it.
+  const Charge& request_charge() const { return request_charge_; }
   // Adds the bytes of a stream's message to bytes_in().
   void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
@@ -120,7 +123,8 @@ class Call {
   std::chrono::steady_clock::time_point LatestEnd() const;
 
   // Returns the request without its tensors' bytes, which stay in its slices, accessible through payloads().
-  absl::StatusOr<std::string> Strip(const wire::Stripper& stripper);
+  // RESOURCE_EXHAUSTED if it has more than max_bytes.
+  absl::StatusOr<std::string> Strip(const wire::Stripper& stripper, size_t max_bytes = wire::kMaxStrippedBytes);
   absl::Status Parse(const std::string& stripped, google::protobuf::Message* request);
   // Replaces Parse() if its result is already known.
   absl::Status Accept(const google::protobuf::Message& request, std::string request_id, bool has_regions);

@@ -27,6 +27,10 @@ class GrpcRpc final : public Rpc {
   };
 
   std::chrono::system_clock::time_point deadline() const override { return context_.deadline(); }
+  std::string connection() const override {
+    const std::string peer = context_.peer();
+    return peer.starts_with("ip") ? peer : "";  // clients of a Unix socket have no names
+  }
   bool cancelled() const override { return cancelled_; }
   void AddTrailer(const std::string& name, const std::string& value) override {
     context_.AddTrailingMetadata(name, value);

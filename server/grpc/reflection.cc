@@ -112,7 +112,8 @@ class ReflectionCall final : public Reactor {
   void OnReadDone(bool ok) override {
     wait_limit_.Revoke();
     if (!ok) return rpc_->Finish(grpc::Status::OK);
-    const auto verdict = core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_);
+    const auto verdict =
+        core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, rpc_->connection());
     if (verdict != Admission::Verdict::kAdmitted) {
       core_->admission->CountRefusal();
       return rpc_->Finish({grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});

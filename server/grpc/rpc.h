@@ -17,6 +17,8 @@ namespace posenc::server {
 class Rpc {
  public:
   virtual std::chrono::system_clock::time_point deadline() const = 0;
+  // Name of the caller's connection; empty if it has none of its own.
+  virtual std::string connection() const = 0;
   // True if the caller no longer waits.
   virtual bool cancelled() const = 0;
   // Must be called before Finish().

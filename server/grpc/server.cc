@@ -12,10 +12,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
+#include "grpc/support/log.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/version_info.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/grpc/reflection.h"
@@ -88,6 +90,15 @@ absl::Status CheckAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
+// Writes gRPC's own messages to the log, which limits their rate. Newer versions of gRPC log by Abseil.
+void SendLogOfGrpc() {
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 65
+  gpr_set_log_function([](gpr_log_func_args* args) {
+    LogCall(LogLevel::debug, "grpc", {{"message", Quote(args->message, 256)}});
+  });
+#endif
+}
+
 // Ends the process if it is not destroyed in time.
 class Watchdog {
  public:
@@ -136,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                             SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix,
                                               server->memory_.get(), &server->devices_.devices()));
   }
+  SendLogOfGrpc();
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
   std::vector<int> ports(config.listen.size());
@@ -162,6 +174,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
                           seconds(config.receive_timeout_s));
   return server;
+}
+
+void Server::CheckThreads() {
+  const size_t stuck = core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s));
+  if ((stuck > 0) == stuck_) return;
+  stuck_ = stuck > 0;
+  Log(stuck_ ? LogLevel::err : LogLevel::info, "stuck threads", {{"threads", static_cast<int64_t>(stuck)}});
+  health_.Set("", !stuck_);
+  health_.Set(wire::kServiceName, !stuck_);
 }
 
 Server::~Server() {

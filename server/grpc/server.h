@@ -31,6 +31,9 @@ class Server {
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
   Admission::Counters counters() const { return core_.admission->counters(); }
+  // Sets health to NOT_SERVING while compute threads are stuck (--stuck-thread-seconds). Call it every few seconds,
+  // from one thread.
+  void CheckThreads();
 
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, refuses new calls (UNAVAILABLE, DRAINING),
   // answers every call whose handler was entered, and cancels the rest after --drain-timeout. Returns true if none was
@@ -48,6 +51,7 @@ class Server {
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
   std::unique_ptr<SideSocket> side_socket_;
   int port_ = 0;
+  bool stuck_ = false;
 };
 
 }  // namespace posenc::server

@@ -33,6 +33,7 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   devices.Describe(response);
   response->mutable_limits()->set_max_in_flight_bytes(core.config.max_in_flight_bytes);
   response->mutable_limits()->set_max_in_flight_requests(core.config.max_in_flight_requests);
+  response->mutable_limits()->set_max_call_cost(core.config.max_call_cost);
   const Admission::Counters counters = core.admission->counters();
   response->mutable_counters()->set_requests_started(counters.started);
   response->mutable_counters()->set_requests_failed(counters.failed);
@@ -40,6 +41,8 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
   response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
   response->mutable_counters()->set_log_lines_lost(LogLinesLost());
+  response->mutable_counters()->set_stuck_threads(
+      static_cast<int64_t>(core.pool.CountLongTasks(std::chrono::seconds(core.config.stuck_thread_s))));
   Describe(PlanCache().counters(), response->mutable_counters()->mutable_plan_cache());
   Describe(TableCache().counters(), response->mutable_counters()->mutable_table_cache());
   const BufferPool::Counters answers = core.buffer_pool->counters();

@@ -18,6 +18,8 @@ using wire::Scheduling;
 // That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
 // millisecond, less than it takes to receive as many bytes.
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
+// Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
+constexpr size_t kParsedAtOnce = size_t{16} << 10;
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 // Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
@@ -124,7 +126,10 @@ class UnaryCall final : public Reactor {
   // Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most) {
     const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
-    POSENC_ASSIGN_OR_RETURN(std::string stripped, call_.Strip(operation_.rpc.request_stripper));
+    auto copied =
+        call_.Strip(operation_.rpc.request_stripper, context.may_block() ? wire::kMaxStrippedBytes : kParsedAtOnce);
+    if (!context.may_block() && absl::IsResourceExhausted(copied.status())) return WouldBlock();
+    POSENC_ASSIGN_OR_RETURN(std::string stripped, std::move(copied));
     if (!context.may_block()) {
       auto [recent, request_id] = core_->recent_calls.Find(operation_.rpc.request, stripped, call_.payloads());
       if (recent != nullptr) {

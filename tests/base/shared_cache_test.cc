@@ -128,6 +128,26 @@ TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
+// Another caller's lack of memory is not this one's.
+TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatLackedMemory) {
+  Cache cache(10000, SizeOfText);
+  std::atomic<bool> computing{false};
+  std::thread first([&] {
+    EXPECT_THROW((void)cache.Get("key",
+                                 [&]() -> absl::StatusOr<std::string> {
+                                   computing = true;
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                   throw std::bad_alloc();
+                                 }),
+                 std::bad_alloc);
+  });
+  while (!computing) std::this_thread::yield();
+  const auto found = cache.Get("key", []() -> absl::StatusOr<std::string> { return "value"; });
+  first.join();
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(**found, "value");
+}
+
 // The computing caller gives up, and a caller that waits for the same value computes it.
 TEST(SharedCacheThreadsTest, AWaiterTakesOverWhatWasInterrupted) {
   Cache cache(10000, SizeOfText);

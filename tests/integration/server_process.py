@@ -64,6 +64,10 @@ class ServerProcess:
         """Bytes."""
         return self._memory("VmRSS")
 
+    def anonymous_memory(self):
+        """Resident memory that is not backed by files. Bytes."""
+        return self._memory("RssAnon")
+
     def _memory(self, field):
         status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
         return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024

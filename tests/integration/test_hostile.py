@@ -16,11 +16,12 @@ import mutations
 import pytest
 import samples
 from bare_http2 import ShutWindow
-from client import SECONDS, Client
+from client import SECONDS, UNLIMITED, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import service_pb2
-from server_process import ServerProcess
+from server_process import SANITIZER_BYTES, ServerProcess
 
+APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 
@@ -188,6 +189,19 @@ def test_a_call_without_its_message_ends(start_server):
             assert time.monotonic() - begin < SECONDS
 
 
+def test_one_connection_does_not_take_every_place(start_server):
+    server = start_server("--max-in-flight-requests", "64")
+    with ShutWindow(server.port) as greedy, Client(server.port) as honest, Client(server.port, APART) as second:
+        for _ in range(80):
+            greedy.call("GenerateTable", samples.table())
+        while honest.info().counters.in_flight_requests < 64:
+            time.sleep(0.005)
+        for client in (honest, second):
+            for offset in range(20):
+                client.call("ApplyRotary", samples.rotary(offset=offset))
+        assert honest.info().counters.in_flight_requests == 64
+
+
 def test_slow_values_are_limited_by_cost(start_server):
     server = start_server("--max-call-cost", "10000")
     with Client(server.port) as client:
@@ -212,6 +226,22 @@ def test_a_server_takes_all_descriptors_that_it_may(server_program, tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     with server:
         server.log_with(f"descriptors={hard}")
+
+
+@pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer reserves terabytes of virtual memory")
+def test_little_virtual_memory_is_refused(server_program):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
+    ended = subprocess.run(server_program, preexec_fn=limited, capture_output=True, text=True, timeout=SECONDS,
+                           stdin=subprocess.DEVNULL)
+    assert ended.returncode == 1 and "it must be at least 1073741824" in ended.stderr, ended
+
+
+def test_a_taken_port_is_one_line(server_program, start_server):
+    port = start_server().port
+    ended = subprocess.run([*server_program, "--listen", f"127.0.0.1:{port}"], capture_output=True, text=True,
+                           timeout=SECONDS, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "taken" in ended.stderr, ended
 
 
 @pytest.mark.parametrize("arguments, environment, code, said", (

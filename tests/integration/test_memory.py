@@ -177,7 +177,7 @@ def single_key():
     """Returns a request for a bias in which each value has a different distance."""
     return service_pb2.GenerateBiasRequest(
         method=bias_pb2.BiasMethod(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_LOG, a=[1], p=[1])),
-        geometry=bias_pb2.BiasGeometry(query_length=2 * MEBIBYTE - 64, key_length=1, query_offset=0),
+        geometry=bias_pb2.BiasGeometry(query_length=MEBIBYTE, key_length=1, query_offset=0),
         form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
 
 

@@ -52,6 +52,45 @@ TEST(Admission, TellsNeverFromNotNow) {
   EXPECT_EQ(admission->AdmitBytes(INT64_MAX, 100, &answer), Verdict::kTooLarge) << "no overflow";
 }
 
+// A reserve of 100 requests and 1000 bytes, of which a connection may hold a quarter.
+TEST(Admission, HasAReserveForConnectionsThatHoldLittle) {
+  const auto admission = Admission::Create(1600, 16000);
+  Charge request[4], bytes[4], more;
+  EXPECT_EQ(admission->AdmitRequest(16000, &request[0], &bytes[0], "large"), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1], "large"), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1]), Verdict::kOverloaded) << "of no connection";
+  EXPECT_EQ(admission->AdmitRequest(251, &request[1], &bytes[1], "small"), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitRequest(200, &request[1], &bytes[1], "small"), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitBytes(51, 200, &more, &request[1]), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitBytes(50, 200, &more, &request[1]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(250, &request[2], &bytes[2], "other"), Verdict::kAdmitted);
+  EXPECT_EQ(admission->counters().in_flight_bytes, 16500);
+  more.ReturnBytes(30);
+  bytes[1].Return();
+  EXPECT_EQ(admission->AdmitBytes(230, 20, &more, &request[1]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitBytes(1, 250, &more, &request[1]), Verdict::kOverloaded);
+}
+
+TEST(Admission, HasAReserveOfRequestsToo) {
+  const auto admission = Admission::Create(160, 1000);
+  std::vector<Charge> charges(2 * 200);
+  size_t used = 0;
+  const auto admit = [&](const std::string& connection) {
+    const Verdict verdict = admission->AdmitRequest(0, &charges[used], &charges[used + 1], connection);
+    used += verdict == Verdict::kAdmitted ? 2 : 0;
+    return verdict == Verdict::kAdmitted;
+  };
+  while (admit("large")) {
+  }
+  EXPECT_EQ(used, 2u * 160);
+  for (const char* connection : {"a", "b", "c", "d", "e"}) {
+    EXPECT_TRUE(admit(connection));
+    EXPECT_TRUE(admit(connection));
+    EXPECT_FALSE(admit(connection)) << "a quarter of the reserve is 2";
+  }
+  EXPECT_FALSE(admit("f")) << "the reserve is used up";
+}
+
 TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
   const auto admission = Admission::Create(10, 100);
   Charge request, bytes, answer, late, late_bytes;

@@ -27,6 +27,7 @@ class FakeRpc final : public Rpc {
 
   // Set before Serve().
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
+  std::string connection_name;
   // Read only after Wait().
   std::multimap<std::string, std::string> trailers;
   std::vector<grpc::ByteBuffer> messages;  // the answer's, in order
@@ -41,6 +42,7 @@ class FakeRpc final : public Rpc {
     if (tell) TellCancelled();
     End();
   }
+  std::string connection() const override { return connection_name; }
   // The client's messages, and their end.
   void Send(const grpc::ByteBuffer& message) {
     Change([&] { sent_.push_back(message); });

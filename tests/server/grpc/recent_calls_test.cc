@@ -65,6 +65,7 @@ class RecentCallsTest : public testing::Test {
   wire::UnaryOperation Operation() {
     return wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
         [this](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
+          ++(context.may_block() ? asked_in_pool_ : asked_at_once_);
           auto job = wire::Prepare(request, payloads, context, response);
           prepared_ += job.ok() ? 1 : 0;
           return job;
@@ -95,7 +96,7 @@ class RecentCallsTest : public testing::Test {
     return prepared_ - before;
   }
 
-  std::atomic<int> prepared_{0};
+  std::atomic<int> prepared_{0}, asked_at_once_{0}, asked_in_pool_{0};
   Core core_;
   const wire::UnaryOperation operation_;
 };
@@ -104,6 +105,22 @@ TEST_F(RecentCallsTest, TheLayersOfAStepArePreparedOnce) {
   ASSERT_THAT(posenc::Call(Layer(0)), IsOk());  // caches the plan
   EXPECT_EQ(Send(Layer(0)), 1);
   for (int layer = 0; layer < 5; ++layer) EXPECT_EQ(Send(Layer(layer)), 0);
+}
+
+// The receiving thread must not parse large files: other callers' messages wait for it.
+TEST_F(RecentCallsTest, LargeFilesAreParsedInThePool) {
+  const auto with_file = [](size_t padding) {
+    v1::ApplyRotaryRequest request = Layer(0);
+    request.mutable_rotary()->mutable_model()->set_config_json_text(
+        R"({"model_type": "llama", "hidden_size": 24, "num_attention_heads": 3, "rope_theta": 10000, "padding": ")" +
+        std::string(padding, 'x') + "\"}");
+    return request;
+  };
+  posenc::Call(with_file(0)).IgnoreError();  // caches the plan
+  Send(with_file(0));
+  EXPECT_EQ(std::pair(asked_at_once_.load(), asked_in_pool_.load()), std::pair(1, 0));
+  Send(with_file(20'000));
+  EXPECT_EQ(std::pair(asked_at_once_.load(), asked_in_pool_.load()), std::pair(1, 1));
 }
 
 TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {

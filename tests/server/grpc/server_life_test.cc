@@ -100,6 +100,36 @@ TEST_F(ServerTest, DescribesItselfByReflection) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+TEST_F(ServerTest, IsNotHealthyWhileAThreadIsStuck) {
+  Config config = TestConfig();
+  config.stuck_thread_s = 1;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::thread caller([this] {
+    grpc::ClientContext context;
+    v1::GenerateTableResponse response;
+    EXPECT_TRUE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+  });
+  RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest(""));
+  watch.WritesDone();
+  EXPECT_EQ(watch.Read(), kServing);
+  const auto counts = [this](int64_t count) {
+    return Eventually([&] {
+      server_->CheckThreads();
+      v1::GetServerInfoResponse info;
+      grpc::ClientContext context;
+      return stub_->GetServerInfo(&context, {}, &info).ok() && info.counters().stuck_threads() == count;
+    });
+  };
+  EXPECT_TRUE(counts(1));
+  EXPECT_EQ(watch.Read(), kNotServing);
+  FakeOperations::gate_shut = false;
+  caller.join();
+  EXPECT_TRUE(counts(0));
+  EXPECT_EQ(watch.Read(), kServing);
+}
+
 class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t> {};
 
 TEST_P(DrainTest, LosesNoCallUnderLoad) {

@@ -1,0 +1,322 @@
+"""attack [--seconds N] [NAME...]: attacks a server with small limits, and measures an honest caller beside each attack.
+  scripts/attack                      every attack, ten seconds each
+  scripts/attack --seconds 2 segments one attack, shorter
+The honest caller makes 50 decode steps a second on a connection of its own. An attack passes if
+- each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
+  retries, is below a second,
+- the server's anonymous resident memory stays within what docs/operating.md adds up,
+- SIGTERM during the attack ends the server with exit code 0 within --drain-timeout.
+Prints a line for each attack; the last line is "N passed, M failed"."""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import pathlib
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+
+from conftest import BUILD  # first: it makes the messages importable
+import grpc
+import mutations
+import numpy
+import samples
+from bare_http2 import ShutWindow, Uploader
+from client import UNLIMITED, Client
+from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
+from server_process import SANITIZER_BYTES, ServerProcess
+
+MEBIBYTE = 1 << 20
+DRAIN_SECONDS = 10
+SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
+         "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
+         "--drain-timeout", str(DRAIN_SECONDS))
+# As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
+# free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
+BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
+APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own
+STEPS_PER_SECOND = 50
+
+
+def repeat(port, stop, method, make, threads=4, pause=0.0):
+    """Makes calls on several connections until `stop` is set; their outcome does not matter."""
+    def run(number):
+        chance = random.Random(number)
+        with Client(port, APART) as client:
+            while not stop.is_set():
+                with contextlib.suppress(grpc.RpcError):
+                    client.call(method, make(chance), timeout=5)
+                stop.wait(pause)
+    return [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+
+
+def hold(port, stop, make, connections):
+    """Keeps what make(port) opens until `stop` is set."""
+    def run():
+        with contextlib.ExitStack() as stack:
+            for _ in range(connections):
+                if not stop.is_set():
+                    with contextlib.suppress(OSError, AssertionError):
+                        stack.enter_context(make(port))
+            stop.wait()
+    return [threading.Thread(target=run)]
+
+
+def slow_values(port, stop):
+    """48 bytes that ask for sines of angles that need more than float64."""
+    return repeat(port, stop, "GenerateTable", lambda _: samples.table(count=131072, dtype=samples.FP64, offset=2**52))
+
+
+def slow_scales(port, stop):
+    """The scales of xPos in FP64."""
+    request = samples.table(count=131072, dtype=samples.FP64)
+    request.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=1e-3, centre=5))
+    request.operand = rotary_pb2.OPERAND_KEY
+    return repeat(port, stop, "GenerateTable", lambda _: request)
+
+
+def segments(port, stop):
+    """Messages whose parsed form takes fifty times their bytes."""
+    request = samples.table(rotary_dim=2, dtype=samples.BF16)
+    request.ClearField("count")
+    one = rotary_pb2.PositionSegments(
+        segment=[rotary_pb2.PositionSegment(line=rotary_pb2.PositionLine(count=1))]).SerializeToString()
+    request.positions.CopyFrom(rotary_pb2.Positions(
+        segments=rotary_pb2.PositionSegments.FromString(one * (7 * MEBIBYTE // len(one)))))
+    data = request.SerializeToString()
+    return repeat(port, stop, "GenerateTable", lambda _: data)
+
+
+def single_keys(port, stop):
+    """A bias of one key, whose positions take more than the answer."""
+    request = samples.bias(heads=1, queries=2 * MEBIBYTE - 64, keys=1)
+    request.geometry.query_offset = 0
+    request.mask.CopyFrom(samples.causal_mask())
+    return repeat(port, stop, "GenerateBias", lambda _: request)
+
+
+def large_answers(port, stop):
+    """27 bytes that ask for as much as an answer may hold, eight at a time."""
+    return repeat(port, stop, "GenerateTable", lambda _: samples.table(count=8 * MEBIBYTE // 32), threads=8)
+
+
+def unread_answers(port, stop):
+    """Callers that read nothing."""
+    class Unread(ShutWindow):
+        def __init__(self, to):
+            super().__init__(to)
+            for _ in range(90):
+                self.call("GenerateTable", samples.table(count=10_000))
+    return hold(port, stop, Unread, 4)
+
+
+def silent_streams(port, stop):
+    """Streams whose first message never comes."""
+    class Silent(ShutWindow):
+        def __init__(self, to):
+            super().__init__(to)
+            for _ in range(90):
+                self.begin("StreamApplyRotary")
+            self.flush()
+    return hold(port, stop, Silent, 12)
+
+
+def unfinished_messages(port, stop):
+    """Requests without their last byte."""
+    request = samples.rotary(numpy.ones((1, 1024, 4, 128)), rotary_dim=128)
+
+    class Unfinished(Uploader):
+        def __init__(self, to):
+            super().__init__(to, "ApplyRotary", request)
+            self.pump(len(self.bytes) - 1)
+    return hold(port, stop, Unfinished, 64)
+
+
+def reflection_names(port, stop):
+    """Reflection of a name of several MiB."""
+    question = ServerReflectionRequest(file_containing_symbol="x" * (7 * MEBIBYTE))
+
+    def run():
+        with Client(port, APART) as client:
+            method = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                                                  ServerReflectionRequest.SerializeToString, bytes)
+            while not stop.is_set():
+                with contextlib.suppress(grpc.RpcError):
+                    list(method(iter([question] * 4), timeout=5))
+    return [threading.Thread(target=run) for _ in range(4)]
+
+
+def health_names(port, stop):
+    """Health of a name of several MiB."""
+    question = HealthCheckRequest(service="x" * (7 * MEBIBYTE))
+
+    def run():
+        with Client(port, APART) as client:
+            check = client.channel.unary_unary("/grpc.health.v1.Health/Check", HealthCheckRequest.SerializeToString, bytes)
+            while not stop.is_set():
+                with contextlib.suppress(grpc.RpcError):
+                    check(question, timeout=5)
+    return [threading.Thread(target=run) for _ in range(4)]
+
+
+def novel_files(port, stop):
+    """50 decode steps a second, each with another config.json of 1 MiB."""
+    rows = samples.rotary()
+
+    def make(chance):
+        config = {"model_type": "llama", "hidden_size": 24, "num_attention_heads": 3, "rope_theta": 10000,
+                  "padding": [chance.random() for _ in range(50)] * 1000}
+        request = service_pb2.ApplyRotaryRequest()
+        request.CopyFrom(rows)
+        request.rotary.model.config_json = json.dumps(config).encode()[:MEBIBYTE - 1]
+        return request
+    return repeat(port, stop, "ApplyRotary", make, pause=4 / STEPS_PER_SECOND)
+
+
+def failing_calls(port, stop):
+    """Calls that fail, each of which is worth a line in the log."""
+    return repeat(port, stop, "Explain", lambda _: b"\x0a\x00")
+
+
+def strange_connections(port, stop):
+    """Connections that send nothing, or what is not HTTP/2."""
+    def run():
+        chance = random.Random(1)
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                with contextlib.suppress(OSError):
+                    connection.sendall(chance.choice((b"", b"GET / HTTP/1.1\r\n\r\n", chance.randbytes(100))))
+            stop.wait()
+    return [threading.Thread(target=run)]
+
+
+def mutated_calls(port, stop):
+    """Random changes to legal requests of every RPC."""
+    requests = mutations.seeds(pathlib.Path(__file__).parents[1] / "golden" / "configs")
+    mutator = mutations.Mutator(random.Random(1), requests)
+    unary = [(name, request) for name, request in requests if name != "StreamApplyRotary"]
+
+    def run(number):
+        chance = random.Random(number)
+        with Client(port, APART) as client:
+            while not stop.is_set():
+                name, request = chance.choice(unary)
+                with contextlib.suppress(grpc.RpcError):
+                    client.call(name, mutator.mutate(request), timeout=0.5)
+    return [threading.Thread(target=run, args=(number,)) for number in range(4)]
+
+
+ATTACKS = (slow_values, slow_scales, segments, single_keys, large_answers, unread_answers, silent_streams,
+           unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
+           mutated_calls)
+
+
+def be_honest(port, seconds, results):
+    """Makes decode steps at a fixed rate. Puts their times, from the intended starts, or what went wrong."""
+    times, begin = [], time.monotonic()
+    with Client(port, APART) as client:
+        for step in range(int(seconds * STEPS_PER_SECOND)):
+            intended = begin + step / STEPS_PER_SECOND
+            time.sleep(max(0.0, intended - time.monotonic()))
+            request = samples.rotary(offset=step)
+            while True:
+                try:
+                    answer = client.call("ApplyRotary", request, timeout=30)
+                    break
+                except grpc.RpcError as error:
+                    if error.code() != grpc.StatusCode.UNAVAILABLE:
+                        return results.put(str(error))
+                    time.sleep(0.02)
+            if len(answer.q.data) != len(request.q.tensor.data):
+                return results.put("a wrong answer")
+            times.append(time.monotonic() - intended)
+    return results.put(sorted(times))
+
+
+class MemoryWatch(threading.Thread):
+    """Keeps the largest anonymous resident memory of a server."""
+
+    def __init__(self, server, stop):
+        super().__init__()
+        self._server, self._stop_event = server, stop
+        self.base = self.largest = server.anonymous_memory()
+
+    def run(self):
+        while not self._stop_event.wait(0.005):
+            self.largest = max(self.largest, self._server.anonymous_memory())
+
+
+def run_attack(attack, program, seconds):
+    """Returns what is wrong (empty: nothing), the honest caller's 99th percentile, and the growth of memory."""
+    wrong, p99, memory = [], 0.0, None
+    processes = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as directory:
+        server = ServerProcess(program, pathlib.Path(directory), *SMALL)
+        stop, watched = threading.Event(), threading.Event()
+        threads = []
+        try:
+            with Client(server.port) as client:
+                client.call("ApplyRotary", samples.rotary())
+            memory = MemoryWatch(server, watched)
+            results = processes.Queue()
+            honest = processes.Process(target=be_honest, args=(server.port, seconds, results), daemon=True)
+            memory.start()
+            threads = attack(server.port, stop)
+            for thread in threads:
+                thread.start()
+            honest.start()
+            times = results.get(timeout=seconds + 60)
+            honest.join()
+            if isinstance(times, str):
+                wrong.append(f"the honest caller got {times}")
+            else:
+                p99 = times[int(len(times) * 0.99)]
+                if p99 >= 1:
+                    wrong.append(f"p99 is {p99:.2f} s")
+            watched.set()
+            memory.join()
+            if memory.largest - memory.base > BOUND:
+                wrong.append(f"memory grew by more than {BOUND >> 20} MiB")
+            begin = time.monotonic()
+            server.signal(signal.SIGTERM)
+            code, drained = server.wait(), time.monotonic() - begin
+            if code != 0 or drained > DRAIN_SECONDS:
+                wrong.append(f"SIGTERM: exit code {code} after {drained:.1f} s")
+        finally:
+            stop.set()
+            watched.set()
+            for thread in threads:
+                thread.join()
+            server.kill()
+    return wrong, p99, memory.largest - memory.base
+
+
+def main():
+    parser = argparse.ArgumentParser("attack", usage="see scripts/attack --help", allow_abbrev=False)
+    parser.format_help = lambda: f"{__doc__}\n"
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    known = {attack.__name__: attack for attack in ATTACKS}
+    if unknown := set(arguments.names) - set(known):
+        parser.error(f"no attack {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    failed = 0
+    names = arguments.names or list(known)
+    for name in names:
+        wrong, p99, memory = run_attack(known[name], [BUILD / "bin" / "posenc-server"], arguments.seconds)
+        failed += bool(wrong)
+        print(f"{name:20} {known[name].__doc__:75} p99 {1000 * p99:6.1f} ms  memory +{memory >> 20:4} MiB  "
+              f"{'; '.join(wrong) or 'passed'}", flush=True)
+    print(f"{len(names) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
