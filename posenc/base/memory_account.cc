@@ -27,7 +27,8 @@ bool MemoryAccount::Add(int64_t bytes) {
   return !refused_;
 }
 
-int64_t MemoryAccount::Shrink() {
+int64_t MemoryAccount::Shrink(int64_t most) {
+  held_ = std::min(held_, most);
   const int64_t before = charged_;
   charged_ = std::min(charged_, ChargeFor(held_));
   return before - charged_;

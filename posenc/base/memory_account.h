@@ -28,8 +28,10 @@ class MemoryAccount {
   // True once a charge was refused. No further charge is tried.
   bool refused() const { return refused_; }
   int64_t charged() const { return charged_; }
-  // Returns the charged bytes that are no longer held: the caller uncharges them.
-  int64_t Shrink();
+  int64_t held() const { return held_; }
+  // Forgets blocks above `most` bytes, which others have released. Returns the charged bytes that are no longer held:
+  // the caller uncharges them.
+  int64_t Shrink(int64_t most);
   // Forgets all blocks.
   void Clear() { held_ = charged_ = 0; }
 

@@ -1,5 +1,6 @@
 #include "server/grpc/call.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
@@ -180,7 +181,9 @@ absl::Status Call::CountStep() const {
 
 absl::Status Call::EndStep(const absl::Status& status) {
   if (memory_.refused()) return Refuse(memory_verdict_, memory_asked_);
-  memory_charge_.ReturnBytes(memory_.Shrink());
+  // A stream keeps what its first message needs. Later steps keep nothing: what seems left, gRPC's threads release.
+  memory_charge_.ReturnBytes(memory_.Shrink(kept_));
+  if (kind_ == Kind::kStream) kept_ = std::min(kept_, memory_.held());
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -167,7 +168,8 @@ class Call {
   std::optional<wire::RequestRegions> regions_;
   Charge memory_charge_;
   Admission::Verdict memory_verdict_ = Admission::Verdict::kAdmitted;
-  int64_t memory_asked_ = 0;  // held() and the bytes of the last charge
+  int64_t memory_asked_ = 0;                            // held() and the bytes of the last charge
+  int64_t kept_ = std::numeric_limits<int64_t>::max();  // bytes of memory after a stream's first step
   MemoryAccount memory_;
   std::optional<transport::SlicedPayloads> payloads_;
   size_t answer_bytes_ = 0;  // charged

@@ -1,5 +1,6 @@
 #include "posenc/base/memory_account.h"
 
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -8,7 +9,7 @@
 namespace posenc {
 namespace {
 
-constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20, kAll = std::numeric_limits<int64_t>::max();
 
 TEST(MemoryAccount, ChargesMoreThanIsHeldInFewSteps) {
   int64_t charged = 0;
@@ -33,13 +34,22 @@ TEST(MemoryAccount, ShrinksToWhatIsHeld) {
   MemoryAccount account([](int64_t) { return true; });
   account.Add(10 * kMiB);
   account.Add(kMiB);
-  EXPECT_EQ(account.Shrink(), 0);
+  EXPECT_EQ(account.Shrink(kAll), 0);
   account.Remove(10 * kMiB);
-  EXPECT_EQ(account.Shrink(), 10 * kMiB);
+  EXPECT_EQ(account.Shrink(kAll), 10 * kMiB);
   EXPECT_EQ(account.charged(), kMiB);
   account.Remove(5 * kMiB);  // a block that was allocated outside
-  EXPECT_EQ(account.Shrink(), kMiB);
+  EXPECT_EQ(account.Shrink(kAll), kMiB);
   EXPECT_TRUE(account.Add(kMiB));
+  EXPECT_EQ(account.charged(), kMiB);
+}
+
+TEST(MemoryAccount, ForgetsWhatOthersReleased) {
+  MemoryAccount account([](int64_t) { return true; });
+  account.Add(kMiB + 32 * kKiB);
+  const int64_t kept = account.held();
+  account.Add(5 * kMiB);
+  EXPECT_EQ(account.Shrink(kept), 5 * kMiB);
   EXPECT_EQ(account.charged(), kMiB);
 }
 
