@@ -7,6 +7,7 @@ namespace posenc {
 namespace {
 
 thread_local MemoryAccount* current_account = nullptr;
+thread_local bool may_refuse = false;
 
 // Bytes that are not charged, so that small calls need no lock.
 constexpr int64_t kFree = 32 << 10;
@@ -36,6 +37,10 @@ int64_t MemoryAccount::Shrink(int64_t most) {
 
 MemoryScope::MemoryScope(MemoryAccount* account) : outer_(std::exchange(current_account, account)) {}
 MemoryScope::~MemoryScope() { current_account = outer_; }
+
+LargeBlocksMayBeRefused::LargeBlocksMayBeRefused() : outer_(std::exchange(may_refuse, true)) {}
+LargeBlocksMayBeRefused::~LargeBlocksMayBeRefused() { may_refuse = outer_; }
+bool LargeBlocksMayBeRefused::Applies() { return may_refuse; }
 
 MemoryAccount* CurrentMemoryAccount() { return current_account; }
 

@@ -55,6 +55,23 @@ class MemoryScope {
   MemoryAccount* const outer_;
 };
 
+// RAII scope in which operator new refuses large blocks that cannot be charged: it throws std::bad_alloc. Elsewhere
+// blocks are only counted, and the call is refused at its next interruption point or at the end of its step: many
+// functions of libraries, destructors among them, must not see an exception. Open it around code that allocates in
+// proportion to a request and that may throw.
+class LargeBlocksMayBeRefused {
+ public:
+  LargeBlocksMayBeRefused();
+  ~LargeBlocksMayBeRefused();
+  LargeBlocksMayBeRefused(const LargeBlocksMayBeRefused&) = delete;
+  LargeBlocksMayBeRefused& operator=(const LargeBlocksMayBeRefused&) = delete;
+  // True within such a scope of the current thread.
+  static bool Applies();
+
+ private:
+  const bool outer_;
+};
+
 // Returns the current thread's account; null if there is none.
 MemoryAccount* CurrentMemoryAccount();
 

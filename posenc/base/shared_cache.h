@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 
 namespace posenc {
 
@@ -92,6 +93,7 @@ class SharedCache {
   // Returns the result that another caller computes or has computed; invalid if this caller must compute it and fulfil
   // `promise`.
   std::shared_future<Result> Join(const std::string& key, std::promise<Result>& promise) {
+    const MemoryScope uncounted(nullptr);  // the cache has a limit of its own
     const std::lock_guard lock(mutex_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
       ++counters_.hits;
@@ -127,6 +129,7 @@ class SharedCache {
 
   // Charges a computed value and evicts others if needed. Removes the entry if `bytes` is 0 (no value to cache).
   void Settle(const std::string& key, size_t bytes) {
+    const MemoryScope uncounted(nullptr);
     std::lock_guard lock(mutex_);
     const auto entry = entries_.find(key);
     if (bytes == 0) {

@@ -45,6 +45,7 @@ WorkPool::~WorkPool() {
 }
 
 void WorkPool::Submit(std::function<void()> task, Lane lane) {
+  const MemoryScope uncounted(nullptr);  // other threads free what the queues hold
   bool all_busy;
   {
     std::lock_guard lock(mutex_);
@@ -90,7 +91,10 @@ NoWorkStealing::~NoWorkStealing() {
 
 size_t WorkPool::CountLongTasks(Clock::duration time) const {
   const Clock::rep latest = (Clock::now() - time).time_since_epoch().count();
-  return std::count_if(begun_.begin(), begun_.end(), [&](const Begun& begun) { return begun != 0 && begun < latest; });
+  return std::count_if(begun_.begin(), begun_.end(), [&](const Begun& begun) {
+    const Clock::rep at = begun;
+    return at != 0 && at < latest;
+  });
 }
 
 void WorkPool::Work(Begun* begun) {
@@ -133,6 +137,7 @@ std::function<void()> WorkPool::TakeSmallTask() {
 
 void WorkPool::RunSmallTask() {
   if (small_waiting_ == 0 || in_small_task || alone) return;
+  const MemoryScope uncounted(nullptr);
   std::function<void()> task;
   {
     std::lock_guard lock(mutex_);

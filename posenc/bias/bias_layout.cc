@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/kernels/convert.h"
@@ -302,6 +303,7 @@ Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>&
 }
 
 absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, BiasGeneration::Extent extent) {
+  const LargeBlocksMayBeRefused scope;
   BiasLayout layout{.call = std::move(given)};
   GenerateBias& call = layout.call;
   POSENC_RETURN_IF_ERROR(Complete(call.method, limits));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "posenc/base/caches.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_layout.h"
@@ -267,7 +268,10 @@ absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::
   const BiasCells& cells = layout_->cells;
   if (cells.shape.empty()) return absl::OkStatus();
   if (!IsForDevices()) device = nullptr;
-  const BiasRows rows(*layout_, first, count);
+  const BiasRows rows = [&] {
+    const LargeBlocksMayBeRefused scope;
+    return BiasRows(*layout_, first, count);
+  }();
   const size_t row = cells.keys * SizeOf(cells.shape.dtype);
   const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
   return pool.ParallelFor(

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/read.h"
 #include "posenc/rotary/position_segments.h"
 
@@ -132,6 +133,7 @@ absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::
 }
 
 absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, std::string_view field) const {
+  const LargeBlocksMayBeRefused scope;
   auto positions = Read(*this, message);
   if (!positions.ok()) return Within(field, positions.status());
   return positions;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/mapping/read.h"
 
@@ -79,6 +80,7 @@ absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* r
 }
 
 absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {
+  const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   switch (shape.dtype) {
     case DType::kINT32: return Widen(field, ReadAs<int32_t>(payloads, tensor));
@@ -106,6 +108,7 @@ absl::StatusOr<Matrix<double>> Reader::Integers(std::string_view field, const v1
 }
 
 absl::StatusOr<std::vector<float>> Reader::WeightValues(std::string_view field, const v1::Tensor& tensor) const {
+  const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 && shape.dtype != DType::kBF16) {
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),

@@ -7,6 +7,7 @@
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -28,6 +29,7 @@ absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
 
 absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const TokenGrid& grid,
                                                       const Limits& limits) {
+  const LargeBlocksMayBeRefused scope;
   TokenPositions result;
   result.sequences_ = grid.sequences;
   result.length_ = grid.length;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/v1/shared_memory.pb.h"
@@ -125,6 +126,7 @@ absl::Status RejectUnknown(const Message& message, bool* has_regions) {
 }
 
 absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request, bool* has_regions) {
+  const LargeBlocksMayBeRefused scope;
   if (!request->ParseFromString(stripped)) {
     return InvalidArgument("MALFORMED", "", "", absl::StrCat("not a ", request->GetDescriptor()->full_name()));
   }

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -15,8 +16,7 @@ namespace {
 using posenc::MemoryAccount;
 
 constexpr size_t kHeader = sizeof(size_t);  // of malloc's, before each block
-// Blocks from this size on are refused if they do not fit. Library code allocates smaller ones in many places that do
-// not expect a failure; the call is refused when its step ends.
+// Blocks from this size on are refused if they do not fit, where LargeBlocksMayBeRefused applies.
 constexpr size_t kLarge = 32 << 10;
 
 int64_t BytesOf(void* block) { return static_cast<int64_t>(malloc_usable_size(block) + kHeader); }
@@ -26,7 +26,7 @@ void* Counted(void* block) {
   MemoryAccount* const account = posenc::CurrentMemoryAccount();
   if (account == nullptr) return block;
   const int64_t bytes = BytesOf(block);
-  if (!account->Add(bytes) && bytes >= static_cast<int64_t>(kLarge)) {
+  if (!account->Add(bytes) && bytes >= static_cast<int64_t>(kLarge) && posenc::LargeBlocksMayBeRefused::Applies()) {
     account->Remove(bytes);
     std::free(block);  // untouched: its pages were never resident
     throw std::bad_alloc();
@@ -69,6 +69,7 @@ void CountGmpMemory() {
 void* operator new(size_t size) { return Counted(std::malloc(std::max<size_t>(size, 1))); }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto align = static_cast<size_t>(alignment);
+  if (size > PTRDIFF_MAX) throw std::bad_alloc();
   return Counted(std::aligned_alloc(align, (std::max<size_t>(size, 1) + align - 1) / align * align));
 }
 void operator delete(void* block) noexcept { Release(block); }

@@ -120,6 +120,9 @@ class ReflectionCall final : public Reactor {
     }
     ServerReflectionRequest request;
     if (!ParseMessage(&question_, kMaxQuestion, &request)) {
+      request_charge_.Return();
+      bytes_charge_.Return();
+      wait_limit_ = CancelAfter(core_->config.send_timeout_s);
       return rpc_->Finish({grpc::INVALID_ARGUMENT,
                            "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
     }

@@ -52,7 +52,7 @@ class RotaryCall final : public Reactor {
     std::unique_lock lock(mutex_);
     reading_ = false;
     // Admitted only now: a client that sends nothing takes no place among --max-in-flight-requests.
-    if (ok && !std::exchange(admitted_, true)) Stop(call_.AdmitStream());
+    if (ok && !ended_ && stopped_.ok() && !std::exchange(admitted_, true)) Stop(call_.AdmitStream());
     if (ok) {
       received_.emplace_back().Swap(&incoming_);
     } else {

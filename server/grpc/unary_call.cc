@@ -126,8 +126,8 @@ class UnaryCall final : public Reactor {
   // Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most) {
     const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
-    auto copied =
-        call_.Strip(operation_.rpc.request_stripper, context.may_block() ? wire::kMaxStrippedBytes : kParsedAtOnce);
+    const bool receiving = !context.may_block() || operation_.scheduling == Scheduling::kImmediate;
+    auto copied = call_.Strip(operation_.rpc.request_stripper, receiving ? kParsedAtOnce : wire::kMaxStrippedBytes);
     if (!context.may_block() && absl::IsResourceExhausted(copied.status())) return WouldBlock();
     POSENC_ASSIGN_OR_RETURN(std::string stripped, std::move(copied));
     if (!context.may_block()) {

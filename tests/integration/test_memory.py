@@ -258,6 +258,21 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
         client.when_idle()
 
 
+def test_a_file_of_many_values_is_refused_where_nothing_is_left(start_server):
+    # The destructor of the JSON library allocates, and must not fail.
+    server = start_server(*SMALL)
+    file = b'{"model_type": "llama", "values": [' + b",".join([b"[]"] * 300_000) + b"]}"
+    explain = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=file))
+    with Client(server.port) as client, ShutWindow(server.port) as greedy:
+        for _ in range(4):
+            greedy.call("GenerateTable", samples.table(count=7 * MEBIBYTE // 32))
+        wait_for_bytes_in_flight(client, 28 * MEBIBYTE)
+        for _ in range(3):
+            refusal = client.refusal("Explain", explain)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED"), refusal
+        serve(client)
+
+
 def chunks(count, size):
     """Yields a stream's messages: the header of a tensor and its first `count` chunks."""
     header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary(numpy.ones((1, 2, 1, 128)), rotary_dim=128))
