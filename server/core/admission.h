@@ -18,9 +18,9 @@ namespace posenc::server {
 
 class Admission;
 
-// What the calls of one connection hold.
+// Sums over the calls of one connection.
 struct ConnectionShare {
-  int64_t charges = 0;  // that refer to this
+  int64_t charges = 0;  // Charge objects that refer to this
   int64_t bytes = 0;
   int64_t requests = 0;
 };

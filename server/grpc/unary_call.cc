@@ -73,8 +73,8 @@ class UnaryCall final : public Reactor {
   void Run(size_t most) {
     absl::Status status = call_.RunStep([&] {
       absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
-      if (!served.ok())
-        prepared_ = nullptr;  // can be large: not kept while the call is queued or its client is awaited
+      // It can be large: it is not kept while the call is queued or its client is awaited.
+      if (!served.ok()) prepared_ = nullptr;
       return served;
     });
     if (IsWouldBlock(status)) {

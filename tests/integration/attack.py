@@ -27,9 +27,9 @@ import mutations
 import numpy
 import samples
 from bare_http2 import ShutWindow, Uploader
-from client import UNLIMITED, Client
+from client import APART, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
-from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
+from posenc.v1 import rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 
 MEBIBYTE = 1 << 20
@@ -40,7 +40,6 @@ SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-
 # As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
 # free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
-APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own
 STEPS_PER_SECOND = 50
 
 
@@ -83,21 +82,14 @@ def slow_scales(port, stop):
 
 def segments(port, stop):
     """Messages whose parsed form takes fifty times their bytes."""
-    request = samples.table(rotary_dim=2, dtype=samples.BF16)
-    request.ClearField("count")
-    one = rotary_pb2.PositionSegments(
-        segment=[rotary_pb2.PositionSegment(line=rotary_pb2.PositionLine(count=1))]).SerializeToString()
-    request.positions.CopyFrom(rotary_pb2.Positions(
-        segments=rotary_pb2.PositionSegments.FromString(one * (7 * MEBIBYTE // len(one)))))
+    request = samples.repeated_segments(rotary_pb2.PositionSegment(line=rotary_pb2.PositionLine(count=1)))
     data = request.SerializeToString()
     return repeat(port, stop, "GenerateTable", lambda _: data)
 
 
 def single_keys(port, stop):
     """A bias of one key, whose positions take more than the answer."""
-    request = samples.bias(heads=1, queries=2 * MEBIBYTE - 64, keys=1)
-    request.geometry.query_offset = 0
-    request.mask.CopyFrom(samples.causal_mask())
+    request = samples.masked_single_key()
     return repeat(port, stop, "GenerateBias", lambda _: request)
 
 

@@ -10,6 +10,8 @@ from posenc.v1 import error_pb2, service_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"]
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+# A connection of its own: channels to one address share one otherwise.
+APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 SECONDS = 60
 
 

@@ -108,6 +108,24 @@ def causal_mask():
                          fully_masked_row=bias_pb2.FULLY_MASKED_ROW_FILL)
 
 
+def repeated_segments(segment):
+    """A table for 7 MiB of one segment, again and again."""
+    request = table(rotary_dim=2, dtype=BF16)
+    request.ClearField("count")
+    one = rotary_pb2.PositionSegments(segment=[segment]).SerializeToString()
+    request.positions.CopyFrom(rotary_pb2.Positions(
+        segments=rotary_pb2.PositionSegments.FromString(one * ((7 << 20) // len(one)))))
+    return request
+
+
+def masked_single_key():
+    """A bias of one key, whose positions take more memory than the answer of nearly 8 MiB."""
+    request = bias(heads=1, queries=(2 << 20) - 64, keys=1)
+    request.geometry.query_offset = 0
+    request.mask.CopyFrom(causal_mask())
+    return request
+
+
 def weights(*shape, dtype=FP32):
     return tensor(numpy.random.default_rng(20261121).standard_normal(shape), dtype)
 

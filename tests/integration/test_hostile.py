@@ -16,12 +16,11 @@ import mutations
 import pytest
 import samples
 from bare_http2 import ShutWindow
-from client import SECONDS, UNLIMITED, Client
+from client import APART, SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 
-APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import samples
 from bare_http2 import ShutWindow, Uploader, pump_all
-from client import SECONDS, UNLIMITED, Client, Refusal
+from client import APART, SECONDS, Client, Refusal
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
 from tensors import FP32, INT32, tensor
@@ -25,8 +25,6 @@ LEGAL = QUOTA - 16 * MEBIBYTE
 KEPT = 8 * MEBIBYTE + 16 * MEBIBYTE + 8 * MEBIBYTE
 SLACK = 96 * MEBIBYTE
 BOUND = QUOTA + KEPT + SLACK + SANITIZER_BYTES
-# Without this, channels to one address share a connection.
-APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 
 
 def serve(client):
@@ -214,29 +212,12 @@ def test_the_worst_shapes_at_once(start_server, method, request_):
     assert server.peak_memory() < base + BOUND
 
 
-def repeated_segments(segment):
-    """A table of one row for each of some million segments."""
-    request = samples.table(rotary_dim=2, dtype=samples.BF16)
-    request.ClearField("count")
-    one = rotary_pb2.PositionSegments(segment=[segment]).SerializeToString()
-    request.positions.CopyFrom(rotary_pb2.Positions(
-        segments=rotary_pb2.PositionSegments.FromString(one * (7 * MEBIBYTE // len(one)))))
-    return request
-
-
-def masked_single_key():
-    request = samples.bias(heads=1, queries=2 * MEBIBYTE - 64, keys=1)
-    request.geometry.query_offset = 0
-    request.mask.CopyFrom(samples.causal_mask())
-    return request
-
-
 def requests_that_grow():
     """Requests of at most 8 MiB from which the server makes more than 32 MiB."""
-    yield "GenerateTable", repeated_segments(rotary_pb2.PositionSegment(line=rotary_pb2.PositionLine(count=1)))
-    yield "GenerateTable", repeated_segments(rotary_pb2.PositionSegment(grid=rotary_pb2.PositionGrid(size=[1])))
-    yield "GenerateBias", masked_single_key()
-    yield "StreamBias", service_pb2.StreamBiasRequest(bias=masked_single_key(), rows_per_tile=2 * MEBIBYTE - 64)
+    yield "GenerateTable", samples.repeated_segments(rotary_pb2.PositionSegment(line=rotary_pb2.PositionLine(count=1)))
+    yield "GenerateTable", samples.repeated_segments(rotary_pb2.PositionSegment(grid=rotary_pb2.PositionGrid(size=[1])))
+    yield "GenerateBias", samples.masked_single_key()
+    yield "StreamBias", service_pb2.StreamBiasRequest(bias=samples.masked_single_key(), rows_per_tile=2 * MEBIBYTE - 64)
 
 
 @pytest.mark.parametrize("method, request_", requests_that_grow(), ids=lambda value: value if isinstance(value, str) else "")
