@@ -24,7 +24,7 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
-// Waits for a signal and returns it. Meanwhile it checks the compute threads, and returns freed heap memory to the
+// Waits for a signal and returns it. Meanwhile it lets the server check its state, and returns freed heap memory to the
 // system once the server has been idle for a while: malloc keeps it for the next call, not for ever.
 int Wait(StopSignals* stop, Server* server) {
   constexpr std::chrono::seconds kIdle{5};
@@ -32,7 +32,7 @@ int Wait(StopSignals* stop, Server* server) {
   bool used = false;
   for (;;) {
     if (const auto signal = stop->Wait(kIdle)) return *signal;
-    server->CheckThreads();
+    server->Maintain();
     const Admission::Counters now = server->counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
     if (idle && used) ReturnFreedMemory();
@@ -41,8 +41,7 @@ int Wait(StopSignals* stop, Server* server) {
   }
 }
 
-int Run(const Config& config, StopSignals* stop) {
-  const int64_t descriptors = RaiseDescriptorLimit();
+int Run(const Config& config, int64_t descriptors, StopSignals* stop) {
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
   LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}, {"descriptors", descriptors}};
@@ -72,6 +71,7 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   Machine machine = ThisMachine();
+  machine.descriptors = RaiseDescriptorLimit();
   if (const int64_t limit = VirtualMemoryLimit(); limit < std::numeric_limits<int64_t>::max()) {
     if (limit < kLeastVirtualMemory) {
       return Fail("the limit of virtual memory (ulimit -v) is " + std::to_string(limit) +
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
   KeepFreedMemory(config.answer_pool_bytes);
-  const int exit_status = Run(config, &stop);
+  const int exit_status = Run(config, machine.descriptors, &stop);
   FlushLog(std::chrono::seconds(1));
   return exit_status;
 }

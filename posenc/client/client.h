@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "posenc/client/backend.h"
 #include "posenc/client/retry.h"
+#include "posenc/client/tls.h"
 
 namespace posenc {
 namespace wire {
@@ -30,7 +32,10 @@ struct ClientOptions {
   // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls go round-robin to those whose health is SERVING. Each of the
   // connections is then one connection to each server.
   bool several_servers = false;
-  // Absent: insecure, for a server on this machine only. Use grpc::SslCredentials for anything that leaves it.
+  // Absent: not encrypted, for a server on this machine only. ReadTlsFiles() makes it. A certificate that changes needs
+  // a new Client.
+  std::optional<Tls> tls;
+  // If given, used instead of `tls`: for credentials of another kind.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // Default for calls without CallOptions.timeout: limits the whole call, with all attempts and waits.
   Duration timeout = std::chrono::seconds(60);

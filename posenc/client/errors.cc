@@ -49,9 +49,15 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
                                                "); has posenc-server ended there?"));
   }
   if (code == absl::StatusCode::kUnavailable) {
-    return absl::UnavailableError(
-        absl::StrCat("no answer from ", address, " (", status.error_message(),
-                     "); is posenc-server running there? Start it with `posenc-server --listen ", address, "`"));
+    // gRPC's words, if the server closed the connection, or if the handshake of TLS failed.
+    const bool listens = absl::StrContains(status.error_message(), "Socket closed") ||
+                         absl::StrContains(status.error_message(), "handshake failed") ||
+                         absl::StrContains(status.error_message(), "peer certificate");
+    const std::string hint =
+        listens ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
+                  "connections?"
+                : absl::StrCat("is posenc-server running there? Start it with `posenc-server --listen ", address, "`");
+    return absl::UnavailableError(absl::StrCat("no answer from ", address, " (", status.error_message(), "); ", hint));
   }
   // This client never cancels a call that it waits for, so the server did.
   if (code == absl::StatusCode::kCancelled) {

@@ -23,6 +23,7 @@ constexpr int64_t kGiB = 1024 * kMiB;
 // Largest message: gRPC's sizes are ints, and SetTransport() adds 1 MiB to the limit of requests.
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
 constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
+constexpr int64_t kMostConnections = 4096;  // by default
 constexpr int64_t kDay = 24 * 60 * 60;
 
 enum class Unit { kCount, kBytes, kSeconds, kMilliseconds };
@@ -46,6 +47,13 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
   visit(group, "--port-file", c.port_file, Text{},
         "file to which the first bound port is written once the server listens");
+  visit(group, "--tls-cert", c.tls_cert, Text{},
+        "PEM file of the server's certificate and its intermediate CAs; empty: no TLS. Unix sockets never use TLS");
+  visit(group, "--tls-key", c.tls_key, Text{}, "PEM file of the certificate's private key, without a passphrase");
+  visit(group, "--tls-client-ca", c.tls_client_ca, Texts{},
+        "PEM file of CAs whose certificates clients may have; may be repeated");
+  visit(group, "--tls-client-auth", c.tls_client_auth, Choice{{"none", "optional", "required"}},
+        "whether clients must have a certificate of --tls-client-ca; optional: none, or a right one");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "number of compute threads; 0: as many as CPU quota and affinity allow");
   visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
@@ -99,6 +107,12 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum total size of registered regions");
 
   group = "Transport";
+  visit(group, "--max-connections", c.max_connections, Integer{kCount, 0, kMiB},
+        "maximum number of connections; 0: three quarters of the descriptors (ulimit -n), at most 4096");
+  visit(group, "--max-connections-per-peer", c.max_connections_per_peer, Integer{kCount, 0, kMiB},
+        "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: half of --max-connections");
+  visit(group, "--handshake-timeout", c.handshake_timeout_s, Integer{kSeconds, 1, kDay},
+        "time for a new connection to complete the handshakes of TLS and HTTP/2");
   visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB},
         "maximum number of calls in flight on a connection");
   visit(group, "--max-connection-age", c.max_connection_age_s, Integer{kSeconds, 1, 365 * kDay},
@@ -276,6 +290,19 @@ std::string Complete(const Machine& machine, Config* config) {
     return "--max-in-flight-bytes (" + std::to_string(config->max_in_flight_bytes) +
            ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
            ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
+  }
+  if (config->max_connections == 0) {
+    config->max_connections = std::clamp<int64_t>(machine.descriptors / 4 * 3, 1, kMostConnections);
+  }
+  if (config->max_connections_per_peer == 0) {
+    config->max_connections_per_peer = (config->max_connections + 1) / 2;
+  }
+  if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";
+  if (config->tls_cert.empty() && (!config->tls_client_ca.empty() || config->tls_client_auth != "none")) {
+    return "--tls-client-ca and --tls-client-auth need --tls-cert";
+  }
+  if (config->tls_client_ca.empty() != (config->tls_client_auth == "none")) {
+    return "--tls-client-ca needs --tls-client-auth optional or required, and the other way round";
   }
   if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
   const std::string& prefix = config->shared_memory_prefix;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,10 @@ namespace posenc::server {
 struct Config {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   std::string port_file;
+  std::string tls_cert;  // empty: no TLS
+  std::string tls_key;
+  std::vector<std::string> tls_client_ca;
+  std::string tls_client_auth = "none";
   int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
   int64_t io_threads = 0;     // 0: half the CPUs, from 1 to 16
   std::string device_plugin;  // empty: CPU only
@@ -34,6 +39,9 @@ struct Config {
   int64_t max_regions = 256;
   int64_t max_region_bytes = int64_t{4} << 30;
 
+  int64_t max_connections = 0;           // 0: three quarters of the descriptors, at most kMostConnections
+  int64_t max_connections_per_peer = 0;  // 0: half of max_connections
+  int64_t handshake_timeout_s = 20;
   int64_t max_concurrent_streams = 100;
   int64_t max_connection_age_s = 300;
   int64_t max_connection_age_grace_s = 30;
@@ -60,6 +68,7 @@ struct Config {
 struct Machine {
   int cpus;
   int64_t memory_bytes;  // 0: unknown
+  int64_t descriptors = std::numeric_limits<int32_t>::max();
 };
 Machine ThisMachine();
 

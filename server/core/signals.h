@@ -21,8 +21,7 @@ class StopSignals {
   sigset_t signals_;
 };
 
-// Raises the soft limit of open files to the hard limit: every connection takes a descriptor, and gRPC 1.51 does not
-// accept again once accept() has failed for lack of one. Returns the limit.
+// Raises the soft limit of open files to the hard limit: every connection takes a descriptor. Returns the limit.
 int64_t RaiseDescriptorLimit();
 
 // Least limit of virtual memory (ulimit -v) with which the server starts: gRPC aborts if it cannot allocate.

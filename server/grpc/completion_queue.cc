@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace posenc::server {
@@ -50,6 +51,8 @@ class GrpcRpc final : public Rpc {
   }
 
  private:
+  friend class CompletionQueueLoop;
+
   explicit GrpcRpc(CompletionQueueLoop* polling) : polling_(polling) {}
   ~GrpcRpc() = default;
 
@@ -62,12 +65,14 @@ class GrpcRpc final : public Rpc {
       return Release();
     }
     make_ = &method->second.make;
+    polling_->AddSilent(this);
     if (!method->second.reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->receive_timeout_, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
+    polling_->RemoveSilent(this);
     Serve(&request_);
   }
   void Serve(grpc::ByteBuffer* request) {
@@ -84,6 +89,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
+    polling_->RemoveSilent(this);
     reactor_->OnReadDone(ok);
     Release();
   }
@@ -107,6 +113,7 @@ class GrpcRpc final : public Rpc {
   }
   void Go() {
     CompletionQueueLoop* const polling = polling_;
+    polling->RemoveSilent(this);
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
@@ -120,6 +127,7 @@ class GrpcRpc final : public Rpc {
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const MakeReactor* make_ = nullptr;
+  std::optional<std::list<GrpcRpc*>::iterator> silent_;  // guarded by the loop's silent_mutex_
   grpc::ByteBuffer request_;
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
@@ -138,12 +146,31 @@ CompletionQueueLoop::~CompletionQueueLoop() {
   if (threads_.empty()) Poll();
 }
 
-void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout) {
+void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout,
+                                size_t most_silent) {
   methods_ = std::move(methods);
   timers_ = timers;
   receive_timeout_ = receive_timeout;
+  most_silent_ = most_silent;
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < threads; ++n) threads_.emplace_back([this] { Poll(); });
+}
+
+void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
+  const std::lock_guard lock(silent_mutex_);
+  rpc->silent_ = silent_.insert(silent_.end(), rpc);
+  if (silent_.size() <= most_silent_) return;
+  GrpcRpc* const oldest = silent_.front();
+  silent_.pop_front();
+  oldest->silent_.reset();
+  oldest->context_.TryCancel();  // it cannot be deleted meanwhile: that waits for the mutex
+}
+
+void CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
+  const std::lock_guard lock(silent_mutex_);
+  if (!rpc->silent_) return;
+  silent_.erase(*rpc->silent_);
+  rpc->silent_.reset();
 }
 
 void CompletionQueueLoop::Poll() {

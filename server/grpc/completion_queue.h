@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -29,6 +31,8 @@ struct Method {
 // Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
 using Methods = absl::flat_hash_map<std::string, Method>;
 
+class GrpcRpc;
+
 class CompletionQueueLoop {
  public:
   // Adds a completion queue and a generic service to the server that `builder` makes.
@@ -37,17 +41,23 @@ class CompletionQueueLoop {
   ~CompletionQueueLoop();
 
   // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
-  // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. `timers`
-  // must outlive this object.
-  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout);
+  // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. If more
+  // than `most_silent` calls wait for their first message, the one that has waited longest is cancelled: such calls are
+  // not admitted yet, but gRPC keeps some 25 KiB for each. `timers` must outlive this object.
+  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, size_t most_silent);
 
  private:
   friend class GrpcRpc;
   void Poll();
+  void AddSilent(GrpcRpc* rpc);
+  void RemoveSilent(GrpcRpc* rpc);
 
   Methods methods_;
   Timers* timers_ = nullptr;
   std::chrono::seconds receive_timeout_{0};
+  size_t most_silent_ = 0;
+  std::mutex silent_mutex_;
+  std::list<GrpcRpc*> silent_;  // waiting for their first message, oldest first; guarded by silent_mutex_
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served

@@ -58,14 +58,22 @@ class Health::Check final : public Reactor {
 // Its state is guarded by Health's mutex. Calling Write() under it is safe: completions arrive on other threads.
 class Health::Watch final : public Reactor {
  public:
-  Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request) : health_(health), rpc_(rpc), request_(request) {}
+  Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request)
+      : health_(health), rpc_(rpc), request_(request), connection_(rpc->connection()) {}
 
   void Start() override {
     grpc::Status status;
     service_ = ServiceIn(request_, &status);
     if (!status.ok()) return rpc_->Finish(status);
-    const std::lock_guard lock(health_->mutex_);
+    std::unique_lock lock(health_->mutex_);
+    const auto of_connection = health_->watches_of_.find(connection_);
+    if (health_->watches_.size() >= health_->most_watches_ ||
+        (of_connection != health_->watches_of_.end() && of_connection->second >= kMostWatchesOfConnection)) {
+      lock.unlock();
+      return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
+    }
     health_->watches_.insert(this);
+    if (!connection_.empty()) ++health_->watches_of_[connection_];
     Tell();
   }
 
@@ -95,12 +103,18 @@ class Health::Watch final : public Reactor {
 
  private:
   void End() {
-    if (health_->watches_.erase(this) == 1) rpc_->Finish({grpc::CANCELLED, "the watch is over"});
+    if (health_->watches_.erase(this) == 0) return;
+    const auto of_connection = health_->watches_of_.find(connection_);
+    if (of_connection != health_->watches_of_.end() && --of_connection->second == 0) {
+      health_->watches_of_.erase(of_connection);
+    }
+    rpc_->Finish({grpc::CANCELLED, "the watch is over"});
   }
 
   Health* const health_;
   Rpc* const rpc_;
   grpc::ByteBuffer* const request_;
+  const std::string connection_;
   std::string service_;
   std::optional<Status> told_;
   bool writing_ = false, cancelled_ = false;
@@ -126,7 +140,8 @@ void Health::EndServing() {
   for (Watch* watch : watches_) watch->Tell();
 }
 
-void Health::AddTo(Methods* methods) {
+void Health::AddTo(Methods* methods, size_t most_watches) {
+  most_watches_ = most_watches;
   (*methods)["/grpc.health.v1.Health/Check"].make = [this](Rpc* rpc, grpc::ByteBuffer* request) {
     return std::make_unique<Check>(this, rpc, request);
   };

@@ -18,7 +18,9 @@ class Health {
   // Reports all services as NOT_SERVING from now on, regardless of Set().
   void EndServing();
 
-  void AddTo(Methods* methods);
+  // Watches beyond `most_watches` in all, or kMostWatchesOfConnection on one connection, are refused (UNAVAILABLE).
+  void AddTo(Methods* methods, size_t most_watches);
+  static constexpr size_t kMostWatchesOfConnection = 16;
 
  private:
   class Check;
@@ -30,7 +32,9 @@ class Health {
   std::mutex mutex_;
   std::map<std::string, Status> services_;
   bool ended_ = false;
+  size_t most_watches_ = 0;
   std::set<Watch*> watches_;
+  std::map<std::string, size_t> watches_of_;  // by connection, if it has a name
 };
 
 }  // namespace posenc::server

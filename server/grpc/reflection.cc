@@ -1,5 +1,6 @@
 #include "server/grpc/reflection.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <set>
@@ -95,15 +96,20 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 }
 
 constexpr size_t kMaxQuestion = 4096;  // bytes
+constexpr int kMostStreams = 64;       // open at a time
 
 // Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from the arrival of
 // a request until the client has taken the response, so that a drain does not wait for a stream that asks nothing. Ends
 // after --max-stream-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
-  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc) {}
+  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc), number_(++open) {}
+  ~ReflectionCall() override { --open; }
 
   void Start() override {
+    if (number_ > kMostStreams) {
+      return rpc_->Finish({grpc::UNAVAILABLE, "more than " + std::to_string(kMostStreams) + " reflection streams"});
+    }
     time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_stream_s),
                                    [this] { rpc_->TryCancel(); });
     Read();
@@ -148,8 +154,11 @@ class ReflectionCall final : public Reactor {
     return core_->timers.After(std::chrono::seconds(seconds), [this] { rpc_->TryCancel(); });
   }
 
+  static inline std::atomic<int> open{0};
+
   Core* const core_;
   Rpc* const rpc_;
+  const int number_;
   Charge request_charge_, bytes_charge_;
   grpc::ByteBuffer question_;
   Timers::Timer time_limit_, wait_limit_;  // declared last: revoked first

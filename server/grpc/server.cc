@@ -9,8 +9,6 @@
 #include <memory>
 #include <mutex>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
@@ -22,7 +20,7 @@
 #include "server/core/log.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
-#include "server/shared_memory/unix_socket.h"
+#include "server/grpc/tls_credentials.h"
 
 namespace posenc::server {
 namespace {
@@ -55,7 +53,7 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   // Disables gRPC's own health service, even if other code in the process has enabled it.
   builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(config.handshake_timeout_s));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(config.max_connection_age_s));
@@ -65,29 +63,6 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               ToMilliseconds(config.min_ping_interval_s));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-}
-
-constexpr std::string_view kUnix = "unix:";
-
-// Rejects bad addresses that gRPC would accept.
-absl::Status CheckAddress(const std::string& address) {
-  if (address.starts_with(kUnix)) {
-    // gRPC would take over a socket at which another process listens.
-    std::string_view path = std::string_view(address).substr(kUnix.size());
-    if (path.starts_with("//")) path.remove_prefix(2);
-    return RemoveDeadSocket("--listen", std::string(path));
-  }
-  // gRPC would serve on port 443 without a port, and take a port above 65535 modulo 65536.
-  int port = 0;
-  const size_t colon = address.rfind(':');
-  const bool in_brackets = colon != std::string::npos && address.find(']', colon) != std::string::npos;
-  if (colon == std::string::npos || in_brackets || !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
-    return InvalidArgument("MALFORMED", "--listen", address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
-  }
-  if (port < 0 || port > 65535) {
-    return InvalidArgument("OUT_OF_RANGE", "--listen", address, "a port is 0 .. 65535");
-  }
-  return absl::OkStatus();
 }
 
 // Writes gRPC's own messages to the log, which limits their rate. Newer versions of gRPC log by Abseil.
@@ -148,45 +123,61 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                                               server->memory_.get(), &server->devices_.devices()));
   }
   SendLogOfGrpc();
+  POSENC_ASSIGN_OR_RETURN(
+      server->listener_,
+      Listener::Listen({.addresses = config.listen,
+                        .max_connections = static_cast<size_t>(config.max_connections),
+                        .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
+                        .send_timeout = seconds(config.keepalive_timeout_s)}));
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
-  std::vector<int> ports(config.listen.size());
-  for (size_t n = 0; n < ports.size(); ++n) {
-    POSENC_RETURN_IF_ERROR(CheckAddress(config.listen[n]));
-    builder.AddListeningPort(config.listen[n], grpc::InsecureServerCredentials(), &ports[n]);
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  server->plain_ =
+      builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::InsecureServerCredentials());
+  if (!config.tls_cert.empty()) {
+    POSENC_ASSIGN_OR_RETURN(server->certificates_,
+                            CertificateStore::Load({config.tls_cert, config.tls_key, config.tls_client_ca}));
+    server->credentials_ = TlsCredentials(server->certificates_, config.tls_client_auth);
+    server->tls_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, server->credentials_);
   }
   server->polling_ = std::make_unique<CompletionQueueLoop>(&builder);
   server->grpc_server_ = builder.BuildAndStart();
-  for (size_t n = 0; n < ports.size(); ++n) {
-    if (server->grpc_server_ == nullptr ? ports[n] == 0 || n + 1 == ports.size() : ports[n] == 0) {
-      return InvalidArgument("UNSUPPORTED", "--listen", config.listen[n],
-                             "cannot listen there: not an address, or taken");
-    }
-    if (server->port_ == 0 && !config.listen[n].starts_with(kUnix)) server->port_ = ports[n];
-  }
+  if (server->grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start its server");
   server->health_.Set("", true);
   server->health_.Set(wire::kServiceName, true);
   server->devices_.ReportTo(&server->health_);
   Methods methods;
-  AddServiceTo(&methods, &server->core_, server->memory_.get(), &server->devices_, operations);
-  server->health_.AddTo(&methods);
+  AddServiceTo(&methods, &server->core_,
+               {&server->devices_, server->listener_.get(), server->memory_.get(), server->certificates_.get()},
+               operations);
+  server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
-                          seconds(config.receive_timeout_s));
+                          seconds(config.receive_timeout_s), 2 * static_cast<size_t>(config.max_in_flight_requests));
+  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get()](Descriptor socket, bool is_unix) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.Release();
+    (is_unix || tls == nullptr ? plain : tls)->HandleNewConnection(&connection);
+  });
   return server;
 }
 
-void Server::CheckThreads() {
+void Server::Maintain() {
+  if (certificates_ != nullptr) certificates_->Reload();
   const size_t stuck = core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s));
-  if ((stuck > 0) == stuck_) return;
-  stuck_ = stuck > 0;
-  Log(stuck_ ? LogLevel::err : LogLevel::info, "stuck threads", {{"threads", static_cast<int64_t>(stuck)}});
-  health_.Set("", !stuck_);
-  health_.Set(wire::kServiceName, !stuck_);
+  const bool accepting = listener_->IsAccepting();
+  const bool healthy = stuck == 0 && accepting;
+  if (healthy == healthy_) return;
+  healthy_ = healthy;
+  Log(healthy ? LogLevel::info : LogLevel::err, "health",
+      {{"serving", healthy}, {"stuck_threads", static_cast<int64_t>(stuck)}, {"accepting_connections", accepting}});
+  health_.Set("", healthy);
+  health_.Set(wire::kServiceName, healthy);
 }
 
 Server::~Server() {
   devices_.ReportTo(nullptr);
+  if (listener_ != nullptr) listener_->Close();
   if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
 }
 
@@ -194,6 +185,7 @@ bool Server::Drain() {
   devices_.ReportTo(nullptr);
   health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
+  listener_->Close();
   core_.admission->Drain();
 
   const seconds timeout(core_.config.drain_timeout_s);

@@ -8,12 +8,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "posenc/service/operations.h"
 #include "server/core/config.h"
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
 #include "server/grpc/health.h"
 #include "server/grpc/server_devices.h"
+#include "server/listen/certificates.h"
+#include "server/listen/listener.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -22,36 +25,40 @@ namespace posenc::server {
 class Server {
  public:
   // Listens and serves. Returns INVALID_ARGUMENT naming --listen or --shared-memory-socket if an address is bad or
-  // taken. `operations` must outlive the server; tests pass their own.
+  // taken, and naming --tls-... if a file is. `operations` must outlive the server; tests pass their own.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config,
                                                        const wire::Operations& operations = wire::LibraryOperations());
   // Shuts down at once if Drain() was not called.
   ~Server();
 
   // The first TCP port; 0 if there is none.
-  int port() const { return port_; }
+  int port() const { return listener_->port(); }
   Admission::Counters counters() const { return core_.admission->counters(); }
-  // Sets health to NOT_SERVING while compute threads are stuck (--stuck-thread-seconds). Call it every few seconds,
-  // from one thread.
-  void CheckThreads();
+  // Sets health to NOT_SERVING while compute threads are stuck (--stuck-thread-seconds) or no connection can be
+  // accepted; loads changed certificates. Call it every few seconds, from one thread.
+  void Maintain();
 
-  // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, refuses new calls (UNAVAILABLE, DRAINING),
-  // answers every call whose handler was entered, and cancels the rest after --drain-timeout. Returns true if none was
-  // cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
+  // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
+  // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
+  // Returns true if none was cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
   bool Drain();
 
  private:
-  explicit Server(const Config& config);
+  using Acceptor = std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
+  explicit Server(const Config& config);
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   Health health_;
+  std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
   std::unique_ptr<SideSocket> side_socket_;
-  int port_ = 0;
-  bool stuck_ = false;
+  Acceptor plain_, tls_;  // give connections to gRPC; tls_ is null without TLS
+  std::unique_ptr<Listener> listener_;
+  bool healthy_ = true;
 };
 
 }  // namespace posenc::server

@@ -1,5 +1,6 @@
 #include "server/grpc/service.h"
 
+#include <chrono>
 #include <memory>
 
 #include "posenc/service/operations.h"
@@ -24,13 +25,29 @@ void Describe(const CacheCounters& counters, v1::CacheCounters* message) {
   message->set_bytes(counters.bytes);
 }
 
-absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& devices,
-                                   v1::GetServerInfoResponse* response) {
+void Describe(const Config& config, const Listener::Counters& connections, v1::GetServerInfoResponse* response) {
+  response->mutable_limits()->set_max_connections(config.max_connections);
+  response->mutable_limits()->set_max_connections_per_peer(config.max_connections_per_peer);
+  response->mutable_counters()->set_open_connections(connections.open);
+  response->mutable_counters()->set_refused_connections(connections.refused);
+}
+
+void Describe(const CertificateStore& certificates, v1::TlsCertificate* message) {
+  const CertificateStore::Counters counters = certificates.counters();
+  message->set_not_after_seconds(std::chrono::system_clock::to_time_t(certificates.current()->not_after));
+  message->set_reloads(counters.reloads);
+  message->set_failed_reloads(counters.failed_reloads);
+}
+
+absl::StatusOr<wire::Job> Describe(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response) {
+  if (parts.memory != nullptr) Describe(core.config, *parts.memory, response);
+  if (parts.certificates != nullptr) Describe(*parts.certificates, response->mutable_tls_certificate());
+  Describe(core.config, parts.listener->counters(), response);
   wire::DescribeLibrary(core.config.limits, response);
   v1::Device* device = response->add_devices();
   device->set_name("cpu");
   device->set_threads(static_cast<int32_t>(core.pool.threads()));
-  devices.Describe(response);
+  parts.devices->Describe(response);
   response->mutable_limits()->set_max_in_flight_bytes(core.config.max_in_flight_bytes);
   response->mutable_limits()->set_max_in_flight_requests(core.config.max_in_flight_requests);
   response->mutable_limits()->set_max_call_cost(core.config.max_call_cost);
@@ -54,23 +71,19 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerDevices& device
 }
 
 wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, const Core* core,
-                                            const SharedMemoryRegistry* memory, const ServerDevices* devices) {
+                                            const ServerParts& parts) {
   return wire::UnaryOperation::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      [core, memory, devices](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
-                              v1::GetServerInfoResponse* response) {
-        if (memory != nullptr) Describe(core->config, *memory, response);
-        return Describe(*core, *devices, response);
-      },
+      [core, parts](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
+                    v1::GetServerInfoResponse* response) { return Describe(*core, parts, response); },
       row.scheduling);
 }
 
 }  // namespace
 
-void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices,
-                  const wire::Operations& operations) {
+void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const wire::Operations& operations) {
   for (const wire::UnaryOperation& row : operations.unary) {
     auto operation = std::make_shared<const wire::UnaryOperation>(
-        row.prepare != nullptr ? row : GetServerInfoOperation(row, core, memory, devices));
+        row.prepare != nullptr ? row : GetServerInfoOperation(row, core, parts));
     (*methods)[row.rpc.path].make = [core, operation](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeUnaryCall(core, *operation, rpc, request);
     };

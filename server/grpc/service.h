@@ -5,13 +5,21 @@
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
 #include "server/grpc/server_devices.h"
+#include "server/listen/certificates.h"
+#include "server/listen/listener.h"
 #include "server/shared_memory/registry.h"
 
 namespace posenc::server {
 
-// Adds the service's methods. `memory` is null if shared memory is off. All pointers and `operations` must outlive the
-// methods' RPCs.
-void AddServiceTo(Methods* methods, Core* core, const SharedMemoryRegistry* memory, const ServerDevices* devices,
-                  const wire::Operations& operations);
+// Parts of the server that GetServerInfo describes.
+struct ServerParts {
+  const ServerDevices* devices;
+  Listener* listener;
+  const SharedMemoryRegistry* memory;    // null: shared memory is off
+  const CertificateStore* certificates;  // null: no TLS
+};
+
+// Adds the service's methods. All pointers and `operations` must outlive the methods' RPCs.
+void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const wire::Operations& operations);
 
 }  // namespace posenc::server

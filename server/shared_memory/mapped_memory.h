@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/wire/shared_memory.h"
-#include "server/shared_memory/descriptor.h"
+#include "server/core/descriptor.h"
 #include "server/shared_memory/fault_guard.h"
 
 namespace posenc::server {

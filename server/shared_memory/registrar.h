@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/service/devices.h"
 #include "posenc/v1/shared_memory.pb.h"
-#include "server/shared_memory/descriptor.h"
+#include "server/core/descriptor.h"
 #include "server/shared_memory/registry.h"
 
 namespace posenc::server {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
-#include "server/shared_memory/unix_socket.h"
+#include "server/core/unix_socket.h"
 
 namespace posenc::server {
 namespace {

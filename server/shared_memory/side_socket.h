@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/shared_memory/descriptor.h"
+#include "server/core/descriptor.h"
 #include "server/shared_memory/registrar.h"
 
 namespace posenc::server {

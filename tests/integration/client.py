@@ -58,8 +58,9 @@ def serialize(request):
 
 
 class Client:
-    def __init__(self, port, options=UNLIMITED):
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    def __init__(self, port, options=UNLIMITED, channel=None):
+        """Takes ownership of `channel`, if it is given; otherwise connects to that port of this machine."""
+        self.channel = channel or grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
         self._methods = {}
         for method in SERVICE.methods:
             response = getattr(service_pb2, method.output_type.name)

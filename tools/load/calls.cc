@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<Calls>> Calls::Create(const Mix& mix, const Runne
   const auto ended = [raw = calls.get()](Exchange* exchange) {
     raw->Done(std::unique_ptr<Flight>(static_cast<Flight*>(exchange)));
   };
-  POSENC_ASSIGN_OR_RETURN(calls->connections_, Connections::Open(options.servers, options.connections, options.threads,
-                                                                 options.connect_seconds, ended));
+  POSENC_ASSIGN_OR_RETURN(calls->connections_, Connections::Open(options.servers, options.tls, options.connections,
+                                                                 options.threads, options.connect_seconds, ended));
   return calls;
 }
 

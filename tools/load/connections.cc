@@ -8,7 +8,6 @@
 
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include "posenc/client/errors.h"
 #include "tools/load/clock.h"
@@ -16,7 +15,7 @@
 namespace posenc::load {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const std::optional<Tls>& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // otherwise channels to one address share a connection
   arguments.SetMaxReceiveMessageSize(-1);
@@ -24,12 +23,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentials(tls, &arguments), arguments);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Connections>> Connections::Open(const std::vector<std::string>& servers, int connections,
+absl::StatusOr<std::unique_ptr<Connections>> Connections::Open(const std::vector<std::string>& servers,
+                                                               const std::optional<Tls>& tls, int connections,
                                                                int threads, double seconds,
                                                                std::function<void(Exchange*)> ended) {
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);  // never shut down, see client.cc
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<Connections>> Connections::Open(const std::vector
   for (int i = 0; i < connections; ++i) {
     for (const std::string& server : servers) {
       Reader* reader = all->readers_[all->connections_.size() % all->readers_.size()].get();
-      const std::shared_ptr<grpc::Channel> channel = MakeChannel(server);
+      const std::shared_ptr<grpc::Channel> channel = MakeChannel(server, tls);
       channel->GetState(/*try_to_connect=*/true);
       all->connections_.push_back(
           std::make_unique<Connection>(Connection{channel, grpc::GenericStub(channel), reader}));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include "absl/status/statusor.h"
+#include "posenc/client/tls.h"
 #include "tools/load/exchange.h"
 
 namespace posenc::load {
@@ -21,10 +23,11 @@ namespace posenc::load {
 class Connections {
  public:
   // Opens `connections` channels to each server. Returns UNAVAILABLE naming a server that is not connected within
-  // `seconds`. `ended` is called for each exchange, on the thread that read its last event.
-  static absl::StatusOr<std::unique_ptr<Connections>> Open(const std::vector<std::string>& servers, int connections,
-                                                           int threads, double seconds,
-                                                           std::function<void(Exchange*)> ended);
+  // `seconds`. `tls`: absent: not encrypted. `ended` is called for each exchange, on the thread that read its last
+  // event.
+  static absl::StatusOr<std::unique_ptr<Connections>> Open(const std::vector<std::string>& servers,
+                                                           const std::optional<Tls>& tls, int connections, int threads,
+                                                           double seconds, std::function<void(Exchange*)> ended);
   // No exchange may be in flight.
   ~Connections();
 

@@ -31,6 +31,7 @@ class RealRunner final : public Runner {
     // Ignores errors: not every server that can be measured has this method.
     ClientOptions client;
     client.address = options_.servers[0];
+    client.tls = options_.tls;
     const auto info = Client(client).GetServerInfo({}, {.timeout = FromSeconds(options_.connect_seconds)});
     if (info.ok()) server_ = *info;
   }

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/client/tls.h"
 #include "tools/load/mix.h"
 #include "tools/load/progress.h"
 #include "tools/load/results.h"
@@ -17,6 +19,7 @@ namespace posenc::load {
 
 struct RunnerOptions {
   std::vector<std::string> servers;  // gRPC targets, used round-robin
+  std::optional<Tls> tls;            // absent: not encrypted
   int connections = 1;               // per server
   int threads = 1;                   // completion-queue threads, >= 1; useful up to the total of connections
   int64_t max_in_flight = 1000;      // limit of open loops, over all processes

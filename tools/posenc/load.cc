@@ -160,7 +160,7 @@ std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
 
 absl::Status RunLoad(const LoadFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
-  POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server()));
+  POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server(), session.tls()));
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());
   std::vector<StepPlan> plans;
   std::optional<ScheduleFlagGroup::Search> search;

@@ -191,8 +191,9 @@ void ClientFlags::Add(CLI::App& app) {
       "The server's --shared-memory-socket, for calls in shared memory", "PATH");
 }
 
-absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server) const {
+absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server, const std::optional<Tls>& tls) const {
   load::RunnerOptions options = options_;
+  options.tls = tls;
   options.servers = SplitServers(servers_.empty() ? std::vector<std::string>{server} : servers_);
   if (options.servers.empty()) return UsageError("load: give --server ADDRESS, or set POSENC_SERVER");
   if (options.max_in_flight < processes_) return UsageError("--max-in-flight: must not be less than --processes");

@@ -54,7 +54,7 @@ class ClientFlags {
  public:
   void Add(CLI::App& app);
   // `server` is the value of --server before the subcommand; used if the group's own --server is absent.
-  absl::StatusOr<load::RunnerOptions> Get(const std::string& server) const;
+  absl::StatusOr<load::RunnerOptions> Get(const std::string& server, const std::optional<Tls>& tls) const;
   int processes() const { return processes_; }
 
  private:

@@ -3,11 +3,13 @@
 // settings are the same, 1 they differ, 2 anything else.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "tools/posenc/session.h"
 
@@ -41,9 +43,39 @@ void Complain(const std::string& message, const CLI::App* app) {
 
 // Applies common settings to a subcommand and all subcommands nested in it.
 void Finish(CLI::App& app) {
-  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --timeout, --json.");
+  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --tls..., --timeout, --json.");
   for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
+
+// Flags of an encrypted connection. Any of them asks for one.
+class TlsFlags {
+ public:
+  void Add(CLI::App* app) {
+    app->add_flag("--tls", on_, "Encrypt the connection to the server (TLS)")->envname("POSENC_TLS");
+    const auto add = [app](const char* flag, std::string& value, const char* help, const char* type, const char* name) {
+      app->add_option(flag, value, help)->type_name(type)->envname(name);
+    };
+    add("--tls-ca", files_.ca, "CAs of the server's certificate, in PEM; default: the system's", "FILE",
+        "POSENC_TLS_CA");
+    add("--tls-cert", files_.certificate, "This client's certificate, in PEM", "FILE", "POSENC_TLS_CERT");
+    add("--tls-key", files_.key, "The certificate's key, in PEM", "FILE", "POSENC_TLS_KEY");
+    add("--tls-server-name", server_name_, "Name in the server's certificate; default: that of --server", "NAME",
+        "POSENC_TLS_SERVER_NAME");
+  }
+  absl::Status Get(std::optional<Tls>* tls) const {
+    if (!on_ && files_.ca.empty() && files_.certificate.empty() && files_.key.empty() && server_name_.empty()) {
+      return absl::OkStatus();
+    }
+    POSENC_ASSIGN_OR_RETURN(*tls, ReadTlsFiles(files_));
+    (*tls)->server_name = server_name_;
+    return absl::OkStatus();
+  }
+
+ private:
+  bool on_ = false;
+  TlsFiles files_;
+  std::string server_name_;
+};
 
 // Returns the innermost subcommand that was given.
 const CLI::App* Named(const CLI::App* app) {
@@ -59,10 +91,11 @@ int Main(int argc, char** argv) {
 
   GlobalFlags flags;
   app.add_option("--server", flags.server,
-                 "Address of a posenc-server, such as localhost:50051 or unix:PATH; default: compute in this process. "
-                 "The connection is not encrypted")
+                 "Address of a posenc-server, such as localhost:50051 or unix:PATH; default: compute in this process")
       ->type_name("ADDRESS")
       ->envname("POSENC_SERVER");
+  TlsFlags tls;
+  tls.Add(&app);
   app.add_option("--timeout", flags.timeout_seconds,
                  "Time limit of a call including its retries; default: 60 with --server, none without")
       ->type_name("SECONDS")
@@ -97,6 +130,10 @@ int Main(int argc, char** argv) {
   if (subcommand == nullptr) {
     std::fputs(app.help().c_str(), stdout);
     return kDone;
+  }
+  if (const absl::Status status = tls.Get(&flags.tls); !status.ok()) {
+    Complain(std::string(status.message()), nullptr);
+    return kUsage;
   }
   Session session(flags);
   const absl::Status status = subcommand->run(session);

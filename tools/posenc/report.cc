@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "tools/files/decimal.h"
 #include "tools/posenc/field_flags.h"
 
@@ -261,6 +262,11 @@ std::string ServerReport(const v1::GetServerInfoResponse& response) {
   if (!response.device_problem().empty()) rows.emplace_back("device_problem", response.device_problem());
   for (const v1::MethodFamily& family : response.methods()) {
     rows.emplace_back(family.family(), absl::StrJoin(family.methods(), ", "));
+  }
+  if (response.has_tls_certificate()) {
+    const absl::Time until = absl::FromUnixSeconds(response.tls_certificate().not_after_seconds());
+    rows.emplace_back("tls_certificate",
+                      absl::FormatTime("valid until %Y-%m-%dT%H:%M:%SZ", until, absl::UTCTimeZone()));
   }
   AppendFields(response.limits(), &rows);
   v1::ServerCounters counters = response.counters();

@@ -16,6 +16,7 @@ std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
   if (!flags.server.empty()) {
     ClientOptions options;
     options.address = flags.server;
+    options.tls = flags.tls;
     if (flags.timeout_seconds > 0) options.timeout = timeout;
     return std::make_unique<Client>(std::move(options));
   }

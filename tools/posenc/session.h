@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,13 @@
 
 #include "absl/status/status.h"
 #include "posenc/client/backend.h"
+#include "posenc/client/tls.h"
 
 namespace posenc::command {
 
 struct GlobalFlags {
   std::string server;          // empty: compute in this process
+  std::optional<Tls> tls;      // absent: the connection is not encrypted
   double timeout_seconds = 0;  // 0: default of the backend
   bool json = false;
 };
@@ -28,6 +31,7 @@ class Session {
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
   const std::string& server() const { return flags_.server; }
+  const std::optional<Tls>& tls() const { return flags_.tls; }
 
   // Exit code of a subcommand that returns OK. Default 0.
   int exit_code() const { return exit_code_; }

@@ -116,7 +116,7 @@ TEST_F(ServerTest, IsNotHealthyWhileAThreadIsStuck) {
   EXPECT_EQ(watch.Read(), kServing);
   const auto counts = [this](int64_t count) {
     return Eventually([&] {
-      server_->CheckThreads();
+      server_->Maintain();
       v1::GetServerInfoResponse info;
       grpc::ClientContext context;
       return stub_->GetServerInfo(&context, {}, &info).ok() && info.counters().stuck_threads() == count;

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "posenc/v1/shared_memory.pb.h"
-#include "server/shared_memory/unix_socket.h"
+#include "server/core/unix_socket.h"
 #include "tests/service/call.h"
 
 namespace posenc::server {

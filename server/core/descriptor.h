@@ -25,6 +25,8 @@ class Descriptor {
 
   bool valid() const { return number_ >= 0; }
   int get() const { return number_; }
+  // Gives up ownership.
+  int Release() { return std::exchange(number_, -1); }
 
  private:
   void Close() {

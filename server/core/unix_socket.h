@@ -1,15 +1,20 @@
 // Unix sockets: their files, and packets with descriptors.
 #pragma once
 
+#include <sys/un.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/shared_memory/descriptor.h"
+#include "server/core/descriptor.h"
 
 namespace posenc::server {
+
+// Returns the address of a path. Returns INVALID_ARGUMENT naming `flag` if the path is empty or longer than 107 bytes.
+absl::StatusOr<sockaddr_un> SocketAddress(std::string_view flag, const std::string& path);
 
 // Removes a socket's file at which no process listens any more, such as that of a killed server. Returns
 // INVALID_ARGUMENT naming `flag` if a process listens there, or if it is another kind of file.

@@ -1,8 +1,7 @@
-#include "server/shared_memory/unix_socket.h"
+#include "server/core/unix_socket.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,16 +15,6 @@ absl::Status Refuse(std::string_view flag, const std::string& path, std::string_
   return InvalidArgument("UNSUPPORTED", flag, path, why);
 }
 
-absl::StatusOr<sockaddr_un> AddressOf(std::string_view flag, const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return Refuse(flag, path, "the path of a socket must have 1 to 107 bytes");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
 // Returns 0 or an errno. The socket may have another type: the error for a live one is then EPROTOTYPE.
 int TryToConnect(const sockaddr_un& address) {
   const Descriptor probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -36,8 +25,18 @@ int TryToConnect(const sockaddr_un& address) {
 
 }  // namespace
 
+absl::StatusOr<sockaddr_un> SocketAddress(std::string_view flag, const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return Refuse(flag, path, "the path of a socket must have 1 to 107 bytes");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
 absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path) {
-  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
+  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddress(flag, path));
   struct stat status = {};
   if (lstat(path.c_str(), &status) != 0) return absl::OkStatus();  // bind() reports the error
   if (!S_ISSOCK(status.st_mode)) return Refuse(flag, path, "the path is a file that is not a socket");
@@ -52,7 +51,7 @@ absl::Status RemoveDeadSocket(std::string_view flag, const std::string& path) {
 
 absl::StatusOr<Descriptor> ListenForPackets(std::string_view flag, const std::string& path) {
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, path));
-  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(flag, path));
+  POSENC_ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddress(flag, path));
   Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // bind() gives the file the socket's mode: set before, it is never accessible to other users.
   if (!listener.valid() || fchmod(listener.get(), S_IRUSR | S_IWUSR) != 0 ||

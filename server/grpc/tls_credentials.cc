@@ -1,0 +1,74 @@
+#include "server/grpc/tls_credentials.h"
+
+#include <mutex>
+#include <utility>
+
+#include "grpc/grpc.h"
+#include "grpc/grpc_security.h"
+
+namespace posenc::server {
+namespace {
+
+// gRPC's C++ interface can only watch files: a pair that does not match then refuses connections, and an empty file ends
+// the process. Its C interface asks for certificates before each handshake.
+class Fetcher {
+ public:
+  explicit Fetcher(std::shared_ptr<CertificateStore> store) : store_(std::move(store)) {}
+
+  static grpc_ssl_certificate_config_reload_status Fetch(void* fetcher, grpc_ssl_server_certificate_config** config) {
+    return static_cast<Fetcher*>(fetcher)->FetchNew(config);
+  }
+
+ private:
+  grpc_ssl_certificate_config_reload_status FetchNew(grpc_ssl_server_certificate_config** config) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<const Certificates> current = store_->current();
+    if (current == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{current->key.c_str(), current->chain.c_str()};
+    // gRPC 1.51 requires CAs of clients even if it asks for no certificate, and does not use them then.
+    const std::string& client_cas = current->client_cas.empty() ? current->chain : current->client_cas;
+    *config = grpc_ssl_server_certificate_config_create(client_cas.c_str(), &pair, 1);  // copies
+    given_ = std::move(current);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const std::shared_ptr<CertificateStore> store_;
+  std::mutex mutex_;
+  std::shared_ptr<const Certificates> given_;  // guarded by mutex_
+};
+
+grpc_server_credentials* MakeCredentials(Fetcher* fetcher, const std::string& client_auth) {
+  const grpc_ssl_client_certificate_request_type request =
+      client_auth == "required"   ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+      : client_auth == "optional" ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
+                                  : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+  // The call below takes ownership of the options.
+  return grpc_ssl_server_credentials_create_with_options(
+      grpc_ssl_server_credentials_create_options_using_config_fetcher(request, &Fetcher::Fetch, fetcher));
+}
+
+class Credentials final : public grpc::ServerCredentials {
+ public:
+  Credentials(std::shared_ptr<CertificateStore> store, const std::string& client_auth)
+      : fetcher_(std::move(store)), credentials_(MakeCredentials(&fetcher_, client_auth)) {}
+  ~Credentials() override { grpc_server_credentials_release(credentials_); }
+
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  Fetcher fetcher_;
+  grpc_server_credentials* const credentials_;
+};
+
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateStore> store,
+                                                        const std::string& client_auth) {
+  return std::make_shared<Credentials>(std::move(store), client_auth);
+}
+
+}  // namespace posenc::server

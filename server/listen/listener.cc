@@ -1,0 +1,158 @@
+#include "server/listen/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+
+#include "posenc/base/status.h"
+#include "server/core/log.h"
+#include "server/core/unix_socket.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
+constexpr size_t kMostAtOnce = 64;       // connections of one socket before the others get their turn
+
+bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
+
+bool IsOutOfDescriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+std::string HostOf(const sockaddr_storage& address) {
+  char host[NI_MAXHOST] = "";
+  const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), host, sizeof(host),
+                                nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? host : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
+  std::unique_ptr<Listener> listener(new Listener(std::move(options)));
+  for (const std::string& address : listener->options_.addresses) {
+    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address));
+    for (ListeningSocket& socket : sockets) {
+      if (listener->port_ == 0) listener->port_ = socket.port;
+      listener->sockets_.push_back(std::move(socket));
+    }
+  }
+  listener->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  if (!listener->stop_.valid()) return absl::InternalError("cannot create an eventfd");
+  return listener;
+}
+
+bool Listener::has_unix_sockets() const { return std::any_of(sockets_.begin(), sockets_.end(), IsUnix); }
+bool Listener::has_tcp_sockets() const { return !std::all_of(sockets_.begin(), sockets_.end(), IsUnix); }
+
+void Listener::Start(Accept accept) {
+  accept_ = std::move(accept);
+  thread_ = std::thread([this] { Serve(); });
+}
+
+void Listener::Close() {
+  if (thread_.joinable()) {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+  for (const ListeningSocket& socket : sockets_) RemoveFileOf(socket);
+  sockets_.clear();
+}
+
+void Listener::Serve() {
+  std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0}};
+  for (const ListeningSocket& socket : sockets_) waiting.push_back({socket.socket.get(), POLLIN, 0});
+  for (;;) {
+    // While descriptors are exhausted, only `stop_` is polled: the sockets would be ready all the time.
+    const bool paused = out_of_descriptors_;
+    if (poll(waiting.data(), paused ? 1 : waiting.size(), paused ? kPauseMilliseconds : -1) < 0) continue;
+    const bool stopped = waiting[0].revents != 0;
+    for (size_t n = 0; n < sockets_.size(); ++n) {
+      if (!stopped && !paused && waiting[n + 1].revents == 0) continue;
+      const size_t most = stopped ? SOMAXCONN : kMostAtOnce;
+      if (!AcceptWaiting(sockets_[n], most)) break;
+    }
+    if (stopped) return;
+  }
+}
+
+bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
+  for (size_t n = 0; n < most; ++n) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof(address);
+    Descriptor connection(accept4(listening.socket.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                                  SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.valid()) {
+      const int error = errno;
+      if (IsOutOfDescriptors(error)) {
+        SetOutOfDescriptors(true, error);
+        return false;
+      }
+      SetOutOfDescriptors(false, 0);  // accept() takes a descriptor before it looks for a client
+      if (error == EAGAIN) break;
+      continue;  // the client has gone
+    }
+    SetOutOfDescriptors(false, 0);
+    try {
+      Admit(std::move(connection), address, IsUnix(listening));
+    } catch (const std::exception& error) {  // out of memory: the connection is closed
+      ++refused_;
+      LogCall(LogLevel::err, "connection refused", {{"error", error.what()}});
+    }
+  }
+  return true;
+}
+
+void Listener::Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix) {
+  std::unique_lock lock(mutex_);
+  const Connections::Verdict verdict =
+      connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));
+  lock.unlock();
+  if (verdict != Connections::Verdict::kAdmitted) {
+    ++refused_;
+    const bool of_peer = verdict == Connections::Verdict::kTooManyOfPeer;
+    LogCall(LogLevel::warn, "connection refused",
+            {{"peer", is_unix ? "unix" : HostOf(address)},
+             {of_peer ? "max_connections_per_peer" : "max_connections",
+              of_peer ? options_.max_connections_per_peer : options_.max_connections}});
+    return;
+  }
+  ++accepted_;
+  if (!is_unix) {
+    const int on = 1;
+    const auto timeout = static_cast<unsigned>(options_.send_timeout.count());
+    setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
+  }
+  accept_(std::move(connection), is_unix);
+}
+
+void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {
+  if (out_of_descriptors_.exchange(out_of_descriptors) == out_of_descriptors) return;
+  if (out_of_descriptors) {
+    LogCall(LogLevel::err, "no connection can be accepted", {{"error", TextOf(error)}});
+  } else {
+    LogCall(LogLevel::info, "connections are accepted again", {});
+  }
+}
+
+Listener::Counters Listener::counters() {
+  const std::lock_guard lock(mutex_);
+  return {static_cast<int64_t>(connections_.CountOpen()), accepted_, refused_};
+}
+
+bool Listener::IsAccepting() {
+  if (out_of_descriptors_) return false;
+  const std::lock_guard lock(mutex_);
+  return connections_.CountOpen() < connections_.most();
+}
+
+}  // namespace posenc::server

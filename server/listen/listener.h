@@ -1,0 +1,80 @@
+// The server's listener: accepts connections on its own thread and limits their number.
+//
+// gRPC 1.51 could accept them too, but it stops for ever once accept() fails for lack of descriptors, and it limits
+// nothing.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/core/descriptor.h"
+#include "server/listen/connections.h"
+#include "server/listen/listening_socket.h"
+
+namespace posenc::server {
+
+class Listener {
+ public:
+  struct Options {
+    std::vector<std::string> addresses;  // as ListenAt() takes them
+    size_t max_connections = 0;
+    size_t max_connections_per_peer = 0;
+    std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
+  };
+  struct Counters {
+    int64_t open = 0;      // now
+    int64_t accepted = 0;  // since the start
+    int64_t refused = 0;   // closed at once, because of a limit
+  };
+  // Takes ownership of a connection. `is_unix`: of a Unix socket.
+  using Accept = std::function<void(Descriptor connection, bool is_unix)>;
+
+  // Listens; clients wait until Start(). Errors as ListenAt().
+  static absl::StatusOr<std::unique_ptr<Listener>> Listen(Options options);
+  ~Listener() { Close(); }
+
+  // The first TCP port; 0 if there is none.
+  int port() const { return port_; }
+  bool has_unix_sockets() const;
+  bool has_tcp_sockets() const;
+
+  // Accepts connections from now on and gives them to `accept`.
+  void Start(Accept accept);
+  // Accepts the connections that already wait, then closes the sockets. Not thread-safe.
+  void Close();
+
+  // Thread-safe.
+  Counters counters();
+  // False while new connections are refused for their number, or while there are no descriptors for them. Thread-safe.
+  bool IsAccepting();
+
+ private:
+  explicit Listener(Options options)
+      : options_(std::move(options)), connections_(options_.max_connections, options_.max_connections_per_peer) {}
+  void Serve();
+  // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
+  bool AcceptWaiting(const ListeningSocket& listening, size_t most);
+  void Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix);
+  void SetOutOfDescriptors(bool out_of_descriptors, int error);
+
+  const Options options_;
+  std::vector<ListeningSocket> sockets_;
+  int port_ = 0;
+  Accept accept_;
+  Descriptor stop_;  // eventfd, readable once the thread must end
+  std::mutex mutex_;
+  Connections connections_;  // guarded by mutex_
+  std::atomic<int64_t> accepted_{0}, refused_{0};
+  std::atomic<bool> out_of_descriptors_{false};
+  std::thread thread_;
+};
+
+}  // namespace posenc::server

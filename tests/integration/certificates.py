@@ -1,0 +1,29 @@
+"""Certificates for tests, made by the openssl command."""
+
+import subprocess
+
+
+def openssl(*arguments, stdin=""):
+    subprocess.run(["openssl", *map(str, arguments)], input=stdin, text=True, check=True, capture_output=True)
+
+
+class Authority:
+    """A CA in a directory of its own. `certificate` is the path of its PEM file."""
+
+    def __init__(self, directory, name="ca"):
+        self._directory = directory / name
+        self._directory.mkdir(parents=True)
+        self.certificate, self._key = self._directory / "ca.pem", self._directory / "ca.key"
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
+                "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate)
+
+    def issue(self, name, days=10):
+        """Returns the paths of a certificate and its key. Negative days: it has expired."""
+        certificate, key, request = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+        names = self._directory / f"{name}.names"
+        names.write_text(f"subjectAltName=DNS:localhost,DNS:{name},IP:127.0.0.1\n")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                "-keyout", key, "-out", request)
+        openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
+                "-days", days, "-extfile", names, "-out", certificate)
+        return certificate, key

@@ -1,0 +1,182 @@
+"""Connections: limits, exhausted descriptors, handshakes that do not end, and the listener at a drain."""
+
+import contextlib
+import pathlib
+import socket
+import subprocess
+import time
+
+import grpc
+import h2.events
+import pytest
+import samples
+from bare_http2 import ShutWindow
+from client import APART, SECONDS, Client
+from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
+from server_process import ServerProcess
+from test_lifecycle import wait_until
+
+
+def connect(port, source="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=(source, 0))
+
+
+def is_open(connection):
+    """True if the server speaks first, as an HTTP/2 server does; False if it closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return connection.recv(1) != b""
+    return False
+
+
+def health(client):
+    check = client.channel.unary_unary("/grpc.health.v1.Health/Check", HealthCheckRequest.SerializeToString,
+                                       HealthCheckResponse.FromString)
+    return check(HealthCheckRequest(), timeout=SECONDS).status
+
+
+def test_connections_are_limited(start_server):
+    server = start_server("--max-connections", "8", "--max-connections-per-peer", "8")
+    with Client(server.port, APART) as client, contextlib.ExitStack() as stack:
+        assert client.info().limits.max_connections == 8
+        held = [stack.enter_context(connect(server.port)) for _ in range(7)]
+        wait_until(lambda: client.info().counters.open_connections == 8, "not all connections are counted")
+        for _ in range(3):
+            with connect(server.port) as refused:
+                assert not is_open(refused)
+        counters = client.info().counters
+        assert (counters.open_connections, counters.refused_connections) == (8, 3)
+        server.log_with("warning connection refused peer=127.0.0.1 max_connections=8")
+        client.call("ApplyRotary", samples.rotary())
+
+        # A closed connection makes room for another at once.
+        for connection in held[:4]:
+            connection.close()
+        wait_until(lambda: client.info().counters.open_connections == 4, "closed connections are counted")
+        for _ in range(4):
+            assert is_open(stack.enter_context(connect(server.port)))
+
+
+def test_a_peer_cannot_take_all_connections(start_server):
+    server = start_server("--max-connections-per-peer", "3")
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            assert is_open(stack.enter_context(connect(server.port)))
+        assert not is_open(stack.enter_context(connect(server.port)))
+        server.log_with("max_connections_per_peer=3")
+        for _ in range(3):
+            assert is_open(stack.enter_context(connect(server.port, "127.0.0.2")))
+        assert not is_open(stack.enter_context(connect(server.port, "127.0.0.2")))
+
+
+def test_connections_that_come_and_go_are_not_refused(start_server):
+    server = start_server("--max-connections", "64")
+    for _ in range(500):
+        with connect(server.port) as connection:
+            assert is_open(connection)
+    with Client(server.port) as client:
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_accepting_resumes_after_descriptors_ran_out(server_program, tmp_path):
+    program = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server_program]
+    with ServerProcess(program, tmp_path, "--max-connections", "1000") as server, \
+            Client(server.port, APART) as client:
+        client.info()
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(connect(server.port))
+            server.log_with("no connection can be accepted")
+            client.call("ApplyRotary", samples.rotary())
+            wait_until(lambda: health(client) == HealthCheckResponse.NOT_SERVING, "health hides it")
+        with Client(server.port, APART) as other:
+            other.call("ApplyRotary", samples.rotary())
+        server.log_with("connections are accepted again")
+        wait_until(lambda: health(client) == HealthCheckResponse.SERVING, "health does not recover")
+
+
+def test_a_handshake_ends_in_time(start_server):
+    server = start_server("--handshake-timeout", "1")
+    with connect(server.port) as silent:
+        while silent.recv(1024):
+            pass
+
+
+@pytest.mark.parametrize("unix", (False, True))
+def test_a_drain_closes_the_listener(server_program, tmp_path, unix):
+    path = tmp_path / "socket"
+    with ServerProcess(server_program, tmp_path, "--listen", f"unix:{path}") as server, Client(server.port) as client:
+        assert path.is_socket()
+        stream = client.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
+        next(stream)
+        server.signal(15)
+        server.log_with("draining")
+        with pytest.raises((ConnectionRefusedError, FileNotFoundError)):
+            deadline = time.monotonic() + SECONDS
+            while time.monotonic() < deadline:
+                if unix:
+                    with socket.socket(socket.AF_UNIX) as late:
+                        late.connect(str(path))
+                else:
+                    connect(server.port).close()
+        assert unix or not path.exists()
+        next(stream)  # the call goes on
+        stream.cancel()
+        assert server.wait() == 0
+
+
+def test_any_address_means_both_families(server_program, tmp_path):
+    if not pathlib.Path("/proc/net/if_inet6").exists() or "00000001 01" not in pathlib.Path("/proc/net/if_inet6").read_text():
+        pytest.skip("this machine has no IPv6 loopback address")
+    for address in ("0.0.0.0:0", "[::]:0"):
+        ended = tmp_path / address.strip("[]:0.").join("ab")
+        ended.mkdir(exist_ok=True)
+        command = [*server_program, "--listen", address, "--port-file", ended / "port"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as server:
+            wait_until(lambda: (ended / "port").exists() and (ended / "port").read_text().endswith("\n"), "no port")
+            port = int((ended / "port").read_text())
+            for host in ("127.0.0.1", "::1"):
+                with socket.create_connection((host, port), timeout=SECONDS) as connection:
+                    assert is_open(connection)
+            server.terminate()
+        (ended / "port").unlink()
+
+
+@pytest.mark.parametrize("address", ("127.0.0.1", "127.0.0.1:65536", "::1:50051", ":50051", "no.such.host.invalid:1",
+                                     "unix:", "unix:/no/such/directory/socket"))
+def test_wrong_addresses_are_one_line(server_program, address):
+    ended = subprocess.run([*server_program, "--listen", address], capture_output=True, text=True, timeout=SECONDS,
+                           stdin=subprocess.DEVNULL)
+    assert ended.returncode == 1 and ended.stdout == "", ended
+    assert ended.stderr.startswith("posenc-server: --listen: ") and ended.stderr.count("\n") == 1, ended
+
+
+def test_silent_calls_do_not_pile_up(start_server):
+    """Calls without a message hold no place, but memory: the oldest makes room."""
+    server = start_server("--max-in-flight-requests", "8", "--receive-timeout", "60")
+    with ShutWindow(server.port) as silent, Client(server.port, APART) as client:
+        first = silent.begin("ApplyRotary")
+        for _ in range(16):
+            silent.begin("StreamApplyRotary")
+        silent.flush()
+        silent.wait_for(h2.events.StreamReset, first)
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_watches_of_health_are_limited(start_server):
+    server = start_server()
+    with Client(server.port, APART) as client, Client(server.port, APART) as other:
+        def watch(of):
+            return of.channel.unary_stream("/grpc.health.v1.Health/Watch", HealthCheckRequest.SerializeToString,
+                                           HealthCheckResponse.FromString)(HealthCheckRequest(), timeout=SECONDS)
+        watches = [watch(client) for _ in range(16)]
+        assert all(next(one).status == HealthCheckResponse.SERVING for one in watches)
+        with pytest.raises(grpc.RpcError) as error:
+            next(watch(client))
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert next(watch(other)).status == HealthCheckResponse.SERVING
+        watches.pop().cancel()
+
+        def has_room():
+            with contextlib.suppress(grpc.RpcError):
+                return next(watch(client)).status == HealthCheckResponse.SERVING
+        wait_until(has_room, "an ended watch is counted")

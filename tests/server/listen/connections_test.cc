@@ -1,0 +1,107 @@
+#include "server/listen/connections.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/core/descriptor.h"
+
+namespace posenc::server {
+namespace {
+
+using Verdict = Connections::Verdict;
+
+Descriptor Socket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+Peer PeerAt(const char* text) {
+  sockaddr_storage address = {};
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(address);
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);
+  if (inet_pton(AF_INET6, text, &ipv6.sin6_addr) == 1) {
+    address.ss_family = AF_INET6;
+  } else {
+    EXPECT_EQ(inet_pton(AF_INET, text, &ipv4.sin_addr), 1) << text;
+    address.ss_family = AF_INET;
+  }
+  return PeerOf(address);
+}
+
+TEST(PeerOf, JoinsTheAddressesOfAHost) {
+  EXPECT_EQ(PeerAt("2001:db8:1:2::1"), PeerAt("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+  EXPECT_NE(PeerAt("2001:db8:1:2::1"), PeerAt("2001:db8:1:3::1"));
+  EXPECT_EQ(PeerAt("192.0.2.1"), PeerAt("::ffff:192.0.2.1"));
+  EXPECT_NE(PeerAt("192.0.2.1"), PeerAt("192.0.2.2"));
+  EXPECT_NE(PeerAt("192.0.2.1"), PeerAt("::1"));
+  sockaddr_storage local = {};
+  local.ss_family = AF_UNIX;
+  EXPECT_EQ(PeerOf(local), std::nullopt);
+}
+
+TEST(Connections, AreLimited) {
+  Connections connections(3, 2);
+  std::vector<Descriptor> sockets;
+  const auto add = [&](Peer peer) {
+    sockets.push_back(Socket());
+    return connections.Add(sockets.back().get(), peer);
+  };
+  EXPECT_EQ(add(1), Verdict::kAdmitted);
+  EXPECT_EQ(add(1), Verdict::kAdmitted);
+  EXPECT_EQ(add(1), Verdict::kTooManyOfPeer);
+  EXPECT_EQ(add(2), Verdict::kAdmitted);
+  EXPECT_EQ(add(3), Verdict::kTooMany);
+  EXPECT_EQ(add(std::nullopt), Verdict::kTooMany);
+  EXPECT_EQ(connections.CountOpen(), 3u);
+}
+
+TEST(Connections, WithoutPeerHaveOnlyTheLimitOfAll) {
+  Connections connections(3, 1);
+  std::vector<Descriptor> sockets(4);
+  for (Descriptor& socket : sockets) socket = Socket();
+  for (size_t n = 0; n < 3; ++n) EXPECT_EQ(connections.Add(sockets[n].get(), std::nullopt), Verdict::kAdmitted);
+  EXPECT_EQ(connections.Add(sockets[3].get(), std::nullopt), Verdict::kTooMany);
+}
+
+TEST(Connections, ForgetClosedOnes) {
+  Connections connections(2, 1);
+  Descriptor a = Socket(), b = Socket();
+  const int number = a.get();
+  EXPECT_EQ(connections.Add(a.get(), 1), Verdict::kAdmitted);
+  EXPECT_EQ(connections.Add(b.get(), 2), Verdict::kAdmitted);
+
+  // The descriptor of a closed connection now refers to another socket, which is no connection.
+  a = Descriptor();
+  a = Socket();
+  ASSERT_EQ(a.get(), number);
+  EXPECT_EQ(connections.CountOpen(), 1u);
+  EXPECT_EQ(connections.Add(a.get(), 1), Verdict::kAdmitted);
+
+  // A new connection with the descriptor of a closed one takes its place, before anyone looked.
+  a = Descriptor();
+  a = Socket();
+  ASSERT_EQ(a.get(), number);
+  EXPECT_EQ(connections.Add(a.get(), 1), Verdict::kAdmitted);
+  EXPECT_EQ(connections.CountOpen(), 2u);
+  a = Descriptor();
+  b = Descriptor();
+  EXPECT_EQ(connections.CountOpen(), 0u);
+}
+
+TEST(Connections, AreCheckedAtTheLimit) {
+  Connections connections(2, 2);
+  for (int n = 0; n < 100; ++n) {
+    // Each is closed by the end of its turn; the descriptor in between keeps the numbers from being reused.
+    const Descriptor other = Socket();
+    const Descriptor one = Socket();
+    const auto verdict = connections.Add(one.get(), 1);
+    if (verdict == Verdict::kAdmitted) continue;
+    // A check may be skipped shortly after another one; it is repeated soon.
+    while (connections.Add(one.get(), 1) != Verdict::kAdmitted) usleep(1);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
