@@ -91,6 +91,8 @@ class Call {
   size_t bytes_in() const { return bytes_in_; }
   // Further charges of the call's connection refer to it.
   const Charge& request_charge() const { return request_charge_; }
+  // A step of a stream has charged the bytes of its message: they count if its memory can never fit beside them.
+  void HoldMessage(size_t bytes) { message_bytes_ = static_cast<int64_t>(bytes); }
   // Adds the bytes of a stream's message to bytes_in().
   void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
@@ -114,6 +116,7 @@ class Call {
   absl::Status RunStep(Step&& step) {
     const Cancellation cancelled = [this] { return CountStep(); };
     cost_ = 0;
+    message_bytes_ = 0;
     const MemoryScope counted(&memory_);
     const absl::Status status = WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
     return EndStep(status);
@@ -149,9 +152,10 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Bytes charged for the request, for what was made of it, and for the answer; a stream's messages have charges of
-  // their own.
-  int64_t held() const { return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + memory_.charged(); }
+  // Bytes charged for the request, for what was made of it, and for the answer.
+  int64_t held() const {
+    return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + message_bytes_ + memory_.charged();
+  }
   absl::Status EndStep(const absl::Status& status);
   absl::Status FindRegions(const google::protobuf::Message& request);
   void LogEnd(const absl::Status& status) const;
@@ -173,6 +177,7 @@ class Call {
   MemoryAccount memory_;
   std::optional<transport::SlicedPayloads> payloads_;
   size_t answer_bytes_ = 0;  // charged
+  int64_t message_bytes_ = 0;
   std::string request_id_;
   std::atomic<bool> given_up_{false};
   mutable std::atomic<int64_t> cost_{0};

@@ -160,6 +160,7 @@ class RotaryCall final : public Reactor {
     Charge charge;
     POSENC_RETURN_IF_ERROR(Admit(size, 0, &charge, no_room));
     if (*no_room) return absl::OkStatus();
+    call_.HoldMessage(size);
 
     transport::SliceStream stream(slices);
     v1::StreamApplyRotaryRequest request;

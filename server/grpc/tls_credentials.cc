@@ -9,8 +9,8 @@
 namespace posenc::server {
 namespace {
 
-// gRPC's C++ interface can only watch files: a pair that does not match then refuses connections, and an empty file ends
-// the process. Its C interface asks for certificates before each handshake.
+// gRPC's C++ interface can only watch files: a pair that does not match then refuses connections, and an empty file
+// ends the process. Its C interface asks for certificates before each handshake.
 class Fetcher {
  public:
   explicit Fetcher(std::shared_ptr<CertificateStore> store) : store_(std::move(store)) {}

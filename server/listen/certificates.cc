@@ -106,8 +106,7 @@ absl::Status Check(const TlsFiles& files, system_clock::time_point now, Certific
       return BadFile(kCertificateFlag, files.certificate, number + " expired at " + UtcOf(not_after));
     }
     if (n + 1 < chain.size() && X509_check_issued(chain[n + 1].get(), chain[n].get()) != X509_V_OK) {
-      return BadFile(kCertificateFlag, files.certificate,
-                    number + " is not issued by the certificate that follows it");
+      return BadFile(kCertificateFlag, files.certificate, number + " is not issued by the certificate that follows it");
     }
   }
   return absl::OkStatus();

@@ -23,9 +23,7 @@ constexpr size_t kMostAtOnce = 64;       // connections of one socket before the
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
 
-bool IsOutOfDescriptors(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-}
+bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
 std::string HostOf(const sockaddr_storage& address) {
   char host[NI_MAXHOST] = "";
@@ -88,8 +86,8 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
   for (size_t n = 0; n < most; ++n) {
     sockaddr_storage address = {};
     socklen_t size = sizeof(address);
-    Descriptor connection(accept4(listening.socket.get(), reinterpret_cast<sockaddr*>(&address), &size,
-                                  SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor connection(
+        accept4(listening.socket.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) {
       const int error = errno;
       if (IsOutOfDescriptors(error)) {
@@ -113,8 +111,7 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
 
 void Listener::Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix) {
   std::unique_lock lock(mutex_);
-  const Connections::Verdict verdict =
-      connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));
+  const Connections::Verdict verdict = connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));
   lock.unlock();
   if (verdict != Connections::Verdict::kAdmitted) {
     ++refused_;

@@ -20,10 +20,10 @@ struct ListeningSocket {
   std::pair<dev_t, ino_t> file;
 };
 
-// Listens at an address: HOST:PORT, [IPV6]:PORT or unix:PATH. A host name may have several addresses, which get the same
-// port. 0.0.0.0 and [::] both mean every address of IPv4 and IPv6. Port 0 means any free port. Takes the place of a
-// Unix socket at which nobody listens any more.
-// Returns INVALID_ARGUMENT naming --listen if the address is malformed, unknown or taken.
+// Listens at an address: HOST:PORT, [IPV6]:PORT or unix:PATH. A host name may have several addresses, which get the
+// same port. 0.0.0.0 and [::] both mean every address of IPv4 and IPv6. Port 0 means any free port. Takes the place of
+// a Unix socket at which nobody listens any more. Returns INVALID_ARGUMENT naming --listen if the address is malformed,
+// unknown or taken.
 absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address);
 
 // Removes the file of a Unix socket, unless another process has replaced it.

@@ -11,7 +11,7 @@ from bare_http2 import ShutWindow, Uploader, pump_all
 from client import APART, SECONDS, Client, Refusal
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
-from tensors import FP32, INT32, tensor
+from tensors import FP32, INT32, INT64, tensor
 
 MEBIBYTE = 1 << 20
 # A server whose gRPC may buffer 96 MiB.
@@ -237,6 +237,19 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
     with Client(large.port) as client:
         client.call(method, request_)
         client.when_idle()
+
+
+def test_a_stream_whose_header_never_fits_is_not_asked_to_retry(start_server):
+    """The header's message fits, and so do its positions, but not both."""
+    server = start_server("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "9MiB")
+    count = 900_000
+    header = samples.rotary()
+    header.q.tensor.ClearField("data")
+    header.q.tensor.shape[:] = [1, count, 1, 8]
+    header.positions.ids.CopyFrom(tensor(numpy.arange(count)[None], INT64))
+    with Client(server.port) as client:
+        refusal = client.refusal("StreamApplyRotary", iter([service_pb2.StreamApplyRotaryRequest(header=header)]))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE"), refusal
 
 
 def test_a_file_of_many_values_is_refused_where_nothing_is_left(start_server):

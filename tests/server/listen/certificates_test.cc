@@ -114,7 +114,8 @@ TEST_F(CertificateStoreTest, KeepsTheOldOnesOtherwise) {
       {files_.certificate, std::string(2 << 20, 'x'), "more than 1 MiB"},
       {files_.key, "", "has no private key"},
       {files_.key, second_.key, "is not the key"},
-      {files_.key, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "has no private"},
+      {files_.key, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+       "has no private"},
       {files_.client_cas[0], "", "has no certificate"},
       {files_.client_cas[0], "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "does not parse"},
   };
