@@ -58,8 +58,10 @@ def serialize(request):
 
 
 class Client:
-    def __init__(self, port, options=UNLIMITED):
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    def __init__(self, port, options=UNLIMITED, credentials=None):
+        address = f"127.0.0.1:{port}"
+        self.channel = (grpc.secure_channel(address, credentials, options=options) if credentials else
+                        grpc.insecure_channel(address, options=options))
         self._methods = {}
         for method in SERVICE.methods:
             response = getattr(service_pb2, method.output_type.name)
