@@ -1,10 +1,13 @@
 """attack [--seconds N] [NAME...]: attacks a server with small limits, and measures an honest caller beside each attack.
   scripts/attack                      every attack, ten seconds each
   scripts/attack --seconds 2 segments one attack, shorter
+  scripts/attack --direct rapid_reset an attack on HTTP/2 without the front
+Attacks on HTTP/2 itself go through HAProxy (deploy/haproxy.cfg). Most of them succeed against the server alone, because of
+faults of its HTTP/2 library: docs/operating.md, "Facing strangers".
 The honest caller makes 50 decode steps a second on a connection of its own. An attack passes if
 - each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
   retries, is below a second,
-- the server's anonymous resident memory stays within what docs/operating.md adds up,
+- the anonymous resident memory stays within what docs/operating.md adds up, that of HAProxy within 384 MiB,
 - SIGTERM during the attack ends the server with exit code 0 within --drain-timeout.
 Prints a line for each attack; the last line is "N passed, M failed"."""
 
@@ -23,23 +26,28 @@ import time
 
 from conftest import BUILD  # first: it makes the messages importable
 import grpc
+import http2_attacks
 import mutations
 import numpy
 import samples
 from bare_http2 import ShutWindow, Uploader
 from client import APART, Client
+from front import PROGRAM, Certificates, Front, ServerBehind
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 
 MEBIBYTE = 1 << 20
 DRAIN_SECONDS = 10
+CONNECTIONS = 512  # of one address
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
-         "--drain-timeout", str(DRAIN_SECONDS))
+         "--drain-timeout", str(DRAIN_SECONDS), "--max-connections-per-peer", str(CONNECTIONS))
 # As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
 # free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
+# 128 MiB of buffers (tune.buffers.limit), and connections and calls.
+FRONT_BOUND = 384 * MEBIBYTE
 STEPS_PER_SECOND = 50
 
 
@@ -189,6 +197,31 @@ def strange_connections(port, stop):
     return [threading.Thread(target=run)]
 
 
+def many_connections(port, stop):
+    """All connections that one address may have, and as many that are refused, again and again."""
+    def run():
+        while not stop.is_set():
+            with contextlib.ExitStack() as stack:
+                for _ in range(2 * CONNECTIONS):
+                    if not stop.is_set():
+                        with contextlib.suppress(OSError):
+                            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5,
+                                                                         source_address=("127.0.0.2", 0)))
+                stop.wait(0.5)
+    return [threading.Thread(target=run)]
+
+
+def silent_calls(port, stop):
+    """Calls whose only message never comes: more than gRPC should keep."""
+    class Silent(ShutWindow):
+        def __init__(self, to):
+            super().__init__(to)
+            for _ in range(90):
+                self.begin("ApplyRotary")
+            self.flush()
+    return hold(port, stop, Silent, 50)
+
+
 def mutated_calls(port, stop):
     """Random changes to legal requests of every RPC."""
     requests = mutations.seeds(pathlib.Path(__file__).parents[1] / "golden" / "configs")
@@ -207,13 +240,13 @@ def mutated_calls(port, stop):
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, large_answers, unread_answers, silent_streams,
            unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
-           mutated_calls)
+           many_connections, silent_calls, mutated_calls)
 
 
-def be_honest(port, seconds, results):
+def be_honest(port, seconds, results, authority):
     """Makes decode steps at a fixed rate. Puts their times, from the intended starts, or what went wrong."""
     times, begin = [], time.monotonic()
-    with Client(port, APART) as client:
+    with Client(port, APART, authority and grpc.ssl_channel_credentials(authority)) as client:
         for step in range(int(seconds * STEPS_PER_SECOND)):
             intended = begin + step / STEPS_PER_SECOND
             time.sleep(max(0.0, intended - time.monotonic()))
@@ -233,34 +266,50 @@ def be_honest(port, seconds, results):
 
 
 class MemoryWatch(threading.Thread):
-    """Keeps the largest anonymous resident memory of a server."""
+    """Keeps the largest growth of a process's anonymous resident memory."""
 
-    def __init__(self, server, stop):
+    def __init__(self, process, stop):
         super().__init__()
-        self._server, self._stop_event = server, stop
-        self.base = self.largest = server.anonymous_memory()
+        self._process, self._stop_event = process, stop
+        self._base, self.growth = process.anonymous_memory(), 0
 
     def run(self):
         while not self._stop_event.wait(0.005):
-            self.largest = max(self.largest, self._server.anonymous_memory())
+            self.growth = max(self.growth, self._process.anonymous_memory() - self._base)
 
 
-def run_attack(attack, program, seconds):
+def start(program, directory, stack, fronted):
+    """Returns a server, the front or None, the port for callers, and the front's authority or None."""
+    if not fronted:
+        server = ServerProcess(program, directory, *SMALL)
+        return server, None, server.port, None
+    server = ServerBehind(program, directory, directory / "socket", *SMALL)
+    stack.callback(server.kill)
+    certificates = Certificates(directory)
+    front = stack.enter_context(Front(directory, certificates, [server.socket]))
+    return server, front, front.port, certificates.authority
+
+
+def run_attack(attack, program, seconds, direct=False):
     """Returns what is wrong (empty: nothing), the honest caller's 99th percentile, and the growth of memory."""
-    wrong, p99, memory = [], 0.0, None
+    wrong, p99, watches = [], 0.0, {}
     processes = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as directory:
-        server = ServerProcess(program, pathlib.Path(directory), *SMALL)
+    on_http2 = attack in http2_attacks.ATTACKS
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        server, front, port, authority = start(program, pathlib.Path(directory), stack, on_http2 and not direct)
+        pem = authority and authority.read_bytes()
         stop, watched = threading.Event(), threading.Event()
         threads = []
         try:
-            with Client(server.port) as client:
+            with Client(port, APART, pem and grpc.ssl_channel_credentials(pem)) as client:
                 client.call("ApplyRotary", samples.rotary())
-            memory = MemoryWatch(server, watched)
+            watches = [(name, MemoryWatch(process, watched), bound) for name, process, bound in
+                       (("memory", server, BOUND), ("memory of HAProxy", front, FRONT_BOUND)) if process]
             results = processes.Queue()
-            honest = processes.Process(target=be_honest, args=(server.port, seconds, results), daemon=True)
-            memory.start()
-            threads = attack(server.port, stop)
+            honest = processes.Process(target=be_honest, args=(port, seconds, results, pem), daemon=True)
+            for _, watch, _ in watches:
+                watch.start()
+            threads = attack(http2_attacks.Target(port, authority) if on_http2 else port, stop)
             for thread in threads:
                 thread.start()
             honest.start()
@@ -273,9 +322,10 @@ def run_attack(attack, program, seconds):
                 if p99 >= 1:
                     wrong.append(f"p99 is {p99:.2f} s")
             watched.set()
-            memory.join()
-            if memory.largest - memory.base > BOUND:
-                wrong.append(f"memory grew by more than {BOUND >> 20} MiB")
+            for name, watch, bound in watches:
+                watch.join()
+                if watch.growth > bound:
+                    wrong.append(f"{name} grew by more than {bound >> 20} MiB")
             begin = time.monotonic()
             server.signal(signal.SIGTERM)
             code, drained = server.wait(), time.monotonic() - begin
@@ -287,25 +337,31 @@ def run_attack(attack, program, seconds):
             for thread in threads:
                 thread.join()
             server.kill()
-    return wrong, p99, memory.largest - memory.base
+    return wrong, p99, [watch.growth for _, watch, _ in watches]
+
+
+def describe(memory):
+    """The growth of the server, and of HAProxy if it is there. MiB."""
+    return " ".join(f"+{growth >> 20}" for growth in memory)
 
 
 def main():
     parser = argparse.ArgumentParser("attack", usage="see scripts/attack --help", allow_abbrev=False)
     parser.format_help = lambda: f"{__doc__}\n"
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--direct", action="store_true")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    known = {attack.__name__: attack for attack in ATTACKS}
+    known = {attack.__name__: attack for attack in (*ATTACKS, *(http2_attacks.ATTACKS if PROGRAM else ()))}
     if unknown := set(arguments.names) - set(known):
         parser.error(f"no attack {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     failed = 0
     names = arguments.names or list(known)
     for name in names:
-        wrong, p99, memory = run_attack(known[name], [BUILD / "bin" / "posenc-server"], arguments.seconds)
+        wrong, p99, memory = run_attack(known[name], [BUILD / "bin" / "posenc-server"], arguments.seconds, arguments.direct)
         failed += bool(wrong)
-        print(f"{name:20} {known[name].__doc__:75} p99 {1000 * p99:6.1f} ms  memory +{memory >> 20:4} MiB  "
-              f"{'; '.join(wrong) or 'passed'}", flush=True)
+        print(f"{name:20} {known[name].__doc__:75} p99 {1000 * p99:6.1f} ms  "
+              f"memory {describe(memory):9} MiB  {'; '.join(wrong) or 'passed'}", flush=True)
     print(f"{len(names) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -58,9 +58,11 @@ def serialize(request):
 
 
 class Client:
-    def __init__(self, port, options=UNLIMITED, channel=None):
-        """Takes ownership of `channel`, if it is given; otherwise connects to that port of this machine."""
-        self.channel = channel or grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    def __init__(self, port, options=UNLIMITED, credentials=None):
+        """Connects to a port of this machine, or to the address that is given instead."""
+        address = f"127.0.0.1:{port}" if isinstance(port, int) else port
+        self.channel = (grpc.secure_channel(address, credentials, options=options) if credentials else
+                        grpc.insecure_channel(address, options=options))
         self._methods = {}
         for method in SERVICE.methods:
             response = getattr(service_pb2, method.output_type.name)

@@ -14,6 +14,12 @@ STOP_SECONDS = 60
 SANITIZER_BYTES = 640 << 20 if "asan" in os.environ.get("POSENC_BUILD_DIR", "") else 0
 
 
+def memory_of(pid, field):
+    """A figure of /proc/PID/status. Bytes."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+
+
 class ServerProcess:
     def __init__(self, program, directory, *flags, stdout=None, **environment):
         """The log goes to `stdout`, by default to a file, which log() reads."""
@@ -58,19 +64,15 @@ class ServerProcess:
 
     def peak_memory(self):
         """The largest resident memory since the start. Bytes."""
-        return self._memory("VmHWM")
+        return memory_of(self.pid, "VmHWM")
 
     def resident_memory(self):
         """Bytes."""
-        return self._memory("VmRSS")
+        return memory_of(self.pid, "VmRSS")
 
     def anonymous_memory(self):
         """Resident memory that is not backed by files. Bytes."""
-        return self._memory("RssAnon")
-
-    def _memory(self, field):
-        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+        return memory_of(self.pid, "RssAnon")
 
     def signal(self, number):
         self._process.send_signal(number)

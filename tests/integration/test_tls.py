@@ -43,8 +43,7 @@ class TlsClient(Client):
     def __init__(self, port, authority, pair=()):
         certificate, key = (path.read_bytes() for path in pair) if pair else (None, None)
         credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key, certificate)
-        with_port = grpc.secure_channel(f"localhost:{port}", credentials, options=APART)
-        super().__init__(port, channel=with_port)
+        super().__init__(f"localhost:{port}", APART, credentials)
 
 
 def refused(client):
@@ -114,7 +113,7 @@ def test_several_cas(start_tls, authority, stranger):
 
 def test_a_unix_socket_is_not_encrypted(start_tls, authority, tmp_path):
     start_tls("--listen", f"unix:{tmp_path}/socket")
-    with Client(0, channel=grpc.insecure_channel(f"unix:{tmp_path}/socket")) as client:
+    with Client(f"unix:{tmp_path}/socket") as client:
         client.call("ApplyRotary", samples.rotary())
 
 

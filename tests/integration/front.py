@@ -1,0 +1,92 @@
+"""An HAProxy process with deploy/haproxy.cfg in front of servers, and certificates for it."""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+
+import grpc
+from server_process import ServerProcess, memory_of
+
+CONFIG = pathlib.Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
+# Debian installs it where only root's PATH leads.
+PROGRAM = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+class Certificates:
+    """The certificates of an authority: one for the front, and one for a caller."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        self.authority = directory / "authority.pem"
+        self._make("authority")
+        for name in ("front", "caller"):
+            self._make(name, "-CA", self.authority, "-CAkey", directory / "authority.key")
+        # HAProxy reads certificate and key from one file.
+        self.front = directory / "front-with-key.pem"
+        self.front.write_bytes(self._read("front.pem") + self._read("front.key"))
+
+    def _make(self, name, *signer):
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+                   f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout",
+                   self._directory / f"{name}.key", "-out", self._directory / f"{name}.pem", *signer]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def _read(self, name):
+        return (self._directory / name).read_bytes()
+
+    def credentials(self, caller=None):
+        """Credentials of a client that knows this authority, and shows the caller's certificate of the authority `caller`."""
+        mine = () if caller is None else (caller._read("caller.key"), caller._read("caller.pem"))
+        return grpc.ssl_channel_credentials(self._read("authority.pem"), *mine)
+
+
+class ServerBehind(ServerProcess):
+    """A server that listens on a Unix socket for a front, and on TCP for the test itself."""
+
+    def __init__(self, program, directory, path, *flags):
+        # HAProxy 2.6 loses the end of calls on connections that the server ends because of their age.
+        super().__init__(program, directory, "--listen", f"unix:{path}", "--max-connection-age", "31536000", *flags)
+        self.socket = path
+
+
+class Front:
+    def __init__(self, directory, certificates, sockets, client_authority=None):
+        """`sockets` are the paths of the servers' Unix sockets."""
+        self._log_path = directory / "front.log"
+        # The file ends with the line of its one server; the others are added as an operator would add them.
+        more = [f'    server server{number} "unix@{path}"\n' for number, path in enumerate(sockets[1:], 2)]
+        config = directory / "haproxy.cfg"
+        config.write_text(CONFIG.read_text() + "".join(more))
+        # The listening socket is passed on, so that no other process can take its port.
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, open(self._log_path, "wb") as log:
+            self.port = listener.getsockname()[1]
+            environment = {"POSENC_FRONT_LISTEN": f"fd@{listener.fileno()}", "POSENC_FRONT_CERT": certificates.front,
+                           "POSENC_FRONT_SERVER": f"unix@{sockets[0]}"}
+            if client_authority:
+                environment["POSENC_FRONT_CLIENT_CA"] = client_authority
+            self._process = subprocess.Popen(
+                [PROGRAM, "-f", config], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                pass_fds=[listener.fileno()], env={**os.environ, **{key: str(value) for key, value in environment.items()}})
+
+    def anonymous_memory(self):
+        """Resident memory that is not backed by files. Bytes."""
+        return memory_of(self._process.pid, "RssAnon")
+
+    def log(self):
+        return self._log_path.read_text()
+
+    def stop(self):
+        """Ends HAProxy. One that has ended by itself fails the test."""
+        ended = self._process.poll()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
+        assert ended is None, f"haproxy ended by itself: {self.log()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

