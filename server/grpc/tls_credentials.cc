@@ -5,6 +5,7 @@
 
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
+#include "grpcpp/version_info.h"
 
 namespace posenc::server {
 namespace {
@@ -47,21 +48,29 @@ grpc_server_credentials* MakeCredentials(Fetcher* fetcher, const std::string& cl
       grpc_ssl_server_credentials_create_options_using_config_fetcher(request, &Fetcher::Fetch, fetcher));
 }
 
-class Credentials final : public grpc::ServerCredentials {
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 63
+// Until gRPC 1.62, a subclass adds itself to a server; later the base class does so with the C credentials.
+class CredentialsOfC : public grpc::ServerCredentials {
  public:
-  Credentials(std::shared_ptr<CertificateStore> store, const std::string& client_auth)
-      : fetcher_(std::move(store)), credentials_(MakeCredentials(&fetcher_, client_auth)) {}
-  ~Credentials() override { grpc_server_credentials_release(credentials_); }
-
+  explicit CredentialsOfC(grpc_server_credentials* credentials) : credentials_(credentials) {}
+  ~CredentialsOfC() override { grpc_server_credentials_release(credentials_); }
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
   int AddPortToServer(const std::string& address, grpc_server* server) override {
     return grpc_server_add_http2_port(server, address.c_str(), credentials_);
   }
-
-  Fetcher fetcher_;
   grpc_server_credentials* const credentials_;
+};
+#else
+using CredentialsOfC = grpc::ServerCredentials;
+#endif
+
+// The fetcher is a base class, because the credentials refer to it.
+class Credentials final : private Fetcher, public CredentialsOfC {
+ public:
+  Credentials(std::shared_ptr<CertificateStore> store, const std::string& client_auth)
+      : Fetcher(std::move(store)), CredentialsOfC(MakeCredentials(this, client_auth)) {}
 };
 
 }  // namespace
