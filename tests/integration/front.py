@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -56,10 +57,14 @@ class Front:
     def __init__(self, directory, certificates, sockets, client_authority=None):
         """`sockets` are the paths of the servers' Unix sockets."""
         self._log_path = directory / "front.log"
-        # The file ends with the line of its one server; the others are added as an operator would add them.
-        more = [f'    server server{number} "unix@{path}"\n' for number, path in enumerate(sockets[1:], 2)]
+        def with_others(line):
+            """Adds lines for the other servers, as an operator would."""
+            return "\n".join([line[0], *(
+                line[0].replace("server1", f"server{number}").replace("${POSENC_FRONT_SERVER}", f"unix@{path}")
+                for number, path in enumerate(sockets[1:], 2))])
+
         config = directory / "haproxy.cfg"
-        config.write_text(CONFIG.read_text() + "".join(more))
+        config.write_text(re.sub(r"^    server server1 .*", with_others, CONFIG.read_text(), flags=re.MULTILINE))
         # The listening socket is passed on, so that no other process can take its port.
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, open(self._log_path, "wb") as log:
             self.port = listener.getsockname()[1]
