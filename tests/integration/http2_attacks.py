@@ -14,7 +14,7 @@ MEBIBYTE = 1 << 20
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_HEADERS = 4
 FRAME_BYTES = 16384
-CONNECTIONS = 60
+CONNECTIONS = 16
 CALL = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE.full_name}/ApplyRotary".encode()),
         (b":authority", b"test"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
 
@@ -138,7 +138,7 @@ def random_frames(target, stop):
 
 
 def unfinished_calls(target, stop):
-    """A hundred calls on each of many connections, which do not end."""
+    """As many calls as a source may have, which do not end."""
     headers = block(CALL)
 
     def run(number):
@@ -148,7 +148,7 @@ def unfinished_calls(target, stop):
                     break
                 with contextlib.suppress(OSError):
                     connection = stack.enter_context(target.connect(number))
-                    for stream in range(1, 200, 2):
+                    for stream in range(1, 64, 2):
                         connection.sendall(frame(HEADERS, END_HEADERS, stream, headers) +
                                            frame(DATA, 0, stream, bytes(FRAME_BYTES)) * 2)
             stop.wait()
