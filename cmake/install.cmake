@@ -9,7 +9,7 @@ install(FILES deploy/posenc-server.service DESTINATION lib/systemd/system COMPON
 if(CMAKE_INSTALL_SYSCONFDIR STREQUAL "/etc")
   install(FILES deploy/posenc-server.default DESTINATION /etc/default RENAME posenc-server COMPONENT server)
 endif()
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
+install(FILES README.md deploy/haproxy.cfg DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)

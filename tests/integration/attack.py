@@ -46,7 +46,7 @@ SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-
 # As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
 # free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
-# 128 MiB of buffers (tune.buffers.limit), and connections and calls.
+# 256 MiB of buffers that four sources may hold, and connections and calls.
 FRONT_BOUND = 384 * MEBIBYTE
 STEPS_PER_SECOND = 50
 

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
 import subprocess
 
 import grpc
+from certificates import Authority
 from server_process import ServerProcess, memory_of
 
 CONFIG = pathlib.Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
@@ -19,28 +21,17 @@ class Certificates:
     """The certificates of an authority: one for the front, and one for a caller."""
 
     def __init__(self, directory):
-        self._directory = directory
-        self.authority = directory / "authority.pem"
-        self._make("authority")
-        for name in ("front", "caller"):
-            self._make(name, "-CA", self.authority, "-CAkey", directory / "authority.key")
+        authority = Authority(directory)
+        self.authority = authority.certificate
+        self._caller = authority.issue("caller")
         # HAProxy reads certificate and key from one file.
         self.front = directory / "front-with-key.pem"
-        self.front.write_bytes(self._read("front.pem") + self._read("front.key"))
-
-    def _make(self, name, *signer):
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
-                   f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout",
-                   self._directory / f"{name}.key", "-out", self._directory / f"{name}.pem", *signer]
-        subprocess.run(command, check=True, capture_output=True)
-
-    def _read(self, name):
-        return (self._directory / name).read_bytes()
+        self.front.write_bytes(b"".join(path.read_bytes() for path in authority.issue("front")))
 
     def credentials(self, caller=None):
-        """Credentials of a client that knows this authority, and shows the caller's certificate of the authority `caller`."""
-        mine = () if caller is None else (caller._read("caller.key"), caller._read("caller.pem"))
-        return grpc.ssl_channel_credentials(self._read("authority.pem"), *mine)
+        """Credentials of a client that knows this authority, with the caller's certificate of `caller`, if any."""
+        certificate, key = (path.read_bytes() for path in caller._caller) if caller else (None, None)
+        return grpc.ssl_channel_credentials(self.authority.read_bytes(), key, certificate)
 
 
 class ServerBehind(ServerProcess):
@@ -56,10 +47,14 @@ class Front:
     def __init__(self, directory, certificates, sockets, client_authority=None):
         """`sockets` are the paths of the servers' Unix sockets."""
         self._log_path = directory / "front.log"
-        # The file ends with the line of its one server; the others are added as an operator would add them.
-        more = [f'    server server{number} "unix@{path}"\n' for number, path in enumerate(sockets[1:], 2)]
+        def with_others(line):
+            """Adds lines for the other servers, as an operator would."""
+            return "\n".join([line[0], *(
+                line[0].replace("server1", f"server{number}").replace("${POSENC_FRONT_SERVER}", f"unix@{path}")
+                for number, path in enumerate(sockets[1:], 2))])
+
         config = directory / "haproxy.cfg"
-        config.write_text(CONFIG.read_text() + "".join(more))
+        config.write_text(re.sub(r"^    server server1 .*", with_others, CONFIG.read_text(), flags=re.MULTILINE))
         # The listening socket is passed on, so that no other process can take its port.
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, open(self._log_path, "wb") as log:
             self.port = listener.getsockname()[1]

@@ -14,6 +14,7 @@ MEBIBYTE = 1 << 20
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_HEADERS = 4
 FRAME_BYTES = 16384
+CONNECTIONS = 16
 CALL = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE.full_name}/ApplyRotary".encode()),
         (b":authority", b"test"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
 
@@ -136,5 +137,23 @@ def random_frames(target, stop):
     return flood(target, stop, make, reads=True)
 
 
+def unfinished_calls(target, stop):
+    """As many calls as a source may have, which do not end."""
+    headers = block(CALL)
+
+    def run(number):
+        with contextlib.ExitStack() as stack:
+            for _ in range(CONNECTIONS):
+                if stop.is_set():
+                    break
+                with contextlib.suppress(OSError):
+                    connection = stack.enter_context(target.connect(number))
+                    for stream in range(1, 64, 2):
+                        connection.sendall(frame(HEADERS, END_HEADERS, stream, headers) +
+                                           frame(DATA, 0, stream, bytes(FRAME_BYTES)) * 2)
+            stop.wait()
+    return [threading.Thread(target=run, args=(number,)) for number in range(4)]
+
+
 ATTACKS = (rapid_reset, continuation_flood, hpack_continuation, settings_flood, ping_flood, empty_data, window_updates,
-           random_frames)
+           random_frames, unfinished_calls)
