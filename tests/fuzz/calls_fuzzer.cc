@@ -1,11 +1,13 @@
 // Calls of every RPC, served by the server's own reactors on a transport without gRPC (tests/fake_grpc). An input is
 // the RPC's number in service.proto, one byte, and the request; for StreamApplyRotary a sequence of messages.
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/message.h"
@@ -62,7 +64,9 @@ class Regions final : public wire::SharedMemorySource {
   class Memory final : public wire::SharedMemory {
    public:
     explicit Memory(char letter) : letter_(letter) {}
-    absl::Span<std::byte> bytes() const override { return absl::MakeSpan(bytes_).subspan(writable() ? 0 : kBytes, kBytes); }
+    absl::Span<std::byte> bytes() const override {
+      return absl::MakeSpan(bytes_).subspan(writable() ? 0 : kBytes, kBytes);
+    }
     bool writable() const override { return letter_ == 'w'; }
     std::pair<uint64_t, uint64_t> file() const override { return {0, letter_}; }
     bool damaged() const override { return false; }
@@ -88,7 +92,8 @@ grpc::ByteBuffer Buffer(const std::string& bytes) {
   const size_t most = bytes.size() / 4 + 1;
   for (size_t at = 0; at < bytes.size(); at += most) {
     auto* part = new std::string(bytes, at, most);
-    slices.emplace_back(part->data(), part->size(), [](void* text) { delete static_cast<std::string*>(text); }, part);
+    slices.emplace_back(
+        part->data(), part->size(), [](void* text) { delete static_cast<std::string*>(text); }, part);
   }
   return {slices.data(), slices.size()};
 }
@@ -127,7 +132,7 @@ void CheckDetails(const grpc::Status& status) {
   Check(rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
             info.ParseFromString(rich.details(0).value()),
         "details of an error that cannot be parsed");
-  const auto get = [&info](const char* key) {
+  const auto get = [&info](const char* key) -> std::string {
     const auto found = info.metadata().find(key);
     return found == info.metadata().end() ? "" : found->second;
   };
@@ -238,7 +243,8 @@ extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* to, size_t to_size, c
   const auto& rpc = RpcOfInput({to, to_size});
   const auto& other = RpcOfInput({from, from_size});
   out[0] = to[0];
-  const size_t size = posenc::fuzz::CrossMessages(PrototypeOf(rpc), {to + 1, to_size - 1}, PrototypeOf(other),
-                                                  {from + 1, from_size - 1}, absl::MakeSpan(out + 1, max_size - 1), random);
+  const size_t size =
+      posenc::fuzz::CrossMessages(PrototypeOf(rpc), {to + 1, to_size - 1}, PrototypeOf(other),
+                                  {from + 1, from_size - 1}, absl::MakeSpan(out + 1, max_size - 1), random);
   return size == 0 ? 0 : 1 + size;
 }

@@ -3,6 +3,7 @@
 #include <set>
 #include <string_view>
 
+#include "google/protobuf/stubs/logging.h"
 #include "posenc/base/status.h"
 
 namespace posenc::fuzz {
@@ -10,7 +11,7 @@ namespace {
 
 // The reasons of each code that a call without overload, drain, cancellation or devices can end with.
 bool IsDocumented(absl::StatusCode code, std::string_view reason) {
-  static const std::set<std::string_view> kInvalid = {"MISSING",       "OUT_OF_RANGE", "MISMATCH",  "CONFLICT",
+  static const std::set<std::string_view> kInvalid = {"MISSING",       "OUT_OF_RANGE",  "MISMATCH", "CONFLICT",
                                                       "UNKNOWN_FIELD", "UNKNOWN_VALUE", "NOT_READ", "MALFORMED",
                                                       "UNSUPPORTED",   "BAD_HANDLE"};
   switch (code) {
@@ -36,3 +37,9 @@ void CheckError(const absl::Status& status) {
 }
 
 }  // namespace posenc::fuzz
+
+// protobuf logs each malformed message. The server does not log those lines either.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}

@@ -24,7 +24,13 @@ void CheckSettings(const Config& config) {
   std::vector<std::string> arguments;
   for (const auto& [flag, value] : Describe(config)) arguments.push_back("--" + flag + "=" + value);
   const ParsedArguments again = Parse(arguments);
-  Check(again.config && Describe(*again.config) == Describe(config), "settings that cannot be given as flags: " + again.text);
+  Check(again.config.has_value(), "settings that cannot be given as flags: " + again.text);
+  const auto settings = Describe(config), settings_again = Describe(*again.config);
+  for (size_t n = 0; n < settings.size(); ++n) {
+    const auto& [flag, value] = settings[n];
+    Check(value == settings_again[n].second,
+          flag + " is " + value + ", but given as a flag " + settings_again[n].second);
+  }
 }
 
 }  // namespace

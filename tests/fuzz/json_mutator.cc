@@ -31,7 +31,8 @@ Json Value(Json old, Random& random) {
     default: break;
   }
   if (old.is_string()) return random.Text(old.get<std::string>());
-  if (old.is_number_integer()) return random.OneIn(2) ? old.get<int64_t>() * 2 : old.get<int64_t>() - 1;
+  if (old.is_number_integer())
+    return static_cast<int64_t>(old.get<uint64_t>() * (1 + random.Below(2)) - random.Below(2));
   if (old.is_number()) return old.get<double>() * random.Number();
   if (old.is_boolean()) return !old.get<bool>();
   return random.Text("");

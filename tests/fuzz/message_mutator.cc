@@ -55,7 +55,13 @@ int EnumValue(const FieldDescriptor& field, Random& random) {
 
 std::string Text(const FieldDescriptor& field, const std::string& old, Random& random) {
   if (field.name().starts_with("config_json")) return ChangeJson(old, random);
-  return random.Text(random.OneIn(4) ? "" : old);
+  std::string text = random.Text(random.OneIn(4) ? "" : old);
+  // The parser refuses strings that are not UTF-8, and with them the message.
+  if (field.type() == FieldDescriptor::TYPE_STRING && !random.OneIn(16)) {
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) > 0x7f; }, '~');
+  }
+  return text;
 }
 
 // Sets a field that is not a message or, if it is repeated, adds an element.

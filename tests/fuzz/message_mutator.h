@@ -16,8 +16,8 @@ namespace posenc::fuzz {
 size_t MutateMessage(const google::protobuf::Message& prototype, absl::Span<uint8_t> bytes, size_t size,
                      Random& random);
 
-// Writes to `out` the message `to` with one of its parts replaced by, or merged with, a part of `from` that has the same
-// type. Returns its size; 0 if they have no such parts.
+// Writes to `out` the message `to` with one of its parts replaced by, or merged with, a part of `from` that has the
+// same type. Returns its size; 0 if they have no such parts.
 size_t CrossMessages(const google::protobuf::Message& to_type, absl::Span<const uint8_t> to,
                      const google::protobuf::Message& from_type, absl::Span<const uint8_t> from,
                      absl::Span<uint8_t> out, Random& random);

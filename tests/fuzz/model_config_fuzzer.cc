@@ -15,8 +15,8 @@ namespace {
 using fuzz::Check;
 
 void CheckReadings(ModelSource source) {
-  for (const Wanted wanted : {Wanted::kAny, Wanted::kRotaryOrBias, Wanted::kTerms, Wanted::kLearned,
-                              Wanted::kSinusoidal, Wanted::kGrid}) {
+  for (const Wanted wanted :
+       {Wanted::kAny, Wanted::kRotaryOrBias, Wanted::kTerms, Wanted::kLearned, Wanted::kSinusoidal, Wanted::kGrid}) {
     source.wanted = wanted;
     const auto layers = ReadModel(source, Limits());
     const auto selected = SelectLayer(source, Limits());

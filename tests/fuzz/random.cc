@@ -13,9 +13,25 @@ int64_t Random::Integer() {
 }
 
 double Random::Number() {
-  static const double kNumbers[] = {
-      0, 0.5, 1, 2, 3, 8, 256, 1e4, 5e5, 5e-324, 1e-310, 1e-30, 1e12, 0x1p53, 1e30, 1e100, 1.7e308,
-      std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+  static const double kNumbers[] = {0,
+                                    0.5,
+                                    1,
+                                    2,
+                                    3,
+                                    8,
+                                    256,
+                                    1e4,
+                                    5e5,
+                                    5e-324,
+                                    1e-310,
+                                    1e-30,
+                                    1e12,
+                                    0x1p53,
+                                    1e30,
+                                    1e100,
+                                    1.7e308,
+                                    std::numeric_limits<double>::infinity(),
+                                    std::numeric_limits<double>::quiet_NaN()};
   const double number = OneIn(3)   ? static_cast<double>(Below(1000)) / 16
                         : OneIn(4) ? std::ldexp(1.0, static_cast<int>(Below(2098)) - 1074)
                                    : Of(kNumbers);
