@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "CLI/CLI.hpp"
+#include "posenc/base/arguments.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/base/version.h"
 
@@ -233,21 +234,6 @@ void RefuseIgnoredVariables(CLI::App* app) {
   }
 }
 
-// The arguments in reverse, as CLI11 wants them. "--flag=" becomes "--flag" and "": CLI11 would take the next argument,
-// which may be a flag, for its value.
-std::vector<std::string> Reversed(int argc, const char* const* argv) {
-  std::vector<std::string> arguments;
-  for (int n = argc - 1; n > 0; --n) {
-    std::string argument = argv[n];
-    if (argument.starts_with("--") && argument.ends_with('=')) {
-      arguments.emplace_back();
-      argument.pop_back();
-    }
-    arguments.push_back(std::move(argument));
-  }
-  return arguments;
-}
-
 }  // namespace
 
 Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
@@ -263,7 +249,7 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;
   try {
-    app.parse(Reversed(argc, argv));
+    app.parse(ReversedArguments(argc, argv));
     RefuseIgnoredVariables(&app);
   } catch (const CLI::CallForVersion& version) {
     parsed.text = std::string(version.what()) + '\n';

@@ -39,6 +39,7 @@ def regions():
     for source, offset in ((b"w", 0), (b"r", 0), (b"r", 64)):
         request = samples.rotary()
         size = len(request.q.tensor.data)
+        request.q.tensor.ClearField("data")
         request.q.tensor.region.CopyFrom(tensor_pb2.Region(token=source * 16, offset=offset, byte_size=size))
         request.q.output.CopyFrom(tensor_pb2.Region(token=b"w" * 16, offset=offset, byte_size=size))
         yield "ApplyRotary", request
