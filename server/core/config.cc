@@ -298,6 +298,7 @@ std::string Complete(const Machine& machine, Config* config) {
   if (config->max_connections_per_peer == 0) {
     config->max_connections_per_peer = (config->max_connections + 1) / 2;
   }
+  std::erase(config->tls_client_ca, "");  // an empty value is none, as for flags that are not lists
   if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";
   if (config->tls_cert.empty() && (!config->tls_client_ca.empty() || config->tls_client_auth != "none")) {
     return "--tls-client-ca and --tls-client-auth need --tls-cert";

@@ -9,7 +9,7 @@
 namespace posenc::fuzz {
 namespace {
 
-// The reasons of each code that a call without overload, drain, cancellation or devices can end with.
+// The reasons of each code that a call without overload, drain or devices can end with.
 bool IsDocumented(absl::StatusCode code, std::string_view reason) {
   static const std::set<std::string_view> kInvalid = {"MISSING",       "OUT_OF_RANGE",  "MISMATCH", "CONFLICT",
                                                       "UNKNOWN_FIELD", "UNKNOWN_VALUE", "NOT_READ", "MALFORMED",
@@ -18,6 +18,7 @@ bool IsDocumented(absl::StatusCode code, std::string_view reason) {
     case absl::StatusCode::kInvalidArgument: return kInvalid.contains(reason);
     case absl::StatusCode::kResourceExhausted: return reason == "TOO_LARGE";
     case absl::StatusCode::kNotFound: return reason == "NOT_FOUND";
+    case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded: return reason == "CANCELLED";
     default: return false;
   }

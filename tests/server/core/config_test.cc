@@ -66,9 +66,10 @@ TEST(Config, SizesHaveUnits) {
 }
 
 TEST(Config, AFlagIsNotTheValueOfTheOneBefore) {
-  const ParsedArguments parsed = Parse({"--device-plugin=", "--threads=2"});
+  const ParsedArguments parsed = Parse({"--device-plugin=", "--tls-client-ca=", "--threads=2"});
   ASSERT_TRUE(parsed.config) << parsed.text;
   EXPECT_EQ(parsed.config->device_plugin, "");
+  EXPECT_TRUE(parsed.config->tls_client_ca.empty());
   EXPECT_EQ(parsed.config->threads, 2);
   EXPECT_THAT(Parse({"--threads=", "3"}).text, HasSubstr("--threads"));
 }
