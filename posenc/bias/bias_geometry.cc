@@ -74,12 +74,12 @@ absl::Status CheckBatch(const BiasGeometry& g, const std::optional<Mask>& mask, 
 }
 
 absl::StatusOr<HeadRange> Heads(const BiasGeometry& g, int64_t all) {
-  const int64_t start = g.head_start.value_or(0), available = all - start;
-  if (start < 0 || available < 0) {
+  const int64_t start = g.head_start.value_or(0);
+  if (start < 0 || start > all) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", start),
                            fmt::format("must be 0 .. num_heads = {}", all));
   }
-  const int64_t count = g.head_count.value_or(available);
+  const int64_t available = all - start, count = g.head_count.value_or(available);
   if (count < 0 || count > available) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.head_count", fmt::format("{}", count),
                            fmt::format("must be 0 .. {} with head_start {}", available, start));

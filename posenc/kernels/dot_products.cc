@@ -1,5 +1,7 @@
 #include "posenc/kernels/dot_products.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/dot_products.cc"
 #include "hwy/foreach_target.h"
@@ -71,7 +73,10 @@ namespace posenc {
 
 HWY_EXPORT(Products);
 
-void ComputeDotProducts(const DotProducts& work) { HWY_DYNAMIC_DISPATCH(Products)(work); }
+void ComputeDotProducts(const DotProducts& work) {
+  if (work.depth > 0) return HWY_DYNAMIC_DISPATCH(Products)(work);
+  std::fill_n(work.out, work.row_count * work.width, 0.0);  // empty sums, whose columns may be null
+}
 
 }  // namespace posenc
 #endif  // HWY_ONCE

@@ -11,9 +11,9 @@ namespace posenc::wire {
 
 namespace {
 
-// Resolves Swin v2's network, whose window sizes its config.json gives. Errors name the field from "swin_v2" on.
-absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasMethod& method,
-                                           const v1::Precision& precision) {
+// Resolves Swin v2's network, whose window sizes its config.json gives. The precision is the model's. Errors name the
+// field from "swin_v2" on.
+absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasMethod& method) {
   auto layers = SelectWeighted(reader, method.swin_v2().model(), Wanted::kRotaryOrBias);
   if (!layers.ok()) return Within("swin_v2", layers.status());
   if (!layers->bias || !std::holds_alternative<SwinV2Settings>(*layers->bias)) {
@@ -25,7 +25,7 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
   WriteBiasMethod(of_model, &said);
   POSENC_RETURN_IF_ERROR(Within("swin_v2", FillFrom(said.swin_v2(), filled.mutable_swin_v2())));
   ResolvedBias resolved;
-  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
+  resolved.precision = layers->precision;
   POSENC_ASSIGN_OR_RETURN(resolved.method, ReadBiasMethod(reader, filled));
   resolved.notes = std::move(layers->notes);
   const int64_t heads = std::get<SwinV2Settings>(resolved.method.settings).output_weight.rows;
@@ -39,8 +39,9 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
                                          const v1::Precision& precision, std::string_view field) {
   if (method.swin_v2().has_model()) {
-    auto resolved = ResolveSwinV2(reader, method, precision);
+    auto resolved = ResolveSwinV2(reader, method);
     if (!resolved.ok()) return Within(field, resolved.status());
+    POSENC_ASSIGN_OR_RETURN(resolved->precision, ReadPrecision(precision, resolved->precision));
     return resolved;
   }
   auto given = ReadBiasMethod(reader, method);
@@ -57,7 +58,8 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
       return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
                              "this model computes its bias with a network: give the weights and the model in swin_v2");
     }
-    POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(*layers, precision));
+    POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
+    ResolvedBias resolved = ResolveBias(*layers, read);
     resolved.method.table = std::move(given->table);
     return resolved;
   }
@@ -72,9 +74,9 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   return resolved;
 }
 
-absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision) {
+ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision) {
   ResolvedBias resolved;
-  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
+  resolved.precision = precision;
   resolved.method.settings = *layers.bias;
   resolved.notes = layers.notes;
   return resolved;

@@ -17,11 +17,11 @@ struct ResolvedBias {
   std::vector<Note> notes;
 };
 
-// Errors name the field from `field` on.
+// Errors name the field by its path from `field`, or from "precision" on.
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
                                          const v1::Precision& precision, std::string_view field = "method");
 // Overload for layers already selected; they must have a bias.
-absl::StatusOr<ResolvedBias> ResolveBias(const ModelLayers& layers, const v1::Precision& precision);
+ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision);
 
 // kAdded: the bias is added to scores, so table_dtype and rounding are part of the fingerprint, too.
 enum class BiasUse { kAlone, kAdded };

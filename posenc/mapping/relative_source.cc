@@ -44,14 +44,13 @@ absl::Status CheckTables(const ModelTerms& model, const RelativeMethod& given) {
   return CheckTable("transformer_xl.position.weight", *position.weight, model.heads * model.head_dim, model.width);
 }
 
-// Errors name the field from the method's name on.
-absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMethod& method,
-                                      const v1::Precision& precision) {
+// Resolves all but the precision, which is the model's if there is one. Errors name the field from the method's name
+// on.
+absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMethod& method) {
   ResolvedTerms resolved;
   const v1::ModelConfig* model = ModelOf(method);
   if (model == nullptr) {
     POSENC_ASSIGN_OR_RETURN(resolved.method, ReadRelativeMethod(reader, method));
-    POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
     return resolved;
   }
   const FieldDescriptor& field = FieldOf(method);
@@ -59,7 +58,7 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   if (!layers.ok()) return Within(field.name(), layers.status());
   resolved.model = std::move(layers->terms);
   resolved.notes = std::move(layers->notes);
-  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers->precision));
+  resolved.precision = layers->precision;
   v1::RelativeMethod said, filled = method;
   WriteRelativeMethod(resolved.model->settings, &said);
   if (said.method_case() != method.method_case()) {
@@ -74,12 +73,19 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   return resolved;
 }
 
+absl::Status ReadPrecisionOf(const v1::Precision& precision, ResolvedTerms* resolved) {
+  const auto of_model = resolved->model ? std::optional(resolved->precision) : std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(resolved->precision, ReadPrecision(precision, of_model));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedTerms> ResolveTerms(const Reader& reader, const v1::RelativeMethod& method,
                                            const v1::Precision& precision) {
-  auto resolved = Resolve(reader, method, precision);
+  auto resolved = Resolve(reader, method);
   if (!resolved.ok()) return Within("method", resolved.status());
+  POSENC_RETURN_IF_ERROR(ReadPrecisionOf(precision, &*resolved));
   return resolved;
 }
 
@@ -87,7 +93,8 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
                                             const v1::Precision& precision) {
   v1::RelativeMethod method;
   *method.mutable_shaw() = shaw;
-  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method, precision));
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method));
+  POSENC_RETURN_IF_ERROR(ReadPrecisionOf(precision, &resolved));
   if (!resolved.model || resolved.model->has_values) return resolved;
   return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "this model adds no relative term to its values");
 }

@@ -19,10 +19,10 @@ struct ResolvedTerms {
   std::optional<ModelTerms> model;  // the tables have its sizes
 };
 
-// Errors name the field from "method" on.
+// Errors name the field by its path from "method" or "precision" on.
 absl::StatusOr<ResolvedTerms> ResolveTerms(const Reader& reader, const v1::RelativeMethod& method,
                                            const v1::Precision& precision);
-// ResolveTerms for RelativeValues. Errors name the field from "shaw" on.
+// ResolveTerms for RelativeValues. Errors name the field by its path from "shaw" or "precision" on.
 absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw& shaw, const v1::Precision& precision);
 
 // Returns INVALID_ARGUMENT unless q has the model's heads, or the part of them that the geometry selects, and

@@ -5,10 +5,10 @@
 
 namespace posenc::wire {
 
-absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
+absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Precision& precision,
                                              const Limits& limits, PlanSource plan_source) {
   ResolvedRotary resolved;
-  POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, layers.precision));
+  resolved.precision = precision;
   resolved.layer_type = layers.layer_type;
   resolved.notes = layers.notes;
   resolved.scales_softmax = layers.scales_softmax;
@@ -43,7 +43,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
         return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
                                "this model has a bias and no rotary embedding: use GenerateBias or AddBias");
       }
-      auto resolved = ResolveRotary(*layers, precision, reader.limits, reader.plan_source);
+      POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
+      auto resolved = ResolveRotary(*layers, read, reader.limits, reader.plan_source);
       if (!resolved.ok()) return Within(path + ".model", resolved.status());
       return resolved;
     }

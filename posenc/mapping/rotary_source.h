@@ -22,14 +22,14 @@ struct ResolvedRotary {
   bool scales_softmax = true;  // the model multiplies its softmax scale by the plan's factor
 };
 
-// Errors name the field by its path from `field` on.
+// Errors name the field by its path from `field`, or from "precision" on.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
                                              const v1::Precision& precision, std::string_view field = "rotary");
 // Errors name the field within the settings.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySettings& settings,
                                              const Precision& precision);
 // Overload for layers already selected.
-absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const v1::Precision& precision,
+absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Precision& precision,
                                              const Limits& limits,
                                              PlanSource plan_source = PlanSource::kCacheOrComputed);
 

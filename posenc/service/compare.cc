@@ -62,12 +62,12 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
     settings.notes = layers.notes;
     settings.scales_softmax = layers.scales_softmax;
     v1::AnswerInfo info;
-    POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, v1::Precision(), limits, &info));
+    POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, kExactPrecision, limits, &info));
     if (explained) {
       settings.plan = std::move(*info.mutable_plan());
       continue;
     }
-    POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(layers, v1::Precision(), limits));
+    POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(layers, kExactPrecision, limits));
     SetRotary(std::move(resolved), &settings);
   }
   return side;

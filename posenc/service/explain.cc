@@ -13,15 +13,17 @@
 namespace posenc::wire {
 namespace {
 
-absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
-                           int64_t* values_left, v1::AnswerInfo* info) {
+// `subject`: field of the request with which errors of its frequencies begin.
+absl::Status ExplainRotary(const v1::ExplainRequest& request, std::string_view subject, const ResolvedRotary& resolved,
+                           const Limits& limits, int64_t* values_left, v1::AnswerInfo* info) {
   std::vector<std::shared_ptr<const RotaryPlan>> plans;
   if (resolved.rotary) {
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
                             LengthsToExplain(request.seq_len(), *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
-      POSENC_ASSIGN_OR_RETURN(auto plan, resolved.rotary->Plan(length));
-      plans.push_back(std::move(plan));
+      auto plan = resolved.rotary->Plan(length);
+      if (!plan.ok()) return Within(subject, plan.status());
+      plans.push_back(*std::move(plan));
     }
   }
   std::vector<const RotaryPlan*> pointers;
@@ -50,17 +52,22 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
 }
 
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(request.model(), limits));
+  constexpr std::string_view kSubject = "model";
+  const auto all = ReadLayers(request.model(), limits);
+  if (!all.ok()) return Within(kSubject, all.status());
   int64_t values_left = limits.max_plan_values;
-  for (const ModelLayers& layers : all) {
+  for (const ModelLayers& layers : *all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
     v1::AnswerInfo* info = explanation->mutable_info();
-    POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, request.precision(), limits, info));
-    if (explained) continue;
-    POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(layers, request.precision(), limits));
-    POSENC_RETURN_IF_ERROR(ExplainRotary(request, resolved, limits, &values_left, info));
+    POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
+    const auto explained = ExplainWithoutRotary(layers, precision, limits, info);
+    if (!explained.ok()) return Within(kSubject, explained.status());
+    if (*explained) continue;
+    const auto resolved = ResolveRotary(layers, precision, limits);
+    if (!resolved.ok()) return Within(kSubject, resolved.status());
+    POSENC_RETURN_IF_ERROR(ExplainRotary(request, kSubject, *resolved, limits, &values_left, info));
   }
   return absl::OkStatus();
 }
@@ -69,18 +76,18 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
                      v1::ExplainResponse* response) {
   switch (request.subject_case()) {
     case v1::ExplainRequest::SUBJECT_NOT_SET: break;
-    case v1::ExplainRequest::kModel: return Within("model", ExplainModel(request, limits, response));
+    case v1::ExplainRequest::kModel: return ExplainModel(request, limits, response);
     case v1::ExplainRequest::kRotary: {
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
       const auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
       if (!resolved.ok()) return Within("rotary", resolved.status());
       int64_t values_left = limits.max_plan_values;
-      return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers()->mutable_info());
+      return ExplainRotary(request, "rotary", *resolved, limits, &values_left, response->add_layers()->mutable_info());
     }
     case v1::ExplainRequest::kBias: {
-      auto resolved = ResolveBias({payloads, limits}, request.bias(), request.precision());
-      if (!resolved.ok()) return Within("bias", resolved.status());
-      return Within("bias", ExplainBias(*std::move(resolved), limits, response->add_layers()->mutable_info()));
+      POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved,
+                              ResolveBias({payloads, limits}, request.bias(), request.precision(), "bias"));
+      return Within("bias", ExplainBias(std::move(resolved), limits, response->add_layers()->mutable_info()));
     }
   }
   return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
@@ -96,19 +103,17 @@ absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model
   return std::vector<ModelLayers>{std::move(one)};
 }
 
-absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const v1::Precision& precision,
-                                          const Limits& limits, v1::AnswerInfo* info) {
+absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Precision& precision, const Limits& limits,
+                                          v1::AnswerInfo* info) {
   if (layers.bias) {
-    POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(layers, precision));
-    POSENC_RETURN_IF_ERROR(ExplainBias(std::move(resolved), limits, info));
+    POSENC_RETURN_IF_ERROR(ExplainBias(ResolveBias(layers, precision), limits, info));
     return true;
   }
   if (!layers.terms && !layers.table && !layers.sinusoidal && !layers.grid) return false;
-  POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers.precision));
   if (layers.terms) {
-    ExplainTerms(layers, read, info);
+    ExplainTerms(layers, precision, info);
   } else {
-    POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, read, limits, info));
+    POSENC_RETURN_IF_ERROR(ExplainEmbedding(layers, precision, limits, info));
   }
   return true;
 }

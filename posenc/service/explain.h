@@ -21,8 +21,8 @@ absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model
 // Writes info and plan of layers that have no rotary embedding but another encoding: a bias, a score term, or an
 // encoding that is added to the input. Weights, which come with a request, are left out. Returns false, and writes
 // nothing, for other layers.
-absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const v1::Precision& precision,
-                                          const Limits& limits, v1::AnswerInfo* info);
+absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Precision& precision, const Limits& limits,
+                                          v1::AnswerInfo* info);
 // Overload for a bias.
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info);
 

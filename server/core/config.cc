@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "CLI/CLI.hpp"
+#include "posenc/base/arguments.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/base/version.h"
 
@@ -248,7 +249,7 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;
   try {
-    app.parse(argc, argv);
+    app.parse(ReversedArguments(argc, argv));
     RefuseIgnoredVariables(&app);
   } catch (const CLI::CallForVersion& version) {
     parsed.text = std::string(version.what()) + '\n';
@@ -297,6 +298,7 @@ std::string Complete(const Machine& machine, Config* config) {
   if (config->max_connections_per_peer == 0) {
     config->max_connections_per_peer = (config->max_connections + 1) / 2;
   }
+  std::erase(config->tls_client_ca, "");  // an empty value is none, as for flags that are not lists
   if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";
   if (config->tls_cert.empty() && (!config->tls_client_ca.empty() || config->tls_client_auth != "none")) {
     return "--tls-client-ca and --tls-client-auth need --tls-cert";

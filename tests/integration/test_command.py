@@ -149,6 +149,10 @@ def test_a_wrong_command_line_is_named_with_the_way_to_help(posenc, arguments, s
     assert said in ended.stderr and "--help" in ended.stderr and ended.stdout == ""
 
 
+def test_a_flag_is_not_the_value_of_the_one_before(posenc):
+    assert posenc("explain", *SETTINGS, "--server=", "--json").stdout.startswith("{")
+
+
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
     assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
     (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")

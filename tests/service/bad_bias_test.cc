@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "tests/reference/golden.h"
 #include "tests/service/call.h"
@@ -130,6 +131,8 @@ const Case<B> kGeometry[] = {
     {"no offset", [](B& r) { G(r).set_query_length(2); }, "MISSING", "geometry.query"},
     {"first head too large", [](B& r) { G(r).set_head_start(3); }, "OUT_OF_RANGE", "geometry.head_start"},
     {"negative first head", [](B& r) { G(r).set_head_start(-1); }, "OUT_OF_RANGE", "geometry.head_start"},
+    {"least first head", [](B& r) { G(r).set_head_start(std::numeric_limits<int64_t>::min()); }, "OUT_OF_RANGE",
+     "geometry.head_start"},
     {"too many heads", [](B& r) { G(r).set_head_start(1), G(r).set_head_count(2); }, "OUT_OF_RANGE",
      "geometry.head_count"},
     {"positions of another length",

@@ -118,5 +118,25 @@ TEST(BadCalls, Explain) {
   EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "seq_len[0]"));
 }
 
+// Fields of the request beside the model or the bias do not belong to its path.
+TEST(BadCalls, FieldsBesideTheSubject) {
+  v1::ExplainRequest explain;
+  explain.mutable_model()->set_config_json(
+      R"({"model_type": "llama", "head_dim": 8, "max_position_embeddings": 64,
+          "rope_scaling": {"rope_type": "dynamic", "factor": 2}})");
+  EXPECT_THAT(Call(explain), IsInvalid("MISSING", "seq_len"));
+  v1::GenerateTableRequest table = Valid();
+  *table.mutable_rotary()->mutable_model() = explain.model();
+  explain.mutable_precision()->mutable_axes();
+  *table.mutable_precision() = explain.precision();
+  EXPECT_THAT(Call(explain), IsInvalid("MISSING", "precision.axes.frequencies"));
+  EXPECT_THAT(Call(table), IsInvalid("MISSING", "precision.axes.frequencies"));
+  explain.mutable_bias()->mutable_nope()->set_num_heads(1);
+  EXPECT_THAT(Call(explain), IsInvalid("MISSING", "precision.axes.frequencies"));
+  explain.clear_precision();
+  explain.mutable_bias()->mutable_t5();
+  EXPECT_THAT(Call(explain), IsInvalid("MISSING", "bias.t5.bidirectional"));
+}
+
 }  // namespace
 }  // namespace posenc::bad_settings

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "posenc/base/arguments.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "tools/posenc/session.h"
@@ -115,7 +116,7 @@ int Main(int argc, char** argv) {
     return nullptr;
   };
   try {
-    app.parse(argc, argv);
+    app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

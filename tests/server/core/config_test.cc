@@ -65,6 +65,15 @@ TEST(Config, SizesHaveUnits) {
   EXPECT_EQ(parsed.config->limits.max_output_bytes, 2048);
 }
 
+TEST(Config, AFlagIsNotTheValueOfTheOneBefore) {
+  const ParsedArguments parsed = Parse({"--device-plugin=", "--tls-client-ca=", "--threads=2"});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->device_plugin, "");
+  EXPECT_TRUE(parsed.config->tls_client_ca.empty());
+  EXPECT_EQ(parsed.config->threads, 2);
+  EXPECT_THAT(Parse({"--threads=", "3"}).text, HasSubstr("--threads"));
+}
+
 TEST(Config, RefusesBadValuesAndNamesThem) {
   struct Case {
     std::vector<const char*> arguments;

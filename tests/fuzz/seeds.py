@@ -1,0 +1,123 @@
+"""Writes seeds of the fuzzers to DIRECTORY/TARGET, and dictionaries to DIRECTORY/TARGET.dict.
+
+The seeds are the requests, config.json files and flags that other tests and the documentation use, so a new method or
+model type is fuzzed from its first sample on. scripts/fuzz runs this file: seeds.py DIRECTORY
+"""
+
+import hashlib
+import io
+import json
+import pathlib
+import re
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+
+import conftest  # noqa: E402, F401: makes the messages importable
+import mutations  # noqa: E402
+import numpy  # noqa: E402
+import samples  # noqa: E402
+from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2  # noqa: E402
+
+# Fields with which the classes of most model types find what they need.
+COMMON = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 128, "d_model": 64,
+    "n_head": 4, "n_layer": 2, "head_dim": 16, "image_size": 32, "patch_size": 8, "vocab_size": 32}
+
+
+def sequence(messages):
+    """The wire format of a message whose field 1 is repeated (tests/fuzz/sequence.h)."""
+    def varint(value):
+        return bytes([value]) if value < 128 else bytes([value % 128 + 128]) + varint(value // 128)
+    return b"".join(b"\x0a" + varint(len(text)) + text for text in (one.SerializeToString() for one in messages))
+
+
+def regions():
+    """Rotations of tensors in the memory that calls_fuzzer.cc registers: in place, and from one to the other."""
+    for source, offset in ((b"w", 0), (b"r", 0), (b"r", 64)):
+        request = samples.rotary()
+        size = len(request.q.tensor.data)
+        request.q.tensor.ClearField("data")
+        request.q.tensor.region.CopyFrom(tensor_pb2.Region(token=source * 16, offset=offset, byte_size=size))
+        request.q.output.CopyFrom(tensor_pb2.Region(token=b"w" * 16, offset=offset, byte_size=size))
+        yield "ApplyRotary", request
+
+
+def calls(configs):
+    """(number of the RPC, bytes of the request)"""
+    names = [method.name for method in service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"].methods]
+    for name, request in [*mutations.seeds(configs), *regions()]:
+        if name != "StreamApplyRotary":
+            yield names.index(name), request.SerializeToString()
+    yield names.index("StreamApplyRotary"), sequence(mutations.rotary_stream())
+
+
+def model_configs(configs):
+    for path in sorted(configs.glob("*.json")):
+        yield path.read_bytes()
+    for record in json.loads((configs.parent / "recorded" / "model_files.json").read_text())["records"]:
+        yield json.dumps(record["config"]).encode()
+    page = (ROOT / "docs" / "model-types.md").read_text()
+    for name in sorted(set(re.findall(r"`(\w+)`", page))):
+        yield json.dumps({"model_type": name, **COMMON}).encode()
+        yield json.dumps({"_class_name": name, **COMMON}).encode()
+
+
+def tensor_files():
+    for dtype in (numpy.float16, numpy.float32, numpy.float64, numpy.int32, numpy.int64, numpy.bool_):
+        file = io.BytesIO()
+        numpy.save(file, numpy.ones((2, 3), dtype))
+        yield file.getvalue()
+    header = json.dumps({"__metadata__": {"a": "b"}, "x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
+                         "y": {"dtype": "I8", "shape": [1], "data_offsets": [4, 5]}}).encode()
+    yield struct.pack("<Q", len(header)) + header + b"12345"
+    header = header.replace(b"[4, 5]", b"[4, 4]").replace(b"I8", b"F64").replace(b"[1]", b"[0]")
+    yield struct.pack("<Q", len(header)) + header + b"1234"
+
+
+def packets():
+    request = shared_memory_pb2.SharedMemoryRequest
+    memfd = request(register_memfd=shared_memory_pb2.RegisterMemfd(byte_size=5000))
+    posix = request(register_posix=shared_memory_pb2.RegisterPosix(name="/posenc-fuzz-a", byte_size=1))
+    device = request(register_device_memory=shared_memory_pb2.RegisterDeviceMemory(device="cuda:0", byte_size=1))
+    release = request(unregister=shared_memory_pb2.UnregisterMemory())
+    yield sequence([memfd, memfd, release, release])
+    yield sequence([posix, device, memfd, memfd])
+
+
+def flags():
+    yield b"--help"
+    yield b"--version"
+    for flag in re.findall(r'visit\(group, "(--[a-z-]+)"', (ROOT / "server" / "core" / "config.cc").read_text()):
+        yield f"{flag}=1".encode()
+    yield b"--listen\nunix:/run/a,127.0.0.1:0\n--max-request-bytes=8MiB\n--log-format\njson\n--log-level=debug"
+
+
+def words(paths):
+    """A dictionary of the names in the sources."""
+    text = "".join(path.read_text() for path in paths)
+    return "".join(f'"{word}"\n' for word in sorted(set(re.findall(r'"([\w.:+-]{2,40})"', text))))
+
+
+def main(directory):
+    configs = ROOT / "tests" / "golden" / "configs"
+    numbered = list(calls(configs))
+    seeds = {
+        "calls": [bytes([number]) + text for number, text in numbered],
+        "wire": [bytes([2 * number]) + text for number, text in numbered],
+        "model_config": [rotary_pb2.ModelConfig(config_json=text).SerializeToString() for text in model_configs(configs)],
+        "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
+    for target, texts in seeds.items():
+        (directory / target).mkdir(parents=True, exist_ok=True)
+        for text in texts:
+            (directory / target / hashlib.sha1(text).hexdigest()).write_bytes(text)
+    model = words([*sorted((ROOT / "posenc" / "model").glob("*.cc")), *sorted((ROOT / "posenc" / "mapping").glob("*.cc"))])
+    dictionaries = {"calls": model, "model_config": model, "flags": words([ROOT / "server" / "core" / "config.cc"])}
+    for target, text in dictionaries.items():
+        (directory / f"{target}.dict").write_text(text)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

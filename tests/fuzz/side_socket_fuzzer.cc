@@ -1,0 +1,88 @@
+// The side socket's packets. An input is a sequence of SharedMemoryRequests, which one connection sends. A request to
+// unregister an empty token stands for the token that the connection received last. Each fourth packet has a descriptor
+// if it must have none, and the other way round.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/base/status.h"
+#include "posenc/service/devices.h"
+#include "posenc/v1/error.pb.h"
+#include "posenc/v1/shared_memory.pb.h"
+#include "server/shared_memory/registrar.h"
+#include "tests/fuzz/check.h"
+#include "tests/fuzz/message_mutator.h"
+#include "tests/fuzz/sequence.h"
+
+namespace posenc::server {
+namespace {
+
+using fuzz::Check;
+
+Descriptor Memfd() {
+  Descriptor file(memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  Check(ftruncate(file.get(), 8192) == 0 && fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
+        "cannot make a memfd");
+  return file;
+}
+
+const fuzz::SequenceType& Requests() {
+  static const auto* const type = new fuzz::SequenceType(*v1::SharedMemoryRequest::descriptor());
+  return *type;
+}
+
+void CheckResponse(const v1::SharedMemoryResponse& response) {
+  if (!response.has_error()) return Check(response.result_case() != 0, "an empty response");
+  v1::ErrorInfo info;
+  Check(response.error().details_size() > 0 && info.ParseFromString(response.error().details(0).value()),
+        "an error without details");
+  // Descriptors are no field of the request.
+  if (response.error().message().find("SCM_RIGHTS") != std::string::npos) return;
+  const auto field = info.metadata().find("field");
+  fuzz::CheckError(Restore(static_cast<absl::StatusCode>(response.error().code()), response.error().message(),
+                           {info.reason(), field == info.metadata().end() ? "" : field->second, "", ""}));
+}
+
+void Serve(const std::vector<std::string>& packets) {
+  SharedMemoryRegistry registry(/*max_regions=*/4, /*max_bytes=*/20000);
+  const Devices devices;
+  {
+    Registrar registrar(&registry, "/posenc-fuzz-", &devices);
+    std::string token;
+    for (size_t n = 0; n < packets.size(); ++n) {
+      std::string packet = packets[n];
+      v1::SharedMemoryRequest request;
+      const bool parsed = request.ParseFromString(packet);
+      if (parsed && request.has_unregister() && request.unregister().token().empty()) {
+        request.mutable_unregister()->set_token(token);
+        packet = request.SerializeAsString();
+      }
+      std::vector<Descriptor> descriptors;
+      if (request.has_register_memfd() != (n % 4 == 3)) descriptors.push_back(Memfd());
+      v1::SharedMemoryResponse response;
+      Check(response.ParseFromString(registrar.Answer(packet, std::move(descriptors))), "not a response");
+      CheckResponse(response);
+      if (response.has_token()) token = response.token();
+      Check(!response.has_token() || registry.Find(token) != nullptr, "memory that is not registered");
+    }
+  }
+  Check(registry.counters().regions == 0 && registry.counters().bytes == 0, "memory outlives its connection");
+}
+
+}  // namespace
+}  // namespace posenc::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const posenc::fuzz::CheckTime time;
+  posenc::server::Serve(posenc::fuzz::Split({data, size}));
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  posenc::fuzz::Random random(seed);
+  return posenc::fuzz::MutateMessage(posenc::server::Requests().prototype(), absl::MakeSpan(data, max_size), size,
+                                     random);
+}
