@@ -6,6 +6,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)
 find_package(hwy REQUIRED)
+find_package(OpenSSL REQUIRED)
 
 # Newer Protobuf ships a config that carries its own Abseil dependency; Debian bookworm's needs CMake's module.
 find_package(Protobuf CONFIG QUIET)

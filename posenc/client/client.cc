@@ -49,7 +49,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   // retries.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.initial_backoff));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(options.retry.max_backoff));
-  const auto credentials = options.credentials ? options.credentials : ChannelCredentials(options.tls, &arguments);
+  const auto credentials =
+      options.credentials ? options.credentials : ChannelCredentials(options.address, options.tls, &arguments);
   return grpc::CreateCustomChannel(options.address, credentials, arguments);
 }
 

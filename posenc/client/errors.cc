@@ -50,9 +50,11 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
   }
   if (code == absl::StatusCode::kUnavailable) {
     // gRPC's words, if the server closed the connection, or if the handshake of TLS failed.
-    const bool listens = absl::StrContains(status.error_message(), "Socket closed") ||
-                         absl::StrContains(status.error_message(), "handshake failed") ||
-                         absl::StrContains(status.error_message(), "peer certificate");
+    bool listens = false;
+    for (const char* words :
+         {"Socket closed", "Connection reset by peer", "Broken pipe", "handshake failed", "peer certificate"}) {
+      listens = listens || absl::StrContains(status.error_message(), words);
+    }
     const std::string hint =
         listens ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
                   "connections?"

@@ -1,18 +1,21 @@
 #include "posenc/client/tls.h"
 
-#include <fstream>
-#include <iterator>
-
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "posenc/transport/pem.h"
 
 namespace posenc {
 namespace {
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
+absl::Status Naming(const std::string& path, const absl::Status& status) {
+  return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(path, ": ", status.message()));
+}
+
+absl::StatusOr<std::string> Read(const std::string& path) {
   if (path.empty()) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::string pem{std::istreambuf_iterator<char>(file), {}};
-  if (!file || pem.empty()) return absl::InvalidArgumentError(path + ": cannot be read, or is empty");
+  absl::StatusOr<std::string> pem = transport::ReadPem(path);
+  if (!pem.ok()) return Naming(path, pem.status());
   return pem;
 }
 
@@ -23,15 +26,19 @@ absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
     return absl::InvalidArgumentError("a client's certificate and its key need each other");
   }
   Tls tls;
-  POSENC_ASSIGN_OR_RETURN(tls.ca, ReadPem(files.ca));
-  POSENC_ASSIGN_OR_RETURN(tls.certificate, ReadPem(files.certificate));
-  POSENC_ASSIGN_OR_RETURN(tls.key, ReadPem(files.key));
+  POSENC_ASSIGN_OR_RETURN(tls.ca, Read(files.ca));
+  POSENC_ASSIGN_OR_RETURN(tls.certificate, Read(files.certificate));
+  POSENC_ASSIGN_OR_RETURN(tls.key, Read(files.key));
+  if (!files.ca.empty()) POSENC_RETURN_IF_ERROR(Naming(files.ca, transport::CheckCertificates(tls.ca)));
+  if (files.certificate.empty()) return tls;
+  POSENC_RETURN_IF_ERROR(Naming(files.certificate, transport::CheckCertificates(tls.certificate)));
+  POSENC_RETURN_IF_ERROR(Naming(files.key, transport::CheckKey(tls.certificate, tls.key)));
   return tls;
 }
 
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::optional<Tls>& tls,
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
                                                              grpc::ChannelArguments* arguments) {
-  if (!tls) return grpc::InsecureChannelCredentials();
+  if (!tls || absl::StartsWith(address, "unix:")) return grpc::InsecureChannelCredentials();
   if (!tls->server_name.empty()) arguments->SetSslTargetNameOverride(tls->server_name);
   return grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
 }

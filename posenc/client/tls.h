@@ -26,12 +26,13 @@ struct Tls {
   std::string server_name;
 };
 
-// Reads the files. Returns INVALID_ARGUMENT naming a file that cannot be read or is empty, or if a key or a certificate
-// has no counterpart.
+// Reads the files. Returns INVALID_ARGUMENT naming a file that cannot be read or used, or if a key or a certificate has
+// no counterpart.
 absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files);
 
-// Returns the credentials of a channel, insecure if `tls` is absent, and sets the server's name in `arguments`.
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::optional<Tls>& tls,
+// Returns the credentials of a channel, and sets the server's name in `arguments`. Insecure if `tls` is absent, and for
+// the address of a Unix socket, which posenc-server never encrypts.
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
                                                              grpc::ChannelArguments* arguments);
 
 }  // namespace posenc

@@ -27,7 +27,7 @@ struct LogOptions {
   int64_t max_call_lines_per_second = 0;
 };
 
-// Starts logging to standard output; nothing is logged before. gRPC's own messages go to standard error.
+// Starts logging to standard output; nothing is logged before.
 //
 // A thread of its own writes the lines, from a queue of kLogQueueLines. If standard output is slow, the oldest lines in
 // the queue are dropped; if it is closed, all are. No function below waits for standard output, except FlushLog().

@@ -1,9 +1,12 @@
 #include "server/grpc/completion_queue.h"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <optional>
 #include <utility>
+
+#include "server/core/log.h"
 
 namespace posenc::server {
 
@@ -64,20 +67,21 @@ class GrpcRpc final : public Rpc {
       Finish({grpc::UNIMPLEMENTED, "there is no method " + context_.method()});
       return Release();
     }
-    make_ = &method->second.make;
+    method_ = &method->second;
+    peer_ = PeerOf(context_.peer());
     polling_->AddSilent(this);
-    if (!method->second.reads_first) return Serve(nullptr);
+    if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->receive_timeout_, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
-    polling_->RemoveSilent(this);
+    if (!polling_->RemoveSilent(this)) return Release();
     Serve(&request_);
   }
   void Serve(grpc::ByteBuffer* request) {
     try {
-      reactor_ = (*make_)(this, request);
+      reactor_ = method_->make(this, request);
     } catch (const std::bad_alloc&) {
       Finish({grpc::UNAVAILABLE, "out of memory"});
       return Release();
@@ -86,6 +90,15 @@ class GrpcRpc final : public Rpc {
     serving_ = true;
     if (cancelled_) TellCancelled();
     Release();
+  }
+
+  // Ends the RPC, whose first message has not come, to make room for others.
+  void EndSilence() {
+    LogCall(LogLevel::info, "ended: no message has come, and too many calls wait for one",
+            {{"method", context_.method()}, {"peer", context_.peer()}});
+    if (!method_->reads_first) return context_.TryCancel();  // the reactor finishes it
+    context_.AddTrailingMetadata("grpc-retry-pushback-ms", "100");
+    Finish({grpc::UNAVAILABLE, "too many calls wait for their first message"});
   }
 
   void OnRead(bool ok) {
@@ -126,7 +139,8 @@ class GrpcRpc final : public Rpc {
   std::atomic<int> expected_{
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
-  const MakeReactor* make_ = nullptr;
+  const Method* method_ = nullptr;
+  Peer peer_;
   std::optional<std::list<GrpcRpc*>::iterator> silent_;  // guarded by the loop's silent_mutex_
   grpc::ByteBuffer request_;
   Timers::Timer receive_limit_;       // pending only before the reactor is made
@@ -158,19 +172,28 @@ void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers,
 
 void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
   const std::lock_guard lock(silent_mutex_);
-  rpc->silent_ = silent_.insert(silent_.end(), rpc);
-  if (silent_.size() <= most_silent_) return;
-  GrpcRpc* const oldest = silent_.front();
-  silent_.pop_front();
-  oldest->silent_.reset();
-  oldest->context_.TryCancel();  // it cannot be deleted meanwhile: that waits for the mutex
+  std::list<GrpcRpc*>& of_peer = silent_[rpc->peer_];
+  rpc->silent_ = of_peer.insert(of_peer.end(), rpc);
+  if (++silent_count_ <= most_silent_) return;
+  const auto most = std::max_element(silent_.begin(), silent_.end(),
+                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  most->second.front()->EndSilence();  // it cannot be deleted meanwhile: that waits for the mutex
+  Forget(most->second.front());
 }
 
-void CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
+bool CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
   const std::lock_guard lock(silent_mutex_);
-  if (!rpc->silent_) return;
-  silent_.erase(*rpc->silent_);
+  if (!rpc->silent_) return false;
+  Forget(rpc);
+  return true;
+}
+
+void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
+  const auto of_peer = silent_.find(rpc->peer_);
+  of_peer->second.erase(*rpc->silent_);
+  if (of_peer->second.empty()) silent_.erase(of_peer);
   rpc->silent_.reset();
+  --silent_count_;
 }
 
 void CompletionQueueLoop::Poll() {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/core/timers.h"
 #include "server/grpc/rpc.h"
+#include "server/listen/connections.h"
 
 namespace posenc::server {
 
@@ -42,22 +44,26 @@ class CompletionQueueLoop {
 
   // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
   // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. If more
-  // than `most_silent` calls wait for their first message, the one that has waited longest is cancelled: such calls are
-  // not admitted yet, but gRPC keeps some 25 KiB for each. `timers` must outlive this object.
+  // than `most_silent` calls wait for their first message, one of the peer with the most of them is ended, the oldest:
+  // such calls are not admitted yet, but gRPC keeps some 25 KiB for each. `timers` must outlive this object.
   void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, size_t most_silent);
 
  private:
   friend class GrpcRpc;
   void Poll();
   void AddSilent(GrpcRpc* rpc);
-  void RemoveSilent(GrpcRpc* rpc);
+  // Returns false if the RPC was not silent any more, or was ended because of that.
+  bool RemoveSilent(GrpcRpc* rpc);
+  void Forget(GrpcRpc* rpc);  // requires silent_mutex_, and that the RPC is in silent_
 
   Methods methods_;
   Timers* timers_ = nullptr;
   std::chrono::seconds receive_timeout_{0};
   size_t most_silent_ = 0;
   std::mutex silent_mutex_;
-  std::list<GrpcRpc*> silent_;  // waiting for their first message, oldest first; guarded by silent_mutex_
+  // RPCs that wait for their first message, by peer, oldest first; guarded by silent_mutex_.
+  std::map<Peer, std::list<GrpcRpc*>> silent_;
+  size_t silent_count_ = 0;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served

@@ -59,21 +59,21 @@ class Health::Check final : public Reactor {
 class Health::Watch final : public Reactor {
  public:
   Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request)
-      : health_(health), rpc_(rpc), request_(request), connection_(rpc->connection()) {}
+      : health_(health), rpc_(rpc), request_(request), peer_(PeerOf(rpc->connection())) {}
 
   void Start() override {
     grpc::Status status;
     service_ = ServiceIn(request_, &status);
     if (!status.ok()) return rpc_->Finish(status);
     std::unique_lock lock(health_->mutex_);
-    const auto of_connection = health_->watches_of_.find(connection_);
+    const auto of_peer = health_->watches_of_.find(peer_);
     if (health_->watches_.size() >= health_->most_watches_ ||
-        (of_connection != health_->watches_of_.end() && of_connection->second >= kMostWatchesOfConnection)) {
+        (of_peer != health_->watches_of_.end() && of_peer->second >= health_->most_watches_ / 4)) {
       lock.unlock();
       return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
     }
     health_->watches_.insert(this);
-    if (!connection_.empty()) ++health_->watches_of_[connection_];
+    ++health_->watches_of_[peer_];
     Tell();
   }
 
@@ -104,17 +104,15 @@ class Health::Watch final : public Reactor {
  private:
   void End() {
     if (health_->watches_.erase(this) == 0) return;
-    const auto of_connection = health_->watches_of_.find(connection_);
-    if (of_connection != health_->watches_of_.end() && --of_connection->second == 0) {
-      health_->watches_of_.erase(of_connection);
-    }
+    const auto of_peer = health_->watches_of_.find(peer_);
+    if (--of_peer->second == 0) health_->watches_of_.erase(of_peer);
     rpc_->Finish({grpc::CANCELLED, "the watch is over"});
   }
 
   Health* const health_;
   Rpc* const rpc_;
   grpc::ByteBuffer* const request_;
-  const std::string connection_;
+  const Peer peer_;
   std::string service_;
   std::optional<Status> told_;
   bool writing_ = false, cancelled_ = false;

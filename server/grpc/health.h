@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/grpc/completion_queue.h"
+#include "server/listen/connections.h"
 
 namespace posenc::server {
 
@@ -18,9 +19,8 @@ class Health {
   // Reports all services as NOT_SERVING from now on, regardless of Set().
   void EndServing();
 
-  // Watches beyond `most_watches` in all, or kMostWatchesOfConnection on one connection, are refused (UNAVAILABLE).
+  // Watches beyond `most_watches`, or a quarter of them for one peer, are refused (UNAVAILABLE).
   void AddTo(Methods* methods, size_t most_watches);
-  static constexpr size_t kMostWatchesOfConnection = 16;
 
  private:
   class Check;
@@ -34,7 +34,7 @@ class Health {
   bool ended_ = false;
   size_t most_watches_ = 0;
   std::set<Watch*> watches_;
-  std::map<std::string, size_t> watches_of_;  // by connection, if it has a name
+  std::map<Peer, size_t> watches_of_;
 };
 
 }  // namespace posenc::server

@@ -35,6 +35,8 @@ constexpr int kTries = 5;
 // Time after the last call for gRPC to shut down by itself, in which callers can read the end of their answers.
 constexpr milliseconds kQuiet{1000};
 constexpr seconds kWatchdogGrace{5};
+// Calls that may wait for their first message, however few are admitted: messages that have come may not be read yet.
+constexpr size_t kLeastSilent = 1024;
 
 // Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
@@ -153,7 +155,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
-                          seconds(config.receive_timeout_s), 2 * static_cast<size_t>(config.max_in_flight_requests));
+                          seconds(config.receive_timeout_s),
+                          std::max<size_t>(2 * static_cast<size_t>(config.max_in_flight_requests), kLeastSilent));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get()](Descriptor socket, bool is_unix) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.Release();

@@ -53,11 +53,11 @@ class Server {
   Health health_;
   std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
+  Acceptor plain_, tls_;                                  // give connections to gRPC; tls_ is null without TLS
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
   std::unique_ptr<SideSocket> side_socket_;
-  Acceptor plain_, tls_;  // give connections to gRPC; tls_ is null without TLS
-  std::unique_ptr<Listener> listener_;
   bool healthy_ = true;
 };
 

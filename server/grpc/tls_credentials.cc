@@ -1,5 +1,6 @@
 #include "server/grpc/tls_credentials.h"
 
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -9,6 +10,8 @@
 
 namespace posenc::server {
 namespace {
+
+constexpr std::chrono::minutes kMostResumption{10};
 
 // gRPC's C++ interface can only watch files: a pair that does not match then refuses connections, and an empty file
 // ends the process. Its C interface asks for certificates before each handshake.
@@ -24,18 +27,22 @@ class Fetcher {
   grpc_ssl_certificate_config_reload_status FetchNew(grpc_ssl_server_certificate_config** config) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<const Certificates> current = store_->current();
-    if (current == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    // Changed credentials invalidate session tickets, with which a client whose certificate has expired could resume.
+    const auto now = std::chrono::steady_clock::now();
+    if (current == given_ && now < renewed_ + kMostResumption) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{current->key.c_str(), current->chain.c_str()};
     // gRPC 1.51 requires CAs of clients even if it asks for no certificate, and does not use them then.
     const std::string& client_cas = current->client_cas.empty() ? current->chain : current->client_cas;
     *config = grpc_ssl_server_certificate_config_create(client_cas.c_str(), &pair, 1);  // copies
     given_ = std::move(current);
+    renewed_ = now;
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 
   const std::shared_ptr<CertificateStore> store_;
   std::mutex mutex_;
-  std::shared_ptr<const Certificates> given_;  // guarded by mutex_
+  std::shared_ptr<const Certificates> given_;  // guarded by mutex_, like renewed_
+  std::chrono::steady_clock::time_point renewed_;
 };
 
 grpc_server_credentials* MakeCredentials(Fetcher* fetcher, const std::string& client_auth) {

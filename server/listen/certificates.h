@@ -43,7 +43,8 @@ class CertificateStore {
   };
 
   // Checks that everything parses, that the key is the certificate's, that each certificate of the chain is issued by
-  // the next, and that none of the chain is expired or not valid yet. Returns INVALID_ARGUMENT naming flag and file.
+  // the next, that none of the chain is expired or not valid yet, and that OpenSSL accepts key and chain. Returns
+  // INVALID_ARGUMENT naming flag and file.
   static absl::StatusOr<std::shared_ptr<CertificateStore>> Load(TlsFiles files);
 
   std::shared_ptr<const Certificates> current() const;
@@ -61,6 +62,7 @@ class CertificateStore {
   mutable std::mutex mutex_;
   std::shared_ptr<const Certificates> current_;  // guarded by mutex_
   std::string last_failure_;
+  bool expired_ = false;  // the current ones, and the log says so
   std::atomic<int64_t> reloads_{0}, failed_reloads_{0};
 };
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
 namespace posenc::server {
@@ -16,6 +17,8 @@ namespace posenc::server {
 // may have all addresses of such a network. Clients of Unix sockets have no peer.
 using Peer = std::optional<uint64_t>;
 Peer PeerOf(const sockaddr_storage& address);
+// The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
+Peer PeerOf(std::string_view name);
 
 // gRPC owns an accepted connection and does not report when it closes it. So the table keeps the connection's
 // descriptor and inode: it is open as long as the descriptor still refers to that inode. Not thread-safe.
@@ -25,11 +28,11 @@ class Connections {
 
   Connections(size_t most, size_t most_of_peer) : most_(most), most_of_peer_(most_of_peer) {}
 
-  // Adds an accepted connection if there are less than the limits.
+  // Adds an accepted connection if there are less than the limits. Connections without a peer do not count among
+  // others: there may be `most` of them besides.
   Verdict Add(int descriptor, Peer peer);
-  // Number of open connections.
+  // Number of open connections, at most a tenth of a second old.
   size_t CountOpen();
-  size_t most() const { return most_; }
 
  private:
   struct Connection {
@@ -39,7 +42,8 @@ class Connections {
   using Table = std::unordered_map<int, Connection>;  // by descriptor
   using Clock = std::chrono::steady_clock;
 
-  bool IsAtLimit(Peer peer) const;
+  bool IsFull(Peer peer) const;
+  bool IsFullFor(Peer peer) const;
   void RemoveClosed();
   // Returns the next element.
   Table::iterator Remove(Table::iterator at);
@@ -48,7 +52,8 @@ class Connections {
   const size_t most_of_peer_;
   Table connections_;
   std::unordered_map<uint64_t, size_t> of_peer_;
-  Clock::time_point next_check_ = Clock::time_point::min();
+  size_t without_peer_ = 0;
+  Clock::time_point last_check_;
 };
 
 }  // namespace posenc::server

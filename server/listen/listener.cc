@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <utility>
 
 #include "posenc/base/status.h"
 #include "server/core/log.h"
@@ -47,9 +48,6 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   if (!listener->stop_.valid()) return absl::InternalError("cannot create an eventfd");
   return listener;
 }
-
-bool Listener::has_unix_sockets() const { return std::any_of(sockets_.begin(), sockets_.end(), IsUnix); }
-bool Listener::has_tcp_sockets() const { return !std::all_of(sockets_.begin(), sockets_.end(), IsUnix); }
 
 void Listener::Start(Accept accept) {
   accept_ = std::move(accept);
@@ -115,12 +113,7 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, boo
   lock.unlock();
   if (verdict != Connections::Verdict::kAdmitted) {
     ++refused_;
-    const bool of_peer = verdict == Connections::Verdict::kTooManyOfPeer;
-    LogCall(LogLevel::warn, "connection refused",
-            {{"peer", is_unix ? "unix" : HostOf(address)},
-             {of_peer ? "max_connections_per_peer" : "max_connections",
-              of_peer ? options_.max_connections_per_peer : options_.max_connections}});
-    return;
+    return LogRefusal(address, is_unix, verdict == Connections::Verdict::kTooManyOfPeer);
   }
   ++accepted_;
   if (!is_unix) {
@@ -130,6 +123,19 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, boo
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
   }
   accept_(std::move(connection), is_unix);
+}
+
+void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer) {
+  // One line a second: a flood of connections must not use up the lines about calls.
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_line_) return;
+  next_line_ = now + std::chrono::seconds(1);
+  const int64_t refused = refused_;
+  LogCall(LogLevel::warn, "connections refused",
+          {{"number", refused - std::exchange(refused_in_lines_, refused)},
+           {"last_peer", is_unix ? "unix" : HostOf(address)},
+           {of_peer ? "max_connections_per_peer" : "max_connections",
+            of_peer ? options_.max_connections_per_peer : options_.max_connections}});
 }
 
 void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {
@@ -144,12 +150,6 @@ void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {
 Listener::Counters Listener::counters() {
   const std::lock_guard lock(mutex_);
   return {static_cast<int64_t>(connections_.CountOpen()), accepted_, refused_};
-}
-
-bool Listener::IsAccepting() {
-  if (out_of_descriptors_) return false;
-  const std::lock_guard lock(mutex_);
-  return connections_.CountOpen() < connections_.most();
 }
 
 }  // namespace posenc::server

@@ -43,8 +43,6 @@ class Listener {
 
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
-  bool has_unix_sockets() const;
-  bool has_tcp_sockets() const;
 
   // Accepts connections from now on and gives them to `accept`.
   void Start(Accept accept);
@@ -53,8 +51,8 @@ class Listener {
 
   // Thread-safe.
   Counters counters();
-  // False while new connections are refused for their number, or while there are no descriptors for them. Thread-safe.
-  bool IsAccepting();
+  // False while there are no descriptors for new connections. Thread-safe.
+  bool IsAccepting() const { return !out_of_descriptors_; }
 
  private:
   explicit Listener(Options options)
@@ -63,6 +61,7 @@ class Listener {
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
   void Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix);
+  void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
 
   const Options options_;
@@ -74,6 +73,8 @@ class Listener {
   Connections connections_;  // guarded by mutex_
   std::atomic<int64_t> accepted_{0}, refused_{0};
   std::atomic<bool> out_of_descriptors_{false};
+  std::chrono::steady_clock::time_point next_line_;  // about refused connections
+  int64_t refused_in_lines_ = 0;
   std::thread thread_;
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
@@ -29,7 +30,12 @@ absl::Status CannotListen(const std::string& address, std::string_view why) {
 absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& address) {
   ListeningSocket listening;
   listening.path = address.substr(kUnix.size());
-  if (listening.path.starts_with("//")) listening.path.erase(0, 2);
+  if (listening.path.starts_with("//")) {
+    listening.path.erase(0, 2);
+    if (!listening.path.starts_with('/')) {
+      return InvalidArgument("MALFORMED", kFlag, address, "must be unix:PATH, or unix:// and an absolute path");
+    }
+  }
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un at, SocketAddress(kFlag, listening.path));
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(kFlag, listening.path));
   listening.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -58,6 +64,7 @@ absl::StatusOr<HostAndPort> Split(const std::string& address) {
   const bool bracketed = split.host.starts_with('[') && split.host.ends_with(']');
   if (bracketed) split.host = split.host.substr(1, split.host.size() - 2);
   if (in_brackets || split.host.empty() || (!bracketed && split.host.find(':') != std::string::npos) ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &split.port)) {
     return InvalidArgument("MALFORMED", kFlag, address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
   }
@@ -102,6 +109,26 @@ int ListenAt(const sockaddr* at, socklen_t size, bool both_families, ListeningSo
 // True for the errors of a family of addresses that this machine does not have.
 bool IsNoSuchFamily(int error) { return error == EAFNOSUPPORT || error == EADDRNOTAVAIL; }
 
+// Listens at each of the addresses, at the same port. Returns 0 or an errno.
+int ListenAtAll(const addrinfo& addresses, int port, std::vector<ListeningSocket>* sockets) {
+  sockets->clear();
+  std::set<std::string> done;  // a name may resolve to one address twice
+  int error = 0;
+  for (const addrinfo* at = &addresses; at != nullptr; at = at->ai_next) {
+    SetPort(port, at->ai_addr);
+    if (!done.emplace(reinterpret_cast<const char*>(at->ai_addr), at->ai_addrlen).second) continue;
+    ListeningSocket listening;
+    error = ListenAt(at->ai_addr, at->ai_addrlen, /*both_families=*/false, &listening);
+    if (error != 0 && !IsNoSuchFamily(error)) return error;
+    if (error != 0) continue;
+    port = listening.port;
+    sockets->push_back(std::move(listening));
+    SetPort(port, at->ai_addr);
+    done.emplace(reinterpret_cast<const char*>(at->ai_addr), at->ai_addrlen);
+  }
+  return sockets->empty() ? error : 0;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address) {
@@ -127,18 +154,13 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address
     if (!IsNoSuchFamily(error)) return CannotListen(address, TextOf(error));
     sockets.clear();
   }
-  int port = split.port;
+  // Port 0: all addresses get the port that is free at the first. If another has taken it elsewhere, try again.
   int error = 0;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    SetPort(port, at->ai_addr);
-    ListeningSocket listening;
-    error = ListenAt(at->ai_addr, at->ai_addrlen, /*both_families=*/false, &listening);
-    if (error != 0 && !IsNoSuchFamily(error)) return CannotListen(address, TextOf(error));
-    if (error != 0) continue;
-    port = listening.port;
-    sockets.push_back(std::move(listening));
+  for (int tries = split.port == 0 ? 8 : 1; tries > 0; --tries) {
+    error = ListenAtAll(*found, split.port, &sockets);
+    if (error != EADDRINUSE) break;
   }
-  if (sockets.empty()) return CannotListen(address, TextOf(error));
+  if (error != 0) return CannotListen(address, TextOf(error));
   return sockets;
 }
 

@@ -10,7 +10,7 @@ import grpc
 import h2.events
 import pytest
 import samples
-from bare_http2 import ShutWindow
+from bare_http2 import ShutWindow, framed
 from client import APART, SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
 from server_process import ServerProcess
@@ -45,7 +45,9 @@ def test_connections_are_limited(start_server):
                 assert not is_open(refused)
         counters = client.info().counters
         assert (counters.open_connections, counters.refused_connections) == (8, 3)
-        server.log_with("warning connection refused peer=127.0.0.1 max_connections=8")
+        assert "last_peer=127.0.0.1 max_connections=8" in server.log_with("warning connections refused number=1 ")
+        # Those who hold the connections go on: health does not turn them away.
+        assert health(client) == HealthCheckResponse.SERVING
         client.call("ApplyRotary", samples.rotary())
 
         # A closed connection makes room for another at once.
@@ -153,30 +155,57 @@ def test_wrong_addresses_are_one_line(server_program, address):
     assert ended.stderr.startswith("posenc-server: --listen: ") and ended.stderr.count("\n") == 1, ended
 
 
+class From(ShutWindow):
+    """An HTTP/2 client with an address of its own."""
+
+    def connect(self, port):
+        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=("127.0.0.2", 0))
+
+
 def test_silent_calls_do_not_pile_up(start_server):
-    """Calls without a message hold no place, but memory: the oldest makes room."""
-    server = start_server("--max-in-flight-requests", "8", "--receive-timeout", "60")
-    with ShutWindow(server.port) as silent, Client(server.port, APART) as client:
+    """Calls without a message hold no place, but memory: the oldest of the peer with the most of them makes room."""
+    server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "1000")
+    with ShutWindow(server.port, 1 << 20) as patient, From(server.port) as silent, From(server.port) as more, \
+            Client(server.port, APART) as client:
+        waiting = patient.begin("ApplyRotary")
+        patient.flush()
         first = silent.begin("ApplyRotary")
-        for _ in range(16):
-            silent.begin("StreamApplyRotary")
-        silent.flush()
-        silent.wait_for(h2.events.StreamReset, first)
+        for attacker in (silent, more):
+            for _ in range(600):
+                attacker.begin("StreamApplyRotary")
+            attacker.flush()
+        end = silent.wait_for(h2.events.ResponseReceived, first)  # an error has no trailers of their own
+        assert dict(end.headers)[b"grpc-status"] == b"14"
         client.call("ApplyRotary", samples.rotary())
+        patient.http.send_data(waiting, framed(samples.rotary()), end_stream=True)
+        patient.flush()
+        end = patient.wait_for(h2.events.TrailersReceived, waiting)
+        assert dict(end.headers)[b"grpc-status"] == b"0"
+
+
+def test_many_calls_at_once_are_answered_or_refused(start_server):
+    """A call whose message has come is not silent, even if the server has not read it yet."""
+    server = start_server("--max-in-flight-requests", "4")
+    with Client(server.port, APART) as client:
+        calls = [client.method("ApplyRotary").future(samples.rotary(), timeout=SECONDS) for _ in range(90)]
+        assert {call.code() for call in calls} <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
 def test_watches_of_health_are_limited(start_server):
-    server = start_server()
-    with Client(server.port, APART) as client, Client(server.port, APART) as other:
+    """A peer has a quarter of them, so that others can watch too."""
+    server = start_server("--max-connections", "8")
+    with Client(server.port, APART) as client, From(server.port, 1 << 20) as other:
         def watch(of):
             return of.channel.unary_stream("/grpc.health.v1.Health/Watch", HealthCheckRequest.SerializeToString,
                                            HealthCheckResponse.FromString)(HealthCheckRequest(), timeout=SECONDS)
-        watches = [watch(client) for _ in range(16)]
+        watches = [watch(client) for _ in range(4)]
         assert all(next(one).status == HealthCheckResponse.SERVING for one in watches)
         with pytest.raises(grpc.RpcError) as error:
             next(watch(client))
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert next(watch(other)).status == HealthCheckResponse.SERVING
+        stream = other.call("/grpc.health.v1.Health/Watch", HealthCheckRequest(), end=False)
+        answered = other.wait_for(h2.events.DataReceived, stream)
+        assert HealthCheckResponse.FromString(answered.data[5:]).status == HealthCheckResponse.SERVING
         watches.pop().cancel()
 
         def has_room():

@@ -23,7 +23,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const std
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, ChannelCredentials(tls, &arguments), arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentials(address, tls, &arguments), arguments);
 }
 
 }  // namespace

@@ -1,0 +1,128 @@
+#include "posenc/transport/pem.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "posenc/base/status.h"
+
+namespace posenc::transport {
+namespace {
+
+using std::chrono::system_clock;
+
+struct Free {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+using Certificate = std::unique_ptr<X509, Free>;
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+// Declines to ask for a passphrase, which OpenSSL would do on the terminal.
+int NoPassphrase(char*, int, int, void*) { return 0; }
+
+std::unique_ptr<BIO, Free> Open(const std::string& pem) {
+  return std::unique_ptr<BIO, Free>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+absl::StatusOr<std::vector<Certificate>> Parse(const std::string& pem) {
+  const auto bio = Open(pem);
+  std::vector<Certificate> certificates;
+  ERR_clear_error();
+  while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr)) certificates.emplace_back(next);
+  const auto error = ERR_peek_last_error();
+  ERR_clear_error();
+  // At the end there is no further start line. Any other error is of a certificate that does not parse.
+  if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {
+    return absl::InvalidArgumentError(absl::StrCat("certificate ", certificates.size() + 1, " does not parse as PEM"));
+  }
+  if (certificates.empty()) return absl::InvalidArgumentError("has no certificate in PEM");
+  return certificates;
+}
+
+system_clock::time_point TimeOf(const ASN1_TIME* time) {
+  std::tm utc = {};
+  if (ASN1_TIME_to_tm(time, &utc) != 1) return system_clock::time_point::min();
+  return system_clock::from_time_t(timegm(&utc));
+}
+
+}  // namespace
+
+std::string UtcOf(system_clock::time_point time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromChrono(time), absl::UTCTimeZone());
+}
+
+absl::StatusOr<std::string> ReadPem(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const int error = errno;
+    const std::string why = "cannot be read: " + std::system_category().message(error);
+    if (error == EMFILE || error == ENFILE || error == ENOMEM) return absl::UnavailableError(why);
+    return absl::InvalidArgumentError(why);
+  }
+  std::string bytes(kMaxFileBytes + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad()) return absl::InvalidArgumentError("cannot be read");
+  if (bytes.size() > kMaxFileBytes) return absl::InvalidArgumentError("has more than 1 MiB");
+  return bytes;
+}
+
+absl::Status CheckCertificates(const std::string& pem) { return Parse(pem).status(); }
+
+absl::Status CheckKey(const std::string& chain, const std::string& key) {
+  POSENC_ASSIGN_OR_RETURN(const std::vector<Certificate> certificates, Parse(chain));
+  const std::unique_ptr<EVP_PKEY, Free> parsed(
+      PEM_read_bio_PrivateKey(Open(key).get(), nullptr, NoPassphrase, nullptr));
+  ERR_clear_error();
+  if (parsed == nullptr) return absl::InvalidArgumentError("has no private key in PEM without a passphrase");
+  const bool matches = X509_check_private_key(certificates[0].get(), parsed.get()) == 1;
+  ERR_clear_error();
+  if (!matches) return absl::InvalidArgumentError("is not the key of the certificate");
+  const std::unique_ptr<SSL_CTX, Free> context(SSL_CTX_new(TLS_method()));
+  bool accepted = context != nullptr && SSL_CTX_use_certificate(context.get(), certificates[0].get()) == 1 &&
+                  SSL_CTX_use_PrivateKey(context.get(), parsed.get()) == 1;
+  for (size_t n = 1; n < certificates.size() && accepted; ++n) {
+    accepted = SSL_CTX_add1_chain_cert(context.get(), certificates[n].get()) == 1;
+  }
+  const char* const why = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  if (accepted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("is not accepted by OpenSSL: ", why == nullptr ? "unknown reason" : why));
+}
+
+absl::StatusOr<system_clock::time_point> CheckChain(const std::string& chain, system_clock::time_point now) {
+  POSENC_ASSIGN_OR_RETURN(const std::vector<Certificate> certificates, Parse(chain));
+  system_clock::time_point first = system_clock::time_point::max();
+  for (size_t n = 0; n < certificates.size(); ++n) {
+    const std::string number = absl::StrCat("certificate ", n + 1);
+    const system_clock::time_point not_before = TimeOf(X509_get0_notBefore(certificates[n].get()));
+    const system_clock::time_point not_after = TimeOf(X509_get0_notAfter(certificates[n].get()));
+    first = std::min(first, not_after);
+    if (now < not_before) {
+      return absl::InvalidArgumentError(absl::StrCat(number, " is not valid before ", UtcOf(not_before)));
+    }
+    if (now > not_after) return absl::InvalidArgumentError(absl::StrCat(number, " expired at ", UtcOf(not_after)));
+    if (n + 1 < certificates.size() &&
+        X509_check_issued(certificates[n + 1].get(), certificates[n].get()) != X509_V_OK) {
+      return absl::InvalidArgumentError(number + " is not issued by the certificate that follows it");
+    }
+  }
+  return first;
+}
+
+}  // namespace posenc::transport
