@@ -102,7 +102,8 @@ absl::Status CheckKey(const std::string& chain, const std::string& key) {
   const char* const why = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
   if (accepted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("is not accepted by OpenSSL: ", why == nullptr ? "unknown reason" : why));
+  return absl::InvalidArgumentError(
+      absl::StrCat("is not accepted by OpenSSL: ", why == nullptr ? "unknown reason" : why));
 }
 
 absl::StatusOr<system_clock::time_point> CheckChain(const std::string& chain, system_clock::time_point now) {

@@ -1,4 +1,5 @@
-// Checks of certificates and keys in PEM, before gRPC sees them: it reports a wrong one late and vaguely, or not at all.
+// Checks of certificates and keys in PEM, before gRPC sees them: it reports a wrong one late and vaguely, or not at
+// all.
 #pragma once
 
 #include <chrono>

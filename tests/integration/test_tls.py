@@ -111,10 +111,11 @@ def test_several_cas(start_tls, authority, stranger):
             client.call("ApplyRotary", samples.rotary())
 
 
-def test_a_unix_socket_is_not_encrypted(start_tls, authority, tmp_path):
+def test_a_unix_socket_is_not_encrypted(start_tls, authority, posenc, tmp_path):
     start_tls("--listen", f"unix:{tmp_path}/socket")
     with Client(f"unix:{tmp_path}/socket") as client:
         client.call("ApplyRotary", samples.rotary())
+    posenc("health", "--server", f"unix:{tmp_path}/socket", POSENC_TLS_CA=str(authority.certificate))
 
 
 def test_a_changed_certificate_is_loaded_without_a_lost_call(authority, server_program, tmp_path):
@@ -177,5 +178,6 @@ def test_the_command_encrypts(start_tls, authority, stranger, posenc):
                   (*mine, "--tls-ca", authority.certificate, "--tls-server-name", "other.example")):
         ended = posenc(*address, *wrong, "info", "--timeout", "5", exit_code=1)
         assert "does only one side use TLS" in ended.stderr, ended
-    for wrong in (("--tls-cert", certificate), ("--tls-ca", "missing.pem")):
+    for wrong in (("--tls-cert", certificate), ("--tls-ca", "missing.pem"), ("--tls-ca", "."), ("--tls-ca", key),
+                  ("--tls-cert", certificate, "--tls-key", stranger.issue("other")[1])):
         posenc(*address, *wrong, "info", exit_code=2)

@@ -33,9 +33,8 @@ struct Pair {
   std::string certificate, key;
 };
 
-// Makes a certificate that it signs itself, valid for these seconds from now.
-Pair MakePair(const std::string& name, long from = -kDay, long until = kDay) {
-  EVP_PKEY* const key = EVP_EC_gen("P-256");
+// Makes a certificate that it signs itself, valid for these seconds from now. Takes ownership of the key.
+Pair MakePair(const std::string& name, long from = -kDay, long until = kDay, EVP_PKEY* key = EVP_EC_gen("P-256")) {
   X509* const certificate = X509_new();
   X509_set_version(certificate, 2);
   X509_gmtime_adj(X509_getm_notBefore(certificate), from);
@@ -137,6 +136,11 @@ TEST_F(CertificateStoreTest, KeepsTheOldOnesOtherwise) {
   EXPECT_EQ((*store)->counters().failed_reloads, ++failures);
   EXPECT_THAT(std::string(CertificateStore::Load(files_).status().message()), HasSubstr("--tls-key"));
   EXPECT_EQ((*store)->counters().reloads, 0);
+}
+
+TEST_F(CertificateStoreTest, RefusesAKeyThatIsTooWeak) {
+  Write(MakePair("weak", -kDay, kDay, EVP_RSA_gen(512)));
+  EXPECT_THAT(std::string(CertificateStore::Load(files_).status().message()), HasSubstr("is not accepted by OpenSSL"));
 }
 
 TEST_F(CertificateStoreTest, ChecksTimes) {
