@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <fstream>
@@ -57,7 +58,16 @@ absl::StatusOr<std::vector<Certificate>> Parse(const std::string& pem) {
 system_clock::time_point TimeOf(const ASN1_TIME* time) {
   std::tm utc = {};
   if (ASN1_TIME_to_tm(time, &utc) != 1) return system_clock::time_point::min();
-  return system_clock::from_time_t(timegm(&utc));
+  // The clock ends in 2262. Certificates may be valid longer, up to the year 9999.
+  const time_t most = system_clock::to_time_t(system_clock::time_point::max());
+  return system_clock::from_time_t(std::min(timegm(&utc), most));
+}
+
+// What OpenSSL says of the last failed call.
+std::string TakeReason() {
+  const char* const why = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  return absl::StrCat("is not accepted by OpenSSL: ", why == nullptr ? "unknown reason" : why);
 }
 
 }  // namespace
@@ -94,20 +104,14 @@ absl::Status CheckKey(const std::string& chain, const std::string& key) {
   ERR_clear_error();
   if (!matches) return absl::InvalidArgumentError("is not the key of the certificate");
   const std::unique_ptr<SSL_CTX, Free> context(SSL_CTX_new(TLS_method()));
-  bool accepted = context != nullptr && SSL_CTX_use_certificate(context.get(), certificates[0].get()) == 1 &&
-                  SSL_CTX_use_PrivateKey(context.get(), parsed.get()) == 1;
-  for (size_t n = 1; n < certificates.size() && accepted; ++n) {
-    accepted = SSL_CTX_add1_chain_cert(context.get(), certificates[n].get()) == 1;
-  }
-  const char* const why = ERR_reason_error_string(ERR_peek_last_error());
-  ERR_clear_error();
-  if (accepted) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("is not accepted by OpenSSL: ", why == nullptr ? "unknown reason" : why));
+  if (context != nullptr && SSL_CTX_use_PrivateKey(context.get(), parsed.get()) == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(TakeReason());
 }
 
 absl::StatusOr<system_clock::time_point> CheckChain(const std::string& chain, system_clock::time_point now) {
   POSENC_ASSIGN_OR_RETURN(const std::vector<Certificate> certificates, Parse(chain));
+  const std::unique_ptr<SSL_CTX, Free> context(SSL_CTX_new(TLS_method()));
+  if (context == nullptr) return absl::UnavailableError(TakeReason());
   system_clock::time_point first = system_clock::time_point::max();
   for (size_t n = 0; n < certificates.size(); ++n) {
     const std::string number = absl::StrCat("certificate ", n + 1);
@@ -121,6 +125,11 @@ absl::StatusOr<system_clock::time_point> CheckChain(const std::string& chain, sy
     if (n + 1 < certificates.size() &&
         X509_check_issued(certificates[n + 1].get(), certificates[n].get()) != X509_V_OK) {
       return absl::InvalidArgumentError(number + " is not issued by the certificate that follows it");
+    }
+    X509* const certificate = certificates[n].get();
+    if ((n == 0 ? SSL_CTX_use_certificate(context.get(), certificate)
+                : SSL_CTX_add1_chain_cert(context.get(), certificate)) != 1) {
+      return absl::InvalidArgumentError(number + " " + TakeReason());
     }
   }
   return first;

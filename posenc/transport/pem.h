@@ -17,12 +17,12 @@ absl::StatusOr<std::string> ReadPem(const std::string& path);
 // Returns INVALID_ARGUMENT if the text has no certificate, or one that does not parse.
 absl::Status CheckCertificates(const std::string& pem);
 
-// Returns INVALID_ARGUMENT if the key has a passphrase, does not parse or is not the first certificate's, or if OpenSSL
-// does not accept the two, for example because they are too weak.
+// Returns INVALID_ARGUMENT if the key has a passphrase, does not parse, is not the first certificate's, or is not
+// accepted by OpenSSL.
 absl::Status CheckKey(const std::string& chain, const std::string& key);
 
 // Returns the time when the first certificate of a chain expires. Returns INVALID_ARGUMENT if one is expired, not valid
-// yet, or not issued by the one that follows it.
+// yet, not issued by the one that follows it, or not accepted by OpenSSL, for example because it is too weak.
 absl::StatusOr<std::chrono::system_clock::time_point> CheckChain(const std::string& chain,
                                                                  std::chrono::system_clock::time_point now);
 

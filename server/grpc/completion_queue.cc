@@ -12,6 +12,7 @@ namespace posenc::server {
 
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
+constexpr int64_t kMostUnsettled = 64;
 
 // One RPC, from the wait for a client to its end. Deletes itself.
 class GrpcRpc final : public Rpc {
@@ -48,7 +49,10 @@ class GrpcRpc final : public Rpc {
     ++expected_;
     stream_.Write(message, &written_);
   }
-  void Finish(const grpc::Status& status) override { stream_.Finish(status, &finished_); }
+  void Finish(const grpc::Status& status) override {
+    polling_->RemoveSilent(this);  // some streams end before they read
+    stream_.Finish(status, &finished_);
+  }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &finished_);
   }
@@ -64,7 +68,7 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     const auto method = polling_->methods_.find(context_.method());
     if (method == polling_->methods_.end()) {
-      Finish({grpc::UNIMPLEMENTED, "there is no method " + context_.method()});
+      Settle({grpc::UNIMPLEMENTED, "there is no method " + context_.method()});
       return Release();
     }
     method_ = &method->second;
@@ -94,11 +98,17 @@ class GrpcRpc final : public Rpc {
 
   // Ends the RPC, whose first message has not come, to make room for others.
   void EndSilence() {
-    LogCall(LogLevel::info, "ended: no message has come, and too many calls wait for one",
+    LogCall(LogLevel::debug, "ended: no message has come, and too many calls wait for one",
             {{"method", context_.method()}, {"peer", context_.peer()}});
     if (!method_->reads_first) return context_.TryCancel();  // the reactor finishes it
-    context_.AddTrailingMetadata("grpc-retry-pushback-ms", "100");
-    Finish({grpc::UNAVAILABLE, "too many calls wait for their first message"});
+    Settle(polling_->silent_limit_.refuse(this));
+  }
+  // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If there are many
+  // such clients, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
+  void Settle(const grpc::Status& status) {
+    unsettled_ = true;
+    if (++polling_->unsettled_ > kMostUnsettled) context_.TryCancel();
+    Finish(status);
   }
 
   void OnRead(bool ok) {
@@ -126,7 +136,7 @@ class GrpcRpc final : public Rpc {
   }
   void Go() {
     CompletionQueueLoop* const polling = polling_;
-    polling->RemoveSilent(this);
+    if (unsettled_) --polling->unsettled_;
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
@@ -141,7 +151,9 @@ class GrpcRpc final : public Rpc {
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const Method* method_ = nullptr;
   Peer peer_;
-  std::optional<std::list<GrpcRpc*>::iterator> silent_;  // guarded by the loop's silent_mutex_
+  std::optional<std::list<GrpcRpc*>::iterator> silent_;  // guarded by the loop's silent_mutex_, like silent_number_
+  uint64_t silent_number_ = 0;
+  std::atomic<bool> unsettled_{false};
   grpc::ByteBuffer request_;
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
@@ -161,24 +173,32 @@ CompletionQueueLoop::~CompletionQueueLoop() {
 }
 
 void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout,
-                                size_t most_silent) {
+                                SilentCalls silent) {
   methods_ = std::move(methods);
   timers_ = timers;
   receive_timeout_ = receive_timeout;
-  most_silent_ = most_silent;
+  silent_limit_ = std::move(silent);
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < threads; ++n) threads_.emplace_back([this] { Poll(); });
 }
 
 void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
-  const std::lock_guard lock(silent_mutex_);
+  std::unique_lock lock(silent_mutex_);
   std::list<GrpcRpc*>& of_peer = silent_[rpc->peer_];
   rpc->silent_ = of_peer.insert(of_peer.end(), rpc);
-  if (++silent_count_ <= most_silent_) return;
-  const auto most = std::max_element(silent_.begin(), silent_.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  most->second.front()->EndSilence();  // it cannot be deleted meanwhile: that waits for the mutex
-  Forget(most->second.front());
+  rpc->silent_number_ = ++silent_number_;
+  if (++silent_count_ <= silent_limit_.most) return;
+  // Among peers with equally many, the one that has waited longest.
+  const auto most = std::max_element(silent_.begin(), silent_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.size(), b.second.front()->silent_number_) <
+           std::pair(b.second.size(), a.second.front()->silent_number_);
+  });
+  GrpcRpc* const victim = most->second.front();
+  Forget(victim);
+  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves silent_ before it finishes
+  lock.unlock();
+  victim->EndSilence();
+  victim->Release();
 }
 
 bool CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -33,6 +34,13 @@ struct Method {
 // Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
 using Methods = absl::flat_hash_map<std::string, Method>;
 
+// Limit of calls whose first message has not come: they are not admitted yet, but gRPC keeps some 25 KiB for each.
+struct SilentCalls {
+  size_t most = 0;
+  // Makes the status of a call that is ended because there are more; may add trailers. Thread-safe.
+  std::function<grpc::Status(Rpc*)> refuse;
+};
+
 class GrpcRpc;
 
 class CompletionQueueLoop {
@@ -44,13 +52,14 @@ class CompletionQueueLoop {
 
   // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
   // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. If more
-  // than `most_silent` calls wait for their first message, one of the peer with the most of them is ended, the oldest:
-  // such calls are not admitted yet, but gRPC keeps some 25 KiB for each. `timers` must outlive this object.
-  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, size_t most_silent);
+  // than `silent.most` calls wait for their first message, the oldest of the peer with the most of them is ended.
+  // `timers` must outlive this object.
+  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, SilentCalls silent);
 
  private:
   friend class GrpcRpc;
   void Poll();
+  // May end another RPC.
   void AddSilent(GrpcRpc* rpc);
   // Returns false if the RPC was not silent any more, or was ended because of that.
   bool RemoveSilent(GrpcRpc* rpc);
@@ -59,11 +68,13 @@ class CompletionQueueLoop {
   Methods methods_;
   Timers* timers_ = nullptr;
   std::chrono::seconds receive_timeout_{0};
-  size_t most_silent_ = 0;
+  SilentCalls silent_limit_;
   std::mutex silent_mutex_;
   // RPCs that wait for their first message, by peer, oldest first; guarded by silent_mutex_.
   std::map<Peer, std::list<GrpcRpc*>> silent_;
   size_t silent_count_ = 0;
+  uint64_t silent_number_ = 0;         // of the last RPC in silent_
+  std::atomic<int64_t> unsettled_{0};  // RPCs that were ended before a reactor had them, and are not deleted yet
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served

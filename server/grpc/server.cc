@@ -20,6 +20,7 @@
 #include "server/core/log.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
+#include "server/grpc/status_map.h"
 #include "server/grpc/tls_credentials.h"
 
 namespace posenc::server {
@@ -102,6 +103,15 @@ class Watchdog {
   std::thread thread_;
 };
 
+SilentCalls LimitOfSilentCalls(Core* core) {
+  const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
+  return {.most = std::max(2 * admitted, kLeastSilent), .refuse = [core](Rpc* rpc) {
+            core->admission->CountRefusal();
+            rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core->config.retry_pushback_ms));
+            return ToGrpc(Unavailable("OVERLOADED", "too many calls wait for their first message"), false);
+          }};
+}
+
 }  // namespace
 
 Server::Server(const Config& config)
@@ -155,8 +165,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
-                          seconds(config.receive_timeout_s),
-                          std::max<size_t>(2 * static_cast<size_t>(config.max_in_flight_requests), kLeastSilent));
+                          seconds(config.receive_timeout_s), LimitOfSilentCalls(&server->core_));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get()](Descriptor socket, bool is_unix) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.Release();

@@ -34,9 +34,9 @@ Peer PeerOf(const sockaddr_storage& address) {
 }
 
 Peer PeerOf(std::string_view name) {
-  const size_t family_end = name.find(':'), port = name.rfind(':');
-  if (family_end == std::string_view::npos || port <= family_end) return std::nullopt;
-  std::string_view host = name.substr(family_end + 1, port - family_end - 1);
+  // A client of a Unix socket chooses its name, which must not pass for an address.
+  if (!name.starts_with("ipv4:") && !name.starts_with("ipv6:")) return std::nullopt;
+  std::string_view host = name.substr(5, name.rfind(':') - 5);
   for (const std::string_view bracket : {"[", "%5B"}) {
     if (host.starts_with(bracket)) host.remove_prefix(bracket.size());
   }

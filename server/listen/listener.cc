@@ -131,11 +131,11 @@ void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of
   if (now < next_line_) return;
   next_line_ = now + std::chrono::seconds(1);
   const int64_t refused = refused_;
-  LogCall(LogLevel::warn, "connections refused",
-          {{"number", refused - std::exchange(refused_in_lines_, refused)},
-           {"last_peer", is_unix ? "unix" : HostOf(address)},
-           {of_peer ? "max_connections_per_peer" : "max_connections",
-            of_peer ? options_.max_connections_per_peer : options_.max_connections}});
+  Log(LogLevel::warn, "connections refused",
+      {{"number", refused - std::exchange(refused_in_lines_, refused)},
+       {"last_peer", is_unix ? "unix" : HostOf(address)},
+       {of_peer ? "max_connections_per_peer" : "max_connections",
+        of_peer ? options_.max_connections_per_peer : options_.max_connections}});
 }
 
 void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {

@@ -158,8 +158,12 @@ def test_wrong_addresses_are_one_line(server_program, address):
 class From(ShutWindow):
     """An HTTP/2 client with an address of its own."""
 
+    def __init__(self, port, window=0, address="127.0.0.2"):
+        self.address = address
+        super().__init__(port, window)
+
     def connect(self, port):
-        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=("127.0.0.2", 0))
+        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=(self.address, 0))
 
 
 def test_silent_calls_do_not_pile_up(start_server):
@@ -212,3 +216,14 @@ def test_watches_of_health_are_limited(start_server):
             with contextlib.suppress(grpc.RpcError):
                 return next(watch(client)).status == HealthCheckResponse.SERVING
         wait_until(has_room, "an ended watch is counted")
+
+
+def test_many_peers_with_a_silent_call_each_do_not_end_those_of_others(start_server):
+    server = start_server("--max-in-flight-requests", "8")
+    with contextlib.ExitStack() as stack, Client(server.port, APART) as client:
+        for n in range(1100):
+            silent = stack.enter_context(From(server.port, address=f"127.0.{2 + n // 200}.{1 + n % 200}"))
+            silent.begin("ApplyRotary")
+            silent.flush()
+        for _ in range(20):
+            client.call("ApplyRotary", samples.rotary())

@@ -41,7 +41,7 @@ TEST(PeerOf, ReadsNamesOfGrpc) {
   EXPECT_EQ(PeerOf("ipv6:%5B2001:db8::1%5D:50051"), PeerAt("2001:db8::1"));
   EXPECT_EQ(PeerOf("ipv6:[2001:db8::1]:50051"), PeerAt("2001:db8::1"));
   EXPECT_EQ(PeerOf("ipv6:%5Bfe80::1%25eth0%5D:50051"), PeerAt("fe80::1"));
-  for (const char* name : {"unix:", "unix:/run/x:1", "", ":", "ipv4:", "ipv4:x:1"})
+  for (const char* name : {"unix:", "unix:/run/x:1", "unix:192.0.2.1:9", "", ":", "ipv4:", "ipv4:x:1"})
     EXPECT_EQ(PeerOf(name), std::nullopt);
 }
 
