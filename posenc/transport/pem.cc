@@ -63,7 +63,7 @@ system_clock::time_point TimeOf(const ASN1_TIME* time) {
   return system_clock::from_time_t(std::min(timegm(&utc), most));
 }
 
-// What OpenSSL says of the last failed call.
+// Returns OpenSSL's reason for the last failure, as the end of an error text, and clears its error queue.
 std::string TakeReason() {
   const char* const why = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();

@@ -116,15 +116,19 @@ def unread_answers(port, stop):
     return hold(port, stop, Unread, 4)
 
 
+class Silent(ShutWindow):
+    """A connection with 90 calls whose first message never comes."""
+
+    def __init__(self, port, method):
+        super().__init__(port)
+        for _ in range(90):
+            self.begin(method)
+        self.flush()
+
+
 def silent_streams(port, stop):
     """Streams whose first message never comes."""
-    class Silent(ShutWindow):
-        def __init__(self, to):
-            super().__init__(to)
-            for _ in range(90):
-                self.begin("StreamApplyRotary")
-            self.flush()
-    return hold(port, stop, Silent, 12)
+    return hold(port, stop, lambda to: Silent(to, "StreamApplyRotary"), 12)
 
 
 def unfinished_messages(port, stop):
@@ -213,13 +217,7 @@ def many_connections(port, stop):
 
 def silent_calls(port, stop):
     """Calls whose only message never comes: more than gRPC should keep."""
-    class Silent(ShutWindow):
-        def __init__(self, to):
-            super().__init__(to)
-            for _ in range(90):
-                self.begin("ApplyRotary")
-            self.flush()
-    return hold(port, stop, Silent, 50)
+    return hold(port, stop, lambda to: Silent(to, "ApplyRotary"), 50)
 
 
 def mutated_calls(port, stop):
