@@ -20,13 +20,20 @@ void Cut(size_t size, std::string& text) {
   text.resize(size);
 }
 
+// Returns the value, or what stands for an empty one.
+std::string Shown(std::string_view reason, std::string value) {
+  if (!value.empty()) return value;
+  if (reason == "UNKNOWN_VALUE") return "\"\"";  // an empty string
+  return std::string(reason == "MISSING" ? kAbsent : kPresent);
+}
+
 absl::Status Build(absl::StatusCode code, ErrorDetails details) {
   Cut(kLongestLimit, details.limit);
   std::string message(details.field);
-  if (!details.value.empty()) message += (message.empty() ? "is " : ": is ") + details.value;
-  if (!details.limit.empty()) {
-    message += (message.empty() ? "" : details.value.empty() ? ": " : "; ") + details.limit;
-  }
+  const bool says_value = details.value != kAbsent && details.value != kPresent && !details.value.empty();
+  if (says_value) message += (message.empty() ? "is " : ": is ") + details.value;
+  if (!details.limit.empty()) message += (message.empty() ? "" : says_value ? "; " : ": ") + details.limit;
+  if (!details.line.empty()) message += " (line " + details.line + ", column " + details.column + ")";
   Cut(kLongestMessage, message);
   return Restore(code, message, details);
 }
@@ -47,12 +54,12 @@ std::string Quote(std::string_view text, size_t limit) {
 absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,
                              std::string_view limit) {
   return Build(absl::StatusCode::kInvalidArgument,
-               {std::string(reason), std::string(field), Quote(value), std::string(limit)});
+               {std::string(reason), std::string(field), Shown(reason, Quote(value)), std::string(limit)});
 }
 
 absl::Status TooLarge(std::string_view field, std::string_view value, std::string_view limit) {
   return Build(absl::StatusCode::kResourceExhausted,
-               {"TOO_LARGE", std::string(field), Quote(value), std::string(limit)});
+               {"TOO_LARGE", std::string(field), Shown("TOO_LARGE", Quote(value)), std::string(limit)});
 }
 
 absl::Status Unavailable(std::string_view reason, std::string_view limit) {
@@ -75,8 +82,8 @@ ErrorDetails DetailsOf(const absl::Status& status) {
     details.reason = stopped ? "CANCELLED" : "INTERNAL";
     return details;
   }
-  std::string* parts[] = {&details.reason, &details.field,   &details.value,
-                          &details.limit,  &details.operand, &details.byte_offset};
+  std::string* parts[] = {&details.reason, &details.field,  &details.value,   &details.limit,      &details.other_field,
+                          &details.line,   &details.column, &details.operand, &details.byte_offset};
   const std::string text(*payload);
   size_t part = 0;
   for (char c : text) {
@@ -92,8 +99,8 @@ ErrorDetails DetailsOf(const absl::Status& status) {
 absl::Status Restore(absl::StatusCode code, std::string_view message, const ErrorDetails& details) {
   absl::Status status(code, std::string(message));
   std::string payload;
-  for (const std::string* part :
-       {&details.reason, &details.field, &details.value, &details.limit, &details.operand, &details.byte_offset}) {
+  for (const std::string* part : {&details.reason, &details.field, &details.value, &details.limit, &details.other_field,
+                                  &details.line, &details.column, &details.operand, &details.byte_offset}) {
     if (part != &details.reason) payload += kSeparator;
     for (char c : *part) {
       if (c != kSeparator) payload += c;  // never in our own texts, but these may come from a peer
@@ -111,10 +118,32 @@ absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const ab
 }
 
 absl::Status Within(std::string_view prefix, const absl::Status& status) {
+  return Renamed(status, [prefix](const std::string& field) {
+    const bool joined = field.empty() || field[0] == '[';
+    return std::string(prefix) + (joined ? "" : ".") + field;
+  });
+}
+
+absl::Status Renamed(const absl::Status& status, const std::function<std::string(const std::string&)>& rename) {
   if (status.ok() || !status.GetPayload(kPayload)) return status;
   ErrorDetails details = DetailsOf(status);
-  const bool joined = details.field.empty() || details.field[0] == '[';
-  details.field = std::string(prefix) + (joined ? "" : ".") + details.field;
+  details.field = rename(details.field);
+  if (!details.other_field.empty()) details.other_field = rename(details.other_field);
+  return Build(status.code(), details);
+}
+
+absl::Status Against(std::string_view other_field, const absl::Status& status) {
+  if (status.ok()) return status;
+  ErrorDetails details = DetailsOf(status);
+  details.other_field = other_field;
+  return Restore(status.code(), {status.message().data(), status.message().size()}, details);
+}
+
+absl::Status AtPlace(int64_t line, int64_t column, const absl::Status& status) {
+  if (status.ok()) return status;
+  ErrorDetails details = DetailsOf(status);
+  details.line = std::to_string(line);
+  details.column = std::to_string(column);
   return Build(status.code(), details);
 }
 

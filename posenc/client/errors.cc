@@ -21,8 +21,15 @@ std::optional<ErrorDetails> DetailsIn(const v1::RichStatus& rich) {
       const auto found = info.metadata().find(key);
       return found == info.metadata().end() ? std::string() : found->second;
     };
-    return ErrorDetails{info.reason(),     metadata("field"),   metadata("value"),
-                        metadata("limit"), metadata("operand"), metadata("byte_offset")};
+    return ErrorDetails{.reason = info.reason(),
+                        .field = metadata("field"),
+                        .value = metadata("value"),
+                        .limit = metadata("limit"),
+                        .other_field = metadata("other_field"),
+                        .line = metadata("line"),
+                        .column = metadata("column"),
+                        .operand = metadata("operand"),
+                        .byte_offset = metadata("byte_offset")};
   }
   return std::nullopt;
 }

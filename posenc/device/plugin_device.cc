@@ -267,7 +267,7 @@ absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) c
     case POSENC_OUT_OF_MEMORY: return say(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY", error.message);
     case POSENC_BAD_HANDLE: return InvalidArgument("BAD_HANDLE", "handle", "", error.message);
     case POSENC_DEVICE_LOST: return say(absl::StatusCode::kFailedPrecondition, "DEVICE_LOST", error.message);
-    default: return InvalidArgument("UNSUPPORTED", "", name_, error.message);
+    default: return InvalidArgument("UNSUPPORTED", "device", name_, error.message);
   }
 }
 

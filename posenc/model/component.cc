@@ -101,7 +101,7 @@ std::string Describe(const Component& part) {
 }  // namespace
 
 absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted) {
-  const ConfigObject whole("", file);
+  const ConfigObject whole(std::string(kConfigJson), file);
   POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
   const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
   const bool has_stacks = type != nullptr && type->scheme == Scheme::kT5 && !type->one_stack;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -13,82 +15,180 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
+constexpr size_t kLongestPath = 256;
 
-absl::Status Malformed(std::string_view value, std::string_view limit) {
-  return InvalidArgument("MALFORMED", "config_json", value, limit);
+// Adds the line and the column of an offset.
+absl::Status AtOffset(std::string_view text, size_t offset, const absl::Status& status) {
+  const std::string_view before = text.substr(0, offset);
+  const size_t start = before.find_last_of('\n') + 1;  // 0 if there is none
+  return AtPlace(1 + std::count(before.begin(), before.end(), '\n'), static_cast<int64_t>(offset - start) + 1, status);
 }
+
+// Iterator over a text that tells a JsonCheck how far the parser has read.
+struct Reading {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  const char* at;
+  const char** furthest;
+
+  reference operator*() const { return *at; }
+  Reading& operator++() {
+    *furthest = ++at;
+    return *this;
+  }
+  bool operator==(const Reading& other) const { return at == other.at; }
+  bool operator!=(const Reading& other) const { return at != other.at; }
+};
 
 // Validates the text without building a tree, and stops at the first error. (json::parse with a callback needs one pass
 // only, but searches all siblings at the end of every object.)
 class JsonCheck : public json::json_sax_t {
  public:
-  const absl::Status& status() const { return status_; }
+  explicit JsonCheck(std::string_view text) : text_(text), furthest_(text.data()) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return Open(); }
+  absl::Status Run() {
+    const char* end = text_.data() + text_.size();
+    json::sax_parse(Reading{text_.data(), &furthest_}, Reading{end, &furthest_}, this);
+    return status_;
+  }
+
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(number_integer_t) override { return Value(); }
+  bool number_unsigned(number_unsigned_t) override { return Value(); }
+  bool number_float(number_float_t, const string_t&) override { return Value(); }
+  bool string(string_t&) override { return Value(); }
+  bool binary(binary_t&) override { return Value(); }
+  bool start_object(size_t) override { return Open(true); }
   bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(); }
+  bool start_array(size_t) override { return Open(false); }
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
-    return open_.back().insert(key).second || Refuse(Malformed(key, "must not hold the same key twice"));
+    open_.back().key = key;
+    if (open_.back().keys.insert(key).second) return true;
+    return Refuse(OpeningQuote(), "given twice", "must be given once");
   }
-  bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    return Refuse(Malformed("not valid JSON", fmt::format("parser error: {}", Quote(error.what(), 200))));
+  bool parse_error(size_t, const std::string& token, const json::exception& error) override {
+    constexpr int kOverflow = 406;  // the library's number for it
+    if (error.id == kOverflow) {
+      // The parser has read the character after the number.
+      return Refuse(furthest_ - 1 - token.size(), token, "must be a number that a float64 can hold");
+    }
+    std::string_view cause = error.what();  // "... while parsing value - invalid literal; last read: ..."
+    if (const size_t dash = cause.find(" - "); dash != std::string_view::npos) cause.remove_prefix(dash + 3);
+    cause = cause.substr(0, cause.find("; last read"));
+    return Refuse(furthest_ - 1, token.empty() ? "the end of the file" : token,
+                  fmt::format("must be valid JSON in UTF-8: {}", Quote(cause, 200)));
   }
 
  private:
-  bool Open() {
-    if (open_.size() == kMaxDepth) {
-      return Refuse(Malformed("nested too deep", fmt::format("at most {} levels", kMaxDepth)));
+  struct Level {
+    bool is_object;
+    std::set<std::string> keys;  // so far
+    std::string key;             // the last one
+    int64_t index = 0;           // of the next element of an array
+  };
+
+  // Path of the value that is being read.
+  std::string Path() const {
+    std::string path(kConfigJson);
+    for (const Level& level : open_) {
+      if (path.size() > kLongestPath) return path + "...";
+      if (!level.is_object) {
+        path += fmt::format("[{}]", level.index);
+      } else if (!level.keys.empty()) {
+        path += "." + Quote(level.key);
+      }
     }
-    open_.emplace_back();
+    return path;
+  }
+  bool Value() {
+    if (!open_.empty() && !open_.back().is_object) ++open_.back().index;
+    return true;
+  }
+  bool Open(bool is_object) {
+    if (open_.size() == kMaxDepth) {
+      return Refuse(furthest_ - 1, fmt::format("more than {} levels deep", kMaxDepth),
+                    fmt::format("must be at most {} levels deep", kMaxDepth));
+    }
+    open_.push_back({is_object, {}, {}});
     return true;
   }
   bool Close() {
     open_.pop_back();
-    return true;
+    return Value();
   }
-  bool Refuse(absl::Status status) {
-    status_ = std::move(status);
+  // The quotation mark before the key or string that the parser has just read.
+  const char* OpeningQuote() const {
+    const char* at = furthest_ - 1;  // the closing one
+    for (bool escaped = true; escaped && at > text_.data();) {
+      do --at;
+      while (at > text_.data() && *at != '"');
+      const char* slash = at;
+      while (slash > text_.data() && slash[-1] == '\\') --slash;
+      escaped = (at - slash) % 2 != 0;
+    }
+    return at;
+  }
+  bool Refuse(const char* place, std::string_view value, std::string_view limit) {
+    const std::string_view before = text_.substr(0, std::max<ptrdiff_t>(place - text_.data(), 0));
+    status_ = AtOffset(text_, before.size(), InvalidArgument("MALFORMED", Path(), value, limit));
     return false;
   }
 
-  std::vector<std::set<std::string>> open_;  // enclosing objects and arrays, each with its keys so far
+  const std::string_view text_;
+  const char* furthest_;     // the first character that the parser has not read
+  std::vector<Level> open_;  // enclosing objects and arrays
   absl::Status status_;
 };
 
+// UTF-16 has a byte order mark or a NUL in every ASCII character. The parser would treat NUL as the end of the text.
+absl::Status CheckCharacters(std::string_view text) {
+  const size_t nul = text.find('\0');
+  const bool marked = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+  if (marked || nul <= 1) {
+    return AtPlace(1, 1, InvalidArgument("MALFORMED", kConfigJson, "UTF-16 or UTF-32", "must be UTF-8"));
+  }
+  if (nul == std::string_view::npos) return absl::OkStatus();
+  return AtOffset(text, nul,
+                  InvalidArgument("MALFORMED", kConfigJson, "text with a NUL byte", "must be JSON without NUL bytes"));
+}
+
 absl::Status WrongType(const std::string& path, const json& value, std::string_view expected) {
-  return InvalidArgument("OUT_OF_RANGE", path, value.dump(-1, ' ', true, json::error_handler_t::replace),
-                         fmt::format("must be {}", expected));
+  return InvalidArgument("OUT_OF_RANGE", path, AsText(value), fmt::format("must be {}", expected));
 }
 
 }  // namespace
 
+std::string AsText(const json& value) { return value.dump(-1, ' ', true, json::error_handler_t::replace); }
+
 absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits) {
-  if (text.empty())
-    return InvalidArgument("MISSING", "config_json", "",
-                           "give the config.json's bytes, or its text in config_json_text");
+  if (text.empty()) {
+    return InvalidArgument("MISSING", kConfigJson, "", "must be given: the file's bytes, or its text in config_json_text");
+  }
   if (static_cast<int64_t>(text.size()) > limits.max_config_json_bytes) {
-    return InvalidArgument("OUT_OF_RANGE", "config_json", fmt::format("{} bytes", text.size()),
+    return InvalidArgument("OUT_OF_RANGE", kConfigJson, fmt::format("{} bytes", text.size()),
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));
   }
-  // The parser treats NUL as the end of the text and ignores the rest.
-  if (text.find('\0') != std::string_view::npos) return Malformed("text with a NUL byte", "must be valid JSON");
-  JsonCheck check;
-  if (!json::sax_parse(text, &check)) return check.status();
+  POSENC_RETURN_IF_ERROR(CheckCharacters(text));
+  JsonCheck check(text);
+  POSENC_RETURN_IF_ERROR(check.Run());
   json tree = json::parse(text);
-  if (!tree.is_object()) return Malformed(tree.type_name(), "must be a JSON object");
+  if (!tree.is_object()) return InvalidArgument("MALFORMED", kConfigJson, tree.type_name(), "must be a JSON object");
   return tree;
 }
 
-std::string ConfigObject::Path(std::string_view name) const {
-  return path_.empty() ? Quote(name) : fmt::format("{}.{}", path_, Quote(name));
+std::string ConfigObject::Path(std::string_view name) const { return fmt::format("{}.{}", path_, Quote(name)); }
+
+std::string ConfigObject::PathOf(std::initializer_list<std::string_view> names) const {
+  for (std::string_view name : names) {
+    if (Find(name) != nullptr) return Path(name);
+  }
+  return Path(*names.begin());
 }
 
 const json* ConfigObject::Find(std::string_view name) const {

@@ -13,19 +13,29 @@
 
 namespace posenc {
 
-// Returns INVALID_ARGUMENT (field "config_json") unless the text is one JSON object: UTF-8, within the size limit, at
-// most 64 levels deep, without duplicate keys, and with numbers that a float64 can hold.
+// Fields of the file are called config_json.PATH in errors, with PATH as the file spells it.
+inline constexpr std::string_view kConfigJson = "config_json";
+
+// Returns INVALID_ARGUMENT unless the text is one JSON object: UTF-8, within the size limit, at most 64 levels deep,
+// without duplicate keys, and with numbers that a float64 can hold. Errors name the field at which reading stopped, its
+// line and its column.
 absl::StatusOr<nlohmann::json> ParseConfigJson(std::string_view text, const Limits& limits);
+
+// Returns a value as JSON, for errors.
+std::string AsText(const nlohmann::json& value);
 
 // Reads fields of one object by name. Getters return nullopt if the field is absent or null, and INVALID_ARGUMENT that
 // names its path if the value has another type.
 class ConfigObject {
  public:
-  // `path` names the object in error messages: "" or "text_config", "rope_scaling", ... `json` must outlive this.
+  // `path` names the object in error messages: kConfigJson, "config_json.text_config", ... `json` must outlive this.
   ConfigObject(std::string path, const nlohmann::json& json) : path_(std::move(path)), tree_(json) {}
 
   const nlohmann::json& tree() const { return tree_; }
+  const std::string& path() const { return path_; }
   std::string Path(std::string_view name) const;
+  // The path of the first of `names` that is present, or of the first if none is.
+  std::string PathOf(std::initializer_list<std::string_view> names) const;
   // Returns null if the field is absent or JSON null, or if `name` is empty.
   const nlohmann::json* Find(std::string_view name) const;
 

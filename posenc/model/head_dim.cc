@@ -36,12 +36,13 @@ absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
   return part.type.width.num_attention_heads;
 }
 
-absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
+absl::StatusOr<int64_t> HeadDimOf(Part& part) {
   const ConfigObject& config = part.config;
   const ModelType& type = part.type;
-  if (part.layer_head_dim) return *part.layer_head_dim;
+  if (part.layer_head_dim) return *part.layer_head_dim;  // ReadHeadDim says where it comes from
   const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
+  if (!field.empty()) part.Comes("head_dim", config.Path(field));
   if (width) return *width;
   // A null head_dim does not stand for the class's default.
   const bool given_null = config.tree().contains(std::string(field));
@@ -50,9 +51,17 @@ absl::StatusOr<int64_t> HeadDimOf(const Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   if (!hidden && type.width.hidden_size != 0) hidden = type.width.hidden_size;
   if (!hidden || !heads || *heads == 0) {
-    return InvalidArgument("MISSING", config.Path("head_dim"), "",
-                           "the file must hold head_dim, or hidden_size and num_attention_heads above 0");
+    return InvalidArgument("MISSING", config.Path(type.head_dim_field), "",
+                           fmt::format("must be given, or {} and num_attention_heads above 0", type.hidden_size_field));
   }
+  const std::string hidden_path = config.PathOf({type.hidden_size_field, "n_embd", "d_model", "width"});
+  const std::string heads_path = config.PathOf({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads"});
+  if (*hidden % *heads != 0) {
+    part.Say("ROUNDED_DOWN", hidden_path,
+             fmt::format("{} is not a multiple of the {} heads ({}): head_dim is rounded down to {}", *hidden, *heads,
+                         heads_path, *hidden / *heads));
+  }
+  part.Comes("head_dim", hidden_path, heads_path);
   return ShareOf(part, *hidden, *heads);
 }
 

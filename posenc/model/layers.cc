@@ -107,6 +107,12 @@ std::optional<double> ThetaOf(const Part& part, std::string_view layer_type) {
 
 namespace {
 
+// Where the file has its blocks.
+std::string BlocksPath(const Part& part) { return part.config.PathOf({"rope_parameters", "rope_scaling"}); }
+std::string BlockPath(const Part& part, std::string_view layer_type) {
+  return fmt::format("{}.{}", BlocksPath(part), Quote(layer_type));
+}
+
 RopeBlock ClassBlock(const LayerDefaults& defaults) {
   RopeBlock block;
   block.parameters.rope_type = std::string(defaults.rope_type);
@@ -129,9 +135,13 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
       if (fills && !partial) partial = own->partial;
     } else if (fills) {
       result.block = ClassBlock(*own);
+      const std::string path = BlockPath(part, layer_type);
+      result.block->path = path;
+      part.Say("DEFAULTED", path,
+               fmt::format("absent: the default block of model_type \"{}\" is used", part.type.name));
     } else if (found == blocks.end()) {
-      return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
-                             fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
+      return InvalidArgument("MISSING", BlockPath(part, layer_type), "",
+                             "must be given: the layers' type has no other block");
     }
     return result;
   }
@@ -141,8 +151,8 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
     return result;
   }
   if (!blocks.empty() && !fills) {
-    return InvalidArgument("CONFLICT", part.config.Path("rope_parameters"), "",
-                           fmt::format("model_type \"{}\" needs one block per layer type", part.type.name));
+    return InvalidArgument("CONFLICT", BlocksPath(part), "one block",
+                           fmt::format("must be one block per layer type for model_type \"{}\"", part.type.name));
   }
   if (!blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
     // These classes read a single block from rope_scaling only; rope_parameters must have one block per layer type.
@@ -151,7 +161,10 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
                          "the default blocks are used",
                          part.type.name));
   }
-  if (own != nullptr) result.block = ClassBlock(*own);
+  if (own != nullptr) {
+    result.block = ClassBlock(*own);
+    result.block->path = part.config.Path("rope_parameters");
+  }
   result.flat = true;
   return result;
 }
@@ -168,6 +181,7 @@ const LayerDefaults* DefaultsOf(const ModelType& type, std::string_view layer_ty
 absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
   const bool nested = IsByLayerType(blocks);
   RopeBlock plain;
+  plain.path = BlocksPath(part);
   plain.parameters.rope_type = "default";
   LayerBlock result{plain, part.type.theta, part.type.theta_field, !nested};
   if (LeavesOut(part, layer_type)) {
@@ -180,8 +194,8 @@ absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const 
   if (nested) {
     const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
     if (found == blocks.end()) {
-      return InvalidArgument("MISSING", part.config.Path("rope_parameters"), "",
-                             fmt::format("has no block for layer type \"{}\"", Quote(layer_type)));
+      return InvalidArgument("MISSING", BlockPath(part, layer_type), "",
+                             "must be given: the layers' type has no other block");
     }
     result.block = found->second;
   } else if (!blocks.empty()) {

@@ -10,6 +10,7 @@
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
 #include "posenc/model/parts.h"
+#include "posenc/model/recognize.h"
 
 namespace posenc {
 namespace {
@@ -21,19 +22,28 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   Part part{component.config, {}, component.type != nullptr, component.name, {}};
   if (part.known) {
     part.type = *component.type;
+  } else if (const auto similar = RecognizedType(component.config, file)) {
+    part.known = true;
+    part.type = *similar->type;
+    part.Say("RECOGNIZED", "model_type",
+             fmt::format("\"{}\" is not known; the file names {}, so it is read as model_type \"{}\"",
+                         Quote(component.model_type), Quote(similar->class_name), part.type.name));
   } else {
+    const bool is_latent = component.config.Find("qk_rope_head_dim") != nullptr;
     if (!source.input_pairing) {
       return InvalidArgument(
           "MISSING", "input_pairing", "",
-          fmt::format("model_type \"{}\" is not known: set PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT, "
-                      "and the file is read by the general rules",
-                      Quote(component.model_type)));
+          fmt::format("must be PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT: model_type \"{}\" is not known, and the file is "
+                      "read by the general rules{}",
+                      Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
     }
     part.type.partial = 1;
-    part.Say("UNKNOWN_MODEL_TYPE", part.config.Path("model_type"),
-             fmt::format("\"{}\" is not known: the file is read by the general rules, with the request's pairing",
-                         Quote(component.model_type)));
+    part.type.mla = is_latent;
+    part.Say("UNKNOWN_MODEL_TYPE", "model_type",
+             fmt::format("\"{}\" is not known: the file is read by the general rules{}, with the request's pairing",
+                         Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
   }
+  NoteUnreadParts(file, part);
   if (!component.nested) part.type.width = {};  // a whole file must give its own width
   if (!part.type.output_pairing) part.type.output_pairing = part.type.pairing;
   if (part.type.reads_interleave) {
@@ -55,7 +65,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
                                                        const Limits& limits) {
   if (!source.component.empty()) {
     return InvalidArgument("UNKNOWN_VALUE", "component", source.component,
-                           "a diffusers file has no parts: leave it out");
+                           "must be absent: a diffusers file has no parts");
   }
   POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config, source.wanted, limits));
   if (layers.rotary) {
@@ -93,6 +103,7 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
     POSENC_ASSIGN_OR_RETURN(input.grid, GridOf(part));
   }
   input.notes = std::move(part.notes);
+  input.fields = std::move(part.fields);
   return input;
 }
 
@@ -101,7 +112,7 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) {
-    return ReadDiffusers(source, ConfigObject("", file), limits);
+    return ReadDiffusers(source, ConfigObject(std::string(kConfigJson), file), limits);
   }
   POSENC_ASSIGN_OR_RETURN(Part part, OpenPart(source, file));
   POSENC_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(source, part));
@@ -113,7 +124,9 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
                           part.config.Integer({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}));
   const int64_t layers = counted.value_or(0);
   if (layers > kMaxLayers) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path("num_hidden_layers"), fmt::format("{}", layers),
+    return InvalidArgument("OUT_OF_RANGE",
+                           part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}),
+                           fmt::format("{}", layers),
                            fmt::format("must be at most {}", kMaxLayers));
   }
 
@@ -124,6 +137,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     POSENC_RETURN_IF_ERROR(CheckTerms(part));
     POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
     common.notes = std::move(part.notes);
+    common.fields = std::move(part.fields);
     return std::vector<ModelLayers>{std::move(common)};
   }
   if (part.type.scheme == Scheme::kSwinV2) return SwinV2Of(part, common);
@@ -133,6 +147,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   if (has_alibi || is_window || scheme == Scheme::kT5 || scheme == Scheme::kAxial) {
     if (has_alibi) {
       POSENC_ASSIGN_OR_RETURN(common.bias, AlibiOf(part));
+      NoteUnreadRotary(part);
     } else if (scheme == Scheme::kT5) {
       POSENC_ASSIGN_OR_RETURN(common.bias, T5Of(part));
     } else if (scheme == Scheme::kSwin) {
@@ -143,9 +158,36 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
       POSENC_ASSIGN_OR_RETURN(common.rotary, AxialOf(part));
     }
     common.notes = std::move(part.notes);
+    common.fields = std::move(part.fields);
+    common.whole_head = part.whole_head;
     return std::vector<ModelLayers>{std::move(common)};
   }
   return RotaryLayersOf(part, common);
+}
+
+absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {
+  if (status.ok()) return status;
+  const auto source_of = [&layers](const std::string& setting) {
+    const FileField* source = nullptr;
+    for (const FileField& candidate : layers.fields) {
+      const size_t size = candidate.setting.size();
+      const bool holds =
+          setting.starts_with(candidate.setting) && (setting.size() == size || setting[size] == '.' || setting[size] == '[');
+      if (holds && (source == nullptr || source->setting.size() <= size)) source = &candidate;
+    }
+    return source;
+  };
+  const FileField* source = source_of(DetailsOf(status).field);
+  absl::Status renamed = Renamed(status, [&](const std::string& setting) {
+    const FileField* found = source_of(setting);
+    if (found == nullptr) return fmt::format("{}.{}", kConfigJson, setting);
+    return found->path + setting.substr(found->setting.size());
+  });
+  if (source == nullptr || source->other.empty()) return renamed;
+  const ErrorDetails details = DetailsOf(renamed);
+  const auto name = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
+  const std::string value = fmt::format("{} = {} / {}", details.value, name(source->path), name(source->other));
+  return Against(source->other, InvalidArgument(details.reason, details.field, value, details.limit));
 }
 
 absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits& limits) {
@@ -160,7 +202,17 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
         return std::move(layers);
       }
     }
-    return InvalidArgument("OUT_OF_RANGE", "layer_index", fmt::format("{}", *index), "the file has no such layer");
+    size_t count = 0;
+    for (const ModelLayers& layers : all) count += layers.layer_index.size();
+    if (count == 0 && all.size() > 1) {
+      return InvalidArgument("NOT_READ", "layer_index", fmt::format("{}", *index),
+                             fmt::format("must be absent: the file does not say which layers have which type; set "
+                                         "layer_type to one of {}",
+                                         choices));
+    }
+    return InvalidArgument("OUT_OF_RANGE", "layer_index", fmt::format("{}", *index),
+                           count == 0 ? std::string("must be absent: the file does not give the number of layers")
+                                      : fmt::format("must be 0 .. {}", count - 1));
   }
   if (const auto* type = std::get_if<std::string>(&source.layer)) {
     if (all.size() == 1 && all[0].layer_type.empty()) return std::move(all[0]);  // one entry serves every type
@@ -171,7 +223,7 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
   }
   if (all.size() == 1) return std::move(all[0]);
   return InvalidArgument("MISSING", "layer_type", "",
-                         fmt::format("this model's layers differ: choose one of {}, or a layer_index", choices));
+                         fmt::format("must be one of {}, or layer_index must be given: the layers differ", choices));
 }
 
 }  // namespace posenc

@@ -53,6 +53,13 @@ struct ModelTable {
   int64_t width = 0;
 };
 
+// The place in the file that a setting comes from, for errors about it.
+struct FileField {
+  std::string setting;     // path within RotarySettings or BiasMethod, e.g. "rope_parameters.rope_theta"
+  std::string path;        // "config_json.rotary_emb_base"
+  std::string other = {};  // second field if the setting is computed from two
+};
+
 // Settings that several layers share, or those of the model's input. At most one of rotary, bias, terms, table,
 // sinusoidal and grid is set; none: no positional encoding.
 struct ModelLayers {
@@ -67,8 +74,15 @@ struct ModelLayers {
   std::optional<GridSettings> grid;  // height and width 0: images of any size; frames 0: any video
   Precision precision;               // the model class's default
   bool scales_softmax = false;       // ModelType::mla
+  // Width of a query's head of which only a part rotates, and the part's first element. 0: the head is not known.
+  int64_t whole_head = 0;
+  int64_t rotary_offset = 0;
+  std::vector<FileField> fields;
   std::vector<Note> notes;
 };
+
+// Returns the error of a setting as an error of the file's field that the setting comes from.
+absl::Status InFile(const ModelLayers& layers, const absl::Status& status);
 
 // Returns all of a model's settings, one entry per layer type. INVALID_ARGUMENT names the field of the file that is
 // missing, unknown, out of range or in conflict with another.

@@ -37,10 +37,19 @@ struct Part {
   bool known;
   std::string name;  // Component::name
   std::vector<Note> notes;
+  std::vector<FileField> fields;
+  int64_t whole_head = 0, rotary_offset = 0;  // as in ModelLayers
   std::optional<int64_t> layer_head_dim;  // set if the layers being read have their own
 
+  // `field`: a name in this part, a path from config_json on, "" or a field of the request.
   void Say(std::string code, std::string field, std::string message) {
-    notes.push_back({std::move(code), std::move(field), std::move(message)});
+    const bool is_name = !field.empty() && !field.starts_with(kConfigJson) && field != "layer_type" &&
+                         field != "component" && field != "input_pairing";
+    notes.push_back({std::move(code), is_name ? config.Path(field) : std::move(field), std::move(message)});
+  }
+  // Says that a setting comes from this field of the file.
+  void Comes(std::string setting, std::string path, std::string other = {}) {
+    fields.push_back({std::move(setting), std::move(path), std::move(other)});
   }
   // Adds the type's note, if it has one.
   void SayNote() {

@@ -9,15 +9,22 @@ absl::StatusOr<AlibiSettings> AlibiOf(Part& part) {
   AlibiSettings alibi;
   POSENC_ASSIGN_OR_RETURN(const auto heads, config.Integer({"num_attention_heads", "n_head", "n_heads"}));
   if (!heads) {
-    return InvalidArgument("MISSING", config.Path("num_attention_heads"), "", "the file must hold the number of heads");
+    return InvalidArgument("MISSING", config.Path("num_attention_heads"), "", "must be given: the number of heads");
   }
   alibi.num_heads = *heads;
+  part.Comes("alibi.num_heads", config.PathOf({"num_attention_heads", "n_head", "n_heads"}));
   alibi.form = part.type.scheme == Scheme::kMptAlibi ? AlibiForm::kMpt : AlibiForm::kBloom;
   alibi.slopes = part.type.scheme == Scheme::kMptAlibi ? AlibiSlopeRule::kMpt : AlibiSlopeRule::kPowerOfTwo;
   if (part.type.scheme == Scheme::kMptAlibi) {
     POSENC_ASSIGN_OR_RETURN(const auto attention, config.Object("attn_config"));
     if (attention) {
       POSENC_ASSIGN_OR_RETURN(alibi.alibi_bias_max, attention->Number({"alibi_bias_max"}));
+      part.Comes("alibi.alibi_bias_max", attention->Path("alibi_bias_max"));
+      POSENC_ASSIGN_OR_RETURN(const auto rope, attention->Bool("rope"));
+      if (rope.value_or(false)) {
+        return Against(attention->Path("alibi"),
+                       InvalidArgument("CONFLICT", attention->Path("rope"), "true", "must be false beside ALiBi"));
+      }
     }
   }
   if (part.type.scheme == Scheme::kFalcon) {
@@ -42,8 +49,8 @@ absl::StatusOr<bool> HasAlibi(const Part& part) {
         POSENC_ASSIGN_OR_RETURN(alibi, attention->Bool("alibi"));
       }
       if (alibi.value_or(true)) return true;
-      return InvalidArgument("UNSUPPORTED", "attn_config.alibi", "false",
-                             "without ALiBi, MPT's positions are a learned table");
+      return InvalidArgument("UNSUPPORTED", attention->Path("alibi"), "false",
+                             "must be true: without ALiBi, MPT's positions are a learned table");
     }
     default: return false;
   }

@@ -24,10 +24,11 @@ struct IsSet {
 };
 
 // Notes every field of the block as unused except rope_theta, the only one that these classes read.
-void NoteUnread(const RopeParameters& block, Part& part) {
-  VisitFields(block, [&part](std::string_view name, const auto& field) {
+void NoteUnread(const RopeParameters& block, const std::string& path, Part& part) {
+  VisitFields(block, [&part, &path](std::string_view name, const auto& field) {
     if (name == "rope_theta" || !IsSet()(field)) return;
-    part.Say("NOT_USED", std::string(name), fmt::format("model_type \"{}\" does not read it", part.type.name));
+    part.Say("NOT_USED", fmt::format("{}.{}", path, name),
+             fmt::format("model_type \"{}\" does not read it", part.type.name));
   });
 }
 
@@ -39,15 +40,22 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   if (!blocks.empty()) {
     if (!blocks[0].first.empty() ||
         (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
-      return InvalidArgument(
-          "UNSUPPORTED", part.config.Path("rope_parameters"), "",
-          fmt::format("model_type \"{}\" needs one block, of rope_type \"axial\" or \"default\"", part.type.name));
+      const bool nested = !blocks[0].first.empty();
+      const std::string path = part.config.PathOf({"rope_parameters", "rope_scaling"});
+      return InvalidArgument("UNSUPPORTED", nested ? path : fmt::format("{}.{}", path, blocks[0].second->type_key),
+                             nested ? "blocks of layer types" : blocks[0].second->parameters.rope_type,
+                             fmt::format("must be one block, of rope_type \"axial\" or \"default\", for model_type \"{}\"",
+                                         part.type.name));
     }
     block = blocks[0].second->parameters;
-    NoteUnread(block, part);
+    NoteUnread(block, blocks[0].second->path, part);
+    if (block.rope_theta) part.Comes("axial.axes[0].rope_theta", blocks[0].second->path + ".rope_theta");
   }
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
+  part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}));
+  if (!block.rope_theta) part.Comes("axial.axes[0].rope_theta", part.config.Path(part.type.theta_field));
+  part.whole_head = head_dim;
   const double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
   // Two axes: half of the head each. Three: the largest even third each; the rest of the head does not rotate.
   const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;

@@ -26,15 +26,38 @@ absl::Status CheckHasRotary(const Part& part) {
   if (value == wanted.value) return absl::OkStatus();
   return InvalidArgument(
       "UNSUPPORTED", part.config.Path(wanted.field), value,
-      fmt::format("model_type \"{}\" has a rotary embedding only if this is {}", part.type.name, wanted.value));
+      fmt::format("must be {}: else model_type \"{}\" has no rotary embedding", wanted.value, part.type.name));
 }
 
 // A file of unknown model_type without any of these fields has no known positional encoding.
 bool MentionsRope(const Part& part) {
-  for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct"}) {
+  for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct", "qk_rope_head_dim"}) {
     if (part.config.Find(name) != nullptr) return true;
   }
   return false;
+}
+
+// Reads the head width of layers that per_layer_config describes one by one. CONFLICT if it differs between them.
+absl::Status ReadPerLayer(Part& part, const std::vector<uint32_t>& layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto per_layer, part.config.Object("per_layer_config"));
+  if (!per_layer) return absl::OkStatus();
+  const std::string_view field = part.type.mla ? "qk_rope_head_dim" : "head_dim";
+  std::string first_path;
+  for (uint32_t layer : layers) {
+    POSENC_ASSIGN_OR_RETURN(const auto own, per_layer->Object(std::to_string(layer)));
+    if (!own) continue;
+    POSENC_ASSIGN_OR_RETURN(const auto given, own->Integer({field}));
+    if (!given) continue;
+    if (!first_path.empty() && *given != *part.layer_head_dim) {
+      return Against(first_path, InvalidArgument("CONFLICT", own->Path(field), fmt::format("{}", *given),
+                                                 fmt::format("must be {}, as in another layer of this type",
+                                                             *part.layer_head_dim)));
+    }
+    if (first_path.empty()) first_path = own->Path(field);
+    part.layer_head_dim = *given;
+    part.Comes("head_dim", own->Path(field));
+  }
+  return absl::OkStatus();
 }
 
 // Sets part.layer_head_dim if these layers have their own head width.
@@ -42,14 +65,9 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
   if (const LayerDefaults* own = DefaultsOf(part.type, layer_type); own != nullptr && own->head_dim != 0) {
     POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({own->head_dim_field}));
     part.layer_head_dim = given.value_or(own->head_dim);
+    part.Comes("head_dim", part.config.Path(own->head_dim_field));
   }
-  POSENC_ASSIGN_OR_RETURN(const auto per_layer, part.config.Object("per_layer_config"));
-  if (!per_layer || layers.empty()) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const auto first, per_layer->Object(std::to_string(layers[0])));
-  if (!first) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const auto given, first->Integer({part.type.mla ? "qk_rope_head_dim" : "head_dim"}));
-  if (given) part.layer_head_dim = *given;
-  return absl::OkStatus();
+  return ReadPerLayer(part, layers);
 }
 
 // Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is "".
@@ -58,8 +76,44 @@ struct Types {
   std::vector<std::string> of_layer;
 };
 
+// The names that transformers allows, its older names for them, and those of the class's and the file's blocks.
+bool IsLayerType(const Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
+  for (std::string_view known :
+       {"full_attention", "sliding_attention", "chunked_attention", "window_attention", "indexed_attention",
+        "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse", "conv", "moe", "hybrid",
+        "hybrid_sliding", "reference_sliding_attention", "linear_attention", "mamba", "attention", "recurrent", "mlp",
+        "deepseek_sparse_attention", "qwen_sparse_attention", "sparse", "dense"}) {
+    if (layer_type == known) return true;
+  }
+  if (DefaultsOf(part.type, layer_type) != nullptr) return true;
+  return std::any_of(blocks.begin(), blocks.end(), [&](const auto& block) { return block.first == layer_type; });
+}
+
+// Returns UNKNOWN_VALUE for a listed type that transformers does not know.
+absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::vector<std::string>& types) {
+  const std::string path = part.config.PathOf({"layer_types", "layers_block_type"});
+  const bool lists = part.config.Find("layer_types") != nullptr || part.config.Find("layers_block_type") != nullptr;
+  const bool ignores = part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaList;
+  if (!part.known || !lists || ignores) return absl::OkStatus();
+  for (size_t n = 0; n < types.size(); ++n) {
+    if (IsLayerType(part, blocks, types[n])) continue;
+    return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", path, n), types[n],
+                           "must be a layer type of transformers, such as full_attention or sliding_attention");
+  }
+  return absl::OkStatus();
+}
+
+// Adds a note if the file lists types of another number of layers than it has.
+void NoteNumber(Part& part, size_t listed, size_t layers) {
+  if (listed == 0 || layers == 0 || listed == layers) return;
+  part.Say("LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
+           fmt::format("has {} entries, and {} is {}; transformers refuses such a file", listed,
+                       part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}), layers));
+}
+
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(std::vector<std::string> types, LayerTypes(part, layers));
+  POSENC_RETURN_IF_ERROR(CheckListed(part, blocks, types));
   // Ordered by first occurrence.
   std::vector<std::string> distinct;
   for (const std::string& type : types) {
@@ -96,8 +150,10 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   }
 
   if (distinct.size() > kMaxLayerTypes) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path(too_many_listed ? "layer_types" : "rope_parameters"),
-                           "too many", fmt::format("must name at most {} different layer types", kMaxLayerTypes));
+    const std::string path = too_many_listed ? part.config.PathOf({"layer_types", "layers_block_type"})
+                                             : part.config.PathOf({"rope_parameters", "rope_scaling"});
+    return InvalidArgument("OUT_OF_RANGE", path, fmt::format("{} or more layer types", distinct.size()),
+                           fmt::format("must name at most {} different layer types", kMaxLayerTypes));
   }
   if (!differ) types.clear();
   return Types{std::move(distinct), std::move(types)};
@@ -108,9 +164,10 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
 absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const ModelLayers& common) {
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
-    return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), "",
-                           "is not known, and the file has none of rope_theta, rope_scaling, rope_parameters, "
-                           "rotary_dim and rotary_pct");
+    POSENC_ASSIGN_OR_RETURN(const auto model_type, part.config.String("model_type"));
+    return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), model_type.value_or(std::string(kAbsent)),
+                           "must be known, or the file must hold one of rope_theta, rope_scaling, rope_parameters, "
+                           "rotary_dim, rotary_pct, qk_rope_head_dim");
   }
 
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
@@ -126,18 +183,24 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
       for (size_t n = 0; n < types.of_layer.size(); ++n) {
         if (types.of_layer[n] == layer_type) entry.layer_index.push_back(static_cast<uint32_t>(n));
       }
+    } else if (types.distinct.size() > 1) {
+      entry.layer_index.clear();  // the file does not say which layers have which type
     }
+    NoteNumber(own, types.of_layer.size(), common.layer_index.size());
     POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type));
     if (block.block) {
       if (const auto theta = ThetaOf(part, layer_type)) block.block->parameters.rope_theta = *theta;
       POSENC_RETURN_IF_ERROR(ReadHeadDim(own, layer_type, entry.layer_index));
       auto settings = RotaryOf(own, *std::move(block.block), {block.class_theta, block.theta_field, block.flat});
-      if (!settings.ok()) return Within("config_json", settings.status());
+      if (!settings.ok()) return settings.status();
       entry.rotary = *std::move(settings);
+      entry.whole_head = own.whole_head;
+      entry.rotary_offset = own.rotary_offset;
     } else {
       own.Say("NO_ROPE", "layer_type", fmt::format("layers of type \"{}\" have no rotary embedding", layer_type));
     }
     entry.notes = std::move(own.notes);
+    entry.fields = std::move(own.fields);
     result.push_back(std::move(entry));
   }
   return result;

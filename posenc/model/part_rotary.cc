@@ -9,39 +9,68 @@
 namespace posenc {
 namespace {
 
+constexpr std::string_view kOriginalLength = "original_max_position_embeddings";
+constexpr std::string_view kLongest = "max_position_embeddings";
+
+// A number of the file, and its path.
+struct Given {
+  std::optional<double> value;
+  std::string path;
+};
+
 // Notes an unused value: if the block and the outer file differ, transformers silently takes one of the two.
-void NoteUnused(Part& part, std::string_view name, const std::optional<double>& used,
-                const std::optional<double>& unused, std::string_view where) {
-  if (!used || !unused || *used == *unused) return;
-  part.Say("NOT_USED", std::string(name), fmt::format("{}, {}, is ignored: {} is used", where, *unused, *used));
+void NoteUnused(Part& part, const Given& used, const Given& unused) {
+  if (!used.value || !unused.value || *used.value == *unused.value) return;
+  part.Say("NOT_USED", unused.path, fmt::format("{} is ignored: {}, {}, is used", *unused.value, used.path, *used.value));
 }
 
 // Reads a field outside the block: under the known class's name for it, or, for an unknown class, under either name.
-absl::StatusOr<std::optional<double>> Outer(Part& part, std::string_view own, std::string_view usual,
-                                            std::string_view older) {
-  if (!part.known) return part.config.Number({usual, older});
+absl::StatusOr<Given> Outer(Part& part, std::string_view own, std::string_view usual, std::string_view older) {
+  if (!part.known) {
+    POSENC_ASSIGN_OR_RETURN(const auto value, part.config.Number({usual, older}));
+    return Given{value, part.config.PathOf({usual, older})};
+  }
   const std::string_view other = own == usual ? older : usual;
   if (part.config.Find(other) != nullptr) {
     part.Say("NOT_USED", std::string(other),
              fmt::format("ignored, because model_type \"{}\" reads {}", part.type.name,
                          own.empty() ? "no such field" : own));
   }
-  if (own.empty()) return std::optional<double>();
-  return part.config.Number({own});
+  if (own.empty()) return Given{};
+  POSENC_ASSIGN_OR_RETURN(const auto value, part.config.Number({own}));
+  return Given{value, part.config.Path(own)};
+}
+
+// Notes a factor that is not the ratio of the lengths. transformers then uses the factor, and warns.
+absl::Status NoteContradiction(Part& part, const RopeBlock& block) {
+  const RopeParameters& p = block.parameters;
+  if ((p.rope_type != "yarn" && p.rope_type != "longrope") || !p.factor || !p.original_max_position_embeddings) {
+    return absl::OkStatus();
+  }
+  POSENC_ASSIGN_OR_RETURN(const auto longest, part.config.Number({kLongest}));
+  const double original = *p.original_max_position_embeddings;
+  if (!longest || *longest == original || *longest == *p.factor * original) return absl::OkStatus();
+  part.Say("LENGTHS_DISAGREE", fmt::format("{}.factor", block.path),
+           fmt::format("{} times original_max_position_embeddings, {}, is not {}, {}: the factor is used, as in transformers",
+                       *p.factor, original, part.config.Path(kLongest), *longest));
+  return absl::OkStatus();
 }
 
 // Moves fields outside the block into it, as transformers' standardize_rope_params does.
 absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& context) {
   const ConfigObject& config = part.config;
   RopeParameters& p = block.parameters;
+  const auto in_block = [&block](std::string_view name) { return fmt::format("{}.{}", block.path, name); };
+  part.Comes("rope_parameters", block.path);
+  part.Comes("rope_parameters.rope_type", in_block(block.type_key));
   if ((part.type.name == "phi3" || part.type.name == "phi4_multimodal") &&
       (p.rope_type == "su" || p.rope_type == "yarn")) {
-    part.Say("RENAMED", "rope_type", fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
+    part.Say("RENAMED", in_block(block.type_key), fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
     p.rope_type = "longrope";
   }
 
   if (part.type.name.starts_with("hunyuan_v1") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
-    part.Say("RENAMED", "rope_type",
+    part.Say("RENAMED", in_block(block.type_key),
              "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": only alpha and rope_theta are used");
     const RopeParameters written = std::move(p);
     p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
@@ -49,13 +78,19 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   }
 
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, context.theta_field, "rope_theta", "rotary_emb_base"));
-  NoteUnused(part, "rope_theta", p.rope_theta, outer_theta, "the value outside the block");
-  if (!p.rope_theta) p.rope_theta = outer_theta.value_or(context.class_theta);
+  NoteUnused(part, {p.rope_theta, in_block("rope_theta")}, outer_theta);
+  if (!p.rope_theta) {
+    p.rope_theta = outer_theta.value.value_or(context.class_theta);
+    if (outer_theta.value) part.Comes("rope_parameters.rope_theta", outer_theta.path);
+  }
 
   POSENC_ASSIGN_OR_RETURN(const auto outer_partial,
                           Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
-  NoteUnused(part, "partial_rotary_factor", p.partial_rotary_factor, outer_partial, "the value outside the block");
-  if (!p.partial_rotary_factor) p.partial_rotary_factor = outer_partial.value_or(part.type.partial.value_or(1));
+  NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
+  if (!p.partial_rotary_factor) {
+    p.partial_rotary_factor = outer_partial.value.value_or(part.type.partial.value_or(1));
+    if (outer_partial.value) part.Comes("rope_parameters.partial_rotary_factor", outer_partial.path);
+  }
 
   if (p.rope_type == "llama3" || p.rope_type == "yarn" || p.rope_type == "longrope") {
     POSENC_ASSIGN_OR_RETURN(auto outer, config.Number({"original_max_position_embeddings"}));
@@ -66,41 +101,91 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
                            *outer));
     }
     if (context.flat && outer) {
-      NoteUnused(part, "original_max_position_embeddings", outer, p.original_max_position_embeddings,
-                 "the block's value");
+      NoteUnused(part, {outer, config.Path(kOriginalLength)}, {p.original_max_position_embeddings, in_block(kOriginalLength)});
       p.original_max_position_embeddings = outer;
+      part.Comes("rope_parameters.original_max_position_embeddings", config.Path(kOriginalLength));
     }
     if (!p.original_max_position_embeddings) {
       POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
       p.original_max_position_embeddings = longest;
-      part.Say("DEFAULTED", "original_max_position_embeddings", "absent: max_position_embeddings is used");
+      part.Say("DEFAULTED", in_block(kOriginalLength), "absent: max_position_embeddings is used");
+      if (longest) {
+        part.Comes("rope_parameters.original_max_position_embeddings", config.Path("max_position_embeddings"));
+      }
     }
   }
   if (p.rope_type == "yarn") {
     if (!block.has_factor) {
-      return InvalidArgument("MISSING", "factor", "",
-                             "required by rope_type \"yarn\"; null: it is computed from the lengths");
+      return InvalidArgument("MISSING", in_block("factor"), "",
+                             "must be given with rope_type \"yarn\"; null: it is computed from the lengths");
     }
     if (!context.flat && p.truncate) {
-      part.Say("NOT_USED", "truncate", "not read from a layer type's block: true is used");
+      part.Say("NOT_USED", in_block("truncate"), "not read from a layer type's block: true is used");
       p.truncate.reset();
     }
     for (auto& [name, field] : {std::pair{"beta_fast", &p.beta_fast}, {"beta_slow", &p.beta_slow}}) {
       if (*field == 0.0) {
-        part.Say("DEFAULTED", name, "0 means the default");
+        part.Say("DEFAULTED", in_block(name), "0 means the default");
         field->reset();
       }
     }
   }
+  return NoteContradiction(part, block);
+}
+
+// The path that the setting comes from, or else `otherwise`.
+std::string PathOf(const Part& part, std::string_view setting, const std::string& otherwise) {
+  std::string path = otherwise;
+  for (const FileField& field : part.fields) {
+    if (field.setting == setting) path = field.path;
+  }
+  return path;
+}
+
+// The rotated part of a head is its first elements, and with multi-head latent attention its last ones.
+absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const RopeParameters& p) {
+  part.whole_head = *settings.head_dim;
+  if (part.type.mla) {
+    POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
+    part.rotary_offset = rest.value_or(0);
+    part.whole_head += part.rotary_offset;
+  } else if (part.type.name == "deepseek_v4") {
+    const auto width = static_cast<double>(*settings.head_dim) * p.partial_rotary_factor.value_or(1);
+    part.rotary_offset = part.whole_head - static_cast<int64_t>(width);
+  }
   return absl::OkStatus();
+}
+
+// An odd share of the head rotates one element more, with the frequencies of the odd width, as in transformers. The
+// classes that cut the head at the odd width fail, and so do formulas that count pairs; they keep the odd width, which
+// is refused.
+void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
+  for (std::string_view cuts : {"phi", "stablelm", "persimmon", "gpt_neox_japanese"}) {
+    if (part.type.name == cuts) return;
+  }
+  const bool fits = p.rope_type == "default" || p.rope_type == "linear" || p.rope_type == "dynamic" ||
+                    p.rope_type == "llama3" || p.rope_type == "longrope";
+  const double partial = p.partial_rotary_factor.value_or(1);
+  if (!part.known || !part.type.partial || part.type.mla || !fits || !p.mrope_section.empty()) return;
+  if (!(partial > 0 && partial < 1)) return;
+  const auto width = static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial);
+  if (width % 2 == 0 || width < 3 || width >= *settings.head_dim) return;
+  part.Say("WIDTH_ROUNDED_UP", PathOf(part, "rope_parameters.partial_rotary_factor", "partial_rotary_factor"),
+           fmt::format("{} of {} elements are {}: {} rotate, with the frequencies of a width of {}", partial,
+                       *settings.head_dim, width, width + 1, width));
+  settings.rotary_dim = width + 1;
+  settings.head_dim.reset();
+  p.frequency_dim = static_cast<double>(width);
+  p.partial_rotary_factor.reset();
 }
 
 }  // namespace
 
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context) {
   POSENC_RETURN_IF_ERROR(Standardize(part, block, context));
+  const std::string partial_path = block.path + ".partial_rotary_factor";
   if (block.has_query_scale) {
-    part.Say("NOT_PART_OF_ROTATION", std::string(part.type.query_scale_field),
+    part.Say("NOT_PART_OF_ROTATION", fmt::format("{}.{}", block.path, part.type.query_scale_field),
              "the model also multiplies its queries by 1 + this * ln(1 + floor(position / "
              "original_max_position_embeddings)); the answer does not");
   }
@@ -113,17 +198,19 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   if (part.type.mla) {
     p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
   } else if (!part.type.partial && narrows) {
+    const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);
     if (p.rope_type != "default") {
-      return InvalidArgument("UNSUPPORTED", "partial_rotary_factor", fmt::format("{}", *p.partial_rotary_factor),
+      return InvalidArgument("UNSUPPORTED", path, fmt::format("{}", *p.partial_rotary_factor),
                              fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
                                          "but fails when it applies them",
                                          part.type.name, Quote(p.rope_type)));
     }
-    part.Say("NOT_USED", "partial_rotary_factor",
+    part.Say("NOT_USED", path,
              fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
     p.partial_rotary_factor.reset();
   }
-  if (reads("max_position_embeddings")) {
+  if (reads(kLongest)) {
+    part.Comes(std::string(kLongest), part.config.PathOf({kLongest, "n_positions", "max_seq_len", "model_max_length"}));
     POSENC_ASSIGN_OR_RETURN(
         settings.max_position_embeddings,
         part.config.Number({"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}));
@@ -137,7 +224,8 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
       const int64_t rotary_dim =
           partial > 0 && partial <= 1 ? static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial) : 0;
       if (rotary_dim == 0 || rotary_dim % 4 != 0) {
-        return InvalidArgument("OUT_OF_RANGE", "partial_rotary_factor", fmt::format("{}", partial),
+        return InvalidArgument("OUT_OF_RANGE", PathOf(part, "rope_parameters.partial_rotary_factor", partial_path),
+                               fmt::format("{}", partial),
                                fmt::format("must be above 0 and at most 1, and rotate a multiple of 4 of the head's {} "
                                            "elements, because two axes share them",
                                            *settings.head_dim));
@@ -146,6 +234,8 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
     }
   }
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
+  POSENC_RETURN_IF_ERROR(ReadWholeHead(part, settings, p));
+  RoundUpWidth(part, settings, p);
   settings.frequencies = std::move(p);
   settings.input_pairing = part.type.pairing;
   settings.output_pairing = part.type.output_pairing;

@@ -28,8 +28,8 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   const std::optional<OneStack>& one = part.type.one_stack;
   const bool encoder = component.ends_with("encoder");
   if (!one && !encoder && component != "decoder") {
-    return InvalidArgument("MISSING", "component", component,
-                           "this file holds two stacks with different buckets: choose \"encoder\" or \"decoder\"");
+    return InvalidArgument(component.empty() ? "MISSING" : "UNKNOWN_VALUE", "component", component,
+                           "must be one of \"encoder\", \"decoder\": the file holds two stacks with different buckets");
   }
   T5Settings t5;
   t5.bidirectional = one ? one->bidirectional : encoder;
@@ -42,6 +42,8 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   }
   POSENC_ASSIGN_OR_RETURN(const auto buckets, part.config.Integer({stack.buckets_field}));
   POSENC_ASSIGN_OR_RETURN(const auto distance, part.config.Integer({stack.distance_field}));
+  if (!stack.buckets_field.empty()) part.Comes("t5.num_buckets", part.config.Path(stack.buckets_field));
+  if (!stack.distance_field.empty()) part.Comes("t5.max_distance", part.config.Path(stack.distance_field));
   t5.num_buckets = buckets.value_or(stack.num_buckets);
   t5.max_distance = distance.value_or(stack.max_distance);
   part.SayNote();

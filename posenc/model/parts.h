@@ -18,7 +18,8 @@ namespace posenc {
 
 // Returns nullopt if neither the file nor the class gives the number of heads.
 absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part);
-absl::StatusOr<int64_t> HeadDimOf(const Part& part);
+// Adds a note if the heads do not divide hidden_size.
+absl::StatusOr<int64_t> HeadDimOf(Part& part);
 
 // Rotary settings of a part's layers: from the scaling block, the fields outside it, and the class's defaults.
 

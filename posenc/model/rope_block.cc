@@ -25,8 +25,9 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
     if (rope_type == "mrope") rope_type = "default";
   }
   if (type && rope_type && *type != *rope_type) {
-    return InvalidArgument("CONFLICT", block.Path("type"), *type,
-                           fmt::format("must be equal to rope_type, \"{}\", or absent", Quote(*rope_type)));
+    return Against(block.Path("rope_type"),
+                   InvalidArgument("CONFLICT", block.Path("type"), *type,
+                                   fmt::format("must be equal to rope_type, \"{}\", or absent", Quote(*rope_type))));
   }
   if (type) canonical["rope_type"] = *type;
   if (!type && rope_type) canonical["rope_type"] = *rope_type;
@@ -72,10 +73,17 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
   if (type.mrope == MropeOrder::kNone) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const auto sections, block.Numbers("mrope_section"));
   if (!sections) return absl::OkStatus();
+  constexpr size_t kAxes = 3;
+  if (sections->size() != kAxes) {
+    return InvalidArgument("MISMATCH", block.Path("mrope_section"), fmt::format("{} values", sections->size()),
+                           fmt::format("must be {} values: model_type \"{}\" has positions of as many axes", kAxes,
+                                       type.name));
+  }
   for (double section : *sections) {
     if (!(section >= 0 && section <= 1e6) || section != std::floor(section)) {
-      return InvalidArgument("OUT_OF_RANGE", block.Path("mrope_section"), fmt::format("{}", section),
-                             "must be whole numbers of pairs, 0 .. 10^6");
+      return InvalidArgument("OUT_OF_RANGE",
+                             fmt::format("{}[{}]", block.Path("mrope_section"), p->mrope_section.size()),
+                             fmt::format("{}", section), "must be a whole number of pairs, 0 .. 10^6");
     }
     p->mrope_section.push_back(static_cast<int64_t>(section));
   }
@@ -85,6 +93,8 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
 absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& type) {
   RopeBlock result;
   POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block, type));
+  result.path = block.path();
+  if (block.Find("rope_type") == nullptr && block.Find("type") != nullptr) result.type_key = "type";
   result.parameters.rope_type = canonical.value("rope_type", "default");
   result.has_factor = block.tree().contains("factor");
   result.has_query_scale = !type.query_scale_field.empty() && block.Find(type.query_scale_field) != nullptr;
@@ -104,9 +114,9 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
   });
   for (const auto& [key, value] : block.tree().items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      return InvalidArgument(
-          "UNKNOWN_FIELD", block.Path(key), "",
-          fmt::format("is not a known field of rope_type \"{}\"", Quote(result.parameters.rope_type)));
+      return InvalidArgument("UNKNOWN_FIELD", block.Path(key), AsText(value),
+                             fmt::format("must be absent or a field of rope_type \"{}\"",
+                                         Quote(result.parameters.rope_type)));
     }
   }
   return result;
@@ -129,8 +139,9 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
     POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block, type));
     POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));
     if (old_settings != new_settings) {
-      return InvalidArgument("CONFLICT", config.Path("rope_scaling"), "",
-                             "must be equal to rope_parameters, or one of the two must be absent");
+      return Against(config.Path("rope_parameters"),
+                     InvalidArgument("CONFLICT", config.Path("rope_scaling"), AsText(old_block->tree()),
+                                     "must be equal to rope_parameters, or one of the two must be absent"));
     }
   }
   const auto& block = new_block ? new_block : old_block;

@@ -21,7 +21,7 @@ constexpr size_t kMaxAnswerBytes = std::numeric_limits<int32_t>::max() - (size_t
 
 absl::Status AnswerTooLarge(size_t bytes) {
   return TooLarge("", absl::StrCat(bytes, " bytes"),
-                  absl::StrCat("an answer must have at most ", kMaxAnswerBytes, " bytes"));
+                  absl::StrCat("must be at most ", kMaxAnswerBytes, " bytes"));
 }
 
 void PutVarint(uint64_t value, std::string* out) {

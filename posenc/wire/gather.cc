@@ -177,7 +177,7 @@ absl::StatusOr<Gathered> Gather(const Message& message, absl::Span<const TensorV
   if (size <= kMaxBytes && !views.empty()) size = gatherer.Measure(message);
   if (size > kMaxBytes) {
     return TooLarge("", absl::StrCat(size, " bytes"),
-                    absl::StrCat("a message must have at most ", kMaxBytes, " bytes"));
+                    absl::StrCat("must be at most ", kMaxBytes, " bytes"));
   }
   Gathered gathered;
   PieceStream stream(&gathered);

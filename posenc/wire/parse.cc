@@ -73,6 +73,19 @@ absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, in
                          absl::StrCat("must be a value of ", field.enum_type()->full_name()));
 }
 
+// Names the field by its number, as text format prints unknown fields.
+absl::Status RefuseUnknown(const google::protobuf::UnknownField& field, const google::protobuf::Descriptor& message) {
+  using google::protobuf::UnknownField;
+  const std::string value = field.type() == UnknownField::TYPE_VARINT    ? absl::StrCat(field.varint())
+                            : field.type() == UnknownField::TYPE_FIXED32 ? absl::StrCat(field.fixed32())
+                            : field.type() == UnknownField::TYPE_FIXED64 ? absl::StrCat(field.fixed64())
+                            : field.type() == UnknownField::TYPE_GROUP
+                                ? "a group"
+                                : absl::StrCat(field.length_delimited().size(), " bytes");
+  return InvalidArgument("UNKNOWN_FIELD", absl::StrCat(field.number()), value,
+                         absl::StrCat("must be a field of ", message.full_name()));
+}
+
 absl::Status Check(const Message& message, const Type& type, bool* has_regions);
 
 absl::Status CheckRepeated(const Message& message, const Reflection& reflection, const Type::Field& field,
@@ -93,15 +106,13 @@ absl::Status CheckRepeated(const Message& message, const Reflection& reflection,
 
 absl::Status Check(const Message& message, const Type& type, bool* has_regions) {
   if (type.is_region && has_regions == nullptr) {
-    return InvalidArgument("UNSUPPORTED", "", "", "shared memory is not available");
+    return InvalidArgument("UNSUPPORTED", "", "", "must be absent: shared memory is not available");
   }
   if (type.is_region) *has_regions = true;
   const Reflection& reflection = *type.reflection;
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
-    return InvalidArgument(
-        "UNKNOWN_FIELD", "", "",
-        absl::StrCat(message.GetDescriptor()->full_name(), " has no field ", unknown.field(0).number()));
+    return RefuseUnknown(unknown.field(0), *message.GetDescriptor());
   }
   for (const Type::Field& field : type.fields) {
     if (field.descriptor->is_repeated()) {
@@ -128,7 +139,8 @@ absl::Status RejectUnknown(const Message& message, bool* has_regions) {
 absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request, bool* has_regions) {
   const LargeBlocksMayBeRefused scope;
   if (!request->ParseFromString(stripped)) {
-    return InvalidArgument("MALFORMED", "", "", absl::StrCat("not a ", request->GetDescriptor()->full_name()));
+    return InvalidArgument("MALFORMED", kWholeRequest, "",
+                           absl::StrCat("must be a ", request->GetDescriptor()->full_name()));
   }
   return RejectUnknown(*request, has_regions);
 }

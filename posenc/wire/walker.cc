@@ -197,8 +197,8 @@ class Walk {
   }
 
   bool Malformed(const char* what) {
-    failure_ = InvalidArgument("MALFORMED", "", "",
-                               absl::StrCat("not a ", root_->full_name(), ": ", what, " at byte ", position_));
+    failure_ = InvalidArgument("MALFORMED", kWholeRequest, absl::StrCat(what, " at byte ", position_),
+                               absl::StrCat("must be a ", root_->full_name()));
     return false;
   }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "google/rpc/error_details.pb.h"
 #include "posenc/base/status.h"
@@ -48,11 +49,14 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
   info.set_reason(details.reason);
   info.set_domain(kDomain);
   auto& metadata = *info.mutable_metadata();
-  if (!details.field.empty()) metadata["field"] = Printable(details.field);
-  if (!details.value.empty()) metadata["value"] = Printable(details.value);
-  if (!details.limit.empty()) metadata["limit"] = Printable(details.limit);
-  if (!details.operand.empty()) metadata["operand"] = Printable(details.operand);
-  if (!details.byte_offset.empty()) metadata["byte_offset"] = Printable(details.byte_offset);
+  const std::pair<const char*, const std::string&> parts[] = {
+      {"field", details.field},     {"value", details.value},
+      {"limit", details.limit},     {"other_field", details.other_field},
+      {"line", details.line},       {"column", details.column},
+      {"operand", details.operand}, {"byte_offset", details.byte_offset}};
+  for (const auto& [key, part] : parts) {
+    if (!part.empty()) metadata[key] = Printable(part);
+  }
   metadata["started"] = started ? "true" : "false";
 
   v1::RichStatus rich;

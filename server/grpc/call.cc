@@ -96,7 +96,7 @@ Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* requ
 
 absl::Status Call::Admit() {
   // The client half-closed without a message, or the memory quota killed the call.
-  if (!valid_) return InvalidArgument("MALFORMED", "", "", "no message");
+  if (!valid_) return InvalidArgument("MALFORMED", kWholeRequest, kAbsent, "must be one message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
   return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, rpc_->connection()),
@@ -111,7 +111,8 @@ absl::Status Call::AdmitStream() {
 absl::Status Call::CheckSize(size_t bytes) const {
   const int64_t limit = core_->config.limits.max_request_bytes;
   if (static_cast<int64_t>(bytes) <= limit) return absl::OkStatus();
-  return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("a request has at most ", limit));
+  return TooLarge(kWholeRequest, absl::StrCat(bytes, " bytes"),
+                  absl::StrCat("must be at most ", limit, " bytes (max_request_bytes)"));
 }
 
 absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
@@ -119,8 +120,8 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
     case Admission::Verdict::kAdmitted: return absl::OkStatus();
     case Admission::Verdict::kTooLarge:
       return TooLarge(
-          "", absl::StrCat(bytes, " bytes"),
-          absl::StrCat("request, answer and working memory have at most ", core_->config.max_in_flight_bytes));
+          kWholeRequest, absl::StrCat(bytes, " bytes with its answer and working memory"),
+          absl::StrCat("must be at most ", core_->config.max_in_flight_bytes, " bytes (--max-in-flight-bytes)"));
     case Admission::Verdict::kOverloaded:
       refused_ = true;
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");
@@ -175,8 +176,8 @@ absl::Status Call::StillWanted() const {
 absl::Status Call::CountStep() const {
   const int64_t limit = core_->config.max_call_cost;
   if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) return StillWanted();
-  return TooLarge("", absl::StrCat("more than ", limit, " slow steps"),
-                  absl::StrCat("at most ", limit, " (--max-call-cost)"));
+  return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),
+                  absl::StrCat("must take at most ", limit, " slow steps (--max-call-cost)"));
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {
@@ -189,7 +190,7 @@ absl::Status Call::EndStep(const absl::Status& status) {
 
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {
   std::vector<grpc::Slice> slices;
-  if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
+  if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
   transport::SliceStream stream(slices);
   POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, max_bytes));
   payloads_.emplace(std::move(slices), std::move(stripped.ranges));
@@ -214,8 +215,8 @@ absl::Status Call::FindRegions(const Message& request) {
   const int64_t copied = regions_->copied_bytes(), limit = core_->config.limits.max_request_bytes;
   const auto held = static_cast<int64_t>(bytes_in_);
   if (copied > limit - held) {
-    return TooLarge("", absl::StrCat(held, " bytes and ", copied, " in regions"),
-                    absl::StrCat("a request has at most ", limit, " beside the operands"));
+    return TooLarge(kWholeRequest, absl::StrCat(held, " bytes and ", copied, " in regions"),
+                    absl::StrCat("must be at most ", limit, " bytes beside the operands (max_request_bytes)"));
   }
   return absl::OkStatus();
 }

@@ -6,13 +6,22 @@
 #include <optional>
 #include <utility>
 
+#include "posenc/base/status.h"
 #include "server/core/log.h"
+#include "server/grpc/status_map.h"
 
 namespace posenc::server {
 
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
 constexpr int64_t kMostUnsettled = 64;
+
+static absl::Status NoSuchMethod(const std::string& method) {
+  const std::string name = Quote(method);
+  const std::string limit = "must be a method of one of the server's services, which its reflection lists";
+  return Restore(absl::StatusCode::kUnimplemented, "method: is " + name + "; " + limit,
+                 {"UNKNOWN_VALUE", "method", name, limit});
+}
 
 // One RPC, from the wait for a client to its end. Deletes itself.
 class GrpcRpc final : public Rpc {
@@ -68,7 +77,7 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     const auto method = polling_->methods_.find(context_.method());
     if (method == polling_->methods_.end()) {
-      Settle({grpc::UNIMPLEMENTED, "there is no method " + context_.method()});
+      Settle(ToGrpc(NoSuchMethod(context_.method()), false));
       return Release();
     }
     method_ = &method->second;

@@ -153,7 +153,7 @@ class RotaryCall final : public Reactor {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     std::vector<grpc::Slice> slices;
     if (!message.Valid() || !message.Dump(&slices).ok()) {
-      return InvalidArgument("MALFORMED", "", "", "the message cannot be read");
+      return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
     }
     const size_t size = message.Length();
     POSENC_RETURN_IF_ERROR(call_.CheckSize(size));

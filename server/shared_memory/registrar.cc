@@ -28,13 +28,13 @@ std::string Registrar::Answer(std::string_view packet, std::vector<Descriptor> d
 absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet, std::vector<Descriptor> descriptors) {
   v1::SharedMemoryRequest request;
   if (!request.ParseFromArray(packet.data(), static_cast<int>(packet.size()))) {
-    return InvalidArgument("MALFORMED", "", "", "not a posenc.v1.SharedMemoryRequest");
+    return InvalidArgument("MALFORMED", kWholeRequest, "", "must be a posenc.v1.SharedMemoryRequest");
   }
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const size_t wanted = request.has_register_memfd() ? 1 : 0;
   if (descriptors.size() != wanted) {
-    return InvalidArgument("MISMATCH", "", absl::StrCat(descriptors.size(), " descriptors"),
-                           "register_memfd needs one descriptor (SCM_RIGHTS), the other actions none");
+    return InvalidArgument("MISMATCH", kWholeRequest, absl::StrCat(descriptors.size(), " descriptors"),
+                           "must be one descriptor (SCM_RIGHTS) with register_memfd, and none with other actions");
   }
   switch (request.action_case()) {
     case v1::SharedMemoryRequest::kRegisterMemfd: {
@@ -52,7 +52,7 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
       const v1::RegisterDeviceMemory& action = request.register_device_memory();
       Device* device = devices_->Find(action.device());
       if (device == nullptr) {
-        const std::string limit = "the server has no such device";
+        const std::string limit = "must be a device of the server";
         return Restore(absl::StatusCode::kNotFound, "device: " + limit,
                        {"NOT_FOUND", "device", Quote(action.device()), limit});
       }
@@ -61,8 +61,8 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
     case v1::SharedMemoryRequest::kUnregister: {
       const auto own = std::find(tokens_.begin(), tokens_.end(), request.unregister().token());
       if (own == tokens_.end()) {
-        const std::string limit = "this connection has not registered such memory";
-        return Restore(absl::StatusCode::kNotFound, "token: " + limit, {"NOT_FOUND", "token", "", limit});
+        const std::string limit = "must be memory that this connection has registered";
+        return Restore(absl::StatusCode::kNotFound, "token: " + limit, {"NOT_FOUND", "token", std::string(kPresent), limit});
       }
       registry_->Unregister(*own);
       tokens_.erase(own);

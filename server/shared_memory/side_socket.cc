@@ -92,7 +92,7 @@ bool SideSocket::ServePacket(Connection* connection) {
     if (packet->cut) {
       SendPacket(connection->socket,
                  Registrar::ErrorPacket(TooLarge(
-                     "", "", absl::StrCat("a packet has at most ", kMostPacketBytes, " bytes and one descriptor"))));
+                     kWholeRequest, "", absl::StrCat("must be at most ", kMostPacketBytes, " bytes and one descriptor"))));
       return false;
     }
     if (packet->bytes.empty()) return false;
