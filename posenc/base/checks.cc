@@ -29,7 +29,7 @@ absl::Status CheckPositive(std::string_view name, double value) {
 absl::Status CheckPosition(std::string_view name, double position) {
   if (std::abs(position) <= kLargestPosition) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", position),
-                         "positions must be finite and at most 2^53 in magnitude");
+                         "must be finite and at most 2^53 in magnitude");
 }
 
 absl::Status CheckDataType(std::string_view name, DType dtype) {

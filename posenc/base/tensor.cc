@@ -11,7 +11,7 @@ namespace posenc {
 absl::StatusOr<int64_t> ByteSize(std::string_view field, const TensorShape& tensor, const Limits& limits) {
   if (tensor.rank() > limits.max_tensor_rank) {
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.shape", field), fmt::format("of rank {}", tensor.rank()),
-                           fmt::format("rank must be at most {}", limits.max_tensor_rank));
+                           fmt::format("must be of rank at most {}", limits.max_tensor_rank));
   }
   int64_t bytes = static_cast<int64_t>(SizeOf(tensor.dtype));
   bool empty = false;
@@ -24,7 +24,7 @@ absl::StatusOr<int64_t> ByteSize(std::string_view field, const TensorShape& tens
     empty = empty || size == 0;
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.shape", field), ToString(tensor.shape),
-                             "the size in bytes must be below 2^63");
+                             "must be below 2^63 in bytes");
     }
   }
   return empty ? 0 : bytes;
@@ -33,7 +33,7 @@ absl::StatusOr<int64_t> ByteSize(std::string_view field, const TensorShape& tens
 absl::Status CheckOutput(int64_t bytes, const Limits& limits) {
   if (bytes <= limits.max_output_bytes) return absl::OkStatus();
   return TooLarge("answer", fmt::format("{} bytes of tensors", bytes),
-                  fmt::format("at most {} (max_output_bytes)", limits.max_output_bytes));
+                  fmt::format("must be at most {} (max_output_bytes)", limits.max_output_bytes));
 }
 
 std::string ToString(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }

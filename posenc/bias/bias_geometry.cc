@@ -32,7 +32,7 @@ absl::Status CheckColumns(std::string_view field, int64_t given, int64_t columns
 
 absl::Status CheckLengths(const BiasGeometry& g) {
   if (!g.query_length || !g.key_length) {
-    return InvalidArgument("MISSING", "geometry", "", "query_length and key_length are required");
+    return InvalidArgument("MISSING", "geometry", "", "must be given: query_length and key_length");
   }
   for (const auto& [field, length] :
        {std::pair{"geometry.query_length", *g.query_length}, {"geometry.key_length", *g.key_length}}) {
@@ -41,7 +41,7 @@ absl::Status CheckLengths(const BiasGeometry& g) {
   if (*g.query_length != *g.key_length && std::holds_alternative<std::monostate>(g.query)) {
     return InvalidArgument(
         "MISSING", "geometry.query", "",
-        "query_length != key_length: give query_offset (with a cache of n keys: n), query_offsets or "
+        "must be given, because query_length != key_length: query_offset (with a cache of n keys: n), query_offsets or "
         "query_positions");
   }
   return absl::OkStatus();
@@ -169,7 +169,7 @@ absl::Status CheckDistances(const Distances& distances, const Limits& limits) {
   const auto& [first, last] = distances;
   if (last - first < static_cast<double>(limits.max_bias_values)) return absl::OkStatus();
   return TooLarge("geometry", fmt::format("distances {} .. {}", first, last),
-                  fmt::format("at most {} distances (max_bias_values)", limits.max_bias_values));
+                  fmt::format("must be at most {} distances (max_bias_values)", limits.max_bias_values));
 }
 
 }  // namespace posenc

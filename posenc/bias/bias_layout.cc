@@ -42,30 +42,30 @@ absl::Status CheckForm(const GenerateBias& call, bool has_window) {
     }
     const bool has_index = has_window || std::holds_alternative<T5Settings>(method.settings);
     if (!has_index) {
-      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX", "requires t5, swin, swin_v2 or beit");
+      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX", "must be another form: an index needs t5, swin, swin_v2 or beit");
     }
-    if (call.mask) return InvalidArgument("NOT_READ", "mask", "", "an index has no mask");
+    if (call.mask) return InvalidArgument("NOT_READ", "mask", "", "must be absent: an index has no mask");
     if (call.geometry.head_start || call.geometry.head_count) {
-      return InvalidArgument("NOT_READ", "geometry.head_start", "", "an index is the same for every head");
+      return InvalidArgument("NOT_READ", "geometry.head_start", "", "must be absent: an index is the same for every head");
     }
   } else {
     POSENC_RETURN_IF_ERROR(CheckDataType(call.scores ? "scores.dtype" : "dtype", call.dtype));
     if (ReadsTable(method) && !method.table) {
-      return InvalidArgument("MISSING", "table", "",
-                             "is required: this method reads its values from the model's table");
+      return InvalidArgument("MISSING", "method.table", "",
+                             "must be given: this method reads its values from the model's table");
     }
   }
   if (IsCompact(call.form) && std::holds_alternative<FireSettings>(method.settings)) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias has one value per distance; FIRE's also depends on the query's position");
+                           "must be another form: a compact bias has one value per distance; FIRE's also depends on the query's position");
   }
   if (IsCompact(call.form) && std::holds_alternative<ForgetGateSettings>(method.settings)) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias has one value per distance; forget gates differ from token to token");
+                           "must be another form: a compact bias has one value per distance; forget gates differ from token to token");
   }
   if (IsCompact(call.form) && has_window) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias has one value per distance; a window's depends on two distances");
+                           "must be another form: a compact bias has one value per distance; a window's depends on two distances");
   }
   return absl::OkStatus();
 }
@@ -76,7 +76,7 @@ absl::Status CompleteLengths(const std::optional<WindowTokens>& window, const st
   if (window) {
     if (!std::holds_alternative<std::monostate>(g.query) || g.key_positions) {
       return InvalidArgument("NOT_READ", g.key_positions ? "geometry.key_positions" : "geometry.query", "",
-                             "is not read by window methods: their tokens are in row-major order");
+                             "must be absent: not read by window methods: their tokens are in row-major order");
     }
     if (!g.query_length) g.query_length = window->count();
     if (!g.key_length) g.key_length = window->count();
@@ -107,14 +107,14 @@ absl::Status CompleteForgetGate(const ForgetGateSettings& gates, GenerateBias& c
   }
   if (!call.mask->prefix_length.empty()) {
     return InvalidArgument("CONFLICT", "mask.prefix_length", "",
-                           "cannot be combined with forget_gate, which is causal");
+                           "must be absent with forget_gate, which is causal");
   }
   if (gates.cu_seqlens && call.mask->query_documents) {
-    return InvalidArgument("CONFLICT", "mask.query_documents", "", "forget_gate.cu_seqlens gives the sequences");
+    return InvalidArgument("CONFLICT", "mask.query_documents", "", "must be absent: forget_gate.cu_seqlens gives the sequences");
   }
   if (g.key_positions) {
     return InvalidArgument("NOT_READ", "geometry.key_positions", "",
-                           "is not read by forget_gate: key j is token j of log_gates");
+                           "must be absent: not read by forget_gate: key j is token j of log_gates");
   }
   if (!g.key_length) g.key_length = gates.keys;
   if (*g.key_length != gates.keys) {
@@ -144,15 +144,15 @@ absl::StatusOr<std::optional<int64_t>> BatchOf(const GenerateBias& call, const A
   BatchSize batch;
   POSENC_RETURN_IF_ERROR(CheckBatch(g, call.mask, batch));
   if (alibi != nullptr) {
-    batch.See("alibi.position_mask", alibi->position_mask);
-    POSENC_RETURN_IF_ERROR(CheckColumns("alibi.position_mask", alibi->position_mask, *g.key_length));
-    if (!slopes.shared) batch.See("alibi.given", slopes.rows);
+    batch.See("method.alibi.position_mask", alibi->position_mask);
+    POSENC_RETURN_IF_ERROR(CheckColumns("method.alibi.position_mask", alibi->position_mask, *g.key_length));
+    if (!slopes.shared) batch.See("method.alibi.given", slopes.rows);
     if (alibi->position_mask && g.key_positions) {
-      return InvalidArgument("CONFLICT", "alibi.position_mask", "", "cannot be combined with geometry.key_positions");
+      return InvalidArgument("CONFLICT", "method.alibi.position_mask", "", "must be absent with geometry.key_positions");
     }
   }
   if (const auto* gates = std::get_if<ForgetGateSettings>(&call.method.settings); gates != nullptr && gates->batch) {
-    batch.See("forget_gate.log_gates", *gates->batch);
+    batch.See("method.forget_gate.log_gates", *gates->batch);
   }
   if (call.scores) batch.See("scores", call.scores->shape[0]);
   POSENC_RETURN_IF_ERROR(batch.status());
@@ -163,7 +163,7 @@ absl::StatusOr<std::optional<int64_t>> BatchOf(const GenerateBias& call, const A
 absl::Status LayOutCompact(const GenerateBias& call, const AlibiSettings* alibi, BiasCells& cells) {
   if (call.mask || cells.batch || !cells.consecutive) {
     return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "a compact bias cannot have a mask, explicit positions or a batch axis");
+                           "must be another form: a compact bias cannot have a mask, explicit positions or a batch axis");
   }
   if (alibi != nullptr && IsKeyOnly(alibi->form)) {
     cells.shape.shape = {cells.heads, 1, cells.keys};
@@ -249,7 +249,7 @@ absl::Status LayOutDistances(const GenerateBias& call, const BiasCells& cells, c
   const double cost = CostOf(arithmetic, call.method, first, last);
   if (cost > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("geometry", fmt::format("distances {} .. {}: {} values", first, last, cost),
-                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
+                    fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   if (const auto* fire = std::get_if<FireSettings>(&call.method.settings)) {
     sources.fire = std::make_shared<const FireRows>(arithmetic, *fire,
@@ -306,7 +306,7 @@ absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, 
   const LargeBlocksMayBeRefused scope;
   BiasLayout layout{.call = std::move(given)};
   GenerateBias& call = layout.call;
-  POSENC_RETURN_IF_ERROR(Complete(call.method, limits));
+  POSENC_RETURN_IF_ERROR(Within("method", Complete(call.method, limits)));
   const std::optional<WindowTokens> window = WindowOf(call.method);
   POSENC_RETURN_IF_ERROR(CheckForm(call, window.has_value()));
   if (call.scores) {

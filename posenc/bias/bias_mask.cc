@@ -34,7 +34,7 @@ absl::Status CheckMask(const Mask& mask) {
   }
   if (!mask.prefix_length.empty() && !mask.causal) {
     return InvalidArgument("NOT_READ", "prefix_length", "",
-                           "is read with causal only: without it every key is visible");
+                           "must be absent without causal: without it every key is visible");
   }
   for (size_t b = 0; b < mask.prefix_length.size(); ++b) {
     if (mask.prefix_length[b] < 0) {
@@ -44,7 +44,7 @@ absl::Status CheckMask(const Mask& mask) {
   }
   if (mask.query_documents.has_value() != mask.key_documents.has_value()) {
     return InvalidArgument("MISSING", mask.query_documents ? "key_documents" : "query_documents", "",
-                           "query_documents and key_documents must be set together");
+                           "must be given: query_documents and key_documents go together");
   }
   if (const double* value = std::get_if<double>(&mask.fill); value != nullptr && std::isnan(*value)) {
     return InvalidArgument("OUT_OF_RANGE", "fill_value", "nan", "must be a number or an infinity");

@@ -28,7 +28,12 @@ bool CannotBe(const absl::Status& status) {
 absl::Status OfExpected(const absl::Status& status) {
   if (!CannotBe(status)) return status;
   const ErrorDetails details = DetailsOf(status);
-  if (!details.field.starts_with("geometry")) return Within("expected", status);
+  if (!details.field.starts_with("geometry")) {
+    return Renamed(status, [](std::string_view field) {  // the layout's errors name the method as GenerateBias does
+      if (field.starts_with("method.")) field.remove_prefix(std::string_view("method.").size());
+      return std::string("expected.") + std::string(field);
+    });
+  }
   if (absl::IsResourceExhausted(status)) return TooLarge("bias.shape", details.value, details.limit);
   return InvalidArgument(details.reason, "query_offset", details.value, details.limit);
 }

@@ -44,9 +44,9 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
     grid.length = Count(*segments).value_or(0);
   } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
-    return InvalidArgument("NOT_READ", "positions.offsets", "", "give ids [B, S] or one offset");
+    return InvalidArgument("NOT_READ", "positions.offsets", "", "must be absent: ids [B, S] or one offset give the positions");
   } else if (!count) {
-    return InvalidArgument("MISSING", "count", "", "is required with positions.offset");
+    return InvalidArgument("MISSING", "count", "", "must be given with positions.offset");
   } else {
     grid.length = *count;
   }
@@ -75,7 +75,7 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
     call.positions.source = std::move(own->source);
   }
   if (call.positions.cu_seqlens) {
-    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "is for LAYOUT_THD only");
+    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "must be absent without LAYOUT_THD");
   }
   POSENC_ASSIGN_OR_RETURN(const TokenGrid grid, Grid(call.positions, call.count));
   const auto* ids = std::get_if<PositionIds>(&call.positions.source);

@@ -29,13 +29,13 @@ absl::StatusOr<SwinV2Settings> ReadSwinV2(const Reader& reader, const v1::SwinV2
   if (message.has_pretrained_window_height() != message.has_pretrained_window_width()) {
     return InvalidArgument(
         "MISSING", message.has_pretrained_window_height() ? "pretrained_window_width" : "pretrained_window_height", "",
-        "pretrained_window_height and pretrained_window_width must be set together");
+        "must be given: pretrained_window_height and pretrained_window_width go together");
   }
   return Read<SwinV2Settings>(reader, message);
 }
 
 absl::StatusOr<ForgetGateSettings> ReadForgetGate(const Reader& reader, const v1::ForgetGate& message) {
-  if (!message.has_log_gates()) return InvalidArgument("MISSING", "log_gates", "", "is required");
+  if (!message.has_log_gates()) return InvalidArgument("MISSING", "log_gates", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("log_gates", message.log_gates()));
   if (shape.rank() != 2 && shape.rank() != 3) {
     return InvalidArgument("MISMATCH", "log_gates.shape", ToString(shape.shape), "must be [H, Sk] or [B, H, Sk]");
@@ -95,7 +95,7 @@ absl::Status ReadBiasTable(const Reader& reader, std::string_view field, const v
   const std::string layout_field = fmt::format("{}_layout", field);
   if (tensor == nullptr) {
     if (layout == v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) return absl::OkStatus();
-    return InvalidArgument("NOT_READ", layout_field, "", "is read with a table only");
+    return InvalidArgument("NOT_READ", layout_field, "", "must be absent without a table");
   }
   POSENC_ASSIGN_OR_RETURN(*table, reader.Weight(field, *tensor));
   POSENC_ASSIGN_OR_RETURN(const bool heads_first,

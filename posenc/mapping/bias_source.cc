@@ -6,6 +6,7 @@
 #include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/mapping/weighted_model.h"
+#include "posenc/methods/bias/bias.h"
 
 namespace posenc::wire {
 
@@ -17,7 +18,7 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
   auto layers = SelectWeighted(reader, method.swin_v2().model(), Wanted::kRotaryOrBias);
   if (!layers.ok()) return Within("swin_v2", layers.status());
   if (!layers->bias || !std::holds_alternative<SwinV2Settings>(*layers->bias)) {
-    return InvalidArgument("CONFLICT", "swin_v2.model.config_json", "swin_v2", "this model has no such bias");
+    return InvalidArgument("CONFLICT", "swin_v2.model.config_json", "swin_v2", "must be of a model with such a bias");
   }
   v1::BiasMethod said, filled = method;
   BiasMethod of_model;
@@ -52,26 +53,35 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     if (!layers.ok()) return Within(field, Within("model", layers.status()));
     if (!layers->bias) {
       return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.config_json", field), "",
-                             "this model has no position bias; use ApplyRotary for a rotary embedding");
+                             "must be of a model with a position bias: use ApplyRotary for a rotary embedding");
     }
     if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
       return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
-                             "this model computes its bias with a network: give the weights and the model in swin_v2");
+                             "must be given: this model computes its bias with a network, set the weights and the model in swin_v2");
     }
     POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
     ResolvedBias resolved = ResolveBias(*layers, read);
+    POSENC_RETURN_IF_ERROR(Within(field, Within("model", CheckBias(*layers, reader.limits))));
     resolved.method.table = std::move(given->table);
     return resolved;
   }
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
     return InvalidArgument(
         "MISSING", field, "",
-        "give alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, forget_gate, nope or model (a config.json)");
+        "must be given: alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, forget_gate, nope or model (a config.json)");
   }
   ResolvedBias resolved;
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
   resolved.method = *std::move(given);
   return resolved;
+}
+
+absl::Status CheckBias(const ModelLayers& layers, const Limits& limits) {
+  BiasMethod method;
+  method.settings = *layers.bias;
+  const auto* swin = std::get_if<SwinV2Settings>(&method.settings);
+  if (swin != nullptr && swin->hidden_weight.values.empty()) return absl::OkStatus();  // its weights are the request's
+  return InFile(layers, Complete(method, limits));
 }
 
 ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision) {

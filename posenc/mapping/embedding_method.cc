@@ -65,7 +65,7 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Grid& message) 
 }
 
 absl::StatusOr<LearnedSettings> ReadLearned(const Reader& reader, const v1::Learned& message) {
-  if (!message.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  if (!message.has_table()) return InvalidArgument("MISSING", "table", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read<LearnedSettings>(reader, message));
   POSENC_ASSIGN_OR_RETURN(settings.table_shape, reader.Shape("table", message.table()));
   settings.table.resize(reader.payloads.Size(message.table()));
@@ -99,8 +99,8 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Timestep& messa
 }
 
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Fourier& message) {
-  if (!message.has_frequencies()) return InvalidArgument("MISSING", "frequencies", "", "is required");
-  if (!message.has_points()) return InvalidArgument("MISSING", "points", "", "is required");
+  if (!message.has_frequencies()) return InvalidArgument("MISSING", "frequencies", "", "must be given");
+  if (!message.has_points()) return InvalidArgument("MISSING", "points", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(FourierSettings settings, Read<FourierSettings>(reader, message));
   return Resolved{std::move(settings)};
 }
@@ -119,6 +119,8 @@ absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& read
   v1::Sinusoidal filled = message;
   if (message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
+    SinusoidalSettings complete = *layers.sinusoidal;
+    POSENC_RETURN_IF_ERROR(Within("model", InFile(layers, Complete(complete, reader.limits))));
     v1::Sinusoidal said;
     WriteFields(*layers.sinusoidal, &said);
     // The request may state defaults that config.json omits.
@@ -143,7 +145,7 @@ absl::StatusOr<OfModel<EmbeddingMethod>> ResolveEmbedding(const Reader& reader,
     case v1::GenerateEmbeddingRequest::kGrid: return ResolveWithin("grid", reader, request.grid());
     case v1::GenerateEmbeddingRequest::kFourier: return ResolveWithin("fourier", reader, request.fourier());
   }
-  return InvalidArgument("MISSING", "method", "", "give sinusoidal, learned, timestep, grid or fourier");
+  return InvalidArgument("MISSING", "method", "", "must be given: sinusoidal, learned, timestep, grid or fourier");
 }
 
 bool WriteEmbeddingPlan(const EmbeddingMethod& method, v1::Plan* plan) {

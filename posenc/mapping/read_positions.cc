@@ -46,7 +46,7 @@ absl::StatusOr<PositionGrid> ReadGrid(const std::string& field, const v1::Positi
   PositionGrid grid{{message.size().begin(), message.size().end()},
                     {message.start().begin(), message.start().end()},
                     {message.step().begin(), message.step().end()}};
-  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "give one size per axis");
+  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "must be given: one size per axis");
   if (grid.start.empty()) grid.start.resize(grid.size.size(), 0.0);
   if (grid.step.empty()) grid.step.resize(grid.size.size(), 1.0);
   for (const auto& [name, values] : {std::pair{".start", &grid.start}, {".step", &grid.step}}) {
@@ -64,7 +64,7 @@ absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& messag
     const std::string field = fmt::format("segments.segment[{}]", result.segments.size());
     switch (segment.kind_case()) {
       case v1::PositionSegment::KIND_NOT_SET:
-        return InvalidArgument("MISSING", field + ".kind", "", "give line or grid");
+        return InvalidArgument("MISSING", field + ".kind", "", "must be given: line or grid");
       case v1::PositionSegment::kLine: {
         const v1::PositionLine& line = segment.line();
         result.segments.emplace_back(PositionLine{line.count(), line.start(), line.has_step() ? line.step() : 1.0});
@@ -150,10 +150,10 @@ absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& posit
     rows = Count(*segments);
     if (!rows) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.segments", field), "",
-                             "every count must be at least 0, and the sum below 2^63");
+                             "must be at least 0 in every count, and below 2^63 in their sum");
     }
   } else if (!count) {
-    return InvalidArgument("MISSING", "count", "", fmt::format("is required with {}.offset", field));
+    return InvalidArgument("MISSING", "count", "", fmt::format("must be given with {}.offset", field));
   }
   if (rows && count && *count != *rows) {
     return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count),

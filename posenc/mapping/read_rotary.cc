@@ -132,7 +132,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std:
   source.config_json = message.config_json();
   if (!message.config_json_text().empty()) {
     if (!message.config_json().empty()) {
-      return InvalidArgument("CONFLICT", path("config_json_text"), "", "cannot be combined with config_json");
+      return InvalidArgument("CONFLICT", path("config_json_text"), "", "must be absent with config_json");
     }
     source.config_json = message.config_json_text();
   }
@@ -164,7 +164,7 @@ absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std:
   }
   if (message.preset() == v1::PRECISION_PRESET_MODEL) {
     if (model) return *model;
-    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "requires a model's config.json");
+    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "must be another preset without a model's config.json");
   }
   return Choose<v1::PrecisionPreset, Precision>("precision.preset", message.preset(),
                                                 {{v1::PRECISION_PRESET_EXACT, kExactPrecision},

@@ -47,7 +47,7 @@ absl::StatusOr<Matrix<T>> Shaped(std::string_view field, const TensorShape& shap
 }
 
 absl::Status NoSharedMemory(std::string_view field) {
-  return InvalidArgument("UNSUPPORTED", field, "", "shared memory is not available");
+  return InvalidArgument("UNSUPPORTED", field, "", "must be absent: shared memory is not available");
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tens
     return InvalidArgument(
         "MISMATCH", fmt::format("{}.{}", field, tensor.has_region() ? "region.byte_size" : "data"),
         fmt::format("{} bytes", given),
-        fmt::format("shape {} of {} needs {}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
+        fmt::format("must be {2} bytes for shape {0} of {1}", ToString(shape.shape), posenc::Name(shape.dtype), bytes));
   }
   return shape;
 }
@@ -159,7 +159,7 @@ absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::
   for (size_t n = 0; n < values.size(); ++n) {
     if (values[n] > 1) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", values[n]),
-                             "a BOOL byte must be 0 or 1");
+                             "must be 0 or 1, a BOOL byte");
     }
   }
   return Shaped(field, shape, std::move(values));

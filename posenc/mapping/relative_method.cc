@@ -59,7 +59,7 @@ absl::Status ReadFields(const Reader& reader, const google::protobuf::Message& a
                                                              {v1::WEIGHT_LAYOUT_INPUT_BY_OUTPUT, false}})));
     if (!output_first) projection->weight = Turned(*projection->weight);
   } else if (message.layout() != v1::WEIGHT_LAYOUT_UNSPECIFIED) {
-    return InvalidArgument("NOT_READ", "layout", "", "is read with a weight only");
+    return InvalidArgument("NOT_READ", "layout", "", "must be absent without a weight");
   }
   if (message.has_bias()) {
     POSENC_ASSIGN_OR_RETURN(projection->bias, reader.WeightVector("bias", message.bias()));
@@ -110,7 +110,7 @@ absl::StatusOr<RelativeMethod> Method(std::string_view name, absl::StatusOr<Sett
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message) {
   switch (message.method_case()) {
     case v1::RelativeMethod::METHOD_NOT_SET:
-      return InvalidArgument("MISSING", "", "", "give shaw, transformer_xl, tupe, deberta, wpr or cope");
+      return InvalidArgument("MISSING", "", "", "must be given: shaw, transformer_xl, tupe, deberta, wpr or cope");
     case v1::RelativeMethod::kShaw: return Method("shaw", Read<ShawSettings>(reader, message.shaw()));
     case v1::RelativeMethod::kTransformerXl:
       return Method("transformer_xl", Read<TransformerXlSettings>(reader, message.transformer_xl()));

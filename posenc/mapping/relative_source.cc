@@ -63,7 +63,7 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   WriteRelativeMethod(resolved.model->settings, &said);
   if (said.method_case() != method.method_case()) {
     return InvalidArgument("CONFLICT", fmt::format("{}.model.config_json", field.name()), field.name(),
-                           fmt::format("this model's attention has {}", NameOf(resolved.model->settings)));
+                           fmt::format("must be of a model with this method: this one's attention has {}", NameOf(resolved.model->settings)));
   }
   const auto& reflection = *filled.GetReflection();
   const absl::Status status = FillFrom(reflection.GetMessage(said, &field), reflection.MutableMessage(&filled, &field));
@@ -96,7 +96,7 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
   POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method));
   POSENC_RETURN_IF_ERROR(ReadPrecisionOf(precision, &resolved));
   if (!resolved.model || resolved.model->has_values) return resolved;
-  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "this model adds no relative term to its values");
+  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "must be of a model that adds a relative term to its values");
 }
 
 absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) {
@@ -107,7 +107,7 @@ absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) 
       return InvalidArgument(
           has ? "MISSING" : "CONFLICT",
           position_fits ? "method.transformer_xl.content_bias" : "method.transformer_xl.position_bias", "",
-          has ? "is required: the model has this bias" : "must not be set: the model has no such bias");
+          has ? "must be given: the model has this bias" : "must not be set: the model has no such bias");
     }
   }
   if (call.q.rank() != 4) return absl::OkStatus();  // RelativeScores::Create rejects it

@@ -12,10 +12,17 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
   resolved.layer_type = layers.layer_type;
   resolved.notes = layers.notes;
   resolved.scales_softmax = layers.scales_softmax;
+  resolved.whole_head = layers.whole_head;
+  resolved.longest = layers.longest;
+  resolved.rotary_offset = layers.rotary_offset;
   if (layers.rotary) {
     auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits, plan_source);
-    if (!rotary.ok()) return Within("config_json", rotary.status());
+    if (!rotary.ok()) return InFile(layers, rotary.status());
     resolved.rotary = *std::move(rotary);
+    resolved.parameters_field = kConfigJson;
+    for (const FileField& field : layers.fields) {
+      if (field.setting == "rope_parameters") resolved.parameters_field = field.path;
+    }
   }
   return resolved;
 }
@@ -33,6 +40,12 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
                                              const v1::Precision& precision, std::string_view field) {
   const std::string path(field);
+  const auto placed = [](absl::StatusOr<ResolvedRotary> resolved, const std::string& at) {
+    if (!resolved.ok()) return absl::StatusOr<ResolvedRotary>(Within(at, resolved.status()));
+    const std::string inner = resolved->parameters_field;
+    resolved->parameters_field = inner.empty() ? at : at + "." + inner;
+    return resolved;
+  };
   switch (source.source_case()) {
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
@@ -41,21 +54,23 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
       if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {
         return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
-                               "this model has a bias and no rotary embedding: use GenerateBias or AddBias");
+                               "must be of a model with a rotary embedding: it has a bias, use GenerateBias or AddBias");
       }
       POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
-      auto resolved = ResolveRotary(*layers, read, reader.limits, reader.plan_source);
-      if (!resolved.ok()) return Within(path + ".model", resolved.status());
-      return resolved;
+      return placed(ResolveRotary(*layers, read, reader.limits, reader.plan_source), path + ".model");
     }
     case v1::RotarySource::kSettings: {
       POSENC_ASSIGN_OR_RETURN(const Precision axes, ReadPrecision(precision, std::nullopt));
-      auto resolved = ResolveRotary(reader, source.settings(), axes);
-      if (!resolved.ok()) return Within(path + ".settings", resolved.status());
-      return resolved;
+      return placed(ResolveRotary(reader, source.settings(), axes), path + ".settings");
     }
   }
-  return InvalidArgument("MISSING", path, "", "give model (a config.json) or settings");
+  return InvalidArgument("MISSING", path, "", "must be given: model (a config.json) or settings");
+}
+
+absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status) {
+  const std::string field = DetailsOf(status).field;
+  if (!field.starts_with("inv_freq") && field != "attention_scaling") return status;
+  return Renamed(status, [&resolved](const std::string&) { return resolved.parameters_field; });
 }
 
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info) {

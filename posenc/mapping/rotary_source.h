@@ -20,7 +20,15 @@ struct ResolvedRotary {
   std::string layer_type;
   std::vector<Note> notes;
   bool scales_softmax = true;  // the model multiplies its softmax scale by the plan's factor
+  // As in ModelLayers; 0 without a model.
+  int64_t whole_head = 0;
+  int64_t rotary_offset = 0;
+  std::optional<double> longest;
+  std::string parameters_field;  // path of the parameters in the request or in its file, for errors of plans
 };
+
+// Returns the error of a plan (Rotary::Plan) as an error of the parameters that it is made of. Others are unchanged.
+absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status);
 
 // Errors name the field by its path from `field`, or from "precision" on.
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,

@@ -44,7 +44,7 @@ absl::Status FillMessage(const Message& said, const FieldDescriptor& field, Mess
   const auto& reflection = *given->GetReflection();
   const bool wanted = reflection.HasField(said, &field);
   if (wanted != reflection.HasField(*given, &field)) {
-    return wanted ? InvalidArgument("MISSING", field.name(), "", "is required: the model in config.json has it")
+    return wanted ? InvalidArgument("MISSING", field.name(), "", "must be given: the model in config.json has it")
                   : InvalidArgument("CONFLICT", field.name(), "", "must not be set: the model in config.json has none");
   }
   if (!wanted) return absl::OkStatus();
@@ -57,7 +57,7 @@ absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::Model
   POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, "model"));
   if (source.input_pairing || source.output_pairing) {
     return InvalidArgument("NOT_READ", source.input_pairing ? "model.input_pairing" : "model.output_pairing", "",
-                           "is for rotary embeddings only");
+                           "must be absent: only rotary embeddings read it");
   }
   source.wanted = wanted;
   auto layers = SelectLayer(source, reader.limits);
@@ -77,7 +77,7 @@ absl::Status FillFrom(const Message& said, Message* given) {
     } else if (!reflection.HasField(said, &field) || ValueOf(said, field) != ValueOf(*given, field)) {
       const bool none = !reflection.HasField(said, &field) && field.has_presence();
       return InvalidArgument("CONFLICT", field.name(), ValueOf(*given, field),
-                             "config.json gives " + (none ? "none" : ValueOf(said, field)));
+                             none ? "must be absent, as in config.json" : fmt::format("must be {}, as in config.json", ValueOf(said, field)));
     }
   }
   return absl::OkStatus();

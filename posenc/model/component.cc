@@ -100,15 +100,14 @@ std::string Describe(const Component& part) {
 
 }  // namespace
 
-absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted) {
-  const ConfigObject whole(std::string(kConfigJson), file);
-  POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
-  const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
-  const bool has_stacks = type != nullptr && type->scheme == Scheme::kT5 && !type->one_stack;
-  if (has_stacks && MayHave(type, wanted)) return Component{name, whole, *model_type, type, false};
+namespace {
 
-  Search search;
-  POSENC_RETURN_IF_ERROR(search.Add("", whole, "", 0));
+bool HasStacks(const ModelType* type, Wanted wanted) {
+  return type != nullptr && type->scheme == Scheme::kT5 && !type->one_stack && MayHave(type, wanted);
+}
+
+// The parts with the kind that a call for `wanted` reads: for kAny a rotary embedding or a bias, if a part has one.
+std::vector<const Component*> Fitting(const Search& search, Wanted wanted) {
   const auto with = [&search](Wanted what) {
     std::vector<const Component*> parts;
     for (const Component& part : search.all()) {
@@ -116,8 +115,39 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
     }
     return parts;
   };
-  std::vector<const Component*> selected = with(wanted);
-  if (const auto first = with(Wanted::kRotaryOrBias); wanted == Wanted::kAny && !first.empty()) selected = first;
+  if (wanted == Wanted::kAny) {
+    if (std::vector<const Component*> first = with(Wanted::kRotaryOrBias); !first.empty()) return first;
+  }
+  return with(wanted);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ComponentNames(const nlohmann::json& file, Wanted wanted) {
+  const ConfigObject whole(std::string(kConfigJson), file);
+  POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
+  if (HasStacks(model_type ? FindModelType(*model_type) : nullptr, wanted)) {
+    return std::vector<std::string>{"encoder", "decoder"};
+  }
+  Search search;
+  POSENC_RETURN_IF_ERROR(search.Add("", whole, "", 0));
+  std::vector<std::string> names;
+  for (const Component& part : search.all()) {
+    if (MayHave(part.type, wanted)) names.push_back(part.name);
+  }
+  if (names.size() == 1) names[0].clear();
+  return names;
+}
+
+absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted) {
+  const ConfigObject whole(std::string(kConfigJson), file);
+  POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
+  const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
+  if (HasStacks(type, wanted)) return Component{name, whole, *model_type, type, false};
+
+  Search search;
+  POSENC_RETURN_IF_ERROR(search.Add("", whole, "", 0));
+  const std::vector<const Component*> selected = Fitting(search, wanted);
   std::string names, all;
   for (const Component& part : search.all()) all += fmt::format("{}{}", all.empty() ? "" : "; ", Describe(part));
   for (const Component* part : selected) {
@@ -126,21 +156,22 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
   for (const Component& part : search.all()) {
     if (part.name != name) continue;
     if (!MayHave(part.type, wanted)) {
-      return InvalidArgument("UNSUPPORTED", "component", name, Describe(part));
+      return InvalidArgument("UNSUPPORTED", "component", name,
+                             fmt::format("must be a part with what the call needs: {}", Describe(part)));
     }
     return part;
   }
   if (!name.empty()) {
     return InvalidArgument("UNKNOWN_VALUE", "component", name,
-                           names.empty() ? all : fmt::format("this file has {}", names));
+                           names.empty() ? fmt::format("must be absent: {}", all) : fmt::format("must be one of {}", names));
   }
   if (selected.empty()) {
-    return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), Quote(model_type.value_or("")),
-                           all.empty() ? "has no part with a positional encoding" : all);
+    return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), model_type.value_or(std::string(kAbsent)),
+                           fmt::format("must have a part with what the call needs{}{}", all.empty() ? "" : ": ", all));
   }
   if (selected.size() > 1) {
     return InvalidArgument("MISSING", "component", "",
-                           fmt::format("this file has several parts: choose one of {}", names));
+                           fmt::format("must be one of {}: the file has several parts", names));
   }
   return *selected[0];
 }

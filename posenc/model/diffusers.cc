@@ -8,6 +8,8 @@
 namespace posenc {
 namespace {
 
+std::string ClassPath() { return fmt::format("{}.{}", kConfigJson, kClassName); }
+
 absl::StatusOr<bool> IsSet(const ConfigObject& config, std::string_view flag) {
   if (flag.empty()) return true;
   POSENC_ASSIGN_OR_RETURN(const auto set, config.Bool(flag));
@@ -25,28 +27,29 @@ absl::StatusOr<Wanted> WantedOf(const ConfigObject& config, const DiffusersType&
 }
 
 absl::Status HasOther(const DiffusersType& type) {
-  if (!type.selected()) return InvalidArgument("UNSUPPORTED", kClassName, type.class_name, type.instead);
+  if (!type.selected()) return InvalidArgument("UNSUPPORTED", ClassPath(), type.class_name,
+                                               fmt::format("must be another class: this one has {}", type.instead));
   std::string has;
   for (const auto& [is_there, what] : {std::pair{type.rotary.has_value(), "a rotary embedding: ApplyRotary"},
                                        {type.grid.has_value(), "a sinusoidal grid embedding: GenerateEmbedding.grid"},
                                        {type.sines.has_value(), "a sinusoidal embedding: GenerateEmbedding.sinusoidal"},
                                        {type.table.has_value(), "a learned table: GenerateEmbedding.learned"}}) {
-    if (is_there) has += (has.empty() ? "has " : "; and ") + std::string(what);
+    if (is_there) has += (has.empty() ? "must be another class: this one has " : "; and ") + std::string(what);
   }
-  return InvalidArgument("UNSUPPORTED", kClassName, type.class_name, has);
+  return InvalidArgument("UNSUPPORTED", ClassPath(), type.class_name, has);
 }
 
 absl::Status CheckHasRotary(const ConfigObject& config, const DiffusersType& type) {
   POSENC_ASSIGN_OR_RETURN(const bool has_rotary, IsSet(config, type.rotary->only_if));
   if (has_rotary) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", config.Path(type.rotary->only_if), "false",
-                         fmt::format("{} has a rotary embedding only if this is true", type.class_name));
+                         fmt::format("must be true: else {} has no rotary embedding", type.class_name));
 }
 
 ModelLayers Noted(const Precision& precision, std::string_view note) {
   ModelLayers layers;
   layers.precision = precision;
-  layers.notes.push_back({"RULES", std::string(kClassName), "the file is read as in diffusers 0.42"});
+  layers.notes.push_back({"RULES", ClassPath(), "the file is read as in diffusers 0.42"});
   if (!note.empty()) layers.notes.push_back({"POSITIONS", "", std::string(note)});
   return layers;
 }
@@ -78,11 +81,11 @@ absl::StatusOr<ModelLayers> LayersOf(const ConfigObject& config, const Diffusers
 
 absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wanted wanted, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const auto name, config.String(kClassName));
-  if (!name) return InvalidArgument("MISSING", kClassName, "", "required, because the file has no model_type");
+  if (!name) return InvalidArgument("MISSING", ClassPath(), "", "must be given, because the file has no model_type");
   for (const DiffusersType& type : DiffusersTypes()) {
     if (type.class_name == *name) return LayersOf(config, type, wanted, limits);
   }
-  return InvalidArgument("UNSUPPORTED", kClassName, *name, "unknown class: give the settings instead of the file");
+  return InvalidArgument("UNSUPPORTED", ClassPath(), *name, "must be a known class: else give the settings instead of the file");
 }
 
 std::vector<std::string_view> DiffusersClasses(bool selected) {

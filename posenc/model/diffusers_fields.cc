@@ -7,7 +7,7 @@
 namespace posenc {
 
 absl::Status Missing(const ConfigObject& config, std::string_view field) {
-  return InvalidArgument("MISSING", config.Path(field), "", "required: the class has no default for it");
+  return InvalidArgument("MISSING", config.Path(field), "", "must be given: the class has no default for it");
 }
 
 bool IsNull(const ConfigObject& config, std::string_view field) {

@@ -60,7 +60,7 @@ absl::StatusOr<GridSettings> DiffusersGridOf(const ConfigObject& config, const D
     POSENC_ASSIGN_OR_RETURN(const auto flag, config.Bool(grid.unless));
     if (flag.value_or(false)) {
       return InvalidArgument("UNSUPPORTED", config.Path(grid.unless), "true",
-                             "the class has a sinusoidal embedding only if this is false");
+                             "must be false: else the class has no sinusoidal embedding");
     }
   }
   GridSettings settings;
@@ -80,7 +80,7 @@ absl::StatusOr<SinusoidalSettings> DiffusersSinesOf(const ConfigObject& config, 
     POSENC_ASSIGN_OR_RETURN(const auto kind, config.String(sines.kind_field));
     if (kind.value_or("") != "sinusoidal") {
       return InvalidArgument("UNSUPPORTED", config.Path(sines.kind_field), kind.value_or(""),
-                             "the class has a sinusoidal embedding only if this is \"sinusoidal\"");
+                             "must be \"sinusoidal\": else the class has no sinusoidal embedding");
     }
   }
   SinusoidalSettings settings;

@@ -124,7 +124,7 @@ absl::StatusOr<GivenFrequencies> LtxFrequencies(const ConfigObject& config, int6
   if (dim < 4 * kAxes || dim > limits.max_rotary_dim) {  // before allocating that many
     return InvalidArgument(
         "OUT_OF_RANGE", config.Path("attention_head_dim"), fmt::format("{} in all heads", dim),
-        fmt::format("all heads together must have {} .. {} elements", 4 * kAxes, limits.max_rotary_dim));
+        fmt::format("must be {} .. {} elements in all heads together", 4 * kAxes, limits.max_rotary_dim));
   }
   const int64_t count = dim / (2 * kAxes), rest = dim / 2 - count * kAxes;
   GivenFrequencies given{std::vector<double>(rest), {}, std::vector<int64_t>(rest)};

@@ -109,6 +109,12 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> ComponentsOf(const ModelSource& source, const Limits& limits) {
+  POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
+  if (file.contains(kClassName) && !file.contains("model_type")) return std::vector<std::string>{""};
+  return ComponentNames(file, source.wanted);
+}
+
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) {

@@ -74,6 +74,7 @@ struct ModelLayers {
   std::optional<GridSettings> grid;  // height and width 0: images of any size; frames 0: any video
   Precision precision;               // the model class's default
   bool scales_softmax = false;       // ModelType::mla
+  std::optional<double> longest;     // the file's max_position_embeddings
   // Width of a query's head of which only a part rotates, and the part's first element. 0: the head is not known.
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;
@@ -83,6 +84,10 @@ struct ModelLayers {
 
 // Returns the error of a setting as an error of the file's field that the setting comes from.
 absl::Status InFile(const ModelLayers& layers, const absl::Status& status);
+
+// Returns the parts of the file that have `source.wanted`, by name, "" for a file without parts; source.component is not
+// read. INVALID_ARGUMENT if the file cannot be parsed.
+absl::StatusOr<std::vector<std::string>> ComponentsOf(const ModelSource& source, const Limits& limits);
 
 // Returns all of a model's settings, one entry per layer type. INVALID_ARGUMENT names the field of the file that is
 // missing, unknown, out of range or in conflict with another.

@@ -27,6 +27,9 @@ struct Component {
   bool nested;             // an object of the file, not the whole file
 };
 
+// Returns the names of the parts that may have `wanted`.
+absl::StatusOr<std::vector<std::string>> ComponentNames(const nlohmann::json& file, Wanted wanted);
+
 // Returns the part called `name`, or, if `name` is empty, the only part that may have `wanted`. A part of unknown type
 // may have kRotaryOrBias. INVALID_ARGUMENT if none fits or several do. The result refers to `file`.
 absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std::string& name, Wanted wanted);
@@ -59,7 +62,7 @@ struct Part {
   // INVALID_ARGUMENT (UNSUPPORTED) that names the scheme that the type has instead of the requested one.
   absl::Status HasOther() const {
     return InvalidArgument("UNSUPPORTED", config.Path("model_type"), type.name,
-                           fmt::format("has {}", SchemeName(type.scheme)));
+                           fmt::format("must have what the call needs: it has {}", SchemeName(type.scheme)));
   }
 };
 

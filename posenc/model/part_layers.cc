@@ -70,6 +70,15 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
   return ReadPerLayer(part, layers);
 }
 
+// The model's longest sequence, for explanations only; nullopt if the file does not give it.
+std::optional<double> LongestOf(const Part& part) {
+  for (std::string_view name : {"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}) {
+    const nlohmann::json* given = part.config.Find(name);
+    if (given != nullptr && given->is_number()) return given->get<double>();
+  }
+  return std::nullopt;
+}
+
 // Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is "".
 struct Types {
   std::vector<std::string> distinct;
@@ -178,6 +187,7 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     ModelLayers entry = common;
     entry.layer_type = layer_type;
     entry.scales_softmax = part.type.mla;
+    entry.longest = LongestOf(part);
     if (!types.of_layer.empty()) {
       entry.layer_index.clear();
       for (size_t n = 0; n < types.of_layer.size(); ++n) {

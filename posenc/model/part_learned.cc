@@ -16,7 +16,7 @@ namespace {
 absl::Status NotOfTheInput(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
   return InvalidArgument(
       "UNSUPPORTED", part.config.Path(field), value,
-      fmt::format("model_type \"{}\" adds its table of positions only if this is {}", part.type.name, wanted));
+      fmt::format("must be {}: else model_type \"{}\" adds no table of positions", wanted, part.type.name));
 }
 
 absl::Status CheckAddsTable(const Part& part) {

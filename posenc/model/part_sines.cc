@@ -18,7 +18,7 @@ absl::StatusOr<double> TemperatureOf(const Part& part, const SineGrid& grid) {
     const double value = given.value_or(grid.temperature);
     if (temperature && *temperature != value) {
       return InvalidArgument("UNSUPPORTED", part.config.Path(field), fmt::format("{}", value),
-                             fmt::format("must be equal to the other axis's, {}", *temperature));
+                             fmt::format("must be {}, as for the other axis", *temperature));
     }
     temperature = value;
   }
@@ -31,7 +31,7 @@ absl::Status CheckSines(const Part& part) {
   if (!flag.empty() && !adds.value_or(false)) {
     return InvalidArgument(
         "UNSUPPORTED", part.config.Path(flag), "false",
-        fmt::format("model_type \"{}\" has a sinusoidal embedding only if this is true", part.type.name));
+        fmt::format("must be true: else model_type \"{}\" has no sinusoidal embedding", part.type.name));
   }
   const std::string_view field = part.type.sines->one_field;
   POSENC_ASSIGN_OR_RETURN(const auto one, part.config.Number({field}));
@@ -55,6 +55,9 @@ absl::StatusOr<SinusoidalSettings> SinusoidalOf(Part& part) {
     return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.times_field), fmt::format("{}", *times),
                            "must keep the width below 2^63");
   }
+  part.Comes("dim", part.config.Path(table.width_field));
+  if (!table.max_timescale_field.empty()) part.Comes("max_timescale", part.config.Path(table.max_timescale_field));
+  part.Comes("padding_idx", part.config.Path("pad_token_id"));
   settings.cosines_first = table.cosines_first;
   POSENC_ASSIGN_OR_RETURN(settings.max_timescale, part.config.Number({table.max_timescale_field}));
   if (table.by_width && settings.dim % 2 != 0) {
@@ -83,8 +86,8 @@ absl::StatusOr<GridSettings> GridOf(Part& part) {
     POSENC_ASSIGN_OR_RETURN(const auto kind, part.config.String("position_embedding_type"));
     if (kind.value_or(std::string(grid.only_if)) != grid.only_if) {
       return InvalidArgument("UNSUPPORTED", part.config.Path("position_embedding_type"), Quote(*kind),
-                             fmt::format("model_type \"{}\" has a sinusoidal grid embedding only if this is {}",
-                                         part.type.name, grid.only_if));
+                             fmt::format("must be {}: else model_type \"{}\" has no sinusoidal grid embedding",
+                                         grid.only_if, part.type.name));
     }
   }
   GridSettings settings;

@@ -18,7 +18,7 @@ bool IsSewD(const Part& part) { return part.type.name == "sew-d"; }
 absl::Status SwitchedOff(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
   return InvalidArgument(
       "UNSUPPORTED", part.config.Path(field), value,
-      fmt::format("model_type \"{}\" has relative score terms only if this is {}", part.type.name, wanted));
+      fmt::format("must be {}: else model_type \"{}\" has no relative score terms", wanted, part.type.name));
 }
 
 // Reads a field that names a kind of positions. Returns `otherwise` if absent, but "null" for JSON null.
@@ -291,7 +291,7 @@ absl::StatusOr<ModelTerms> TermsOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, SettingsOf(part));
   POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   POSENC_ASSIGN_OR_RETURN(terms.head_dim, HeadDimOf(part));
-  if (!heads) return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "required in the file");
+  if (!heads) return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "must be given in the file");
   terms.heads = *heads;
   return terms;
 }

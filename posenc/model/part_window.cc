@@ -53,6 +53,7 @@ absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view fi
 
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
+  part.Comes("swin", part.config.Path("window_size"));
   part.Say("TABLE_BY_LAYER", "window_size",
            "every layer has its own table; in a stage smaller than the window, the window is the whole stage");
   return SwinSettings{window};
@@ -114,7 +115,7 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
     entry.bias = settings;
     entry.bias_heads = heads[n];
     if (size < window.height) {
-      entry.notes.push_back({"WINDOW_OF_STAGE", "window_size",
+      entry.notes.push_back({"WINDOW_OF_STAGE", config.Path("window_size"),
                              fmt::format("this stage has {} tokens per side, and its window is as large", tokens)});
     }
     alike &= size == window.height && pretrained[n] == pretrained[0] && heads[n] == heads[0];
@@ -134,9 +135,10 @@ absl::StatusOr<BeitSettings> BeitOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto shared, part.config.Bool("use_shared_relative_position_bias"));
   if (!by_layer.value_or(false) && !shared.value_or(false)) {
     return InvalidArgument("UNSUPPORTED", part.config.Path("use_relative_position_bias"), "false",
-                           "the layers have no bias unless this or use_shared_relative_position_bias is true");
+                           "must be true, or use_shared_relative_position_bias: else the layers have no bias");
   }
   POSENC_ASSIGN_OR_RETURN(const Window patches, PatchesOf(part.config, "image_size", {224, 224}, 16));
+  part.Comes("beit", part.config.Path("image_size"));
   if (by_layer.value_or(false)) {
     part.Say("TABLE_BY_LAYER", "use_relative_position_bias", "every layer has its own table");
   }

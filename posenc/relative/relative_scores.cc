@@ -54,8 +54,8 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
 
   const bool reads_keys = call_.content || ReadsKeys(call_.method);
   if (reads_keys != call_.k.has_value()) {
-    return call_.k ? InvalidArgument("NOT_READ", "k", "", "is read with content only for this method")
-                   : InvalidArgument("MISSING", "k", "", "is required: these scores depend on k");
+    return call_.k ? InvalidArgument("NOT_READ", "k", "", "must be absent without content for this method")
+                   : InvalidArgument("MISSING", "k", "", "must be given: these scores depend on k");
   }
   if (call_.k) {
     POSENC_ASSIGN_OR_RETURN(k_, HeadRows::Of("k", *call_.k, call_.layout, limits));

@@ -39,13 +39,13 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   }
   if (g.head_start || g.head_count) {
     return InvalidArgument("NOT_READ", g.head_start ? "geometry.head_start" : "geometry.head_count", "",
-                           "the table is the same for every head");
+                           "must be absent: the table is the same for every head");
   }
   POSENC_RETURN_IF_ERROR(CheckLengths(g));
   BatchSize batch;
   batch.See("probabilities", alpha.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, std::nullopt, batch));
-  if (call.shaw.key_term) return InvalidArgument("NOT_READ", "shaw.key_term", "", "is read for scores only");
+  if (call.shaw.key_term) return InvalidArgument("NOT_READ", "shaw.key_term", "", "must be absent: only scores read it");
 
   RelativeShape relative{.heads = alpha.heads, .head_dim = call.shaw.table.columns};
   POSENC_RETURN_IF_ERROR(Within("shaw", Complete(call.shaw, relative, limits)));

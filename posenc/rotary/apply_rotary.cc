@@ -48,7 +48,7 @@ absl::StatusOr<TensorAxes> CheckOperand(std::string_view name, const RotaryOpera
   POSENC_RETURN_IF_ERROR(ByteSize(fmt::format("{}.tensor", name), operand.tensor, limits).status());
   if (axes.head_dim < rotary_dim) {
     return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(operand.tensor.shape),
-                           fmt::format("the last axis must be at least the rotary width {}", rotary_dim));
+                           fmt::format("must be at least the rotary width {} in its last axis", rotary_dim));
   }
   if (operand.rotary_offset < 0 || operand.rotary_offset > axes.head_dim - rotary_dim) {
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.rotary_offset", name),
@@ -90,7 +90,7 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
     POSENC_ASSIGN_OR_RETURN(k, CheckOperand("k", *call.k, call.layout, rotary.rotary_dim(), limits));
     if (k.sequences != q.sequences || k.length != q.length) {
       return InvalidArgument("MISMATCH", "k.tensor.shape", ToString(call.k->tensor.shape),
-                             fmt::format("q and k must have the same {}: q is {}",
+                             fmt::format("must have the same {} as q, {}",
                                          call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
     }
   }

@@ -21,10 +21,10 @@ absl::Status CheckCall(const GenerateTable& call) {
     default: return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
   }
   if (std::holds_alternative<PerSequenceOffsets>(call.positions.source)) {
-    return InvalidArgument("NOT_READ", "positions.offsets", "", "a table has one run of positions: use offset");
+    return InvalidArgument("NOT_READ", "positions.offsets", "", "must be absent: a table has one run of positions, use offset");
   }
   if (call.positions.cu_seqlens) {
-    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "is for LAYOUT_THD only");
+    return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "must be absent without LAYOUT_THD");
   }
   const ScalingLengthRule rule = call.positions.scaling_length_rule;
   if (rule == ScalingLengthRule::kPerSequence || rule == ScalingLengthRule::kWholeBatch) {
@@ -67,8 +67,8 @@ absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, Ge
   POSENC_ASSIGN_OR_RETURN(TableRows table,
                           TableRows::Create(rotary, *std::move(positions), Direction::kForward, limits));
   if (table.differ_by_operand() != call.operand.has_value()) {
-    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "is read with xpos only");
-    return InvalidArgument("MISSING", "operand", "", "is required with xpos: the tables of q and k differ");
+    if (call.operand) return InvalidArgument("NOT_READ", "operand", "", "must be absent without xpos");
+    return InvalidArgument("MISSING", "operand", "", "must be given with xpos: the tables of q and k differ");
   }
   TableGeneration generation(std::move(table));
   generation.rows_ = call.rows;

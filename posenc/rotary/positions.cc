@@ -36,20 +36,20 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
   result.packed_ = grid.packed;
   if (positions.cu_seqlens) {
     if (!grid.packed) {
-      return InvalidArgument("NOT_READ", "cu_seqlens", "", "is for LAYOUT_THD only");
+      return InvalidArgument("NOT_READ", "cu_seqlens", "", "must be absent without LAYOUT_THD");
     }
     POSENC_RETURN_IF_ERROR(CheckSequenceBounds("cu_seqlens", *positions.cu_seqlens, grid.length));
     result.bounds_ = std::move(*positions.cu_seqlens);
     result.sequences_ = static_cast<int64_t>(result.bounds_.size()) - 1;
     if (result.sequences_ > limits.max_sequences) {
       return TooLarge("cu_seqlens", fmt::format("{} sequences", result.sequences_),
-                      fmt::format("at most {} (max_sequences)", limits.max_sequences));
+                      fmt::format("must be at most {} (max_sequences)", limits.max_sequences));
     }
   }
   result.axes_ = grid.axes;
   const auto* ids = std::get_if<PositionIds>(&positions.source);
   if (ids == nullptr && positions.axis_dimension != AxisDimension::kUnspecified) {
-    return InvalidArgument("NOT_READ", "axis_dimension", "", "is read with ids only");
+    return InvalidArgument("NOT_READ", "axis_dimension", "", "must be absent without ids");
   }
   if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
     POSENC_RETURN_IF_ERROR(result.ReadSegments(*segments));
@@ -75,7 +75,7 @@ absl::Status TokenPositions::ReadSegments(const PositionSegments& segments) {
     segment_begin_.push_back(segment_begin_.back());
     if (__builtin_add_overflow(segment_begin_.back(), *count, &segment_begin_.back())) {
       return InvalidArgument("OUT_OF_RANGE", field + (grid ? ".grid.size" : ".line.count"),
-                             fmt::format("{} positions", *count), "the sum of all counts must be below 2^63");
+                             fmt::format("{} positions", *count), "must be below 2^63 in the sum of all counts");
     }
     axes_differ_ = axes_differ_ || (axes_ > 1 && grid);
   }
@@ -87,7 +87,7 @@ absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
   if (dimension == AxisDimension::kUnspecified && axes_ > 1) {
     return InvalidArgument(
         "MISSING", "axis_dimension", "",
-        fmt::format("is required for positions with {} axes: AXIS_DIMENSION_NONE (same position on every axis), "
+        fmt::format("must be given for positions with {} axes: AXIS_DIMENSION_NONE (same position on every axis), "
                     "AXIS_DIMENSION_FIRST or AXIS_DIMENSION_LAST",
                     axes_));
   }
@@ -116,7 +116,7 @@ absl::Status TokenPositions::CheckSource() const {
   return std::visit(
       Overloaded{
           [](std::monostate) {
-            return InvalidArgument("MISSING", "source", "", "has no default: give offset, offsets, ids or segments");
+            return InvalidArgument("MISSING", "source", "", "must be given: offset, offsets, ids or segments");
           },
           [this](const OffsetPositions& source) { return CheckRun("offset", source.offset, length_); },
           [this](const PerSequenceOffsets& source) {
@@ -133,7 +133,7 @@ absl::Status TokenPositions::CheckSource() const {
           [this](const PositionSegments&) {
             if (segment_begin_.back() == length_) return absl::OkStatus();
             return InvalidArgument("MISMATCH", "segments", fmt::format("{} positions", segment_begin_.back()),
-                                   fmt::format("the counts must sum to {}", length_));
+                                   fmt::format("must sum to {}", length_));
           },
       },
       positions_.source);
@@ -250,7 +250,7 @@ absl::Status TokenPositions::CheckIndices(int64_t rows) const {
 absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits& limits) const {
   const auto& given = positions_.seq_len;
   if (positions_.scaling_length_rule != ScalingLengthRule::kGiven && !given.empty()) {
-    return InvalidArgument("NOT_READ", "seq_len", "", "is read with SCALING_LENGTH_RULE_GIVEN only");
+    return InvalidArgument("NOT_READ", "seq_len", "", "must be absent without SCALING_LENGTH_RULE_GIVEN");
   }
   switch (positions_.scaling_length_rule) {
     case ScalingLengthRule::kUnspecified: break;
@@ -271,7 +271,7 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
     case ScalingLengthRule::kWholeBatch: {
       if (sequences_ > limits.max_sequences) {
         return TooLarge("sequences", fmt::format("{}", sequences_),
-                        fmt::format("at most {} if frequencies depend on the sequence's length (max_sequences)",
+                        fmt::format("must be at most {} if frequencies depend on the sequence's length (max_sequences)",
                                     limits.max_sequences));
       }
       std::vector<int64_t> lengths;
@@ -288,7 +288,7 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
     }
   }
   return InvalidArgument("MISSING", "scaling_length_rule", "",
-                         "is required, because the frequencies depend on the sequence's length: "
+                         "must be given, because the frequencies depend on the sequence's length: "
                          "SCALING_LENGTH_RULE_PER_SEQUENCE, SCALING_LENGTH_RULE_WHOLE_BATCH (as transformers does) or "
                          "SCALING_LENGTH_RULE_GIVEN with seq_len");
 }
@@ -296,7 +296,7 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
 absl::Status TokenPositions::RefuseScalingLength() const {
   if (positions_.scaling_length_rule != ScalingLengthRule::kUnspecified || !positions_.seq_len.empty()) {
     return InvalidArgument("NOT_READ", "scaling_length_rule", "",
-                           "the frequencies do not depend on the sequence's length");
+                           "must be absent: the frequencies do not depend on the sequence's length");
   }
   return absl::OkStatus();
 }

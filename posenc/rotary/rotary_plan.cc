@@ -47,11 +47,14 @@ const double* PartialFactor(const RotarySettings& settings) {
 // other, or if the width is odd or out of range.
 absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& limits) {
   if (settings.rotary_dim && settings.head_dim) {
-    return InvalidArgument("CONFLICT", "rotary_dim", "", "give rotary_dim or head_dim, not both");
+    return Against("head_dim", InvalidArgument("CONFLICT", "rotary_dim", fmt::format("{}", *settings.rotary_dim),
+                                               "must be absent with head_dim"));
   }
   const double* partial = PartialFactor(settings);
   if (settings.rotary_dim && partial != nullptr) {
-    return InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", "", "is read with head_dim only");
+    return Against("rotary_dim",
+                   InvalidArgument("CONFLICT", "rope_parameters.partial_rotary_factor", fmt::format("{}", *partial),
+                                   "must be absent with rotary_dim: it is a share of head_dim"));
   }
   const std::optional<NamedWidth> own = OwnWidth(settings);
   NamedWidth width{"rotary_dim", 0};
@@ -65,16 +68,21 @@ absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& 
     }
     if (partial != nullptr) {
       width.dim = static_cast<int64_t>(static_cast<double>(width.dim) * *partial);
-      if (*partial != 1) width.field = "head_dim * partial_rotary_factor";
+      if (*partial != 1 && (width.dim < 2 || width.dim % 2 != 0)) {
+        return Against("head_dim", InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor",
+                                                   fmt::format("{}", *partial),
+                                                   fmt::format("must give an even rotary width, 2 or more: int({} * {}) is {}",
+                                                               *settings.head_dim, *partial, width.dim)));
+      }
     }
   } else if (own) {
     width = *own;
   } else {
-    return InvalidArgument("MISSING", "rotary_dim", "", "give rotary_dim or head_dim");
+    return InvalidArgument("MISSING", "rotary_dim", "", "must be given: rotary_dim or head_dim");
   }
   if (width.dim < 2 || width.dim % 2 != 0 || width.dim > limits.max_rotary_dim) {
     return InvalidArgument("OUT_OF_RANGE", width.field, fmt::format("{}", width.dim),
-                           fmt::format("the rotary width must be even, 2 .. {}", limits.max_rotary_dim));
+                           fmt::format("must be even, 2 .. {}: the rotary width", limits.max_rotary_dim));
   }
   if (own && own->dim != width.dim) {
     return InvalidArgument("MISMATCH", own->field, fmt::format("a width of {}", own->dim),
@@ -119,7 +127,7 @@ struct FieldCheck {
       if (name == all) return;
     }
     if (method.has_theta && (name == "rope_theta" || name == "frequency_dim")) return;
-    status = InvalidArgument("NOT_READ", name, "", fmt::format("is not read by rope_type \"{}\"", method.rope_type));
+    status = InvalidArgument("NOT_READ", name, "", fmt::format("must be absent with rope_type \"{}\"", method.rope_type));
   }
 };
 
@@ -173,7 +181,7 @@ absl::Status CompleteGiven(GivenFrequencies& given) {
 absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
   if (std::holds_alternative<std::monostate>(settings.frequencies)) {
     return InvalidArgument("MISSING", "frequencies", "",
-                           "give rope_parameters, given_frequencies, axial or given_table");
+                           "must be given: rope_parameters, given_frequencies, axial or given_table");
   }
   if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
     const double partial = parameters->partial_rotary_factor.value_or(1);
@@ -204,7 +212,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   }
   settings.head_dim.reset();
   if (!settings.input_pairing) {
-    return InvalidArgument("MISSING", "input_pairing", "", "has no default: PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT");
+    return InvalidArgument("MISSING", "input_pairing", "", "must be given: PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT");
   }
   if (!settings.output_pairing) settings.output_pairing = settings.input_pairing;
   if (settings.max_position_embeddings) {
@@ -216,7 +224,7 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   if (auto* parameters = std::get_if<RopeParameters>(&s.frequencies)) {
     POSENC_RETURN_IF_ERROR(rotary.CompleteParameters(*parameters));
   } else if (s.max_position_embeddings) {
-    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "is read with rope_parameters only");
+    return InvalidArgument("NOT_READ", "max_position_embeddings", "", "must be absent without rope_parameters");
   }
   if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) rotary.axis_ = given->axis;
   if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
@@ -233,14 +241,14 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
   }
   if (parameters.resonance.value_or(false) && arithmetic_ != Frequencies::kExact) {
     return InvalidArgument("UNSUPPORTED", "rope_parameters.resonance", "true",
-                           "requires exact frequencies: the published code takes positions modulo the wavelength");
+                           "must be false without exact frequencies: the published code takes positions modulo the wavelength");
   }
   FieldCheck check{*method_, absl::OkStatus()};
   VisitFields(std::as_const(parameters), check);
   POSENC_RETURN_IF_ERROR(Within("rope_parameters", check.status));
   if (settings_.max_position_embeddings && !Reads(*method_, "max_position_embeddings")) {
     return InvalidArgument("NOT_READ", "max_position_embeddings", "",
-                           fmt::format("is not read by rope_type \"{}\"", method_->rope_type));
+                           fmt::format("must be absent with rope_type \"{}\"", method_->rope_type));
   }
   if (!Reads(*method_, "partial_rotary_factor")) parameters.partial_rotary_factor.reset();
   if (!parameters.rope_theta && method_->has_theta) parameters.rope_theta = 10000.0;
@@ -260,7 +268,7 @@ absl::Status Rotary::CompleteXpos() {
                       : method_ != nullptr && method_->rope_type == "linear_positions"
                           ? "rope_type \"linear_positions\""
                           : nullptr;
-  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("cannot be combined with {}", rival));
+  if (rival != nullptr) return InvalidArgument("CONFLICT", "", "", fmt::format("must be absent with {}", rival));
   return Complete(*settings_.xpos);
 }
 
@@ -346,7 +354,7 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
     if (!std::isfinite(plan.inv_freq[i])) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
-                             "these parameters give a frequency that is not finite");
+                             fmt::format("must give finite frequencies: that of pair {} is not", i));
     }
   }
   if (const auto* p = std::get_if<RopeParameters>(&settings_.frequencies);
@@ -355,14 +363,14 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
       const std::optional<double> resonant = ResonantFrequency(plan.inv_freq[i]);
       if (!resonant) {
         return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
-                               "resonance requires a wavelength of at least half a position");
+                               fmt::format("must give a wavelength of at least half a position with resonance: that of pair {} is shorter", i));
       }
       plan.inv_freq[i] = *resonant;
     }
   }
   if (!std::isfinite(plan.attention_scaling)) {
     return InvalidArgument("OUT_OF_RANGE", "attention_scaling", fmt::format("{}", plan.attention_scaling),
-                           "these parameters give a scaling that is not finite");
+                           "must give a finite attention scaling");
   }
   return plan;
 }

@@ -115,7 +115,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   if (const GivenTable* table = rotary.table()) {
     if (direction == Direction::kInverse) {
       return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
-                             "the attention scaling of a given_table is unknown: use DIRECTION_TRANSPOSE if it is 1");
+                             "must be another direction: the attention scaling of a given_table is unknown, use DIRECTION_TRANSPOSE if it is 1");
     }
     POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
     rows.table_ = *table;
@@ -127,13 +127,13 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     if (!is_new) continue;
     if (static_cast<int64_t>(planned.size() * rows.pairs_) > limits.max_plan_values) {
       return TooLarge("sequences", fmt::format("more than {} different lengths", planned.size() - 1),
-                      fmt::format("lengths times {} frequencies must be at most {} (max_plan_values)", rows.pairs_,
+                      fmt::format("must be at most {1} values (max_plan_values) / {0} frequencies", rows.pairs_,
                                   limits.max_plan_values));
     }
     POSENC_ASSIGN_OR_RETURN(auto plan, rotary.Plan(length));
     if (direction == Direction::kInverse && plan->attention_scaling == 0) {
       return InvalidArgument("OUT_OF_RANGE", "direction", "DIRECTION_INVERSE",
-                             "the attention scaling is 0, so the rotation has no inverse");
+                             "must be another direction: the attention scaling is 0, so the rotation has no inverse");
     }
     rows.plans_.push_back(std::move(plan));
   }

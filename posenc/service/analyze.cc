@@ -11,17 +11,11 @@
 #include "posenc/methods/embedding/encoding.h"
 #include "posenc/rotary/distance_curves.h"
 #include "posenc/rotary/pair_scaling.h"
+#include "posenc/service/explain_text.h"
 #include "posenc/service/operations.h"
 
 namespace posenc::wire {
 namespace {
-
-constexpr EnumPairs<v1::PairScaling, PairScaling> kPairScalings = {
-    {v1::PAIR_SCALING_KEPT, PairScaling::kKept},
-    {v1::PAIR_SCALING_INTERPOLATED, PairScaling::kInterpolated},
-    {v1::PAIR_SCALING_MIXED, PairScaling::kMixed},
-    {v1::PAIR_SCALING_STOPPED, PairScaling::kStopped},
-};
 
 // Subject of an analysis: frequencies, and the number of axes of a distance.
 struct Subject {
@@ -32,9 +26,9 @@ struct Subject {
 absl::StatusOr<int64_t> SeqLen(const v1::AnalyzeRequest& request, const Rotary& rotary) {
   if (rotary.NeedsSeqLen() != request.has_seq_len()) {
     if (request.has_seq_len()) {
-      return InvalidArgument("NOT_READ", "seq_len", "", "the frequencies do not depend on the sequence's length");
+      return InvalidArgument("NOT_READ", "seq_len", "", "must be absent: the frequencies do not depend on the sequence's length");
     }
-    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: give it");
+    return InvalidArgument("MISSING", "seq_len", "", "must be given: the frequencies depend on the sequence's length");
   }
   if (request.has_seq_len() && request.seq_len() < 1) {
     return InvalidArgument("OUT_OF_RANGE", "seq_len", fmt::format("{}", request.seq_len()), "must be at least 1");
@@ -60,17 +54,18 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
   if (!resolved.rotary) {
     return InvalidArgument("UNSUPPORTED", "rotary.model", "",
-                           fmt::format("layers of type \"{}\" have no rotary embedding", Quote(resolved.layer_type)));
+                           fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding", Quote(resolved.layer_type)));
   }
   const Rotary& rotary = *resolved.rotary;
   if (rotary.table() != nullptr) {
-    return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "", "has no frequencies");
+    return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "", "must be another source: a table has no frequencies");
   }
   POSENC_ASSIGN_OR_RETURN(const int64_t seq_len, SeqLen(request, rotary));
   Subject subject;
   subject.axes = rotary.axes();
-  POSENC_ASSIGN_OR_RETURN(const auto plan, rotary.Plan(seq_len));
-  subject.plan = *plan;
+  const auto plan = rotary.Plan(seq_len);
+  if (!plan.ok()) return OfParameters(resolved, plan.status());
+  subject.plan = **plan;
   POSENC_ASSIGN_OR_RETURN(const auto scaled, CompareWithUnscaled(rotary, subject.plan, reader.limits));
   WriteRotaryInfo(resolved, {&subject.plan}, request.hints().return_plan(), response->mutable_info());
   WritePairs(subject.plan, scaled, response);
@@ -81,7 +76,7 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
                                           v1::AnalyzeResponse* response) {
   const v1::Sinusoidal& message = request.sinusoidal();
   if (message.has_token_valid()) {
-    return InvalidArgument("NOT_READ", "token_valid", "", "makes no difference to distances");
+    return InvalidArgument("NOT_READ", "token_valid", "", "must be absent: makes no difference to distances");
   }
   POSENC_ASSIGN_OR_RETURN(const OfModel<SinusoidalSettings> resolved, ResolveSinusoidal(reader, message));
   SinusoidalSettings settings = resolved.settings;
@@ -91,6 +86,10 @@ absl::StatusOr<Subject> AnalyzeSinusoidal(const Reader& reader, const v1::Analyz
   if (settings.dim < 2) {
     return InvalidArgument("OUT_OF_RANGE", "dim", fmt::format("{}", settings.dim),
                            "must be at least 2: a sine and a cosine");
+  }
+  if (settings.convention == SinusoidalConvention::kHalves && settings.dim % 2 != 0) {
+    return InvalidArgument("UNSUPPORTED", "dim", fmt::format("{}", settings.dim),
+                           "must be even: the last sine of an odd width has no cosine");
   }
   Subject subject;
   subject.plan.inv_freq = SinusoidalFrequencies(Frequencies::kExact, settings);
@@ -108,14 +107,14 @@ absl::StatusOr<Subject> Analyze(const Reader& reader, const v1::AnalyzeRequest& 
     case v1::AnalyzeRequest::kRotary: return AnalyzeRotary(reader, request, response);
     case v1::AnalyzeRequest::kSinusoidal: {
       if (request.has_seq_len()) {
-        return InvalidArgument("NOT_READ", "seq_len", "", "the frequencies do not depend on the sequence's length");
+        return InvalidArgument("NOT_READ", "seq_len", "", "must be absent: the frequencies do not depend on the sequence's length");
       }
       auto subject = AnalyzeSinusoidal(reader, request, response);
       if (!subject.ok()) return Within("sinusoidal", subject.status());
       return subject;
     }
   }
-  return InvalidArgument("MISSING", "subject", "", "give rotary (a config.json or settings) or sinusoidal");
+  return InvalidArgument("MISSING", "subject", "", "must be given: rotary (a config.json or settings) or sinusoidal");
 }
 
 }  // namespace
@@ -126,7 +125,7 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   POSENC_ASSIGN_OR_RETURN(Subject subject, Analyze(reader, request, response));
   Job job;
   if (!request.has_distances()) {
-    if (request.has_count()) return InvalidArgument("NOT_READ", "count", "", "counts distances, and there are none");
+    if (request.has_count()) return InvalidArgument("NOT_READ", "count", "", "must be absent without distances");
     return job;
   }
   auto distances = reader.ReadPositions(request.distances(), "distances");

@@ -31,12 +31,12 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
                             Device* home, const CallContext& context, v1::ApplyRotaryResponse* response, Job* job) {
   if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
     return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
-                           fmt::format("the tensors lie on {}, and nobody else can reach them", home->name()));
+                           fmt::format("must be {}, where the tensors lie", home->name()));
   }
   if (!context.may_block()) return WouldBlock();
   if (application == nullptr) {
     return InvalidArgument("UNSUPPORTED", "q.tensor", "",
-                           fmt::format("this layer does not rotate: its tensors stay as they are on {}", home->name()));
+                           fmt::format("must be of a layer that rotates: the tensors stay as they are on {}", home->name()));
   }
   response->mutable_info()->set_device(home->name());
   job->run = [application = std::move(application), operands = job->operands, home](

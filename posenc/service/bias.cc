@@ -91,13 +91,13 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
 
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const Payloads& payloads,
                                    const Limits& limits) {
-  if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "is required");
+  if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "must be given");
   if (request.bias().form() != v1::BIAS_FORM_DENSE) {
     return InvalidArgument("UNSUPPORTED", "bias.form", v1::BiasForm_Name(request.bias().form()),
-                           "a stream of query rows can only be BIAS_FORM_DENSE");
+                           "must be BIAS_FORM_DENSE in a stream of query rows");
   }
   if (request.bias().has_output()) {
-    return InvalidArgument("NOT_READ", "bias.output", "", "a stream has no region for its answers");
+    return InvalidArgument("NOT_READ", "bias.output", "", "must be absent: a stream has no region for its answers");
   }
   auto prepared = PrepareBias(request.bias(), payloads, limits, BiasGeneration::Extent::kTiles);
   if (!prepared.ok()) return Within("bias", prepared.status());
@@ -128,7 +128,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
                             v1::AddBiasResponse* response) {
   const Reader reader{payloads, context.limits};
   POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
-  if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "is required");
+  if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
   POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
   call.dtype = call.scores->dtype;

@@ -52,7 +52,7 @@ void SetRotary(ResolvedRotary resolved, SettingsOfLayers* settings) {
 }
 
 absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(model, limits));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(model, model.component(), limits));
   Side side{.by_layer = model.layer_case() == v1::ModelConfig::LAYER_NOT_SET};
   for (const ModelLayers& layers : all) {
     SettingsOfLayers& settings = side.settings.emplace_back();
@@ -113,7 +113,7 @@ absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& 
       return side;
     }
   }
-  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
+  return InvalidArgument("MISSING", "subject", "", "must be given: model (a config.json), rotary or bias");
 }
 
 // `name`: path of the side's subject, with which errors of its settings begin.

@@ -63,7 +63,7 @@ void Devices::Add(std::unique_ptr<Device> device, Speeds speeds) {
 absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes,
                                             const Slabs& slabs) const {
   if (!asked.empty() && !IsName(asked)) {
-    return InvalidArgument("UNKNOWN_VALUE", "hints.device", Quote(asked), "is \"cpu\", \"cuda\", \"cuda:0\", ...");
+    return InvalidArgument("UNKNOWN_VALUE", "hints.device", Quote(asked), "must be \"cpu\", \"cuda\", \"cuda:0\", ...");
   }
   if (asked.empty() && work == DeviceWork::kBias) return DeviceLease();
   const auto seconds_of = [&](const Speeds& speeds, int64_t calls) {

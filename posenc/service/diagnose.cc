@@ -55,10 +55,10 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   if (request.has_precision()) asked.precision = resolved->precision;
   if (!resolved->rotary) {
     return InvalidArgument("UNSUPPORTED", "expected.model", "",
-                           fmt::format("layers of type \"{}\" have no rotary embedding", Quote(resolved->layer_type)));
+                           fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding", Quote(resolved->layer_type)));
   }
   if (request.has_inv_freq() && resolved->rotary->table() != nullptr) {
-    return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "", "has no frequencies to look for");
+    return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "", "must be another source: a table has no frequencies to look for");
   }
   asked.settings = resolved->rotary->settings();
   asked.offsets = {0, 0};
@@ -74,7 +74,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
 absl::StatusOr<diagnose::Rows> ReadRows(const Reader& reader, const std::string& field, Operand which,
                                         const v1::BeforeAndAfter& message, Layout layout) {
   if (!message.has_before() || !message.has_after()) {
-    return InvalidArgument("MISSING", field + (message.has_before() ? ".after" : ".before"), "", "is required");
+    return InvalidArgument("MISSING", field + (message.has_before() ? ".after" : ".before"), "", "must be given");
   }
   diagnose::TensorPair pair;
   POSENC_ASSIGN_OR_RETURN(pair.before, reader.Shape(field + ".before", message.before()));
@@ -97,7 +97,7 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
           "layout", request.layout(),
           {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}, {v1::LAYOUT_THD, Layout::kTHD}})));
   const v1::RotationEvidence& rotation = request.rotation();
-  if (!rotation.has_q()) return InvalidArgument("MISSING", "rotation.q", "", "is required; k alone goes into q");
+  if (!rotation.has_q()) return InvalidArgument("MISSING", "rotation.q", "", "must be given; k alone goes into q");
   POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(),
                           ReadRows(reader, "rotation.q", Operand::kQuery, rotation.q(), layout));
   if (!rotation.has_k()) return absl::OkStatus();
@@ -105,7 +105,7 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
                           ReadRows(reader, "rotation.k", Operand::kKey, rotation.k(), layout));
   const diagnose::Rows &q = evidence->operands[0], &k = evidence->operands[1];
   if (q.sequences == k.sequences && q.length == k.length) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "q and k must have the same tokens");
+  return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "must have the same tokens as q");
 }
 
 absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message, int64_t half_split_parts,
@@ -209,7 +209,7 @@ void Write(const diagnose::Diagnosis& diagnosis, const diagnose::Evidence* evide
 }
 
 absl::Status NotRead(std::string_view field, std::string_view where) {
-  return InvalidArgument("NOT_READ", field, "", fmt::format("is not read with {}", where));
+  return InvalidArgument("NOT_READ", field, "", fmt::format("must be absent: not read with {}", where));
 }
 
 absl::StatusOr<Job> PrepareFrequencies(const Reader& reader, const v1::DiagnoseRequest& request, Expected expected,
@@ -253,7 +253,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   const int64_t parts = expected.asked.settings ? expected.asked.settings->half_split_parts : 1;
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
-      return InvalidArgument("MISSING", "evidence", "", "give rotation, table or inv_freq");
+      return InvalidArgument("MISSING", "evidence", "", "must be given: rotation, table or inv_freq");
     case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get())); break;
     case v1::DiagnoseRequest::kTable:
       POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), parts, evidence.get()));

@@ -29,7 +29,7 @@ absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& re
   if (!request.has_expected()) {
     for (const auto& [given, field] :
          {std::pair(request.has_head_start(), "head_start"), {request.has_precision(), "precision"}}) {
-      if (given) return InvalidArgument("NOT_READ", field, "", "is read with expected only");
+      if (given) return InvalidArgument("NOT_READ", field, "", "must be absent without expected");
     }
     return std::nullopt;
   }
@@ -43,7 +43,7 @@ absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& re
 
 // Shape of the bias as [B, H, Sq, Sk]; B is 1 if the tensor has three axes.
 absl::StatusOr<TensorShape> ReadShape(const Reader& reader, const v1::DiagnoseBiasRequest& request) {
-  if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "is required");
+  if (!request.has_bias()) return InvalidArgument("MISSING", "bias", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("bias", request.bias()));
   if (shape.dtype != DType::kFP64 && shape.dtype != DType::kFP32 && shape.dtype != DType::kFP16 &&
       shape.dtype != DType::kBF16) {

@@ -1,5 +1,10 @@
 #include "posenc/service/explain.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/embedding_method.h"
 #include "posenc/mapping/read.h"
@@ -8,27 +13,48 @@
 #include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/embedding/encoding.h"
+#include "posenc/service/explain_text.h"
 #include "posenc/service/operations.h"
 
 namespace posenc::wire {
 namespace {
 
-// `subject`: field of the request with which errors of its frequencies begin.
-absl::Status ExplainRotary(const v1::ExplainRequest& request, std::string_view subject, const ResolvedRotary& resolved,
-                           const Limits& limits, int64_t* values_left, v1::AnswerInfo* info) {
+// The longest length of the first branch of "dynamic" or "longrope", and twice that.
+google::protobuf::RepeatedField<int64_t> LengthOfEachBranch(const Rotary& rotary) {
+  google::protobuf::RepeatedField<int64_t> lengths;
+  if (!rotary.NeedsSeqLen()) return lengths;
+  const auto& parameters = std::get<RopeParameters>(rotary.settings().frequencies);
+  const bool is_longrope = parameters.rope_type == "longrope";
+  const auto length = is_longrope ? parameters.original_max_position_embeddings
+                                  : rotary.settings().max_position_embeddings;
+  constexpr double kMost = 0x1p51;
+  const auto first = static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kMost));
+  lengths.Add(first);
+  lengths.Add(2 * first);
+  return lengths;
+}
+
+absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRotary& resolved, const Limits& limits,
+                           int64_t* values_left, v1::LayerExplanation* explanation) {
+  v1::AnswerInfo* info = explanation->mutable_info();
   std::vector<std::shared_ptr<const RotaryPlan>> plans;
   if (resolved.rotary) {
+    const bool given = request.seq_len_size() > 0;
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
-                            LengthsToExplain(request.seq_len(), *resolved.rotary, limits, values_left));
+                            LengthsToExplain(given ? request.seq_len() : LengthOfEachBranch(*resolved.rotary),
+                                             *resolved.rotary, limits, values_left));
     for (int64_t length : lengths) {
       auto plan = resolved.rotary->Plan(length);
-      if (!plan.ok()) return Within(subject, plan.status());
+      if (!plan.ok()) return OfParameters(resolved, plan.status());
       plans.push_back(*std::move(plan));
     }
   }
   std::vector<const RotaryPlan*> pointers;
   for (const auto& plan : plans) pointers.push_back(plan.get());
   WriteRotaryInfo(resolved, pointers, true, info);
+  for (const RotaryPlan* plan : pointers) {
+    POSENC_RETURN_IF_ERROR(ExplainInWords(resolved, *plan, limits, explanation->add_text()));
+  }
   return absl::OkStatus();
 }
 
@@ -42,7 +68,7 @@ void ExplainTerms(const ModelLayers& layers, const Precision& precision, v1::Ans
 // Explains an encoding that is added to the input, without a learned table's values.
 absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precision, const Limits& limits,
                               v1::AnswerInfo* info) {
-  if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(Complete(*settings, limits));
+  if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(InFile(layers, Complete(*settings, limits)));
   WriteCommonInfo(precision, layers.notes, info);
   EmbeddingMethod method = LearnedSettings{.offset = layers.table ? layers.table->offset : 0};
   if (layers.sinusoidal) method = *layers.sinusoidal;
@@ -51,25 +77,59 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
   return absl::OkStatus();
 }
 
-absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
+// Explains one part of the file; its name is the answer's `component`.
+absl::Status ExplainPart(const v1::ExplainRequest& request, const std::string& component, const Limits& limits,
+                         int64_t* values_left, v1::ExplainResponse* response) {
   constexpr std::string_view kSubject = "model";
-  const auto all = ReadLayers(request.model(), limits);
+  const auto all = ReadLayers(request.model(), component, limits);
   if (!all.ok()) return Within(kSubject, all.status());
-  int64_t values_left = limits.max_plan_values;
   for (const ModelLayers& layers : *all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
+    explanation->set_component(component);
     v1::AnswerInfo* info = explanation->mutable_info();
     POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
     const auto explained = ExplainWithoutRotary(layers, precision, limits, info);
     if (!explained.ok()) return Within(kSubject, explained.status());
     if (*explained) continue;
-    const auto resolved = ResolveRotary(layers, precision, limits);
+    auto resolved = ResolveRotary(layers, precision, limits);
     if (!resolved.ok()) return Within(kSubject, resolved.status());
-    POSENC_RETURN_IF_ERROR(ExplainRotary(request, kSubject, *resolved, limits, &values_left, info));
+    resolved->parameters_field = fmt::format("{}.{}", kSubject, resolved->parameters_field);
+    POSENC_RETURN_IF_ERROR(ExplainRotary(request, *resolved, limits, values_left, explanation));
   }
   return absl::OkStatus();
+}
+
+// Explains the part that the request names, or every part of the file. A part that cannot be read is an entry with the
+// error as its note, unless no part can be read.
+absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
+  int64_t values_left = limits.max_plan_values;
+  std::vector<std::string> components = {request.model().component()};
+  if (components[0].empty()) {
+    POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), "model"));
+    source.wanted = Wanted::kAny;
+    auto all = ComponentsOf(source, limits);
+    if (!all.ok()) return Within("model", all.status());
+    if (!all->empty()) components = *std::move(all);
+  }
+  absl::Status first;
+  bool any = false;
+  for (const std::string& component : components) {
+    const int before = response->layers_size();
+    const absl::Status status = ExplainPart(request, component, limits, &values_left, response);
+    any |= status.ok();
+    if (status.ok()) continue;
+    if (first.ok()) first = status;
+    if (components.size() == 1 || !absl::IsInvalidArgument(status)) return status;
+    response->mutable_layers()->DeleteSubrange(before, response->layers_size() - before);
+    const ErrorDetails details = DetailsOf(status);
+    v1::LayerExplanation* failed = response->add_layers();
+    failed->set_component(component);
+    WriteCommonInfo(kExactPrecision, {{details.reason, details.field, std::string(status.message())}},
+                    failed->mutable_info());
+  }
+  return any ? absl::OkStatus() : first;
 }
 
 absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
@@ -79,10 +139,11 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
     case v1::ExplainRequest::kModel: return ExplainModel(request, limits, response);
     case v1::ExplainRequest::kRotary: {
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
-      const auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
+      auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
       if (!resolved.ok()) return Within("rotary", resolved.status());
+      resolved->parameters_field = "rotary";
       int64_t values_left = limits.max_plan_values;
-      return ExplainRotary(request, "rotary", *resolved, limits, &values_left, response->add_layers()->mutable_info());
+      return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers());
     }
     case v1::ExplainRequest::kBias: {
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved,
@@ -90,14 +151,16 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
       return Within("bias", ExplainBias(std::move(resolved), limits, response->add_layers()->mutable_info()));
     }
   }
-  return InvalidArgument("MISSING", "subject", "", "give model (a config.json), rotary or bias");
+  return InvalidArgument("MISSING", "subject", "", "must be given: model (a config.json), rotary or bias");
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model, const Limits& limits) {
+absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model, const std::string& component,
+                                                    const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, ""));
   source.wanted = Wanted::kAny;
+  source.component = component;
   if (std::holds_alternative<std::monostate>(source.layer)) return ReadModel(source, limits);
   POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
   return std::vector<ModelLayers>{std::move(one)};
@@ -106,6 +169,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model
 absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Precision& precision, const Limits& limits,
                                           v1::AnswerInfo* info) {
   if (layers.bias) {
+    POSENC_RETURN_IF_ERROR(CheckBias(layers, limits));
     POSENC_RETURN_IF_ERROR(ExplainBias(ResolveBias(layers, precision), limits, info));
     return true;
   }
@@ -137,14 +201,14 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
   if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
   std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
   if (lengths.empty()) {
-    return InvalidArgument("MISSING", "seq_len", "", "the frequencies depend on the sequence's length: give it");
+    return InvalidArgument("MISSING", "seq_len", "", "must be given: the frequencies depend on the sequence's length");
   }
   const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
   *values_left -= values;
   if (*values_left < 0) {
     return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
-                    "times the frequencies, of all layer types: at most " + std::to_string(limits.max_plan_values) +
-                        " (max_plan_values)");
+                    "must be at most " + std::to_string(limits.max_plan_values) +
+                        " (max_plan_values), times the frequencies of all layer types");
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 1) {

@@ -32,7 +32,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   if (!resolved.rotary) {
     return InvalidArgument(
         "UNSUPPORTED", "rotary.model", "",
-        fmt::format("layers of type \"{}\" have no rotary embedding, hence no table", Quote(resolved.layer_type)));
+        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding, hence no table", Quote(resolved.layer_type)));
   }
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
@@ -46,7 +46,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   PreparedTable prepared;
   prepared.dtype = call.dtype;
   auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), context.limits);
-  POSENC_RETURN_IF_ERROR(generation.status());
+  POSENC_RETURN_IF_ERROR(OfParameters(resolved, generation.status()));
   prepared.generation = std::make_shared<const TableGeneration>(*std::move(generation));
   WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(), &prepared.info);
   return prepared;
@@ -85,7 +85,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
   POSENC_ASSIGN_OR_RETURN(const int64_t bytes, CheckedBytes(table, table.generation->rows(), context.limits));
   if (request.has_cos_output() != request.has_sin_output()) {
     return InvalidArgument("MISSING", request.has_cos_output() ? "sin_output" : "cos_output", "",
-                           "there must be both or neither");
+                           "must be given: both or neither");
   }
   *response->mutable_info() = std::move(table.info);
   Devices::Slabs slabs;
@@ -107,9 +107,9 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
 
 absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const Payloads& payloads,
                                    const Limits& limits) {
-  if (!request.has_table()) return InvalidArgument("MISSING", "table", "", "is required");
+  if (!request.has_table()) return InvalidArgument("MISSING", "table", "", "must be given");
   if (request.table().has_cos_output() || request.table().has_sin_output()) {
-    return InvalidArgument("UNSUPPORTED", "table.cos_output", "", "a stream's tiles are its answers");
+    return InvalidArgument("UNSUPPORTED", "table.cos_output", "", "must be absent: a stream's tiles are its answers");
   }
   auto prepared = PrepareTable(request.table(), payloads, limits);
   if (!prepared.ok()) return Within("table", prepared.status());

@@ -29,7 +29,7 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
   if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) return add_to->dtype;
   POSENC_ASSIGN_OR_RETURN(const DType dtype, Choose("dtype", request.dtype(), kDataTypes));
   if (dtype == add_to->dtype) return dtype;
-  return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "with add_to absent or that tensor's");
+  return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "must be add_to's type, or add_to absent");
 }
 
 // Copies all bytes of a tensor.
@@ -65,11 +65,11 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
     POSENC_ASSIGN_OR_RETURN(call.mask, ReadMask(reader, request.mask()));
   }
   if (!request.has_content()) {
-    return InvalidArgument("MISSING", "content", "", "has no default: whether q . k^T is part of the answer");
+    return InvalidArgument("MISSING", "content", "", "must be given: whether q . k^T is part of the answer");
   }
   call.content = request.content();
   if (request.has_scale()) call.scale = request.scale();
-  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required");
+  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(call.q, reader.Shape("q", request.q()));
   if (request.has_k()) {
     POSENC_ASSIGN_OR_RETURN(call.k, reader.Shape("k", request.k()));
@@ -106,13 +106,13 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
                             v1::RelativeValuesResponse* response) {
   const Reader reader{payloads, limits};
   RelativeValuesCall call;
-  if (!request.has_shaw()) return InvalidArgument("MISSING", "shaw", "", "is required");
+  if (!request.has_shaw()) return InvalidArgument("MISSING", "shaw", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, ResolveValues(reader, request.shaw(), request.precision()));
   call.shaw = std::get<ShawSettings>(std::move(resolved.method));
   call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(call.layout, ReadLayout(request.layout()));
   POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
-  if (!request.has_probabilities()) return InvalidArgument("MISSING", "probabilities", "", "is required");
+  if (!request.has_probabilities()) return InvalidArgument("MISSING", "probabilities", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(call.probabilities, reader.Shape("probabilities", request.probabilities()));
   if (request.has_add_to()) {
     POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", request.add_to()));

@@ -23,7 +23,7 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, const std::strin
     POSENC_ASSIGN_OR_RETURN(operand.tensor, reader.Shape(field, message.tensor()));
     return operand;
   }
-  constexpr char kWhy[] = "a stream's header has type and shape only; the bytes come in chunks";
+  constexpr char kWhy[] = "must be absent: a stream's header has type and shape only, the bytes come in chunks";
   if (!message.tensor().data().empty()) return InvalidArgument("NOT_READ", field + ".data", "", kWhy);
   if (message.tensor().has_region()) return InvalidArgument("NOT_READ", field + ".region", "", kWhy);
   if (message.has_output()) return InvalidArgument("NOT_READ", name + ".output", "", kWhy);
@@ -31,11 +31,40 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, const std::strin
   return operand;
 }
 
+// Sets the first element that rotates. Heads of a model's width rotate where the model rotates them; a note says so if
+// this is not the start. MISSING if the heads have another width.
+absl::Status PlaceRotation(const std::string& name, const v1::RotaryOperand& message, ResolvedRotary* resolved,
+                           RotaryOperand* operand) {
+  const std::string field = name + ".rotary_offset";
+  if (message.rotates_first()) {
+    if (message.rotary_offset() == 0) return absl::OkStatus();
+    return Against(name + ".rotates_first",
+                   InvalidArgument("CONFLICT", field, fmt::format("{}", message.rotary_offset()),
+                                   "must be 0 with rotates_first"));
+  }
+  const bool decides = resolved->rotary && resolved->whole_head != 0 && message.rotary_offset() == 0;
+  if (!decides || operand->tensor.shape.empty()) return absl::OkStatus();
+  const int64_t width = operand->tensor.shape.back(), rotary_dim = resolved->rotary->rotary_dim();
+  if (width <= rotary_dim) return absl::OkStatus();
+  if (width != resolved->whole_head) {
+    return InvalidArgument("MISSING", field, "",
+                           fmt::format("must be given, or rotates_first: heads have {} elements, the model's {}, and {} of "
+                                       "them rotate",
+                                       width, resolved->whole_head, rotary_dim));
+  }
+  operand->rotary_offset = resolved->rotary_offset;
+  if (operand->rotary_offset == 0) return absl::OkStatus();
+  resolved->notes.push_back({"ROTARY_OFFSET", field,
+                             fmt::format("{}: the model rotates the last {} elements of its heads' {}",
+                                         operand->rotary_offset, rotary_dim, width)});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::ApplyRotaryRequest& request, Bytes bytes) {
-  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "is required; k alone goes into q");
-  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
+  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "must be given; k alone goes into q");
+  POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   ApplyRotary call;
   call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(
@@ -50,9 +79,12 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
                                                              {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
                                                              {v1::DIRECTION_INVERSE, Direction::kInverse}})));
   POSENC_ASSIGN_OR_RETURN(call.q, ReadOperand(reader, "q", request.q(), bytes));
+  POSENC_RETURN_IF_ERROR(PlaceRotation("q", request.q(), &resolved, &call.q));
   if (request.has_k()) {
     POSENC_ASSIGN_OR_RETURN(call.k, ReadOperand(reader, "k", request.k(), bytes));
+    POSENC_RETURN_IF_ERROR(PlaceRotation("k", request.k(), &resolved, &*call.k));
   }
+  const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
 
   PreparedRotary prepared;
@@ -61,11 +93,16 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   std::vector<const RotaryPlan*> plans;
   if (resolved.rotary) {
     auto created = RotaryApplication::Create(*resolved.rotary, std::move(call), reader.limits);
-    POSENC_RETURN_IF_ERROR(created.status());
+    POSENC_RETURN_IF_ERROR(OfParameters(resolved, created.status()));
     prepared.application = std::make_shared<const RotaryApplication>(*std::move(created));
     plans = PlansOf(prepared.application->rows());
   }
   WriteRotaryInfo(resolved, plans, request.hints().return_plan(), &prepared.info);
+  if (!resolved.rotary) return prepared;
+  const bool is_default = request.direction() == v1::DIRECTION_UNSPECIFIED;
+  prepared.info.set_direction(is_default ? v1::DIRECTION_FORWARD : request.direction());
+  prepared.info.set_q_rotary_offset(offset_q);
+  prepared.info.set_k_rotary_offset(offset_k);
   return prepared;
 }
 
@@ -87,14 +124,14 @@ int64_t RotaryStream::RowSize(v1::Operand operand) const {
 
 absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) const {
   if (chunk.operand() == v1::OPERAND_UNSPECIFIED) {
-    return InvalidArgument("MISSING", "chunk.operand", "", "is required: OPERAND_QUERY or OPERAND_KEY");
+    return InvalidArgument("MISSING", "chunk.operand", "", "must be given: OPERAND_QUERY or OPERAND_KEY");
   }
   const int64_t all = Size(chunk.operand()), row = RowSize(chunk.operand()), begin = chunk.rows().byte_offset();
   const auto bytes = static_cast<int64_t>(size);
-  if (bytes == 0) return InvalidArgument("MISSING", "chunk.rows.data", "", "a chunk has at least one head row");
+  if (bytes == 0) return InvalidArgument("MISSING", "chunk.rows.data", "", "must be at least one head row");
   if (begin < 0 || begin >= all) {
     return InvalidArgument("OUT_OF_RANGE", "chunk.rows.byte_offset", fmt::format("{}", begin),
-                           fmt::format("{} has {} bytes", v1::Operand_Name(chunk.operand()), all));
+                           fmt::format("must be within {}, {} bytes", v1::Operand_Name(chunk.operand()), all));
   }
   if (begin % row != 0) {
     return InvalidArgument("MISMATCH", "chunk.rows.byte_offset", fmt::format("{}", begin),
@@ -102,7 +139,7 @@ absl::Status RotaryStream::Check(const v1::RotaryChunk& chunk, size_t size) cons
   }
   if (bytes > all - begin) {
     return InvalidArgument("OUT_OF_RANGE", "chunk.rows.data", fmt::format("{} bytes at {}", bytes, begin),
-                           fmt::format("{} has {} bytes", v1::Operand_Name(chunk.operand()), all));
+                           fmt::format("must be within {}, {} bytes", v1::Operand_Name(chunk.operand()), all));
   }
   if (bytes % row != 0) {
     return InvalidArgument("MISMATCH", "chunk.rows.data", fmt::format("{} bytes", bytes),

@@ -76,7 +76,7 @@ absl::Status CheckWithin(const std::string& path, const v1::Region& region, cons
                            fmt::format("must be within the {} registered bytes", size));
   }
   if (is_output && !memory.writable()) {
-    return InvalidArgument("CONFLICT", field, "", "this memory is registered as read-only");
+    return InvalidArgument("CONFLICT", field, "", "must be writable memory: this is registered as read-only");
   }
   return absl::OkStatus();
 }
@@ -131,7 +131,7 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
   const std::string& name = first->memory->device()->name();
   if (request.GetDescriptor() != v1::ApplyRotaryRequest::descriptor()) {
     return InvalidArgument("UNSUPPORTED", first->path, "",
-                           fmt::format("is memory of {}, which only ApplyRotary can use", name));
+                           fmt::format("must not be memory of {}, which only ApplyRotary can use", name));
   }
   std::vector<std::string> wanted = {"q.tensor", "q.output"};
   if (static_cast<const v1::ApplyRotaryRequest&>(request).has_k()) {
@@ -148,7 +148,7 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
   for (const Use& use : uses_) {
     if (use.memory->device() == nullptr || std::find(wanted.begin(), wanted.end(), use.path) != wanted.end()) continue;
     return InvalidArgument("UNSUPPORTED", use.path, "",
-                           fmt::format("is memory of {}, which only operands and outputs can use", name));
+                           fmt::format("must not be memory of {}, which only operands and outputs can use", name));
   }
   return absl::OkStatus();
 }
@@ -165,7 +165,7 @@ absl::Status RequestRegions::CheckOverlaps() const {
       if (Same(a, b) && IsOperandOf(output.path, other.path)) continue;
       return InvalidArgument(
           "CONFLICT", output.path, "",
-          fmt::format("overlaps {}, which the call also {}", other.path, other.is_output ? "writes" : "reads"));
+          fmt::format("must not overlap {}, which the call also {}", other.path, other.is_output ? "writes" : "reads"));
     }
   }
   return absl::OkStatus();

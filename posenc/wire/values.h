@@ -36,7 +36,7 @@ absl::StatusOr<Ours> Choose(std::string_view field, Proto value, const EnumPairs
   }
   const int number = static_cast<int>(value);
   if (number != 0) return InvalidArgument("UNKNOWN_VALUE", field, std::to_string(number), "must be one of " + names);
-  return InvalidArgument("MISSING", field, "", "has no default: one of " + names);
+  return InvalidArgument("MISSING", field, "", "must be one of " + names);
 }
 
 // Returns the proto value mapped to `value`. Aborts if `value` is not among the pairs.

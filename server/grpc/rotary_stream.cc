@@ -111,7 +111,7 @@ class RotaryCall final : public Reactor {
     if (!over || computing_ || writing_) return;
     ended_ = true;
     if (!stream_) Stop(call_.StillWanted());
-    if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "is required, first"));
+    if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "must be given, first"));
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
     stream_.reset();  // can be large: not kept while the client is awaited
     header_charge_.Return();
@@ -168,7 +168,7 @@ class RotaryCall final : public Reactor {
     const transport::SlicedPayloads payloads(std::move(slices), std::move(ranges));
     switch (request.part_case()) {
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
-        return InvalidArgument("MISSING", "part", "", "give a header, then chunks");
+        return InvalidArgument("MISSING", "part", "", "must be given: a header, then chunks");
       case v1::StreamApplyRotaryRequest::kHeader:
         POSENC_RETURN_IF_ERROR(Open(request.header(), payloads, reply));
         header_charge_ = std::move(charge);  // the tables stay in memory
@@ -185,7 +185,7 @@ class RotaryCall final : public Reactor {
   }
 
   absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, Reply* reply) {
-    if (stream_) return InvalidArgument("CONFLICT", "header", "", "a stream has one, and this is the second");
+    if (stream_) return InvalidArgument("CONFLICT", "header", "", "must be sent once");
     POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                             wire::RotaryStream::Create(header, payloads, core_->config.limits));
     v1::StreamApplyRotaryResponse response;
@@ -200,7 +200,7 @@ class RotaryCall final : public Reactor {
 
   absl::Status Rotate(const v1::RotaryChunk& chunk, const wire::Payloads& payloads, size_t held, Reply* reply,
                       bool* no_room) {
-    if (!stream_) return InvalidArgument("MISSING", "header", "", "is required, before chunks");
+    if (!stream_) return InvalidArgument("MISSING", "header", "", "must be given, before chunks");
     const size_t size = payloads.Size(chunk.rows());
     POSENC_RETURN_IF_ERROR(stream_->Check(chunk, size));
     POSENC_RETURN_IF_ERROR(CheckOutput(static_cast<int64_t>(size), core_->config.limits));

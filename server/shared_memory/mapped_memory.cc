@@ -20,7 +20,7 @@ absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t b
   struct statfs system = {};
   struct stat status = {};
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &status) != 0) {
-    return InvalidArgument("UNSUPPORTED", field, "", TextOf(errno));
+    return InvalidArgument("UNSUPPORTED", field, "", "must be memory that can be opened: " + TextOf(errno));
   }
   if (!S_ISREG(status.st_mode) || system.f_type != TMPFS_MAGIC) {
     return InvalidArgument("UNSUPPORTED", field, "", "must be a regular file of a tmpfs, without huge pages");
@@ -43,10 +43,10 @@ absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size) {
   // Files that memfd_create did not make fail here, or lack the seals.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (seals < 0) return InvalidArgument("UNSUPPORTED", "register_memfd", "", "the descriptor must be a memfd");
+  if (seals < 0) return InvalidArgument("UNSUPPORTED", "register_memfd", "", "must be a memfd");
   if ((seals & kNeeded) != kNeeded) {
     return InvalidArgument("UNSUPPORTED", "register_memfd", "",
-                           "the memfd must be sealed with F_SEAL_SHRINK and F_SEAL_GROW");
+                           "must be sealed with F_SEAL_SHRINK and F_SEAL_GROW");
   }
   return CheckFile("register_memfd", file, byte_size);
 }
@@ -55,7 +55,7 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
                                      bool read_only) {
   if (prefix.empty()) {
     return InvalidArgument("UNSUPPORTED", "register_posix", "",
-                           "the server has no --shared-memory-prefix: register a memfd");
+                           "must be absent: the server has no --shared-memory-prefix, register a memfd");
   }
   const bool one_part = name.find('/', 1) == std::string::npos && name.find('\0') == std::string::npos;
   if (!name.starts_with(prefix) || !one_part || name.size() > NAME_MAX) {
@@ -64,7 +64,7 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
   }
   // Without O_NONBLOCK, opening a FIFO of that name would block.
   Descriptor file(shm_open(name.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
-  if (!file.valid()) return InvalidArgument("UNSUPPORTED", "name", name, TextOf(errno));
+  if (!file.valid()) return InvalidArgument("UNSUPPORTED", "name", name, "must be memory that can be opened: " + TextOf(errno));
   POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size));
   return file;
 }
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
   if (begin == MAP_FAILED) {
     const bool refused = errno == EPERM || errno == EACCES;
     return InvalidArgument("UNSUPPORTED", "read_only", read_only ? "true" : "false",
-                           absl::StrCat("it cannot be mapped: ", TextOf(errno),
+                           absl::StrCat("must be memory that can be mapped: ", TextOf(errno),
                                         refused && !read_only ? "; register it as read_only" : ""));
   }
   std::unique_ptr<MappedMemory> memory(
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
   memory->file_ = {status.st_dev, status.st_ino};
   memory->guard_ = FaultGuard::Make(begin, pages, !read_only);
   if (memory->guard_ == nullptr)
-    return TooLarge("byte_size", absl::StrCat(byte_size), "too many or too large mappings");
+    return TooLarge("byte_size", absl::StrCat(byte_size), "must be less: too many or too large mappings");
   return memory;
 }
 

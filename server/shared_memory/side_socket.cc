@@ -76,7 +76,7 @@ bool SideSocket::Accept() {
     status = absl::PermissionDeniedError("only processes of the server's user and of root may register memory");
   } else if (connections_.size() >= kMostConnections) {
     status =
-        TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("at most ", kMostConnections));
+        TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("must be at most ", kMostConnections));
   } else {
     connections_.emplace_back(std::move(socket), registry_, prefix_, devices_);
     return true;

@@ -10,6 +10,7 @@
 #include <google/protobuf/reflection.h>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -151,6 +152,39 @@ std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
   return text;
 }
 
+// Draws runs of pairs as a line of at most 64 characters: "[####++++....]".
+std::string Picture(const v1::ExplanationText& text) {
+  if (text.runs_size() == 0) return "";
+  constexpr int64_t kWidth = 64;
+  const int64_t pairs = text.runs(text.runs_size() - 1).last() + 1, width = std::min(pairs, kWidth);
+  std::string line, legend;
+  const auto mark = [](v1::PairScaling scaling) {
+    switch (scaling) {
+      case v1::PAIR_SCALING_KEPT: return std::pair{'#', "kept"};
+      case v1::PAIR_SCALING_INTERPOLATED: return std::pair{'.', "slowed"};
+      case v1::PAIR_SCALING_STOPPED: return std::pair{' ', "stopped"};
+      default: return std::pair{'+', "blended"};
+    }
+  };
+  int run = 0;
+  for (int64_t column = 0; column < width; ++column) {
+    while (text.runs(run).last() < column * pairs / width) ++run;
+    line += mark(text.runs(run).scaling()).first;
+  }
+  for (const v1::PairRun& each : text.runs()) {
+    const auto [symbol, word] = mark(each.scaling());
+    const std::string entry = absl::StrCat("  ", std::string(1, symbol), " ", word);
+    if (!absl::StrContains(legend, entry)) legend += entry;
+  }
+  return absl::StrCat("  pair 0 [", line, "] ", pairs - 1, legend, "\n");
+}
+
+std::string Explanation(const v1::ExplanationText& text) {
+  std::string lines;
+  for (const std::string& sentence : text.sentence()) absl::StrAppend(&lines, "  ", sentence, "\n");
+  return lines + Picture(text);
+}
+
 // Formats a speed in GB/s, to two decimals.
 std::string Rate(const v1::Speed& speed) {
   return absl::StrCat(absl::SixDigits(std::round(1e-7 / speed.seconds_a_byte()) / 100), " GB/s");
@@ -202,6 +236,7 @@ std::string InfoReport(const v1::AnswerInfo& info) {
 std::string LayerReport(const v1::LayerExplanation& layer) {
   const v1::Plan& plan = layer.info().plan();
   std::string text;
+  if (!layer.component().empty()) absl::StrAppend(&text, "component ", layer.component(), "\n");
   if (layer.layer_index_size() > 0) absl::StrAppend(&text, "layers ", Ranges(layer.layer_index()), "\n");
   Rows rows;
   if (plan.has_rotary()) AppendFields(plan.rotary(), &rows);
@@ -231,6 +266,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   text += Aligned(rows, "  ");
   for (int i = 0; i < plan.frequencies_size(); ++i) {
     if (plan.frequencies_size() > 1) absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());
+    if (i < layer.text_size()) absl::StrAppend(&text, "\n", Explanation(layer.text(i)));
     text += FrequencyTable(plan.frequencies(i));
   }
   return text + Notes(layer.info());

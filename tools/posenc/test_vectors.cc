@@ -229,19 +229,21 @@ absl::StatusOr<TestVectors> MakeTestVectors(Backend& backend, const v1::RotarySo
 
   // If frequencies depend on the sequence's length, make vectors for the training length and for 4 times that.
   std::vector<std::optional<int64_t>> lengths = {std::nullopt};
-  auto explained = Explain(backend, source, exact, std::nullopt);
-  if (!explained.ok() && absl::EndsWith(DetailsOf(explained.status()).field, "seq_len")) {
-    POSENC_ASSIGN_OR_RETURN(explained, Explain(backend, source, exact, 1));
-    const int64_t length = LengthOf(explained->layers(0).info().plan().rotary());
+  POSENC_ASSIGN_OR_RETURN(v1::ExplainResponse explained, Explain(backend, source, exact, std::nullopt));
+  for (const v1::LayerExplanation& layer : explained.layers()) {
+    if (layer.component() != explained.layers(0).component()) {
+      return InvalidArgument("MISSING", "component", "", "must be given: the file has several parts");
+    }
+    if (layer.info().sequences_size() == 0 || layer.info().sequences(0).seq_len() == 0) continue;
+    const int64_t length = LengthOf(layer.info().plan().rotary());
     lengths = {length, 4 * length};
   }
-  POSENC_RETURN_IF_ERROR(explained.status());
 
   Maker maker(backend, seed);
   bool any = false;
   for (const std::optional<int64_t> length : lengths) {
     POSENC_ASSIGN_OR_RETURN(explained, Explain(backend, source, exact, length));
-    for (const v1::LayerExplanation& layer : explained->layers()) {
+    for (const v1::LayerExplanation& layer : explained.layers()) {
       if (!layer.info().rotated() || !layer.info().plan().has_rotary()) continue;
       any = true;
       POSENC_RETURN_IF_ERROR(maker.Add(layer, length, precisions));
@@ -250,7 +252,7 @@ absl::StatusOr<TestVectors> MakeTestVectors(Backend& backend, const v1::RotarySo
   if (!any) return InvalidArgument("UNSUPPORTED", "rotary", "", "has no rotary embedding to make test vectors of");
   TestVectors vectors = std::move(maker).Take();
   vectors.metadata["posenc"] = kVersion;
-  vectors.metadata["numerics_version"] = absl::StrCat(explained->layers(0).info().numerics_version());
+  vectors.metadata["numerics_version"] = absl::StrCat(explained.layers(0).info().numerics_version());
   vectors.metadata["seed"] = absl::StrCat(seed);
   return vectors;
 }

@@ -96,11 +96,11 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
   if (std::holds_alternative<std::monostate>(s.slopes)) {
-    return InvalidArgument("MISSING", "slopes", "", "has no default: give rule, given or log_slopes");
+    return InvalidArgument("MISSING", "slopes", "", "must be given: rule, given or log_slopes");
   }
   const bool by_rule = std::holds_alternative<AlibiSlopeRule>(s.slopes);
   if (s.alibi_bias_max && !by_rule) {
-    return InvalidArgument("NOT_READ", "alibi_bias_max", "", "is read with a slope rule only");
+    return InvalidArgument("NOT_READ", "alibi_bias_max", "", "must be absent without a slope rule");
   }
   if (by_rule && !s.alibi_bias_max) s.alibi_bias_max = 8.0;
   if (by_rule && !(std::isfinite(*s.alibi_bias_max) && *s.alibi_bias_max > 0)) {
@@ -122,14 +122,14 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
   }
   if (s.form == AlibiForm::kAsymmetric) {
     if (!s.future_slopes) {
-      return InvalidArgument("MISSING", "future_slopes", "", "is required by ALIBI_FORM_ASYMMETRIC");
+      return InvalidArgument("MISSING", "future_slopes", "", "must be given with ALIBI_FORM_ASYMMETRIC");
     }
     POSENC_RETURN_IF_ERROR(CheckHeads("future_slopes", *s.future_slopes, s.num_heads, false));
   } else if (s.future_slopes) {
-    return InvalidArgument("NOT_READ", "future_slopes", "", "is read by ALIBI_FORM_ASYMMETRIC only");
+    return InvalidArgument("NOT_READ", "future_slopes", "", "must be absent: only ALIBI_FORM_ASYMMETRIC reads it");
   }
   if (s.position_mask && s.form != AlibiForm::kBloom) {
-    return InvalidArgument("NOT_READ", "position_mask", "", "is read by ALIBI_FORM_BLOOM only");
+    return InvalidArgument("NOT_READ", "position_mask", "", "must be absent: only ALIBI_FORM_BLOOM reads it");
   }
   if (s.bias_dtype && *s.bias_dtype != DType::kFP32 && *s.bias_dtype != DType::kFP16 && *s.bias_dtype != DType::kBF16) {
     return InvalidArgument("UNSUPPORTED", "bias_dtype", Name(*s.bias_dtype), "must be FP32, FP16 or BF16");

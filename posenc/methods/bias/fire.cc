@@ -44,11 +44,11 @@ absl::Status CheckSize(std::string_view field, size_t size, size_t expected) {
 }  // namespace
 
 absl::Status Complete(FireSettings& s, const Limits& limits) {
-  if (!s.c) return InvalidArgument("MISSING", "c", "", "has no default: it is learned (initially 0.1)");
+  if (!s.c) return InvalidArgument("MISSING", "c", "", "must be given: it is learned (initially 0.1)");
   POSENC_RETURN_IF_ERROR(CheckFinite("c", *s.c));
   if (!s.threshold) {
     return InvalidArgument("MISSING", "threshold", "",
-                           "has no default: |L_multiplier * L|, which is learned (initially 512)");
+                           "must be given: |L_multiplier * L|, which is learned (initially 512)");
   }
   POSENC_RETURN_IF_ERROR(CheckPositive("threshold", *s.threshold));
   if (!s.epsilon) s.epsilon = 1e-6;

@@ -72,7 +72,7 @@ absl::Status Complete(const ForgetGateSettings& s, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckFinite("log_gates", s.log_gates));
   if (const double cost = CostOf(s); cost > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("log_gates", fmt::format("{} values", cost),
-                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
+                    fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   for (size_t n = 0; n < s.log_gates.size(); ++n) {
     if (s.log_gates[n] > 0) {

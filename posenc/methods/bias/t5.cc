@@ -30,7 +30,7 @@ absl::Status Complete(T5Settings& s) {
   if (!s.num_buckets) s.num_buckets = 32;
   if (!s.max_distance) s.max_distance = 128;
   if (!s.bidirectional) {
-    return InvalidArgument("MISSING", "bidirectional", "", "has no default: true for an encoder, false for a decoder");
+    return InvalidArgument("MISSING", "bidirectional", "", "must be given: true for an encoder, false for a decoder");
   }
   const int64_t least = *s.bidirectional ? 4 : 2;  // fewer buckets would divide by zero
   if (*s.num_buckets < least || *s.num_buckets > kMaxBuckets) {

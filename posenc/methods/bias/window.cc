@@ -32,7 +32,7 @@ absl::Status CheckWindow(const Window& window, const Limits& limits) {
   const double rows = (2.0 * static_cast<double>(window.height) - 1) * (2.0 * static_cast<double>(window.width) - 1);
   if (rows > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("window_height", fmt::format("{} displacements", rows),
-                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
+                    fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   return absl::OkStatus();
 }
@@ -152,7 +152,7 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
     }
   }
   const auto hidden = static_cast<int64_t>(s.hidden_bias.size());
-  if (hidden < 1) return InvalidArgument("MISSING", "hidden_bias", "", "is required: [hidden] with at least 1 value");
+  if (hidden < 1) return InvalidArgument("MISSING", "hidden_bias", "", "must be given: [hidden] with at least 1 value");
   constexpr int64_t kMaxHidden = 4096;  // Swin v2 has 512
   if (hidden > kMaxHidden) {
     return InvalidArgument("OUT_OF_RANGE", "hidden_bias", fmt::format("{} hidden units", hidden),
@@ -179,7 +179,7 @@ absl::Status Complete(const SwinV2Settings& s, const Limits& limits) {
   if (values > static_cast<double>(limits.max_bias_values)) {
     return TooLarge(
         "output_weight.shape", fmt::format("{} values", values),
-        fmt::format("displacements times weights / 8 must be at most {} (max_bias_values)", limits.max_bias_values));
+        fmt::format("must be at most {} in displacements times weights / 8 (max_bias_values)", limits.max_bias_values));
   }
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_weight", s.hidden_weight.values));
   POSENC_RETURN_IF_ERROR(CheckFinite("hidden_bias", s.hidden_bias));

@@ -175,7 +175,7 @@ absl::Status Complete(GridSettings& s, const Limits& limits) {
   if (__builtin_mul_overflow(rows, s.width, &rows) || __builtin_mul_overflow(rows, s.frames.value_or(1), &rows) ||
       __builtin_add_overflow(rows, s.extra_tokens, &rows) || static_cast<double>(rows) > kLargestPosition) {
     return InvalidArgument("OUT_OF_RANGE", "height", fmt::format("{}", s.height),
-                           "the grid must have at most 2^53 rows");
+                           "must give at most 2^53 rows");
   }
   return absl::OkStatus();
 }

@@ -46,7 +46,7 @@ class LearnedEncoding final : public Encoding {
     if (whole && row >= 0 && row < static_cast<double>(rows)) return absl::OkStatus();
     return InvalidArgument(
         "OUT_OF_RANGE", "", fmt::format("{}", position),
-        whole ? fmt::format("the table's {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
+        whole ? fmt::format("must be a row of the table: its {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
               : "must be an integer: a table has a row per integer position");
   }
 

@@ -48,4 +48,13 @@ void SinCosSlab::Write(SinCosOrder order, std::byte* out, size_t stride) {
   }
 }
 
+void SinCosSlab::WriteOdd(std::byte* out, size_t stride) {
+  const size_t half = pairs_ * size_;
+  const std::byte *cos_row = cosines(), *sin_row = sines();
+  for (size_t r = 0; r < count_; ++r, out += stride, cos_row += half, sin_row += half) {
+    std::memcpy(out, sin_row, half);
+    std::memcpy(out + half, cos_row, half - size_);
+  }
+}
+
 }  // namespace posenc

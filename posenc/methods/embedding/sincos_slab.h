@@ -26,6 +26,8 @@ class SinCosSlab {
 
   // Writes 2 * pairs elements per row. `stride` is the distance between rows of `out`, in bytes.
   void Write(SinCosOrder order, std::byte* out, size_t stride);
+  // Writes 2 * pairs - 1 elements per row: all sines, then all cosines but the last.
+  void WriteOdd(std::byte* out, size_t stride);
 
  private:
   SinCosSlab(DType dtype, size_t count, size_t pairs)

@@ -53,13 +53,19 @@ class SinusoidalEncoding final : public Encoding {
   }
 
   void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {
-    const size_t size = SizeOf(dtype), row = settings_.dim * size, sines_and_cosines = 2 * inv_freq_.size() * size;
+    const size_t size = SizeOf(dtype), row = settings_.dim * size;
+    const size_t sines_and_cosines = std::min(2 * inv_freq_.size() * size, row);
     std::vector<double> at(positions, positions + count);
     for (double& position : at) position += static_cast<double>(Shift());
     const SinCosOrder order = settings_.convention == SinusoidalConvention::kInterleaved ? SinCosOrder::kInterleaved
                               : settings_.cosines_first                                  ? SinCosOrder::kCosSin
                                                                                          : SinCosOrder::kSinCos;
-    SinCosSlab::OfPositions(arithmetic_, dtype, at.data(), count, inv_freq_, *settings_.scale).Write(order, out, row);
+    auto slab = SinCosSlab::OfPositions(arithmetic_, dtype, at.data(), count, inv_freq_, *settings_.scale);
+    if (settings_.convention == SinusoidalConvention::kHalves && settings_.dim % 2 != 0) {
+      slab.WriteOdd(out, row);
+    } else {
+      slab.Write(order, out, row);
+    }
     for (size_t r = 0; r < count; ++r, out += row) {
       const bool padding = settings_.padding_idx && at[r] == static_cast<double>(*settings_.padding_idx);
       const size_t kept = padding ? 0 : sines_and_cosines;  // zeroed after it: last element of an odd dim
@@ -91,6 +97,7 @@ class SinusoidalEncoding final : public Encoding {
 absl::Status Complete(SinusoidalSettings& s, const Limits& limits) {
   const bool fairseq = s.convention == SinusoidalConvention::kFairseq;
   const bool tensor2tensor = s.convention == SinusoidalConvention::kTensor2Tensor;
+  const bool halves = s.convention == SinusoidalConvention::kHalves;
   if (!tensor2tensor && s.min_timescale) return NotRead("min_timescale", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
   if (!tensor2tensor && s.start_index != 0) return NotRead("start_index", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
   if (!tensor2tensor && s.cosines_first) return NotRead("cosines_first", "SINUSOIDAL_CONVENTION_TENSOR2TENSOR");
@@ -98,11 +105,12 @@ absl::Status Complete(SinusoidalSettings& s, const Limits& limits) {
   if (!fairseq && s.token_valid) return NotRead("token_valid", "SINUSOIDAL_CONVENTION_FAIRSEQ");
   POSENC_RETURN_IF_ERROR(fairseq         ? CheckDim(s.dim, 4, 1, limits)
                          : tensor2tensor ? CheckDim(s.dim, 1, 1, limits)
+                         : halves        ? CheckDim(s.dim, 2, 1, limits)
                                          : CheckDim(s.dim, 2, 2, limits));
   if (fairseq && (!s.padding_idx || *s.padding_idx < 0 || *s.padding_idx > kLargestShift)) {
     return InvalidArgument(s.padding_idx ? "OUT_OF_RANGE" : "MISSING", "padding_idx",
                            s.padding_idx ? fmt::format("{}", *s.padding_idx) : "",
-                           "SINUSOIDAL_CONVENTION_FAIRSEQ needs the padding token's row, 0 .. 2^52");
+                           "must be 0 .. 2^52, the padding token's row, with SINUSOIDAL_CONVENTION_FAIRSEQ");
   }
   POSENC_RETURN_IF_ERROR(CheckShift("start_index", s.start_index));
   if (!s.max_timescale) s.max_timescale = 10000.0;

@@ -39,7 +39,7 @@ absl::Status Complete(TimestepSettings& s, const Limits& limits) {
   if (half > 0 && *s.downscale_freq_shift == static_cast<double>(half)) {
     return InvalidArgument(
         "OUT_OF_RANGE", "downscale_freq_shift", fmt::format("{}", half),
-        fmt::format("the formula divides by floor(dim/2) - downscale_freq_shift, which is 0 for dim {}", s.dim));
+        fmt::format("must not be floor(dim/2), of dim {}: the formula divides by the difference", s.dim));
   }
   return absl::OkStatus();
 }

@@ -33,7 +33,7 @@ absl::Status CheckProjection(const Projection& projection, int64_t width, int64_
 }
 
 absl::Status CheckLayerNorm(const LayerNorm& norm, int64_t width) {
-  if (!norm.epsilon) return InvalidArgument("MISSING", "epsilon", "", "has no default: models use 1e-12, 1e-7 or 1e-5");
+  if (!norm.epsilon) return InvalidArgument("MISSING", "epsilon", "", "must be given: models use 1e-12, 1e-7 or 1e-5");
   if (!(std::isfinite(*norm.epsilon) && *norm.epsilon > 0)) {
     return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *norm.epsilon), "must be finite and above 0");
   }
@@ -52,7 +52,7 @@ absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride,
   if (bytes <= static_cast<double>(limits.max_output_bytes)) return absl::OkStatus();
   return TooLarge(
       field, fmt::format("{} rows of {} channels: {} bytes", rows, stride, bytes),
-      fmt::format("the method's table must be at most {} bytes (max_output_bytes)", limits.max_output_bytes));
+      fmt::format("must be at most {} bytes (max_output_bytes): the method's table", limits.max_output_bytes));
 }
 
 Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table) {

@@ -31,7 +31,7 @@ absl::Status Complete(ShawSettings& s, const RelativeShape& shape, const Limits&
   }
   if (!s.clip) {
     return InvalidArgument("MISSING", "clip", "",
-                           "has no default: true clips as in the paper, false refuses distances beyond the table");
+                           "must be given: true clips as in the paper, false refuses distances beyond the table");
   }
   return CheckFinite("table", s.table.values);
 }
@@ -45,7 +45,7 @@ absl::Status CheckPositions(const ShawSettings& s, const RelativeShape& shape, c
   }
   return InvalidArgument(
       "OUT_OF_RANGE", "table", fmt::format("distances {} .. {}", first, last),
-      fmt::format("without clip its {} rows are for distances {} .. {}", s.table.rows, First(s), Last(s)));
+      fmt::format("must be of as many rows as distances without clip: its {} rows are for {} .. {}", s.table.rows, First(s), Last(s)));
 }
 
 std::vector<int32_t> ShawRows(const ShawSettings& s, const Distances& distances) {

@@ -45,8 +45,8 @@ absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>
 }  // namespace
 
 absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
-  if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "is required: W_kR");
-  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "W_kR has no bias");
+  if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "must be given: W_kR");
+  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "must be absent: W_kR has no bias");
   const int64_t d_model = s.position.weight->columns;
   if (d_model < 2 || d_model > limits.max_rotary_dim || d_model % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),
@@ -55,7 +55,7 @@ absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, cons
   POSENC_RETURN_IF_ERROR(Within("position", CheckProjection(s.position, d_model, shape.heads, shape.head_dim)));
   POSENC_RETURN_IF_ERROR(CheckBias("position_bias", s.position_bias, shape));
   if (s.content_bias && !shape.content) {
-    return InvalidArgument("NOT_READ", "content_bias", "", "is read with content only");
+    return InvalidArgument("NOT_READ", "content_bias", "", "must be absent without content");
   }
   POSENC_RETURN_IF_ERROR(CheckBias("content_bias", s.content_bias, shape));
   if (s.clamp_len && *s.clamp_len < 1) {

@@ -18,12 +18,12 @@ absl::Status Complete(TupeSettings& s, const RelativeShape& shape, const Limits&
   }
   if (s.relative_bias.has_value() != s.relative_bias_table.has_value()) {
     return InvalidArgument("MISSING", s.relative_bias ? "relative_bias_table" : "relative_bias", "",
-                           "relative_bias and relative_bias_table must be set together");
+                           "must be given: relative_bias and relative_bias_table go together");
   }
   if (!s.relative_bias) {
     if (s.cls != TupeCls::kUntiedWithoutBias) return absl::OkStatus();
     return InvalidArgument("CONFLICT", "cls", "TUPE_CLS_UNTIED_WITHOUT_BIAS",
-                           "requires relative_bias: use TUPE_CLS_UNTIED without it");
+                           "must be TUPE_CLS_UNTIED without relative_bias");
   }
   POSENC_RETURN_IF_ERROR(Within("relative_bias", Complete(*s.relative_bias)));
   const BiasTable& bias = *s.relative_bias_table;
@@ -42,7 +42,7 @@ absl::Status CheckPositions(const TupeSettings& s, const RelativeShape& shape, c
   return InvalidArgument(
       "OUT_OF_RANGE", "position_embeddings",
       fmt::format("positions {} .. {}", shape.least_position, shape.largest_position),
-      fmt::format("its {} rows are for positions 0 .. {}", s.position_embeddings.rows, positions - 1));
+      fmt::format("must be of as many rows as positions: its {} rows are for 0 .. {}", s.position_embeddings.rows, positions - 1));
 }
 
 absl::StatusOr<RelativeTables> MakeTables(const TupeSettings& s, const RelativeShape& shape, Frequencies arithmetic,

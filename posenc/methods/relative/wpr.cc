@@ -68,11 +68,11 @@ absl::Status Complete(WprSettings& s, const RelativeShape& shape, const Limits&)
   }
   const bool morlet = s.wavelet == Wavelet::kMorlet;
   if (morlet && !s.morlet_frequency) {
-    return InvalidArgument("MISSING", "morlet_frequency", "", "has no default: c in exp(-u^2) cos(c u)");
+    return InvalidArgument("MISSING", "morlet_frequency", "", "must be given: c in exp(-u^2) cos(c u)");
   }
   if (!morlet && s.morlet_frequency) {
     return InvalidArgument("NOT_READ", "morlet_frequency", fmt::format("{}", *s.morlet_frequency),
-                           "is read with WAVELET_MORLET only");
+                           "must be absent without WAVELET_MORLET");
   }
   if (morlet && !std::isfinite(*s.morlet_frequency)) {
     return InvalidArgument("OUT_OF_RANGE", "morlet_frequency", fmt::format("{}", *s.morlet_frequency),
@@ -86,7 +86,7 @@ absl::Status CheckPositions(const WprSettings& s, const RelativeShape& shape, co
   const double values = (rows + static_cast<double>(shape.head_dim)) * static_cast<double>(*s.scales);
   if (values > static_cast<double>(limits.max_bias_values)) {
     return TooLarge("scales", fmt::format("{} distances: {} values", rows, values),
-                    fmt::format("at most {} (max_bias_values)", limits.max_bias_values));
+                    fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   return CheckTableSize("scales", rows, shape.head_dim, limits);
 }

@@ -26,7 +26,7 @@ std::vector<T> InOrder(const std::vector<std::vector<T>>& by_axis, bool alternat
 }  // namespace
 
 absl::Status Complete(AxialRope& axial, const Limits& limits) {
-  if (axial.axes.empty()) return InvalidArgument("MISSING", "axes", "", "give at least one");
+  if (axial.axes.empty()) return InvalidArgument("MISSING", "axes", "", "must be given: at least one");
   if (static_cast<int64_t>(axial.axes.size()) > kMaxAxes) {
     return InvalidArgument("OUT_OF_RANGE", "axes", fmt::format("{} axes", axial.axes.size()),
                            fmt::format("must be at most {}", kMaxAxes));
@@ -46,7 +46,7 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
     if (axial.alternating && axis.dim != axial.axes[0].dim) {
       return InvalidArgument(
           "MISMATCH", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
-          fmt::format("with alternating all axes must have the same dim: axes[0].dim is {}", axial.axes[0].dim));
+          fmt::format("must be axes[0].dim, {}, with alternating", axial.axes[0].dim));
     }
   }
   return absl::OkStatus();
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<int64_t>> Interleaved(const std::vector<int64_t>& sec
   for (const int64_t a : {kH, kW}) {
     if (sections[a] > (pairs + 2 - a) / 3) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("mrope_section[{}]", a), fmt::format("{}", sections[a]),
-                             "MROPE_ORDER_INTERLEAVED gives h and w at most every third pair");
+                             "must be at most every third pair for h and w with MROPE_ORDER_INTERLEAVED");
     }
   }
   std::vector<int64_t> axis;
@@ -141,10 +141,10 @@ absl::StatusOr<std::vector<int64_t>> MropeAxes(const RopeParameters& p, int64_t 
   if (p.mrope_order == MropeOrder::kNone) {
     if (sections.empty()) return std::vector<int64_t>();
     return InvalidArgument("MISSING", "mrope_order", "",
-                           "is required with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), "
+                           "must be given with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), "
                            "MROPE_ORDER_INTERLEAVED (Qwen3-VL) or MROPE_ORDER_ERNIE");
   }
-  if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "is required with mrope_order");
+  if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "must be given with mrope_order");
   POSENC_RETURN_IF_ERROR(CheckSections(sections, pairs));
   if (p.mrope_order == MropeOrder::kContiguous) return Contiguous(sections);
   if (sections.size() != 3) {

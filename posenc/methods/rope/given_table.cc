@@ -29,7 +29,7 @@ absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t
       if (std::memcmp(from, from + copy, size) != 0) {
         return InvalidArgument("MISMATCH", name,
                                fmt::format("unequal at row {}, pair {}", part / parts, part % parts * pairs + pair),
-                               "both copies of a value must have the same bits in this form");
+                               "must be the same bits in both copies of a value in this form");
       }
       std::memcpy(to, from, size);
     }
@@ -60,7 +60,7 @@ absl::Status Complete(GivenTable& table, int64_t half_split_parts) {
   const int64_t parts = table.form == TableForm::kDuplicated ? half_split_parts : 1;
   if (table.width / 2 % parts != 0) {
     return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("{} columns", table.width),
-                           fmt::format("half of them must be divisible by half_split_parts = {}", parts));
+                           fmt::format("must be divisible by twice half_split_parts = {}", parts));
   }
   POSENC_RETURN_IF_ERROR(ToHalfWidth("cos", table, parts, table.cos));
   POSENC_RETURN_IF_ERROR(ToHalfWidth("sin", table, parts, table.sin));

@@ -16,12 +16,18 @@ bool Reads(const RopeMethod& method, std::string_view field) {
 
 absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type) {
   if (field) return absl::OkStatus();
-  return InvalidArgument("MISSING", name, "", fmt::format("is required by rope_type \"{}\"", rope_type));
+  return InvalidArgument("MISSING", name, "", fmt::format("must be given with rope_type \"{}\"", rope_type));
 }
 
 absl::Status RequireAtLeast(std::string_view name, double value, double least) {
   if (value >= least) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value), fmt::format("must be at least {}", least));
+}
+
+absl::Status RequireAtLeast(std::string_view name, double value, std::string_view other_name, double other) {
+  if (value >= other) return absl::OkStatus();
+  return Against(other_name, InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", value),
+                                             fmt::format("must be at least {}, {}", other_name, other)));
 }
 
 absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type) {

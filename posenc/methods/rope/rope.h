@@ -71,6 +71,8 @@ Values<A> RopeValues(std::vector<typename A::Element> inv_freq, typename A::Scal
 // Return INVALID_ARGUMENT if the field is missing, or below `least`.
 absl::Status Require(std::string_view name, const std::optional<double>& field, std::string_view rope_type);
 absl::Status RequireAtLeast(std::string_view name, double value, double least);
+// Returns INVALID_ARGUMENT that names both fields if the first is below the second.
+absl::Status RequireAtLeast(std::string_view name, double value, std::string_view other_name, double other);
 // Returns INVALID_ARGUMENT unless d > 2: the formula divides by d - 2.
 absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type);
 // Returns INVALID_ARGUMENT unless `factors` has one positive number per pair.

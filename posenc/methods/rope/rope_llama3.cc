@@ -48,7 +48,7 @@ absl::Status Complete(RopeParameters& p, const RopeInput&) {
     POSENC_RETURN_IF_ERROR(CheckPositive(name, *field));
   }
   POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
-  return RequireAtLeast("high_freq_factor", *p.high_freq_factor, *p.low_freq_factor);
+  return RequireAtLeast("high_freq_factor", *p.high_freq_factor, "low_freq_factor", *p.low_freq_factor);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ absl::Status CompleteYarn(RopeParameters& p, std::string_view rope_type) {
   if (!p.beta_fast) p.beta_fast = 32;
   if (!p.beta_slow) p.beta_slow = 1;
   POSENC_RETURN_IF_ERROR(CheckPositive("beta_slow", *p.beta_slow));
-  POSENC_RETURN_IF_ERROR(RequireAtLeast("beta_fast", *p.beta_fast, *p.beta_slow));
+  POSENC_RETURN_IF_ERROR(RequireAtLeast("beta_fast", *p.beta_fast, "beta_slow", *p.beta_slow));
   POSENC_RETURN_IF_ERROR(RequireAtLeast("mscale", p.mscale.value_or(0), 0));
   return RequireAtLeast("mscale_all_dim", p.mscale_all_dim.value_or(0), 0);
 }

@@ -27,7 +27,7 @@ absl::Status Complete(Xpos& xpos) {
   if (!xpos.scale_base) xpos.scale_base = 512;
   POSENC_RETURN_IF_ERROR(CheckPositive("scale_base", *xpos.scale_base));
   if (!xpos.centre) {
-    return InvalidArgument("MISSING", "centre", "", "has no default: it is often half of the longest length");
+    return InvalidArgument("MISSING", "centre", "", "must be given: it is often half of the longest length");
   }
   return CheckFinite("centre", *xpos.centre);
 }

@@ -1,0 +1,162 @@
+#include "posenc/service/explain_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "posenc/base/status.h"
+
+namespace posenc::wire {
+namespace {
+
+// 131072 as "131,072"; numbers that are not whole as they are.
+std::string Thousands(double number) {
+  if (!(std::abs(number) < 1e15) || number != std::floor(number)) return fmt::format("{:.6g}", number);
+  std::string digits = fmt::format("{:.0f}", number);
+  const size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t place = digits.size(); place > first + 3;) digits.insert(place -= 3, ",");
+  return digits;
+}
+
+std::string Pairs(int64_t first, int64_t last) {
+  return first == last ? fmt::format("pair {}", first) : fmt::format("pairs {}-{}", first, last);
+}
+
+// Runs of pairs with the same kind of scaling.
+void WriteRuns(const std::vector<ScaledPair>& pairs, v1::ExplanationText* text) {
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (i == 0 || pairs[i].scaling != pairs[i - 1].scaling) {
+      v1::PairRun* run = text->add_runs();
+      run->set_first(static_cast<int64_t>(i));
+      run->set_scaling(Name(pairs[i].scaling, kPairScalings));
+      run->set_least_ratio(pairs[i].ratio);
+      run->set_most_ratio(pairs[i].ratio);
+    }
+    v1::PairRun* run = text->mutable_runs(text->runs_size() - 1);
+    run->set_last(static_cast<int64_t>(i));
+    run->set_least_ratio(std::min(run->least_ratio(), pairs[i].ratio));
+    run->set_most_ratio(std::max(run->most_ratio(), pairs[i].ratio));
+  }
+}
+
+std::string DescribeRun(const v1::PairRun& run) {
+  const std::string pairs = Pairs(run.first(), run.last());
+  switch (run.scaling()) {
+    case v1::PAIR_SCALING_KEPT: return pairs + " kept";
+    case v1::PAIR_SCALING_STOPPED: return pairs + " stopped";
+    case v1::PAIR_SCALING_INTERPOLATED:
+      return fmt::format("{} slowed {:.6g} times", pairs, 1 / run.least_ratio());
+    default: break;
+  }
+  const double least = 1 / run.most_ratio(), most = 1 / run.least_ratio();
+  if (fmt::format("{:.4g}", least) == fmt::format("{:.4g}", most)) {
+    return fmt::format("{} slowed {:.4g} times", pairs, most);
+  }
+  return fmt::format("{} blended, slowed {:.4g} to {:.4g} times", pairs, least, most);
+}
+
+std::string Capital(std::string sentence) {
+  sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
+  return sentence;
+}
+
+std::string Width(const ResolvedRotary& resolved) {
+  const int64_t d = resolved.rotary->rotary_dim(), head = resolved.whole_head;
+  const bool interleaved = resolved.rotary->input_pairing() == Pairing::kInterleaved;
+  const std::string partners = interleaved                                ? "2i and 2i+1"
+                               : resolved.rotary->half_split_parts() == 1 ? fmt::format("i and i+{}", d / 2)
+                                                                          : "i and its partner in the same part";
+  const std::string share = head <= d                     ? fmt::format("All {} elements of a head rotate", d)
+                            : resolved.rotary_offset == 0 ? fmt::format("The first {} of a head's {} elements rotate", d, head)
+                                                          : fmt::format("Elements {}-{} of a head's {} rotate",
+                                                                        resolved.rotary_offset,
+                                                                        resolved.rotary_offset + d - 1, head);
+  const bool known = head != 0 && (head <= d || resolved.rotary_offset == 0);
+  return fmt::format("{}, in {} pairs{}.", head == 0 ? fmt::format("{} elements of a head rotate", d) : share, d / 2,
+                     known || head == 0 ? fmt::format(" of elements {}", partners) : "");
+}
+
+// How far the model reaches, and from where: what the file's lengths and the scaling's say.
+std::string Reach(const ResolvedRotary& resolved) {
+  const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
+  if (!resolved.longest) return "";
+  std::string sentence = fmt::format("The model reaches {} tokens", Thousands(*resolved.longest));
+  const auto original = parameters == nullptr ? std::nullopt : parameters->original_max_position_embeddings;
+  if (original && *original != *resolved.longest) sentence += fmt::format(" from {}", Thousands(*original));
+  return sentence + ".";
+}
+
+std::string Branch(const RotaryPlan& plan) {
+  if (plan.branch.empty()) return "";
+  return fmt::format("This is the branch \"{}\", for a sequence of {} tokens.", plan.branch,
+                     Thousands(static_cast<double>(plan.seq_len)));
+}
+
+std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  const double a = plan.attention_scaling, softmax = resolved.scales_softmax ? plan.softmax_scale_factor : 1;
+  std::string sentence;
+  if (a != 1) {
+    sentence = fmt::format("Cosines and sines are multiplied by {:.6g}, and so scores by {:.6g}", a, a * a);
+  }
+  if (softmax != 1) {
+    sentence += fmt::format("{}he model multiplies its softmax scale by {:.6g}, outside the rotation",
+                            sentence.empty() ? "T" : "; t", softmax);
+  }
+  return sentence.empty() ? "" : sentence + ".";
+}
+
+// What a transformers model would compute otherwise from the same file.
+std::string Departures(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  if (resolved.parameters_field.find(kConfigJson) == std::string::npos) return "";
+  std::vector<std::string> departures;
+  if (resolved.precision.frequencies == Frequencies::kExact) {
+    departures.emplace_back("roundings (none here but the last; PRECISION_PRESET_MODEL repeats the class's)");
+  }
+  for (const Note& note : resolved.notes) {
+    if (note.code == "PAIRING_OVERRIDDEN") departures.emplace_back("the pairing, which is the request's");
+    if (note.code == "UNKNOWN_MODEL_TYPE" || note.code == "RECOGNIZED") {
+      departures.emplace_back("the model_type, which transformers does not know");
+    }
+  }
+  if (plan.branch == "scaled" || plan.branch == "unscaled") {
+    departures.emplace_back("memory: only the sequence's own length counts, not longer ones before it");
+  }
+  if (departures.empty()) return "";
+  return fmt::format("Differs from transformers in: {}.", fmt::join(departures, "; "));
+}
+
+}  // namespace
+
+absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& plan, const Limits& limits,
+                            v1::ExplanationText* text) {
+  const auto say = [text](const std::string& sentence) {
+    if (!sentence.empty()) text->add_sentence(sentence);
+  };
+  say(Width(resolved));
+  say(Branch(plan));
+  if (resolved.rotary->table() == nullptr) {
+    POSENC_ASSIGN_OR_RETURN(const Rotary exact,
+                            Rotary::Create(resolved.rotary->settings(), Frequencies::kExact, limits));
+    const auto exact_plan = exact.Plan(plan.seq_len);
+    if (!exact_plan.ok()) return OfParameters(resolved, exact_plan.status());
+    POSENC_ASSIGN_OR_RETURN(const auto pairs, CompareWithUnscaled(exact, **exact_plan, limits));
+    WriteRuns(pairs, text);
+    if (text->runs_size() > 16) {
+      say(fmt::format("{} runs of pairs are kept, blended and slowed by turns.", text->runs_size()));
+    } else if (text->runs_size() > 0) {
+      std::vector<std::string> runs;
+      for (const v1::PairRun& run : text->runs()) runs.push_back(DescribeRun(run));
+      say(Capital(fmt::format("{}.", fmt::join(runs, ", "))));
+    }
+  }
+  say(Reach(resolved));
+  say(Scores(resolved, plan));
+  say(Departures(resolved, plan));
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::wire
