@@ -2,6 +2,7 @@
 
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/version.h"
+#include "posenc/model/config_json.h"
 
 namespace posenc::wire {
 

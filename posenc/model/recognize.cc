@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/strip.h"
 
 namespace posenc {
 namespace {
@@ -28,7 +27,9 @@ std::string Letters(std::string_view name) {
 std::string_view Stem(std::string_view name) {
   name.remove_prefix(name.rfind('.') + 1);  // 0 if there is none
   for (std::string_view role : {"ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "Config", "Model"}) {
-    if (absl::ConsumeSuffix(&name, role)) break;
+    if (!name.ends_with(role)) continue;
+    name.remove_suffix(role.size());
+    break;
   }
   return name;
 }
@@ -55,8 +56,8 @@ std::vector<std::string> ClassNames(const json& object) {
 bool IsPartOfModel(const std::string& key, const json& value) {
   if (!value.is_object()) return false;
   if (!key.ends_with("_config") && key != "visual" && key != "vision" && key != "audio") return false;
-  constexpr auto kMarks = {"hidden_size", "num_attention_heads", "num_hidden_layers", "embed_dim", "depth", "layers"};
-  return std::any_of(kMarks.begin(), kMarks.end(), [&value](const char* mark) { return value.contains(mark); });
+  const auto marks = {"hidden_size", "num_attention_heads", "num_hidden_layers", "embed_dim", "depth", "layers"};
+  return std::any_of(marks.begin(), marks.end(), [&value](const char* mark) { return value.contains(mark); });
 }
 
 bool IsRead(const json& file, const std::string& key, const json& value) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/model/config_json.h"
 
 namespace posenc::wire {
 namespace {

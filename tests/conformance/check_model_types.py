@@ -140,9 +140,10 @@ def ask(posenc, text):
         return "selected"
     except ours.Refused as error:
         message = str(error)
-        for mark, kind in (("choose one of", "choose"), ("is not known", "unknown"), ("unknown type", "unknown"),
-                           ("has no part", "without settings"), (") has ", "without settings"),
-                           ("has a rotary embedding only if", "without settings"), ("two stacks", "without settings"),
+        for mark, kind in (("the file has several parts", "choose"), ("the layers differ", "choose"),
+                           ("is not known", "unknown"), ("unknown type", "unknown"),
+                           ("must have a part", "without settings"), (") has ", "without settings"),
+                           ("has no rotary embedding", "without settings"), ("two stacks", "without settings"),
                            ("layers have no bias", "without settings")):
             if mark in message:
                 return kind

@@ -30,10 +30,10 @@ void CheckError(const absl::Status& status) {
   const ErrorDetails details = DetailsOf(status);
   const std::string text = status.ToString() + " with reason " + details.reason + ", field " + details.field;
   Check(IsDocumented(status.code(), details.reason), "undocumented error: " + text);
-  // Bytes that are not a message have no field, and an unknown field of the request itself has no path.
-  const bool whole = details.reason == "MALFORMED" || details.reason == "UNKNOWN_FIELD";
-  const bool needs_field = absl::IsInvalidArgument(status) && !whole;
-  Check(!needs_field || !details.field.empty(), "no field is named: " + text);
+  if (absl::IsInvalidArgument(status)) {
+    Check(!details.field.empty() && !details.value.empty(), "no field or value is named: " + text);
+    Check(details.limit.starts_with("must "), "the limit is not a condition: " + details.limit + ": " + text);
+  }
   Check(status.message().size() <= 1024 && details.value.size() <= 64, "long error: " + text);
 }
 

@@ -13,6 +13,10 @@ UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 # A connection of its own: channels to one address share one otherwise.
 APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 SECONDS = 60
+# Reasons of errors about a request, which always say field, value and limit (error.proto).
+ABOUT_REQUESTS = {"MISSING", "OUT_OF_RANGE", "MISMATCH", "CONFLICT", "UNKNOWN_FIELD", "UNKNOWN_VALUE", "NOT_READ", "MALFORMED",
+                  "UNSUPPORTED", "TOO_LARGE", "NOT_FOUND", "DAMAGED"}
+KEYS = {"field", "value", "limit", "other_field", "line", "column", "started", "operand", "byte_offset"}
 
 
 @dataclasses.dataclass
@@ -24,6 +28,9 @@ class Refusal:
     field: str
     value: str
     limit: str
+    other_field: str
+    line: str
+    column: str
     started: str
     resume: tuple  # only for a stream: operand and first byte that was not answered
     trailers: dict
@@ -46,11 +53,22 @@ class Refusal:
             assert violation.field == info.metadata["field"] and violation.description
             assert status.message == f"{violation.field}: {violation.description}"
         assert info.domain == "posenc"
-        assert set(info.metadata) <= {"field", "value", "limit", "started", "operand", "byte_offset"}
+        assert set(info.metadata) <= KEYS
+        check_promise(info)
         assert info.metadata["started"] in ("true", "false")
-        said = {key: info.metadata.get(key, "") for key in ("field", "value", "limit", "started")}
+        said = {key: info.metadata.get(key, "") for key in KEYS - {"operand", "byte_offset"}}
         resume = (info.metadata["operand"], int(info.metadata["byte_offset"])) if "operand" in info.metadata else None
         return Refusal(error.code(), status.message, info.reason, **said, resume=resume, trailers=trailers)
+
+
+def check_promise(info):
+    """Checks what error.proto promises of every error about a request."""
+    if info.reason not in ABOUT_REQUESTS:
+        return
+    assert all(info.metadata.get(key) for key in ("field", "value", "limit")), info
+    assert info.metadata["limit"].startswith("must "), info
+    assert (info.metadata["value"] == "absent") == (info.reason == "MISSING") or info.reason == "MALFORMED", info
+    assert ("line" in info.metadata) == ("column" in info.metadata), info
 
 
 def serialize(request):

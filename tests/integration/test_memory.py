@@ -228,7 +228,7 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
         before = server.peak_memory()
         refusal = client.refusal(method, request_)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE"), refusal
-        assert "working memory have at most 33554432" in refusal.message
+        assert "must be at most 33554432 bytes" in refusal.message
         # The request itself, what may be in flight, and what is allocated before a large block is refused.
         assert server.peak_memory() - before < 2 * 32 * MEBIBYTE + SANITIZER_BYTES
         client.when_idle()

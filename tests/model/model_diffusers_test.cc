@@ -90,8 +90,8 @@ TEST(Diffusers, Sections) {
   const auto not_read = Read("Ideogram4Transformer2DModel", R"(, "rope_scaling": {"mrope_section": [0, 1, 1]})");
   EXPECT_THAT(std::get<RopeParameters>(not_read->rotary->frequencies).mrope_section, ElementsAre(88, 20, 20));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])"),
-              IsInvalid("MISMATCH", "rope_axes_dim"));
-  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"), IsInvalid("MISMATCH", "rope_axes_dim"));
+              IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
+  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"), IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
 }
 
 TEST(Diffusers, OmniGensFactors) {
@@ -107,13 +107,13 @@ TEST(Diffusers, OmniGensFactors) {
   EXPECT_EQ(omni_gen->rotary->max_position_embeddings, 64);
   EXPECT_EQ(omni_gen->rotary->rotary_dim, 4);
   EXPECT_THAT(parameters.long_factor, ElementsAre(3, 4));
-  EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias), IsInvalid("MISSING", "rope_scaling"));
+  EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias), IsInvalid("MISSING", "config_json.rope_scaling"));
   const auto other = Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1], "long_factor": [2],
       "factor": 4, "attention_factor": 9})");
   ASSERT_THAT(other, IsOk());  // the class does not read `factor` and `attention_factor`
   EXPECT_EQ(std::get<RopeParameters>(other->rotary->frequencies).factor, std::nullopt);
   EXPECT_THAT(Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1]})"),
-              IsInvalid("MISSING", "rope_scaling.long_factor"));
+              IsInvalid("MISSING", "config_json.rope_scaling.long_factor"));
 }
 
 // 2 heads of 10 elements: 10 pairs, one of which does not rotate, and three frequencies per axis.
@@ -133,11 +133,11 @@ TEST(Diffusers, LtxsAxesTakeTurns) {
   EXPECT_EQ(Read("LTXVideoTransformer3DModel", R"(, "rope_type": "split")")->rotary->input_pairing,
             Pairing::kInterleaved);
   EXPECT_THAT(Read("LTXVideoTransformer3DModel", R"(, "num_attention_heads": 1048576, "attention_head_dim": 1048576)"),
-              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
+              IsInvalid("OUT_OF_RANGE", "config_json.attention_head_dim"));
   EXPECT_THAT(Read("LTX2VideoTransformer3DModel", R"(, "rope_type": "other")"),
-              IsInvalid("UNKNOWN_VALUE", "rope_type"));
+              IsInvalid("UNKNOWN_VALUE", "config_json.rope_type"));
   EXPECT_THAT(Read("LTXVideoTransformer3DModel", R"(, "num_attention_heads": 1, "attention_head_dim": 10)"),
-              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
+              IsInvalid("OUT_OF_RANGE", "config_json.attention_head_dim"));
 }
 
 TEST(Diffusers, SinesOfAGrid) {
@@ -212,7 +212,7 @@ TEST(Diffusers, CosmosScalesTheta) {
     thetas.push_back(*axis.rope_theta);
   EXPECT_THAT(thetas, ElementsAre(160000, 10000, 810000));  // axes of width 4: theta times the square of the scale
   EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "attention_head_dim": 6)"),
-              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
+              IsInvalid("OUT_OF_RANGE", "config_json.attention_head_dim"));
 }
 
 TEST(Diffusers, OtherInputs) {
@@ -220,13 +220,13 @@ TEST(Diffusers, OtherInputs) {
   ASSERT_THAT(latte, IsOk());
   EXPECT_EQ(latte->sinusoidal->dim, 264);
   EXPECT_EQ(latte->sinusoidal->convention, SinusoidalConvention::kHalves);
-  EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kGrid), IsInvalid("MISSING", "patch_size"));
+  EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kGrid), IsInvalid("MISSING", "config_json.patch_size"));
   const auto cells = Read("LatteTransformer3DModel", R"(, "patch_size": 2, "interpolation_scale": 5)", Wanted::kGrid);
   EXPECT_EQ(cells->grid->base_size, 32);
   EXPECT_EQ(cells->grid->interpolation_scale, 1);  // the class reads no such field
-  EXPECT_THAT(Read("TransformerTemporalModel"), IsInvalid("UNSUPPORTED", "positional_embeddings"));
+  EXPECT_THAT(Read("TransformerTemporalModel"), IsInvalid("UNSUPPORTED", "config_json.positional_embeddings"));
   EXPECT_THAT(Read("TransformerTemporalModel", R"(, "positional_embeddings": "sinusoidal")"), IsOk());
-  EXPECT_THAT(Read("HiDreamImageTransformer2DModel"), IsInvalid("MISSING", "axes_dims_rope"));
+  EXPECT_THAT(Read("HiDreamImageTransformer2DModel"), IsInvalid("MISSING", "config_json.axes_dims_rope"));
 
   const auto prior = Read("PriorTransformer", R"(, "additional_embeddings": 3)");
   ASSERT_THAT(prior, IsOk());
@@ -235,31 +235,31 @@ TEST(Diffusers, OtherInputs) {
 }
 
 TEST(Diffusers, WhatAFileHasNotIsRefused) {
-  EXPECT_THAT(Read("UNet2DConditionModel"), IsInvalid("UNSUPPORTED", "_class_name"));
-  EXPECT_THAT(SelectLayer({.config_json = R"({"_class_name": null})"}, {}), IsInvalid("MISSING", "_class_name"));
+  EXPECT_THAT(Read("UNet2DConditionModel"), IsInvalid("UNSUPPORTED", "config_json._class_name"));
+  EXPECT_THAT(SelectLayer({.config_json = R"({"_class_name": null})"}, {}), IsInvalid("MISSING", "config_json._class_name"));
   const auto mochi = Read("MochiTransformer3DModel");
-  EXPECT_THAT(mochi, IsInvalid("UNSUPPORTED", "_class_name"));
+  EXPECT_THAT(mochi, IsInvalid("UNSUPPORTED", "config_json._class_name"));
   EXPECT_THAT(mochi.status().message(), HasSubstr("learned"));
   const auto grid = Read("FluxTransformer2DModel", "", Wanted::kGrid);
-  EXPECT_THAT(grid, IsInvalid("UNSUPPORTED", "_class_name"));
+  EXPECT_THAT(grid, IsInvalid("UNSUPPORTED", "config_json._class_name"));
   EXPECT_THAT(grid.status().message(), HasSubstr("has a rotary embedding"));
   EXPECT_THAT(Read("LatteTransformer3DModel", "", Wanted::kRotaryOrBias).status().message(),
               HasSubstr("has a sinusoidal grid embedding: GenerateEmbedding.grid; and a sinusoidal embedding"));
-  EXPECT_THAT(Read("FluxTransformer2DModel", "", Wanted::kTerms), IsInvalid("UNSUPPORTED", "_class_name"));
+  EXPECT_THAT(Read("FluxTransformer2DModel", "", Wanted::kTerms), IsInvalid("UNSUPPORTED", "config_json._class_name"));
   EXPECT_THAT(Read("CogVideoXTransformer3DModel", "", Wanted::kRotaryOrBias),
-              IsInvalid("UNSUPPORTED", "use_rotary_positional_embeddings"));
+              IsInvalid("UNSUPPORTED", "config_json.use_rotary_positional_embeddings"));
   EXPECT_THAT(Read("CogVideoXTransformer3DModel", R"(, "use_rotary_positional_embeddings": true)", Wanted::kGrid),
-              IsInvalid("UNSUPPORTED", "use_rotary_positional_embeddings"));
-  EXPECT_THAT(Read("SanaTransformer2DModel"), IsInvalid("MISSING", "interpolation_scale"));
+              IsInvalid("UNSUPPORTED", "config_json.use_rotary_positional_embeddings"));
+  EXPECT_THAT(Read("SanaTransformer2DModel"), IsInvalid("MISSING", "config_json.interpolation_scale"));
   EXPECT_THAT(Read("FluxTransformer2DModel", R"(, "axes_dims_rope": [16, "56"])"),
-              IsInvalid("OUT_OF_RANGE", "axes_dims_rope[1]"));
-  EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "rope_scale": [2.0])"), IsInvalid("MISMATCH", "rope_scale"));
+              IsInvalid("OUT_OF_RANGE", "config_json.axes_dims_rope[1]"));
+  EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "rope_scale": [2.0])"), IsInvalid("MISMATCH", "config_json.rope_scale"));
   EXPECT_THAT(Read("WanTransformer3DModel", R"(, "attention_head_dim": 0)"),
-              IsInvalid("OUT_OF_RANGE", "attention_head_dim"));
-  EXPECT_THAT(Read("LongCatAudioDiTTransformer", R"(, "dit_dim": 100)"), IsInvalid("MISMATCH", "dit_dim"));
-  EXPECT_THAT(Read("DiTTransformer2DModel", R"(, "patch_size": 64)"), IsInvalid("OUT_OF_RANGE", "patch_size"));
+              IsInvalid("OUT_OF_RANGE", "config_json.attention_head_dim"));
+  EXPECT_THAT(Read("LongCatAudioDiTTransformer", R"(, "dit_dim": 100)"), IsInvalid("MISMATCH", "config_json.dit_dim"));
+  EXPECT_THAT(Read("DiTTransformer2DModel", R"(, "patch_size": 64)"), IsInvalid("OUT_OF_RANGE", "config_json.patch_size"));
   EXPECT_THAT(Read("PriorTransformer", R"(, "num_embeddings": 99999999999)"),
-              IsInvalid("OUT_OF_RANGE", "num_embeddings"));
+              IsInvalid("OUT_OF_RANGE", "config_json.num_embeddings"));
 }
 
 }  // namespace

@@ -125,13 +125,13 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
   EXPECT_EQ((*memory)[0].notes[0].code, "NOT_USED");
   EXPECT_THAT(Read(R"({"model_type": "sam2_video", "memory_attention_hidden_size": 256,
       "memory_attention_num_attention_heads": 2, "memory_attention_downsample_rate": 0})"),
-              IsInvalid("OUT_OF_RANGE", "memory_attention_downsample_rate"));
+              IsInvalid("OUT_OF_RANGE", "config_json.memory_attention_downsample_rate"));
 
   const auto speech = Read(R"({"model_type": "clvp_encoder", "projection_dim": 768, "num_attention_heads": 2})");
   ASSERT_THAT(speech, IsOk());
   EXPECT_EQ((*speech)[0].rotary->head_dim, 192);
   EXPECT_THAT(Read(R"({"model_type": "clvp_encoder", "use_rotary_embedding": false})"),
-              IsInvalid("UNSUPPORTED", "use_rotary_embedding"));
+              IsInvalid("UNSUPPORTED", "config_json.use_rotary_embedding"));
 
   const auto kimi = Read(R"({"model_type": "kimi_k25", "vision_config": {}})", "vision");
   ASSERT_THAT(kimi, IsOk());
@@ -162,7 +162,7 @@ TEST(OtherTypes, AreNamed) {
                                          {"mamba", "no positional encoding"},
                                          {"vjepa2", "of its own kind"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
-    EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "model_type"));
+    EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "config_json.model_type"));
     EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;
   }
 }
@@ -206,7 +206,7 @@ TEST(TwoStacks, MayHaveAListOfBiases) {
   for (const char* biases : {R"([{"type": "1d", "bidirectional": false}])", R"([{"type": "horizontal"}])", R"("1d")",
                              R"([{"type": "1d"}, {"type": "1d"}])", R"([{"type": 1}, 5])"}) {
     const std::string list = std::string(R"(, "relative_bias_args": )") + biases;
-    EXPECT_THAT(read(list, "encoder"), IsInvalid("UNSUPPORTED", "relative_bias_args")) << biases;
+    EXPECT_THAT(read(list, "encoder"), IsInvalid("UNSUPPORTED", "config_json.relative_bias_args")) << biases;
     EXPECT_THAT(read(list, "decoder"), IsOk()) << biases;
   }
   EXPECT_THAT(Read(R"({"model_type": "t5", "relative_bias_args": 5})", "encoder"), IsOk());
@@ -229,7 +229,7 @@ TEST(OtherTypes, NoNameHasTwoRows) {
 
 TEST(Rules, AFlagMayDecide) {
   EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20})"),
-              IsInvalid("UNSUPPORTED", "position_embedding_type"));
+              IsInvalid("UNSUPPORTED", "config_json.position_embedding_type"));
   EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20,
                        "position_embedding_type": "rotary"})"),
               IsOk());
@@ -255,7 +255,7 @@ TEST(Rules, LayersMayEachHaveATheta) {
   EXPECT_EQ(std::get<RopeParameters>((*layers)[2].rotary->frequencies).rope_theta, 500000);
   EXPECT_THAT(Read(R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4,
                        "layer_rope_theta": [10000]})"),
-              IsInvalid("MISMATCH", "layer_rope_theta"));
+              IsInvalid("MISMATCH", "config_json.layer_rope_theta"));
 }
 
 // Muse does not rotate every fourth layer, counted from the last.
@@ -284,10 +284,10 @@ TEST(Components, ManyPartsAreReadInBoundedTime) {
 TEST(Rules, SectionsAreForClassesThatHaveThem) {
   EXPECT_THAT(Read(R"({"model_type": "llama", "head_dim": 128,
                        "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]}})"),
-              IsInvalid("UNKNOWN_FIELD", "rope_scaling.mrope_section"));
+              IsInvalid("UNKNOWN_FIELD", "config_json.rope_scaling.mrope_section"));
   EXPECT_THAT(Read(R"({"model_type": "qwen2_vl_text", "head_dim": 128,
                        "rope_scaling": {"type": "mrope", "mrope_section": [16.5, 24, 24]}})"),
-              IsInvalid("OUT_OF_RANGE", "rope_scaling.mrope_section"));
+              IsInvalid("OUT_OF_RANGE", "config_json.rope_scaling.mrope_section[0]"));
 }
 
 }  // namespace

@@ -30,28 +30,28 @@ TEST(ModelRules, OriginalLengthOutsideTheBlockCounts) {
   const auto layers = Read(R"({"model_type": "qwen2", "head_dim": 64, "original_max_position_embeddings": 4096,
       "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 32768}})");
   EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 4096);
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "config_json.rope_scaling.original_max_position_embeddings"));
 }
 
 TEST(ModelRules, ThetaInsideTheBlockCounts) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "rope_theta": 1e6,
       "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})");
   EXPECT_EQ(ParametersOf(layers[0]).rope_theta, 5e5);
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "rope_theta"));
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "config_json.rope_theta"));
 }
 
 TEST(ModelRules, OriginalLengthDefaultsToTheLongest) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
       "rope_scaling": {"type": "yarn", "factor": 4}})");
   EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 8192);
-  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "original_max_position_embeddings"));
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "config_json.rope_scaling.original_max_position_embeddings"));
 }
 
 TEST(ModelRules, YarnNeedsAFactorButItMayBeNull) {
   const std::string rest = R"("original_max_position_embeddings": 4096}, "max_position_embeddings": 16384,
       "model_type": "llama", "head_dim": 64})";
   EXPECT_THAT(ReadModel({.config_json = R"({"rope_scaling": {"type": "yarn", )" + rest}, {}),
-              IsInvalid("MISSING", "config_json.factor"));
+              IsInvalid("MISSING", "config_json.rope_scaling.factor"));
   const auto layers = Read(R"({"rope_scaling": {"type": "yarn", "factor": null, )" + rest);
   const auto rotary = Rotary::Create(*layers[0].rotary, Frequencies::kExact, {});
   ASSERT_THAT(rotary, IsOk());
@@ -65,7 +65,7 @@ TEST(ModelRules, BetasOfZeroMeanTheirDefaults) {
   ASSERT_THAT(rotary, IsOk());
   EXPECT_EQ(std::get<RopeParameters>(rotary->settings().frequencies).beta_fast, 32);
   EXPECT_EQ(std::get<RopeParameters>(rotary->settings().frequencies).beta_slow, 1);
-  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "beta_fast"));
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "config_json.rope_scaling.beta_fast"));
 }
 
 TEST(ModelRules, AttentionFactorOfZeroIsVerbatim) {
@@ -82,7 +82,7 @@ TEST(ModelRules, TruncateOfALayerTypesBlockIsNotRead) {
   ASSERT_EQ(layers.size(), 2u);
   EXPECT_EQ(layers[1].layer_type, "full_attention");
   EXPECT_FALSE(ParametersOf(layers[1]).truncate.has_value());
-  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "truncate"));
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "config_json.rope_parameters.full_attention.truncate"));
 }
 
 TEST(ModelRules, OlmosTopLevelThetaIsForFullAttentionOnly) {
@@ -117,7 +117,7 @@ TEST(ModelRules, Phi3ReadsSuAndYarnAsLongrope) {
         "rope_scaling": {"short_factor": [1, 2], "long_factor": [3, 4], "type": ")") +
                              type + "\"}}");
     EXPECT_EQ(ParametersOf(layers[0]).rope_type, "longrope");
-    EXPECT_THAT(layers[0].notes, HasNote("RENAMED", "rope_type"));
+    EXPECT_THAT(layers[0].notes, HasNote("RENAMED", "config_json.rope_scaling.type"));
     EXPECT_THAT(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {}), IsOk());
   }
 }
@@ -125,7 +125,7 @@ TEST(ModelRules, Phi3ReadsSuAndYarnAsLongrope) {
 TEST(ModelRules, LlamaDoesNotReadAPartialWidth) {
   const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "partial_rotary_factor": 0.5})");
   EXPECT_EQ(Rotary::Create(*layers[0].rotary, Frequencies::kExact, {})->rotary_dim(), 64);
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "partial_rotary_factor"));
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "config_json.partial_rotary_factor"));
   EXPECT_THAT(ReadModel({.config_json = R"({"model_type": "llama", "head_dim": 64, "partial_rotary_factor": 0.5,
                                             "rope_scaling": {"type": "linear", "factor": 2}})"},
                         {}),
@@ -168,7 +168,7 @@ TEST(ModelRules, Cohere2RotatesSlidingLayersOnly) {
 
 TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
   const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "llama_4_scaling_beta"));
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "config_json.text_config.rope_parameters.llama_4_scaling_beta"));
 }
 
 // DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.
@@ -191,7 +191,7 @@ TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
   const auto layers = Read(R"({"model_type": "phi3", "head_dim": 4, "max_position_embeddings": 8192, "rope_scaling":
       {"type": "longrope", "short_factor": [1, 2], "long_factor": [3, 4], "original_max_position_embeddings": 2048}})");
   EXPECT_EQ(ParametersOf(layers[0]).original_max_position_embeddings, 4096);
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "original_max_position_embeddings"));
+  EXPECT_THAT(layers[0].notes, HasNote("NOT_USED", "config_json.rope_scaling.original_max_position_embeddings"));
 }
 
 // GPT-NeoX reads only these names, and no other class reads them.
@@ -202,11 +202,11 @@ TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
   const auto neox = Read(R"({"model_type": "gpt_neox", )" + both);
   EXPECT_EQ(ParametersOf(neox[0]).rope_theta, 2e4);
   EXPECT_EQ(ParametersOf(neox[0]).partial_rotary_factor, 0.125);
-  EXPECT_THAT(neox[0].notes, HasNote("NOT_USED", "rope_theta"));
+  EXPECT_THAT(neox[0].notes, HasNote("NOT_USED", "config_json.rope_theta"));
   const auto phi = Read(R"({"model_type": "phi", )" + both);
   EXPECT_EQ(ParametersOf(phi[0]).rope_theta, 5e5);
   EXPECT_EQ(ParametersOf(phi[0]).partial_rotary_factor, 0.5);
-  EXPECT_THAT(phi[0].notes, HasNote("NOT_USED", "rotary_pct"));
+  EXPECT_THAT(phi[0].notes, HasNote("NOT_USED", "config_json.rotary_pct"));
 }
 
 TEST(ModelRules, OneBlockForAllIsNotReadWhereTheClassWantsThemByLayerType) {
@@ -214,7 +214,7 @@ TEST(ModelRules, OneBlockForAllIsNotReadWhereTheClassWantsThemByLayerType) {
       "rope_parameters": {"rope_type": "linear", "factor": 8}})");
   ASSERT_EQ(layers.size(), 2u);
   EXPECT_EQ(ParametersOf(layers[1]).rope_type, "default");
-  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "rope_parameters"));
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "config_json.rope_parameters"));
 }
 
 TEST(ModelRules, SomeClassesHaveABlockOfTheirOwn) {
@@ -223,7 +223,7 @@ TEST(ModelRules, SomeClassesHaveABlockOfTheirOwn) {
   EXPECT_EQ(ParametersOf(gpt_oss[0]).factor, 32);
   EXPECT_EQ(ParametersOf(gpt_oss[0]).rope_theta, 1e6);
   EXPECT_EQ(ParametersOf(gpt_oss[0]).truncate, false);
-  EXPECT_THAT(gpt_oss[0].notes, HasNote("DEFAULTED", "rope_parameters"));
+  EXPECT_THAT(gpt_oss[0].notes, HasNote("DEFAULTED", "config_json.rope_parameters"));
   const auto ministral = Read(R"({"model_type": "ministral3", "rope_theta": 5e6})");
   EXPECT_EQ(ParametersOf(ministral[0]).rope_theta, 1e6);
   EXPECT_EQ(ParametersOf(ministral[0]).original_max_position_embeddings, 16384);

@@ -72,10 +72,10 @@ TEST(SinusoidalOfModel, ByTheirClass) {
 
 TEST(SinusoidalOfModel, WhatTheClassDoesWithoutOrOtherwise) {
   EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "timesfm"})")).status(),
-              IsInvalid("UNSUPPORTED", "sinusoidal.model.use_positional_embedding"));
+              IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.use_positional_embedding"));
   EXPECT_THAT(
       Call(Sinusoidal(R"({"model_type": "timesfm", "use_positional_embedding": true, "min_timescale": 2})")).status(),
-      IsInvalid("UNSUPPORTED", "sinusoidal.model.min_timescale"));
+      IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.min_timescale"));
 }
 
 TEST(SinusoidalOfModel, CosinesFirst) {
@@ -116,12 +116,12 @@ TEST(SinusoidalOfModel, WhatSaysOtherwiseIsRefused) {
   EXPECT_THAT(Call(request), IsOk());
   request.mutable_sinusoidal()->set_max_timescale(5000);
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "sinusoidal.max_timescale"));
-  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "bert"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.model_type"));
-  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "detr"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.model_type"));
-  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "marian", "d_model": 7})")),
-              IsInvalid("OUT_OF_RANGE", "sinusoidal.dim"));
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "bert"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "detr"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "marian", "d_model": 1})")),
+              IsInvalid("OUT_OF_RANGE", "sinusoidal.model.config_json.d_model"));
   EXPECT_THAT(Call(Sinusoidal(R"({"_class_name": "FluxTransformer2DModel"})")),
-              IsInvalid("UNSUPPORTED", "sinusoidal.model._class_name"));
+              IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json._class_name"));
 }
 
 TEST(GridOfModel, ByTheirClass) {
@@ -144,13 +144,13 @@ TEST(GridOfModel, ByTheirClass) {
 TEST(GridOfModel, WhatCannotBeIsRefused) {
   EXPECT_THAT(Call(Grid(R"({"model_type": "detr"})")), IsInvalid("OUT_OF_RANGE", "grid.height"));
   EXPECT_THAT(Call(Grid(R"({"model_type": "detr", "position_embedding_type": "learned"})")),
-              IsInvalid("UNSUPPORTED", "grid.model.position_embedding_type"));
+              IsInvalid("UNSUPPORTED", "grid.model.config_json.position_embedding_type"));
   EXPECT_THAT(Call(Grid(R"({"model_type": "dab-detr", "temperature_height": 10})")),
-              IsInvalid("UNSUPPORTED", "grid.model.temperature_width"));
+              IsInvalid("UNSUPPORTED", "grid.model.config_json.temperature_width"));
   EXPECT_THAT(Call(Grid(R"({"model_type": "vit_mae", "image_size": [32, 64]})")),
-              IsInvalid("UNSUPPORTED", "grid.model.image_size"));
+              IsInvalid("UNSUPPORTED", "grid.model.config_json.image_size"));
   EXPECT_THAT(Call(Grid(R"({"model_type": "vit_mae", "image_size": 8})")),
-              IsInvalid("OUT_OF_RANGE", "grid.model.image_size"));
+              IsInvalid("OUT_OF_RANGE", "grid.model.config_json.image_size"));
   auto request = Grid(R"({"model_type": "detr", "d_model": 8})");
   request.mutable_grid()->set_height(2);
   request.mutable_grid()->set_width(3);

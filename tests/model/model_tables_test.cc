@@ -61,26 +61,26 @@ TEST(ModelTables, AreRefusedWhereThereAreNone) {
         {R"({"model_type": "llama"})", "model_type"},
         {R"({"model_type": "sam_vision_model", "use_abs_pos": false})", "use_abs_pos"},
         {R"({"model_type": "marian"})", "model_type"}}) {
-    EXPECT_THAT(Read(file), IsInvalid("UNSUPPORTED", field)) << file;
+    EXPECT_THAT(Read(file), IsInvalid("UNSUPPORTED", std::string("config_json.") + field)) << file;
   }
-  EXPECT_THAT(Read(R"({"model_type": "roberta", "pad_token_id": "1"})"), IsInvalid("OUT_OF_RANGE", "pad_token_id"));
+  EXPECT_THAT(Read(R"({"model_type": "roberta", "pad_token_id": "1"})"), IsInvalid("OUT_OF_RANGE", "config_json.pad_token_id"));
   EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 1099511627776, "patch_size": 1})"),
-              IsInvalid("OUT_OF_RANGE", "image_size"));
+              IsInvalid("OUT_OF_RANGE", "config_json.image_size"));
   EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 0, 16]})"),
-              IsInvalid("OUT_OF_RANGE", "tubelet_size"));
-  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"), IsInvalid("OUT_OF_RANGE", "tubelet_size"));
+              IsInvalid("OUT_OF_RANGE", "config_json.tubelet_size"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"), IsInvalid("OUT_OF_RANGE", "config_json.tubelet_size"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "time_stride": 0})"),
-              IsInvalid("OUT_OF_RANGE", "time_stride"));
-  EXPECT_THAT(Read(R"({"model_type": "vivit", "num_frames": 1000000})"), IsInvalid("OUT_OF_RANGE", "num_frames"));
-  EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 8})"), IsInvalid("OUT_OF_RANGE", "image_size"));
+              IsInvalid("OUT_OF_RANGE", "config_json.time_stride"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "num_frames": 1000000})"), IsInvalid("OUT_OF_RANGE", "config_json.num_frames"));
+  EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 8})"), IsInvalid("OUT_OF_RANGE", "config_json.image_size"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "max_length": 1000000})"),
-              IsInvalid("OUT_OF_RANGE", "max_length"));
+              IsInvalid("OUT_OF_RANGE", "config_json.max_length"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "patch_size": 0})"),
-              IsInvalid("OUT_OF_RANGE", "patch_size"));
+              IsInvalid("OUT_OF_RANGE", "config_json.patch_size"));
   EXPECT_THAT(Read(R"({"model_type": "yolos", "num_detection_tokens": -1})"),
-              IsInvalid("OUT_OF_RANGE", "num_detection_tokens"));
+              IsInvalid("OUT_OF_RANGE", "config_json.num_detection_tokens"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "num_mel_bins": 15})"),
-              IsInvalid("OUT_OF_RANGE", "num_mel_bins"));
+              IsInvalid("OUT_OF_RANGE", "config_json.num_mel_bins"));
 }
 
 v1::GenerateEmbeddingRequest Opt(int64_t rows) {
@@ -171,7 +171,7 @@ TEST(SwinV2OfModel, BadFiles) {
          "pretrained_window_sizes"},
         {R"("depths": [2, 2], "num_heads": [3, 6], "window_size": 0)", "OUT_OF_RANGE", "window_size"}}) {
     EXPECT_THAT(ReadModel({.config_json = std::string(R"({"model_type": "swinv2", )") + fields + "}"}, {}),
-                IsInvalid(reason, field))
+                IsInvalid(reason, std::string("config_json.") + field))
         << fields;
   }
 }

@@ -82,15 +82,15 @@ TEST(ModelTerms, ConformersByTheirKindOfPositions) {
     EXPECT_EQ(std::get<TransformerXlSettings>(terms->settings).encoding, TransformerXlEncoding::kInterleaved);
     EXPECT_EQ(terms->width, 8);
   }
-  EXPECT_THAT(Read(File("vits", R"("window_size": null)")), IsInvalid("UNSUPPORTED", "window_size"));
-  EXPECT_THAT(Read(File("vits", R"("window_size": 0)")), IsInvalid("OUT_OF_RANGE", "window_size"));
+  EXPECT_THAT(Read(File("vits", R"("window_size": null)")), IsInvalid("UNSUPPORTED", "config_json.window_size"));
+  EXPECT_THAT(Read(File("vits", R"("window_size": 0)")), IsInvalid("OUT_OF_RANGE", "config_json.window_size"));
   const auto gemma = Read(R"({"model_type": "gemma3n_audio", "hidden_size": 8, "conf_num_attention_heads": 2})");
   ASSERT_THAT(gemma, IsOk());
   EXPECT_EQ(std::get<TransformerXlSettings>(gemma->settings).encoding, TransformerXlEncoding::kTensor2Tensor);
   EXPECT_FALSE(gemma->has_biases);
   EXPECT_THAT(Read(R"({"model_type": "gemma4_audio", "hidden_size": 8, "num_attention_heads": 2,
                        "attention_context_left": 9})"),
-              IsInvalid("UNSUPPORTED", "attention_context_left"));
+              IsInvalid("UNSUPPORTED", "config_json.attention_context_left"));
   for (const char* keys : {"wav2vec2-bert", "seamless_m4t_v2"}) {
     const auto terms = Read(File(keys, R"("left_max_position_embeddings": 5)"));
     ASSERT_THAT(terms, IsOk()) << keys;
@@ -151,7 +151,7 @@ class BadTerms : public testing::TestWithParam<Case> {};
 
 TEST_P(BadTerms, AreRefused) {
   const Case& c = GetParam();
-  EXPECT_THAT(Read(File(c.model_type, c.fields)), IsInvalid(c.reason, c.field));
+  EXPECT_THAT(Read(File(c.model_type, c.fields)), IsInvalid(c.reason, std::string("config_json.") + c.field));
 }
 
 #define ON R"("relative_attention": true, "pos_att_type": "c2p|p2c")"
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Files, BadTerms, testing::ValuesIn(kFiles));
 
 TEST(ModelTerms, HeadsMustBeSaid) {
   EXPECT_THAT(Read(R"({"model_type": "deberta", "hidden_size": 8, "relative_attention": true, "pos_att_type": "c2p"})"),
-              IsInvalid("MISSING", "head_dim"));
+              IsInvalid("MISSING", "config_json.head_dim"));
 }
 
 v1::Tensor Zeros(std::vector<int64_t> shape) {

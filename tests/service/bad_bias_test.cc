@@ -70,55 +70,55 @@ TEST_P(BadBias, IsRefused) {
 #define ALIBI "method.alibi."
 const Case<B> kAlibi[] = {
     {"no method", [](B& r) { r.clear_method(); }, "MISSING", "method"},
-    {"no heads", [](B& r) { A(r).set_num_heads(0); }, "OUT_OF_RANGE", "alibi.num_heads"},
-    {"negative heads", [](B& r) { A(r).set_num_heads(-4); }, "OUT_OF_RANGE", "alibi.num_heads"},
-    {"too many heads", [](B& r) { A(r).set_num_heads(65537); }, "OUT_OF_RANGE", "alibi.num_heads"},
-    {"no slopes", [](B& r) { A(r).clear_slopes(); }, "MISSING", "alibi.slopes"},
+    {"no heads", [](B& r) { A(r).set_num_heads(0); }, "OUT_OF_RANGE", "method.alibi.num_heads"},
+    {"negative heads", [](B& r) { A(r).set_num_heads(-4); }, "OUT_OF_RANGE", "method.alibi.num_heads"},
+    {"too many heads", [](B& r) { A(r).set_num_heads(65537); }, "OUT_OF_RANGE", "method.alibi.num_heads"},
+    {"no slopes", [](B& r) { A(r).clear_slopes(); }, "MISSING", "method.alibi.slopes"},
     {"no rule", [](B& r) { A(r).set_rule(v1::ALIBI_SLOPE_RULE_UNSPECIFIED); }, "MISSING", ALIBI "rule"},
     {"no form", [](B& r) { A(r).clear_form(); }, "MISSING", ALIBI "form"},
-    {"range 0", [](B& r) { A(r).set_alibi_bias_max(0); }, "OUT_OF_RANGE", "alibi.alibi_bias_max"},
-    {"NaN range", [](B& r) { A(r).set_alibi_bias_max(NAN); }, "OUT_OF_RANGE", "alibi.alibi_bias_max"},
+    {"range 0", [](B& r) { A(r).set_alibi_bias_max(0); }, "OUT_OF_RANGE", "method.alibi.alibi_bias_max"},
+    {"NaN range", [](B& r) { A(r).set_alibi_bias_max(NAN); }, "OUT_OF_RANGE", "method.alibi.alibi_bias_max"},
     {"range beside slopes",
      [](B& r) {
        *A(r).mutable_given() = Doubles({2}, {1, 1});
        A(r).set_alibi_bias_max(8);
      },
-     "NOT_READ", "alibi.alibi_bias_max"},
-    {"too few slopes", [](B& r) { *A(r).mutable_given() = Doubles({1}, {1}); }, "MISMATCH", "alibi.given.shape"},
+     "NOT_READ", "method.alibi.alibi_bias_max"},
+    {"too few slopes", [](B& r) { *A(r).mutable_given() = Doubles({1}, {1}); }, "MISMATCH", "method.alibi.given.shape"},
     {"NaN slope",
      [](B& r) {
        *A(r).mutable_given() = Doubles({2}, {1, NAN});
      },
-     "OUT_OF_RANGE", "alibi.given[1]"},
+     "OUT_OF_RANGE", "method.alibi.given[1]"},
     {"slope infinite in float32",
      [](B& r) {
        *A(r).mutable_given() = Doubles({2}, {1e39, 1});
      },
-     "OUT_OF_RANGE", "alibi.given[0]"},
+     "OUT_OF_RANGE", "method.alibi.given[0]"},
     {"exp overflows",
      [](B& r) {
        *A(r).mutable_log_slopes() = Doubles({2}, {1, 89});
      },
-     "OUT_OF_RANGE", "alibi.log_slopes[1]"},
+     "OUT_OF_RANGE", "method.alibi.log_slopes[1]"},
     {"logs per batch row",
      [](B& r) {
        *A(r).mutable_log_slopes() = Doubles({1, 2}, {1, 1});
      },
-     "MISMATCH", "alibi.log_slopes.shape"},
+     "MISMATCH", "method.alibi.log_slopes.shape"},
     {"asymmetric without the future", [](B& r) { A(r).set_form(v1::ALIBI_FORM_ASYMMETRIC); }, "MISSING",
-     "alibi.future_slopes"},
+     "method.alibi.future_slopes"},
     {"future not read",
      [](B& r) {
        *A(r).mutable_future_slopes() = Doubles({2}, {1, 1});
      },
-     "NOT_READ", "alibi.future_slopes"},
+     "NOT_READ", "method.alibi.future_slopes"},
     {"position_mask not read",
      [](B& r) {
        *A(r).mutable_position_mask() = Flags({1, 3}, {1, 1, 1});
      },
-     "NOT_READ", "alibi.position_mask"},
+     "NOT_READ", "method.alibi.position_mask"},
     {"bias_dtype of integers", [](B& r) { A(r).set_bias_dtype(v1::DATA_TYPE_INT32); }, "UNSUPPORTED",
-     "alibi.bias_dtype"},
+     "method.alibi.bias_dtype"},
     {"a model without ALiBi",
      [](B& r) { r.mutable_method()->mutable_model()->set_config_json(golden::ReadText("configs/llama-2-7b.json")); },
      "UNSUPPORTED", "method.model.config_json"},
@@ -288,32 +288,32 @@ void Index(B& r) {
 }
 
 const MethodCase kMethods[] = {
-    {OfT5, {"no direction", [](B& r) { T5(r).clear_bidirectional(); }, "MISSING", "t5.bidirectional"}},
-    {OfT5, {"3 buckets divide by zero", [](B& r) { T5(r).set_num_buckets(3); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+    {OfT5, {"no direction", [](B& r) { T5(r).clear_bidirectional(); }, "MISSING", "method.t5.bidirectional"}},
+    {OfT5, {"3 buckets divide by zero", [](B& r) { T5(r).set_num_buckets(3); }, "OUT_OF_RANGE", "method.t5.num_buckets"}},
     {OfT5,
      {"1 causal bucket", [](B& r) { T5(r).set_num_buckets(1), T5(r).set_bidirectional(false); }, "OUT_OF_RANGE",
-      "t5.num_buckets"}},
-    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(8193); }, "OUT_OF_RANGE", "t5.num_buckets"}},
+      "method.t5.num_buckets"}},
+    {OfT5, {"too many buckets", [](B& r) { T5(r).set_num_buckets(8193); }, "OUT_OF_RANGE", "method.t5.num_buckets"}},
     {OfT5,
-     {"distance within the exact ones", [](B& r) { T5(r).set_max_distance(8); }, "OUT_OF_RANGE", "t5.max_distance"}},
-    {OfT5, {"no table", [](B& r) { Method(r).clear_table(), Method(r).clear_table_layout(); }, "MISSING", "table"}},
+     {"distance within the exact ones", [](B& r) { T5(r).set_max_distance(8); }, "OUT_OF_RANGE", "method.t5.max_distance"}},
+    {OfT5, {"no table", [](B& r) { Method(r).clear_table(), Method(r).clear_table_layout(); }, "MISSING", "method.table"}},
     {OfT5, {"no layout", [](B& r) { Method(r).clear_table_layout(); }, "MISSING", "method.table_layout"}},
     {OfT5, {"a layout without a table", [](B& r) { Method(r).clear_table(); }, "NOT_READ", "method.table_layout"}},
     {OfT5,
      {"the other layout", [](B& r) { Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_HEADS_BY_BUCKETS); }, "MISMATCH",
-      "table.shape"}},
+      "method.table.shape"}},
     {OfT5,
      {"a table of other buckets",
       [](B& r) {
         *Method(r).mutable_table() = Weights({31, 2});
       },
-      "MISMATCH", "table.shape"}},
+      "MISMATCH", "method.table.shape"}},
     {OfT5,
      {"a table without heads",
       [](B& r) {
         *Method(r).mutable_table() = Weights({32, 0});
       },
-      "OUT_OF_RANGE", "table.shape"}},
+      "OUT_OF_RANGE", "method.table.shape"}},
     {OfT5,
      {"a flat table", [](B& r) { *Method(r).mutable_table() = Weights({64}); }, "MISMATCH", "method.table.shape"}},
     {OfT5,
@@ -327,7 +327,7 @@ const MethodCase kMethods[] = {
       [](B& r) {
         *Method(r).mutable_table() = MakeTensor(DType::kFP16, {32, 2}, std::vector<double>(64, INFINITY));
       },
-      "OUT_OF_RANGE", "table"}},
+      "OUT_OF_RANGE", "method.table"}},
     {OfT5,
      {"half a distance",
       [](B& r) {
@@ -351,19 +351,19 @@ const MethodCase kMethods[] = {
     {OfT5, {"an index of a head", [](B& r) { Index(r), G(r).set_head_start(0); }, "NOT_READ", "geometry.head_start"}},
     {OfKerple,
      {"no kernel", [](B& r) { Method(r).mutable_kerple()->clear_kernel(); }, "MISSING", "method.kerple.kernel"}},
-    {OfKerple, {"no heads", [](B& r) { Method(r).mutable_kerple()->clear_a(); }, "OUT_OF_RANGE", "kerple.a"}},
+    {OfKerple, {"no heads", [](B& r) { Method(r).mutable_kerple()->clear_a(); }, "OUT_OF_RANGE", "method.kerple.a"}},
     {OfKerple,
-     {"p of fewer heads", [](B& r) { Method(r).mutable_kerple()->mutable_p()->Truncate(1); }, "MISMATCH", "kerple.p"}},
-    {OfKerple, {"NaN", [](B& r) { Method(r).mutable_kerple()->set_a(1, NAN); }, "OUT_OF_RANGE", "kerple.a[1]"}},
+     {"p of fewer heads", [](B& r) { Method(r).mutable_kerple()->mutable_p()->Truncate(1); }, "MISMATCH", "method.kerple.p"}},
+    {OfKerple, {"NaN", [](B& r) { Method(r).mutable_kerple()->set_a(1, NAN); }, "OUT_OF_RANGE", "method.kerple.a[1]"}},
     {OfKerple,
-     {"infinite in float32", [](B& r) { Method(r).mutable_kerple()->set_p(0, 1e39); }, "OUT_OF_RANGE", "kerple.p[0]"}},
+     {"infinite in float32", [](B& r) { Method(r).mutable_kerple()->set_p(0, 1e39); }, "OUT_OF_RANGE", "method.kerple.p[0]"}},
     {OfKerple,
      {"a table",
       [](B& r) {
         *Method(r).mutable_table() = Weights({32, 2});
         Method(r).set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
       },
-      "NOT_READ", "table"}},
+      "NOT_READ", "method.table"}},
     {OfKerple, {"an index", [](B& r) { Index(r); }, "CONFLICT", "form"}},
     {OfKerple,
      {"half a distance",
@@ -375,20 +375,20 @@ const MethodCase kMethods[] = {
      {"no convention", [](B& r) { Method(r).mutable_sandwich()->clear_convention(); }, "MISSING",
       "method.sandwich.convention"}},
     {OfSandwich,
-     {"no heads", [](B& r) { Method(r).mutable_sandwich()->set_num_heads(0); }, "OUT_OF_RANGE", "sandwich.num_heads"}},
-    {OfSandwich, {"odd dim", [](B& r) { Method(r).mutable_sandwich()->set_dim(7); }, "OUT_OF_RANGE", "sandwich.dim"}},
+     {"no heads", [](B& r) { Method(r).mutable_sandwich()->set_num_heads(0); }, "OUT_OF_RANGE", "method.sandwich.num_heads"}},
+    {OfSandwich, {"odd dim", [](B& r) { Method(r).mutable_sandwich()->set_dim(7); }, "OUT_OF_RANGE", "method.sandwich.dim"}},
     {OfSandwich,
      {"a distance beyond 2^20",
       [](B& r) {
         *G(r).mutable_key_positions() = Doubles({3}, {0, 1, 1048579});
       },
       "OUT_OF_RANGE", "geometry.query_positions"}},
-    {OfSandwich, {"base 0", [](B& r) { Method(r).mutable_sandwich()->set_base(0); }, "OUT_OF_RANGE", "sandwich.base"}},
+    {OfSandwich, {"base 0", [](B& r) { Method(r).mutable_sandwich()->set_base(0); }, "OUT_OF_RANGE", "method.sandwich.base"}},
     {OfSwin,
-     {"no window", [](B& r) { Method(r).mutable_swin()->clear_window_width(); }, "OUT_OF_RANGE", "swin.window_width"}},
+     {"no window", [](B& r) { Method(r).mutable_swin()->clear_window_width(); }, "OUT_OF_RANGE", "method.swin.window_width"}},
     {OfSwin,
      {"a table of another window", [](B& r) { Method(r).mutable_swin()->set_window_width(2); }, "MISMATCH",
-      "table.shape"}},
+      "method.table.shape"}},
     {OfSwin,
      {"lengths of another window", [](B& r) { G(r).set_query_length(5); }, "MISMATCH", "geometry.query_length"}},
     {OfSwin, {"positions", [](B& r) { G(r).set_query_offset(0); }, "NOT_READ", "geometry.query"}},
@@ -398,56 +398,56 @@ const MethodCase kMethods[] = {
       [](B& r) {
         *Method(r).mutable_table() = Weights({15, 2});
       },
-      "MISMATCH", "table.shape"}},
+      "MISMATCH", "method.table.shape"}},
     {OfBeit,
      {"not which table", [](B& r) { Method(r).mutable_beit()->clear_table(); }, "MISSING", "method.beit.table"}},
     {OfSwinV2,
-     {"a window one token high", [](B& r) { V2(r).set_window_height(1); }, "OUT_OF_RANGE", "swin_v2.window_height"}},
+     {"a window one token high", [](B& r) { V2(r).set_window_height(1); }, "OUT_OF_RANGE", "method.swin_v2.window_height"}},
     {OfSwinV2,
      {"a pretrained window one token wide",
       [](B& r) { V2(r).set_pretrained_window_height(8), V2(r).set_pretrained_window_width(1); }, "OUT_OF_RANGE",
-      "swin_v2.pretrained_window_width"}},
+      "method.swin_v2.pretrained_window_width"}},
     {OfSwinV2,
      {"half a pretrained window", [](B& r) { V2(r).set_pretrained_window_height(8); }, "MISSING",
       "method.swin_v2.pretrained_window_width"}},
     {OfSwinV2,
-     {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING", "swin_v2.hidden_bias"}},
+     {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING", "method.swin_v2.hidden_bias"}},
     {OfSwinV2,
      {"too many hidden units", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({4097}); }, "OUT_OF_RANGE",
-      "swin_v2.hidden_bias"}},
+      "method.swin_v2.hidden_bias"}},
     {OfSwinV2,
      {"weights of another shape",
       [](B& r) {
         *V2(r).mutable_hidden_weight() = Weights({2, 4});
       },
-      "MISMATCH", "swin_v2.hidden_weight.shape"}},
+      "MISMATCH", "method.swin_v2.hidden_weight.shape"}},
     {OfSwinV2,
      {"output of another layer",
       [](B& r) {
         *V2(r).mutable_output_weight() = Weights({4, 2});
       },
-      "MISMATCH", "swin_v2.output_weight.shape"}},
-    {OfFire, {"no c", [](B& r) { Fire(r).clear_c(); }, "MISSING", "fire.c"}},
-    {OfFire, {"c infinite", [](B& r) { Fire(r).set_c(INFINITY); }, "OUT_OF_RANGE", "fire.c"}},
-    {OfFire, {"no threshold", [](B& r) { Fire(r).clear_threshold(); }, "MISSING", "fire.threshold"}},
-    {OfFire, {"threshold 0", [](B& r) { Fire(r).set_threshold(0); }, "OUT_OF_RANGE", "fire.threshold"}},
-    {OfFire, {"epsilon below 0", [](B& r) { Fire(r).set_epsilon(-1e-6); }, "OUT_OF_RANGE", "fire.epsilon"}},
-    {OfFire, {"zero by zero", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(0); }, "OUT_OF_RANGE", "fire.c"}},
+      "MISMATCH", "method.swin_v2.output_weight.shape"}},
+    {OfFire, {"no c", [](B& r) { Fire(r).clear_c(); }, "MISSING", "method.fire.c"}},
+    {OfFire, {"c infinite", [](B& r) { Fire(r).set_c(INFINITY); }, "OUT_OF_RANGE", "method.fire.c"}},
+    {OfFire, {"no threshold", [](B& r) { Fire(r).clear_threshold(); }, "MISSING", "method.fire.threshold"}},
+    {OfFire, {"threshold 0", [](B& r) { Fire(r).set_threshold(0); }, "OUT_OF_RANGE", "method.fire.threshold"}},
+    {OfFire, {"epsilon below 0", [](B& r) { Fire(r).set_epsilon(-1e-6); }, "OUT_OF_RANGE", "method.fire.epsilon"}},
+    {OfFire, {"zero by zero", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(0); }, "OUT_OF_RANGE", "method.fire.c"}},
     {OfFire,
      {"another width", [](B& r) { *Fire(r).mutable_hidden_bias() = Weights({3}); }, "MISMATCH",
-      "fire.hidden_bias.shape"}},
+      "method.fire.hidden_bias.shape"}},
     {OfFire,
      {"more biases than heads", [](B& r) { *Fire(r).mutable_output_bias() = Weights({3}); }, "MISMATCH",
-      "fire.output_bias.shape"}},
+      "method.fire.output_bias.shape"}},
     {OfFire,
      {"no unit",
       [](B& r) {
         *Fire(r).mutable_output_weight() = Weights({2, 0});
       },
-      "OUT_OF_RANGE", "fire.output_weight.shape"}},
+      "OUT_OF_RANGE", "method.fire.output_weight.shape"}},
     {OfFire,
      {"one value a distance", [](B& r) { r.clear_mask(), r.set_form(v1::BIAS_FORM_COMPACT); }, "CONFLICT", "form"}},
-    {OfNope, {"no heads", [](B& r) { Method(r).mutable_nope()->set_num_heads(0); }, "OUT_OF_RANGE", "nope.num_heads"}},
+    {OfNope, {"no heads", [](B& r) { Method(r).mutable_nope()->set_num_heads(0); }, "OUT_OF_RANGE", "method.nope.num_heads"}},
     {OfNope,
      {"documents of one side",
       [](B& r) {
@@ -491,13 +491,13 @@ TEST(BadMethod, AskingForTooManyValues) {
   ++limits.max_bias_values;
   EXPECT_THAT(Call(OfSandwich(), limits), IsOk());
   limits.max_bias_values = 14;  // less than the 15 displacements
-  too_large(OfSwin(), limits, "swin.window_height");
+  too_large(OfSwin(), limits, "method.swin.window_height");
   B network = OfSwinV2();
   *V2(network).mutable_hidden_weight() = Weights({512, 2});
   *V2(network).mutable_hidden_bias() = Weights({512});
   *V2(network).mutable_output_weight() = Weights({2, 512});
   limits.max_bias_values = 15 * 512 * 2 / 8 - 1;
-  too_large(network, limits, "swin_v2.output_weight.shape");
+  too_large(network, limits, "method.swin_v2.output_weight.shape");
   ++limits.max_bias_values;
   EXPECT_THAT(Call(network, limits), IsOk());
   B far = OfT5();

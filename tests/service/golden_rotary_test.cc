@@ -133,7 +133,7 @@ TEST(GoldenRotaryFiles, CoverAllScalingsAndManyModels) {
 TEST(GoldenRotaryFiles, UnknownFieldIsRefusedByName) {
   const ModelSource source{.config_json = R"({"model_type": "llama", "head_dim": 64,
                                               "rope_scaling": {"type": "linear", "factor": 2, "finetuned": true}})"};
-  EXPECT_THAT(SelectLayer(source, {}), IsInvalid("UNKNOWN_FIELD", "rope_scaling.finetuned"));
+  EXPECT_THAT(SelectLayer(source, {}), IsInvalid("UNKNOWN_FIELD", "config_json.rope_scaling.finetuned"));
 }
 
 TEST(GoldenRotaryFiles, UnknownModelTypeNeedsAPairing) {

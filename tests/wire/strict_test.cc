@@ -37,14 +37,15 @@ TEST(RejectUnknown, NamesMessageNumberAndPath) {
   const absl::Status status = RejectUnknown(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DetailsOf(status).reason, "UNKNOWN_FIELD");
-  EXPECT_EQ(DetailsOf(status).field, "positions.segments.segment[1]");
-  EXPECT_EQ(status.message(), "positions.segments.segment[1]: posenc.v1.PositionSegment has no field 77");
+  EXPECT_EQ(DetailsOf(status).field, "positions.segments.segment[1].77");
+  EXPECT_EQ(status.message(),
+            "positions.segments.segment[1].77: is 1; must be a field of posenc.v1.PositionSegment");
 }
 
 TEST(RejectUnknown, SeesTheTopLevel) {
   v1::ApplyRotaryRequest request;
   AddUnknown(&request, 4000);
-  EXPECT_EQ(RejectUnknown(request).message(), "posenc.v1.ApplyRotaryRequest has no field 4000");
+  EXPECT_EQ(RejectUnknown(request).message(), "4000: is 1; must be a field of posenc.v1.ApplyRotaryRequest");
 }
 
 TEST(RejectUnknown, SeesTensors) {

@@ -83,8 +83,8 @@ TEST_F(ServerTest, RefusesMalformedAndUnknown) {
   status = Send("StreamTable", std::string("\x0a\x03\xf8\x7f\x01"));
   EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_EQ(InfoOf(status).reason(), "UNKNOWN_FIELD");
-  EXPECT_EQ(InfoOf(status).metadata().at("field"), "table");
-  EXPECT_THAT(status.error_message(), HasSubstr("posenc.v1.GenerateTableRequest has no field 2047"));
+  EXPECT_EQ(InfoOf(status).metadata().at("field"), "table.2047");
+  EXPECT_THAT(status.error_message(), HasSubstr("must be a field of posenc.v1.GenerateTableRequest"));
 
   status = Send("GetServerInfo", std::string("\x08\x01"));
   EXPECT_EQ(InfoOf(status).reason(), "UNKNOWN_FIELD");
@@ -119,7 +119,7 @@ TEST_F(ServerTest, RefusesForGoodWhatCanNeverFit) {
   grpc::Status status = stub_->ApplyRotary(&contexts[0], Rotary(8 << 20, 1), &rotary);
   EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_EQ(InfoOf(status).reason(), "TOO_LARGE");
-  EXPECT_THAT(status.error_message(), HasSubstr("a request has at most 8388608"));
+  EXPECT_THAT(status.error_message(), HasSubstr("must be at most 8388608 bytes"));
 
   v1::GenerateBiasRequest amplified;
   amplified.mutable_geometry()->set_query_length(int64_t{1} << 40);
