@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "posenc/mapping/fields.h"
+#include "posenc/methods/embedding/encoding.h"
 
 namespace posenc::wire {
 

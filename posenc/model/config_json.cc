@@ -81,7 +81,8 @@ class JsonCheck : public json::json_sax_t {
     std::string_view cause = error.what();  // "... while parsing value - invalid literal; last read: ..."
     if (const size_t dash = cause.find(" - "); dash != std::string_view::npos) cause.remove_prefix(dash + 3);
     cause = cause.substr(0, cause.find("; last read"));
-    return Refuse(furthest_ - 1, token.empty() ? "the end of the file" : token,
+    const bool ended = token.empty() || cause.starts_with("unexpected end of input");
+    return Refuse(furthest_ - 1, ended ? "the end of the file" : token,
                   fmt::format("must be valid JSON in UTF-8: {}", Quote(cause, 200)));
   }
 

@@ -210,7 +210,9 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
     p.partial_rotary_factor.reset();
   }
   if (reads(kLongest)) {
-    part.Comes(std::string(kLongest), part.config.PathOf({kLongest, "n_positions", "max_seq_len", "model_max_length"}));
+    const std::string path = part.config.PathOf({kLongest, "n_positions", "max_seq_len", "model_max_length"});
+    part.Comes(std::string(kLongest), path);
+    part.Comes(fmt::format("rope_parameters.{}", kLongest), path);
     POSENC_ASSIGN_OR_RETURN(
         settings.max_position_embeddings,
         part.config.Number({"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}));

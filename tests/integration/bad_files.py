@@ -147,11 +147,11 @@ REFUSED = [
     ("factor 0 in a part", {"model_type": "llava", "text_config": scaled({"type": "linear", "factor": 0})},
      "text_config.rope_scaling.factor", "OUT_OF_RANGE", "0", "above 0", {"component": "text"}),
     ("type of a scaling", scaled({"type": "quantum", "factor": 2}), "rope_scaling.type", "UNKNOWN_VALUE", "quantum",
-     "must be one of default", {}),
+     'must be one of "default"', {}),
     ("rope_type of a scaling", scaled({"rope_type": "quantum", "factor": 2}), "rope_scaling.rope_type", "UNKNOWN_VALUE",
-     "quantum", "must be one of default", {}),
+     "quantum", 'must be one of "default"', {}),
     ("unknown field", scaled({"type": "linear", "factor": 2, "warp": 9}), "rope_scaling.warp", "UNKNOWN_FIELD", "9",
-     'rope_type \\"linear\\"', {}),
+     'rope_type "linear"', {}),
     ("misspelled field", scaled({**YARN, "bets_fast": 16}), "rope_scaling.bets_fast", "UNKNOWN_FIELD", "16", "yarn",
      {}),
     ("field of another scaling", scaled({"type": "linear", "factor": 2, "beta_fast": 32}), "rope_scaling.beta_fast",
@@ -169,7 +169,7 @@ REFUSED = [
     ("half a section", {**QWEN_VL, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24.5, 23.5]}},
      "rope_scaling.mrope_section[1]", "OUT_OF_RANGE", "24.5", "whole number", {}),
     ("sections of another width", {**QWEN_VL, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 25]}},
-     "rope_scaling.mrope_section", None, None, "64", {}),
+     "rope_scaling.mrope_section[2]", "OUT_OF_RANGE", "25", "rotary_dim/2 = 64", {}),
     ("sections of a model with one axis", scaled({"type": "default", "mrope_section": [16, 24, 24]}),
      "rope_scaling.mrope_section", "UNKNOWN_FIELD", "[16,24,24]", "must be absent", {}),
     ("unknown layer type", {**GEMMA, "layer_types": ["full_attention"] * 5 + ["lateral_attention"]}, "layer_types[5]",
@@ -229,7 +229,7 @@ CHOICES = [
 ]
 
 NOTED = [
-    ("heads that do not divide the width", llama(hidden_size=100, num_attention_heads=3, head_dim=None), "ROUNDED_DOWN",
+    ("heads that do not divide the width", llama(hidden_size=100, num_attention_heads=6), "ROUNDED_DOWN",
      "hidden_size"),
     ("ALiBi beside a rotary embedding", {"model_type": "falcon", "alibi": True, "num_attention_heads": 8,
                                          "hidden_size": 512, "rope_theta": 10000.0}, "NOT_USED", "rope_theta"),
