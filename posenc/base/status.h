@@ -57,7 +57,8 @@ absl::Status Within(std::string_view prefix, const absl::Status& status);
 // Returns the status with each of its fields renamed. Statuses without details are unchanged.
 absl::Status Renamed(const absl::Status& status, const std::function<std::string(const std::string&)>& rename);
 
-// Returns the status with the second of two fields that contradict each other. Its limit should name that field's value.
+// Returns the status with the second of two fields that contradict each other. Its limit should name that field's
+// value.
 absl::Status Against(std::string_view other_field, const absl::Status& status);
 
 // Returns the status with a place in a text, both from 1, in its details and at the end of its message.

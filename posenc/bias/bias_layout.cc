@@ -42,11 +42,13 @@ absl::Status CheckForm(const GenerateBias& call, bool has_window) {
     }
     const bool has_index = has_window || std::holds_alternative<T5Settings>(method.settings);
     if (!has_index) {
-      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX", "must be another form: an index needs t5, swin, swin_v2 or beit");
+      return InvalidArgument("CONFLICT", "form", "BIAS_FORM_INDEX",
+                             "must be another form: an index needs t5, swin, swin_v2 or beit");
     }
     if (call.mask) return InvalidArgument("NOT_READ", "mask", "", "must be absent: an index has no mask");
     if (call.geometry.head_start || call.geometry.head_count) {
-      return InvalidArgument("NOT_READ", "geometry.head_start", "", "must be absent: an index is the same for every head");
+      return InvalidArgument("NOT_READ", "geometry.head_start", "",
+                             "must be absent: an index is the same for every head");
     }
   } else {
     POSENC_RETURN_IF_ERROR(CheckDataType(call.scores ? "scores.dtype" : "dtype", call.dtype));
@@ -56,16 +58,19 @@ absl::Status CheckForm(const GenerateBias& call, bool has_window) {
     }
   }
   if (IsCompact(call.form) && std::holds_alternative<FireSettings>(method.settings)) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "must be another form: a compact bias has one value per distance; FIRE's also depends on the query's position");
+    return InvalidArgument(
+        "CONFLICT", "form", "BIAS_FORM_COMPACT",
+        "must be another form: a compact bias has one value per distance; FIRE's also depends on the query's position");
   }
   if (IsCompact(call.form) && std::holds_alternative<ForgetGateSettings>(method.settings)) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "must be another form: a compact bias has one value per distance; forget gates differ from token to token");
+    return InvalidArgument(
+        "CONFLICT", "form", "BIAS_FORM_COMPACT",
+        "must be another form: a compact bias has one value per distance; forget gates differ from token to token");
   }
   if (IsCompact(call.form) && has_window) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "must be another form: a compact bias has one value per distance; a window's depends on two distances");
+    return InvalidArgument(
+        "CONFLICT", "form", "BIAS_FORM_COMPACT",
+        "must be another form: a compact bias has one value per distance; a window's depends on two distances");
   }
   return absl::OkStatus();
 }
@@ -106,11 +111,11 @@ absl::Status CompleteForgetGate(const ForgetGateSettings& gates, GenerateBias& c
     return InvalidArgument("CONFLICT", "mask.causal", "false", "must be true: forget gates are for causal attention");
   }
   if (!call.mask->prefix_length.empty()) {
-    return InvalidArgument("CONFLICT", "mask.prefix_length", "",
-                           "must be absent with forget_gate, which is causal");
+    return InvalidArgument("CONFLICT", "mask.prefix_length", "", "must be absent with forget_gate, which is causal");
   }
   if (gates.cu_seqlens && call.mask->query_documents) {
-    return InvalidArgument("CONFLICT", "mask.query_documents", "", "must be absent: forget_gate.cu_seqlens gives the sequences");
+    return InvalidArgument("CONFLICT", "mask.query_documents", "",
+                           "must be absent: forget_gate.cu_seqlens gives the sequences");
   }
   if (g.key_positions) {
     return InvalidArgument("NOT_READ", "geometry.key_positions", "",
@@ -148,7 +153,8 @@ absl::StatusOr<std::optional<int64_t>> BatchOf(const GenerateBias& call, const A
     POSENC_RETURN_IF_ERROR(CheckColumns("method.alibi.position_mask", alibi->position_mask, *g.key_length));
     if (!slopes.shared) batch.See("method.alibi.given", slopes.rows);
     if (alibi->position_mask && g.key_positions) {
-      return InvalidArgument("CONFLICT", "method.alibi.position_mask", "", "must be absent with geometry.key_positions");
+      return InvalidArgument("CONFLICT", "method.alibi.position_mask", "",
+                             "must be absent with geometry.key_positions");
     }
   }
   if (const auto* gates = std::get_if<ForgetGateSettings>(&call.method.settings); gates != nullptr && gates->batch) {
@@ -162,8 +168,9 @@ absl::StatusOr<std::optional<int64_t>> BatchOf(const GenerateBias& call, const A
 // Sets queries, keys and shape of a bias with one value per distance, or per key.
 absl::Status LayOutCompact(const GenerateBias& call, const AlibiSettings* alibi, BiasCells& cells) {
   if (call.mask || cells.batch || !cells.consecutive) {
-    return InvalidArgument("CONFLICT", "form", "BIAS_FORM_COMPACT",
-                           "must be another form: a compact bias cannot have a mask, explicit positions or a batch axis");
+    return InvalidArgument(
+        "CONFLICT", "form", "BIAS_FORM_COMPACT",
+        "must be another form: a compact bias cannot have a mask, explicit positions or a batch axis");
   }
   if (alibi != nullptr && IsKeyOnly(alibi->form)) {
     cells.shape.shape = {cells.heads, 1, cells.keys};

@@ -44,7 +44,8 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
     grid.length = Count(*segments).value_or(0);
   } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
-    return InvalidArgument("NOT_READ", "positions.offsets", "", "must be absent: ids [B, S] or one offset give the positions");
+    return InvalidArgument("NOT_READ", "positions.offsets", "",
+                           "must be absent: ids [B, S] or one offset give the positions");
   } else if (!count) {
     return InvalidArgument("MISSING", "count", "", "must be given with positions.offset");
   } else {

@@ -21,7 +21,8 @@ absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& messag
   }
   mask.prefix_length.assign(message.prefix_length().begin(), message.prefix_length().end());
   switch (message.fill_case()) {
-    case v1::Mask::FILL_NOT_SET: return InvalidArgument("MISSING", "fill", "", "must be given: fill_kind or fill_value");
+    case v1::Mask::FILL_NOT_SET:
+      return InvalidArgument("MISSING", "fill", "", "must be given: fill_kind or fill_value");
     case v1::Mask::kFillValue: mask.fill = message.fill_value(); break;
     case v1::Mask::kFillKind: {
       POSENC_ASSIGN_OR_RETURN(const bool lowest, (Choose<v1::MaskFill, bool>("fill_kind", message.fill_kind(),

@@ -56,8 +56,9 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
                              "must be of a model with a position bias: use ApplyRotary for a rotary embedding");
     }
     if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
-      return InvalidArgument("MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
-                             "must be given: this model computes its bias with a network, set the weights and the model in swin_v2");
+      return InvalidArgument(
+          "MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
+          "must be given: this model computes its bias with a network, set the weights and the model in swin_v2");
     }
     POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
     ResolvedBias resolved = ResolveBias(*layers, read);
@@ -66,9 +67,9 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     return resolved;
   }
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {
-    return InvalidArgument(
-        "MISSING", field, "",
-        "must be given: alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, forget_gate, nope or model (a config.json)");
+    return InvalidArgument("MISSING", field, "",
+                           "must be given: alibi, t5, kerple, sandwich, swin, beit, swin_v2, fire, forget_gate, nope "
+                           "or model (a config.json)");
   }
   ResolvedBias resolved;
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));

@@ -164,7 +164,8 @@ absl::StatusOr<Precision> ReadPrecision(const v1::Precision& message, const std:
   }
   if (message.preset() == v1::PRECISION_PRESET_MODEL) {
     if (model) return *model;
-    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL", "must be another preset without a model's config.json");
+    return InvalidArgument("CONFLICT", "precision.preset", "PRECISION_PRESET_MODEL",
+                           "must be another preset without a model's config.json");
   }
   return Choose<v1::PrecisionPreset, Precision>("precision.preset", message.preset(),
                                                 {{v1::PRECISION_PRESET_EXACT, kExactPrecision},

@@ -63,7 +63,8 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   WriteRelativeMethod(resolved.model->settings, &said);
   if (said.method_case() != method.method_case()) {
     return InvalidArgument("CONFLICT", fmt::format("{}.model.config_json", field.name()), field.name(),
-                           fmt::format("must be of a model with this method: this one's attention has {}", NameOf(resolved.model->settings)));
+                           fmt::format("must be of a model with this method: this one's attention has {}",
+                                       NameOf(resolved.model->settings)));
   }
   const auto& reflection = *filled.GetReflection();
   const absl::Status status = FillFrom(reflection.GetMessage(said, &field), reflection.MutableMessage(&filled, &field));
@@ -96,7 +97,8 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
   POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method));
   POSENC_RETURN_IF_ERROR(ReadPrecisionOf(precision, &resolved));
   if (!resolved.model || resolved.model->has_values) return resolved;
-  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "", "must be of a model that adds a relative term to its values");
+  return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "",
+                         "must be of a model that adds a relative term to its values");
 }
 
 absl::Status CheckCall(const ModelTerms& model, const RelativeScoresCall& call) {

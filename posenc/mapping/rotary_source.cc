@@ -54,8 +54,9 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
       auto layers = SelectLayer(model, reader.limits);
       if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {
-        return InvalidArgument("UNSUPPORTED", path + ".model.config_json", "",
-                               "must be of a model with a rotary embedding: it has a bias, use GenerateBias or AddBias");
+        return InvalidArgument(
+            "UNSUPPORTED", path + ".model.config_json", "",
+            "must be of a model with a rotary embedding: it has a bias, use GenerateBias or AddBias");
       }
       POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
       return placed(ResolveRotary(*layers, read, reader.limits, reader.plan_source), path + ".model");

@@ -77,7 +77,8 @@ absl::Status FillFrom(const Message& said, Message* given) {
     } else if (!reflection.HasField(said, &field) || ValueOf(said, field) != ValueOf(*given, field)) {
       const bool none = !reflection.HasField(said, &field) && field.has_presence();
       return InvalidArgument("CONFLICT", field.name(), ValueOf(*given, field),
-                             none ? "must be absent, as in config.json" : fmt::format("must be {}, as in config.json", ValueOf(said, field)));
+                             none ? "must be absent, as in config.json"
+                                  : fmt::format("must be {}, as in config.json", ValueOf(said, field)));
     }
   }
   return absl::OkStatus();

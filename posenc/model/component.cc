@@ -162,8 +162,9 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
     return part;
   }
   if (!name.empty()) {
-    return InvalidArgument("UNKNOWN_VALUE", "component", name,
-                           names.empty() ? fmt::format("must be absent: {}", all) : fmt::format("must be one of {}", names));
+    return InvalidArgument(
+        "UNKNOWN_VALUE", "component", name,
+        names.empty() ? fmt::format("must be absent: {}", all) : fmt::format("must be one of {}", names));
   }
   if (selected.empty()) {
     return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), model_type.value_or(std::string(kAbsent)),

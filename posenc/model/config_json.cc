@@ -169,7 +169,8 @@ std::string AsText(const json& value) { return value.dump(-1, ' ', true, json::e
 
 absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits) {
   if (text.empty()) {
-    return InvalidArgument("MISSING", kConfigJson, "", "must be given: the file's bytes, or its text in config_json_text");
+    return InvalidArgument("MISSING", kConfigJson, "",
+                           "must be given: the file's bytes, or its text in config_json_text");
   }
   if (static_cast<int64_t>(text.size()) > limits.max_config_json_bytes) {
     return InvalidArgument("OUT_OF_RANGE", kConfigJson, fmt::format("{} bytes", text.size()),

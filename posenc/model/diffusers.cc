@@ -27,8 +27,9 @@ absl::StatusOr<Wanted> WantedOf(const ConfigObject& config, const DiffusersType&
 }
 
 absl::Status HasOther(const DiffusersType& type) {
-  if (!type.selected()) return InvalidArgument("UNSUPPORTED", ClassPath(), type.class_name,
-                                               fmt::format("must be another class: this one has {}", type.instead));
+  if (!type.selected())
+    return InvalidArgument("UNSUPPORTED", ClassPath(), type.class_name,
+                           fmt::format("must be another class: this one has {}", type.instead));
   std::string has;
   for (const auto& [is_there, what] : {std::pair{type.rotary.has_value(), "a rotary embedding: ApplyRotary"},
                                        {type.grid.has_value(), "a sinusoidal grid embedding: GenerateEmbedding.grid"},
@@ -85,7 +86,8 @@ absl::StatusOr<ModelLayers> ReadDiffusersModel(const ConfigObject& config, Wante
   for (const DiffusersType& type : DiffusersTypes()) {
     if (type.class_name == *name) return LayersOf(config, type, wanted, limits);
   }
-  return InvalidArgument("UNSUPPORTED", ClassPath(), *name, "must be a known class: else give the settings instead of the file");
+  return InvalidArgument("UNSUPPORTED", ClassPath(), *name,
+                         "must be a known class: else give the settings instead of the file");
 }
 
 std::vector<std::string_view> DiffusersClasses(bool selected) {

@@ -33,9 +33,10 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
     if (!source.input_pairing) {
       return InvalidArgument(
           "MISSING", "input_pairing", "",
-          fmt::format("must be PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT: model_type \"{}\" is not known, and the file is "
-                      "read by the general rules{}",
-                      Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
+          fmt::format(
+              "must be PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT: model_type \"{}\" is not known, and the file is "
+              "read by the general rules{}",
+              Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
     }
     part.type.partial = 1;
     part.type.mla = is_latent;
@@ -132,8 +133,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   if (layers > kMaxLayers) {
     return InvalidArgument("OUT_OF_RANGE",
                            part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}),
-                           fmt::format("{}", layers),
-                           fmt::format("must be at most {}", kMaxLayers));
+                           fmt::format("{}", layers), fmt::format("must be at most {}", kMaxLayers));
   }
 
   ModelLayers common;
@@ -177,8 +177,8 @@ absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {
     const FileField* source = nullptr;
     for (const FileField& candidate : layers.fields) {
       const size_t size = candidate.setting.size();
-      const bool holds =
-          setting.starts_with(candidate.setting) && (setting.size() == size || setting[size] == '.' || setting[size] == '[');
+      const bool holds = setting.starts_with(candidate.setting) &&
+                         (setting.size() == size || setting[size] == '.' || setting[size] == '[');
       if (holds && (source == nullptr || source->setting.size() <= size)) source = &candidate;
     }
     return source;

@@ -85,8 +85,8 @@ struct ModelLayers {
 // Returns the error of a setting as an error of the file's field that the setting comes from.
 absl::Status InFile(const ModelLayers& layers, const absl::Status& status);
 
-// Returns the parts of the file that have `source.wanted`, by name, "" for a file without parts; source.component is not
-// read. INVALID_ARGUMENT if the file cannot be parsed.
+// Returns the parts of the file that have `source.wanted`, by name, "" for a file without parts; source.component is
+// not read. INVALID_ARGUMENT if the file cannot be parsed.
 absl::StatusOr<std::vector<std::string>> ComponentsOf(const ModelSource& source, const Limits& limits);
 
 // Returns all of a model's settings, one entry per layer type. INVALID_ARGUMENT names the field of the file that is

@@ -42,10 +42,11 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
         (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
       const bool nested = !blocks[0].first.empty();
       const std::string path = part.config.PathOf({"rope_parameters", "rope_scaling"});
-      return InvalidArgument("UNSUPPORTED", nested ? path : fmt::format("{}.{}", path, blocks[0].second->type_key),
-                             nested ? "blocks of layer types" : blocks[0].second->parameters.rope_type,
-                             fmt::format("must be one block, of rope_type \"axial\" or \"default\", for model_type \"{}\"",
-                                         part.type.name));
+      return InvalidArgument(
+          "UNSUPPORTED", nested ? path : fmt::format("{}.{}", path, blocks[0].second->type_key),
+          nested ? "blocks of layer types" : blocks[0].second->parameters.rope_type,
+          fmt::format("must be one block, of rope_type \"axial\" or \"default\", for model_type \"{}\"",
+                      part.type.name));
     }
     block = blocks[0].second->parameters;
     NoteUnread(block, blocks[0].second->path, part);

@@ -31,7 +31,8 @@ absl::Status CheckHasRotary(const Part& part) {
 
 // A file of unknown model_type without any of these fields has no known positional encoding.
 bool MentionsRope(const Part& part) {
-  for (std::string_view name : {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct", "qk_rope_head_dim"}) {
+  for (std::string_view name :
+       {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct", "qk_rope_head_dim"}) {
     if (part.config.Find(name) != nullptr) return true;
   }
   return false;
@@ -87,11 +88,28 @@ struct Types {
 
 // The names that transformers allows, its older names for them, and those of the class's and the file's blocks.
 bool IsLayerType(const Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
-  for (std::string_view known :
-       {"full_attention", "sliding_attention", "chunked_attention", "window_attention", "indexed_attention",
-        "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse", "conv", "moe", "hybrid",
-        "hybrid_sliding", "reference_sliding_attention", "linear_attention", "mamba", "attention", "recurrent", "mlp",
-        "deepseek_sparse_attention", "qwen_sparse_attention", "sparse", "dense"}) {
+  for (std::string_view known : {"full_attention",
+                                 "sliding_attention",
+                                 "chunked_attention",
+                                 "window_attention",
+                                 "indexed_attention",
+                                 "compressed_sparse_attention",
+                                 "heavily_compressed_attention",
+                                 "minimax_m3_sparse",
+                                 "conv",
+                                 "moe",
+                                 "hybrid",
+                                 "hybrid_sliding",
+                                 "reference_sliding_attention",
+                                 "linear_attention",
+                                 "mamba",
+                                 "attention",
+                                 "recurrent",
+                                 "mlp",
+                                 "deepseek_sparse_attention",
+                                 "qwen_sparse_attention",
+                                 "sparse",
+                                 "dense"}) {
     if (layer_type == known) return true;
   }
   if (DefaultsOf(part.type, layer_type) != nullptr) return true;
@@ -115,9 +133,10 @@ absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::
 // Adds a note if the file lists types of another number of layers than it has.
 void NoteNumber(Part& part, size_t listed, size_t layers) {
   if (listed == 0 || layers == 0 || listed == layers) return;
-  part.Say("LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
-           fmt::format("has {} entries, and {} is {}; transformers refuses such a file", listed,
-                       part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}), layers));
+  part.Say(
+      "LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
+      fmt::format("has {} entries, and {} is {}; transformers refuses such a file", listed,
+                  part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}), layers));
 }
 
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {

@@ -21,7 +21,8 @@ struct Given {
 // Notes an unused value: if the block and the outer file differ, transformers silently takes one of the two.
 void NoteUnused(Part& part, const Given& used, const Given& unused) {
   if (!used.value || !unused.value || *used.value == *unused.value) return;
-  part.Say("NOT_USED", unused.path, fmt::format("{} is ignored: {}, {}, is used", *unused.value, used.path, *used.value));
+  part.Say("NOT_USED", unused.path,
+           fmt::format("{} is ignored: {}, {}, is used", *unused.value, used.path, *used.value));
 }
 
 // Reads a field outside the block: under the known class's name for it, or, for an unknown class, under either name.
@@ -51,8 +52,9 @@ absl::Status NoteContradiction(Part& part, const RopeBlock& block) {
   const double original = *p.original_max_position_embeddings;
   if (!longest || *longest == original || *longest == *p.factor * original) return absl::OkStatus();
   part.Say("LENGTHS_DISAGREE", fmt::format("{}.factor", block.path),
-           fmt::format("{} times original_max_position_embeddings, {}, is not {}, {}: the factor is used, as in transformers",
-                       *p.factor, original, part.config.Path(kLongest), *longest));
+           fmt::format(
+               "{} times original_max_position_embeddings, {}, is not {}, {}: the factor is used, as in transformers",
+               *p.factor, original, part.config.Path(kLongest), *longest));
   return absl::OkStatus();
 }
 
@@ -101,7 +103,8 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
                            *outer));
     }
     if (context.flat && outer) {
-      NoteUnused(part, {outer, config.Path(kOriginalLength)}, {p.original_max_position_embeddings, in_block(kOriginalLength)});
+      NoteUnused(part, {outer, config.Path(kOriginalLength)},
+                 {p.original_max_position_embeddings, in_block(kOriginalLength)});
       p.original_max_position_embeddings = outer;
       part.Comes("rope_parameters.original_max_position_embeddings", config.Path(kOriginalLength));
     }

@@ -291,7 +291,8 @@ absl::StatusOr<ModelTerms> TermsOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(ModelTerms terms, SettingsOf(part));
   POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   POSENC_ASSIGN_OR_RETURN(terms.head_dim, HeadDimOf(part));
-  if (!heads) return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "must be given in the file");
+  if (!heads)
+    return InvalidArgument("MISSING", part.config.Path("num_attention_heads"), "", "must be given in the file");
   terms.heads = *heads;
   return terms;
 }

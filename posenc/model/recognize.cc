@@ -18,7 +18,8 @@ constexpr size_t kMostNames = 32;
 std::string Letters(std::string_view name) {
   std::string letters;
   for (char c : name) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) letters += absl::ascii_tolower(static_cast<unsigned char>(c));
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)))
+      letters += absl::ascii_tolower(static_cast<unsigned char>(c));
   }
   return letters;
 }

@@ -75,9 +75,9 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
   if (!sections) return absl::OkStatus();
   constexpr size_t kAxes = 3;
   if (sections->size() != kAxes) {
-    return InvalidArgument("MISMATCH", block.Path("mrope_section"), fmt::format("{} values", sections->size()),
-                           fmt::format("must be {} values: model_type \"{}\" has positions of as many axes", kAxes,
-                                       type.name));
+    return InvalidArgument(
+        "MISMATCH", block.Path("mrope_section"), fmt::format("{} values", sections->size()),
+        fmt::format("must be {} values: model_type \"{}\" has positions of as many axes", kAxes, type.name));
   }
   for (double section : *sections) {
     if (!(section >= 0 && section <= 1e6) || section != std::floor(section)) {
@@ -114,9 +114,9 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
   });
   for (const auto& [key, value] : block.tree().items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      return InvalidArgument("UNKNOWN_FIELD", block.Path(key), AsText(value),
-                             fmt::format("must be absent or a field of rope_type \"{}\"",
-                                         Quote(result.parameters.rope_type)));
+      return InvalidArgument(
+          "UNKNOWN_FIELD", block.Path(key), AsText(value),
+          fmt::format("must be absent or a field of rope_type \"{}\"", Quote(result.parameters.rope_type)));
     }
   }
   return result;

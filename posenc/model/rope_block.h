@@ -16,10 +16,10 @@
 namespace posenc {
 
 struct RopeBlock {
-  std::string path;           // "config_json.rope_scaling", or where the file would have the block
+  std::string path;                         // "config_json.rope_scaling", or where the file would have the block
   std::string_view type_key = "rope_type";  // as the file spells it
-  RopeParameters parameters;  // rope_type is "default" if absent
-  bool has_factor = false;    // the key "factor" is present, even if null
+  RopeParameters parameters;                // rope_type is "default" if absent
+  bool has_factor = false;                  // the key "factor" is present, even if null
   bool has_query_scale = false;
 };
 

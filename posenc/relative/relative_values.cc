@@ -45,7 +45,8 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   BatchSize batch;
   batch.See("probabilities", alpha.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, std::nullopt, batch));
-  if (call.shaw.key_term) return InvalidArgument("NOT_READ", "shaw.key_term", "", "must be absent: only scores read it");
+  if (call.shaw.key_term)
+    return InvalidArgument("NOT_READ", "shaw.key_term", "", "must be absent: only scores read it");
 
   RelativeShape relative{.heads = alpha.heads, .head_dim = call.shaw.table.columns};
   POSENC_RETURN_IF_ERROR(Within("shaw", Complete(call.shaw, relative, limits)));

@@ -15,7 +15,8 @@ namespace {
 
 absl::Status CheckDistances(const Positions& distances, int64_t count) {
   if (std::holds_alternative<PerSequenceOffsets>(distances.source)) {
-    return InvalidArgument("NOT_READ", "distances.offsets", "", "must be absent: a curve has one run of distances, use offset");
+    return InvalidArgument("NOT_READ", "distances.offsets", "",
+                           "must be absent: a curve has one run of distances, use offset");
   }
   if (distances.cu_seqlens) {
     return InvalidArgument("NOT_READ", "distances.cu_seqlens", "", "must be absent without LAYOUT_THD");
@@ -38,8 +39,8 @@ absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t a
   if (__builtin_mul_overflow(count, static_cast<int64_t>(plan.inv_freq.size() * 2 * sizeof(double)), &bytes) ||
       bytes > limits.max_output_bytes) {
     return TooLarge("count", fmt::format("{} distances", count),
-                    fmt::format("must be at most {1} bytes / 16 / {0} pairs (max_output_bytes)",
-                                plan.inv_freq.size(), limits.max_output_bytes));
+                    fmt::format("must be at most {1} bytes / 16 / {0} pairs (max_output_bytes)", plan.inv_freq.size(),
+                                limits.max_output_bytes));
   }
   auto positions = TokenPositions::Create(std::move(distances), {1, count, false, axes}, limits);
   if (!positions.ok()) return Within("distances", positions.status());

@@ -21,7 +21,8 @@ absl::Status CheckCall(const GenerateTable& call) {
     default: return InvalidArgument("UNSUPPORTED", "dtype", Name(call.dtype), "must be FP32, FP16, BF16 or FP64");
   }
   if (std::holds_alternative<PerSequenceOffsets>(call.positions.source)) {
-    return InvalidArgument("NOT_READ", "positions.offsets", "", "must be absent: a table has one run of positions, use offset");
+    return InvalidArgument("NOT_READ", "positions.offsets", "",
+                           "must be absent: a table has one run of positions, use offset");
   }
   if (call.positions.cu_seqlens) {
     return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "must be absent without LAYOUT_THD");

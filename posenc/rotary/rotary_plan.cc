@@ -69,10 +69,11 @@ absl::StatusOr<int64_t> RotaryDim(const RotarySettings& settings, const Limits& 
     if (partial != nullptr) {
       width.dim = static_cast<int64_t>(static_cast<double>(width.dim) * *partial);
       if (*partial != 1 && (width.dim < 2 || width.dim % 2 != 0)) {
-        return Against("head_dim", InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor",
-                                                   fmt::format("{}", *partial),
-                                                   fmt::format("must give an even rotary width, 2 or more: int({} * {}) is {}",
-                                                               *settings.head_dim, *partial, width.dim)));
+        return Against(
+            "head_dim",
+            InvalidArgument("OUT_OF_RANGE", "rope_parameters.partial_rotary_factor", fmt::format("{}", *partial),
+                            fmt::format("must give an even rotary width, 2 or more: int({} * {}) is {}",
+                                        *settings.head_dim, *partial, width.dim)));
       }
     }
   } else if (own) {
@@ -127,7 +128,8 @@ struct FieldCheck {
       if (name == all) return;
     }
     if (method.has_theta && (name == "rope_theta" || name == "frequency_dim")) return;
-    status = InvalidArgument("NOT_READ", name, "", fmt::format("must be absent with rope_type \"{}\"", method.rope_type));
+    status =
+        InvalidArgument("NOT_READ", name, "", fmt::format("must be absent with rope_type \"{}\"", method.rope_type));
   }
 };
 
@@ -240,8 +242,9 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
                            parameters.rope_type, "must be one of " + RopeTypeNames());
   }
   if (parameters.resonance.value_or(false) && arithmetic_ != Frequencies::kExact) {
-    return InvalidArgument("UNSUPPORTED", "rope_parameters.resonance", "true",
-                           "must be false without exact frequencies: the published code takes positions modulo the wavelength");
+    return InvalidArgument(
+        "UNSUPPORTED", "rope_parameters.resonance", "true",
+        "must be false without exact frequencies: the published code takes positions modulo the wavelength");
   }
   FieldCheck check{*method_, absl::OkStatus()};
   VisitFields(std::as_const(parameters), check);
@@ -362,8 +365,10 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
     for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
       const std::optional<double> resonant = ResonantFrequency(plan.inv_freq[i]);
       if (!resonant) {
-        return InvalidArgument("OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
-                               fmt::format("must give a wavelength of at least half a position with resonance: that of pair {} is shorter", i));
+        return InvalidArgument(
+            "OUT_OF_RANGE", fmt::format("inv_freq[{}]", i), fmt::format("{}", plan.inv_freq[i]),
+            fmt::format("must give a wavelength of at least half a position with resonance: that of pair {} is shorter",
+                        i));
       }
       plan.inv_freq[i] = *resonant;
     }

@@ -115,7 +115,8 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   if (const GivenTable* table = rotary.table()) {
     if (direction == Direction::kInverse) {
       return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
-                             "must be another direction: the attention scaling of a given_table is unknown, use DIRECTION_TRANSPOSE if it is 1");
+                             "must be another direction: the attention scaling of a given_table is unknown, use "
+                             "DIRECTION_TRANSPOSE if it is 1");
     }
     POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
     rows.table_ = *table;

@@ -26,7 +26,8 @@ struct Subject {
 absl::StatusOr<int64_t> SeqLen(const v1::AnalyzeRequest& request, const Rotary& rotary) {
   if (rotary.NeedsSeqLen() != request.has_seq_len()) {
     if (request.has_seq_len()) {
-      return InvalidArgument("NOT_READ", "seq_len", "", "must be absent: the frequencies do not depend on the sequence's length");
+      return InvalidArgument("NOT_READ", "seq_len", "",
+                             "must be absent: the frequencies do not depend on the sequence's length");
     }
     return InvalidArgument("MISSING", "seq_len", "", "must be given: the frequencies depend on the sequence's length");
   }
@@ -53,12 +54,15 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
                                       v1::AnalyzeResponse* response) {
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
   if (!resolved.rotary) {
-    return InvalidArgument("UNSUPPORTED", "rotary.model", "",
-                           fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding", Quote(resolved.layer_type)));
+    return InvalidArgument(
+        "UNSUPPORTED", "rotary.model", "",
+        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding",
+                    Quote(resolved.layer_type)));
   }
   const Rotary& rotary = *resolved.rotary;
   if (rotary.table() != nullptr) {
-    return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "", "must be another source: a table has no frequencies");
+    return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "",
+                           "must be another source: a table has no frequencies");
   }
   POSENC_ASSIGN_OR_RETURN(const int64_t seq_len, SeqLen(request, rotary));
   Subject subject;
@@ -107,7 +111,8 @@ absl::StatusOr<Subject> Analyze(const Reader& reader, const v1::AnalyzeRequest& 
     case v1::AnalyzeRequest::kRotary: return AnalyzeRotary(reader, request, response);
     case v1::AnalyzeRequest::kSinusoidal: {
       if (request.has_seq_len()) {
-        return InvalidArgument("NOT_READ", "seq_len", "", "must be absent: the frequencies do not depend on the sequence's length");
+        return InvalidArgument("NOT_READ", "seq_len", "",
+                               "must be absent: the frequencies do not depend on the sequence's length");
       }
       auto subject = AnalyzeSinusoidal(reader, request, response);
       if (!subject.ok()) return Within("sinusoidal", subject.status());

@@ -35,8 +35,9 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
   }
   if (!context.may_block()) return WouldBlock();
   if (application == nullptr) {
-    return InvalidArgument("UNSUPPORTED", "q.tensor", "",
-                           fmt::format("must be of a layer that rotates: the tensors stay as they are on {}", home->name()));
+    return InvalidArgument(
+        "UNSUPPORTED", "q.tensor", "",
+        fmt::format("must be of a layer that rotates: the tensors stay as they are on {}", home->name()));
   }
   response->mutable_info()->set_device(home->name());
   job->run = [application = std::move(application), operands = job->operands, home](

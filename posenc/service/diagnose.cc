@@ -54,11 +54,14 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
   if (!resolved->rotary) {
-    return InvalidArgument("UNSUPPORTED", "expected.model", "",
-                           fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding", Quote(resolved->layer_type)));
+    return InvalidArgument(
+        "UNSUPPORTED", "expected.model", "",
+        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding",
+                    Quote(resolved->layer_type)));
   }
   if (request.has_inv_freq() && resolved->rotary->table() != nullptr) {
-    return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "", "must be another source: a table has no frequencies to look for");
+    return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "",
+                           "must be another source: a table has no frequencies to look for");
   }
   asked.settings = resolved->rotary->settings();
   asked.offsets = {0, 0};

@@ -44,20 +44,20 @@ void WriteRuns(const std::vector<ScaledPair>& pairs, v1::ExplanationText* text) 
   }
 }
 
-std::string DescribeRun(const v1::PairRun& run) {
+// `blends`: frequencies between kept and interpolated ones are a mixture of both.
+std::string DescribeRun(const v1::PairRun& run, bool blends) {
   const std::string pairs = Pairs(run.first(), run.last());
   switch (run.scaling()) {
     case v1::PAIR_SCALING_KEPT: return pairs + " kept";
     case v1::PAIR_SCALING_STOPPED: return pairs + " stopped";
-    case v1::PAIR_SCALING_INTERPOLATED:
-      return fmt::format("{} slowed {:.6g} times", pairs, 1 / run.least_ratio());
+    case v1::PAIR_SCALING_INTERPOLATED: return fmt::format("{} slowed {:.6g} times", pairs, 1 / run.least_ratio());
     default: break;
   }
   const double least = 1 / run.most_ratio(), most = 1 / run.least_ratio();
   if (fmt::format("{:.4g}", least) == fmt::format("{:.4g}", most)) {
     return fmt::format("{} slowed {:.4g} times", pairs, most);
   }
-  return fmt::format("{} blended, slowed {:.4g} to {:.4g} times", pairs, least, most);
+  return fmt::format("{} {}slowed {:.4g} to {:.4g} times", pairs, blends ? "blended, " : "", least, most);
 }
 
 std::string Capital(std::string sentence) {
@@ -71,11 +71,11 @@ std::string Width(const ResolvedRotary& resolved) {
   const std::string partners = interleaved                                ? "2i and 2i+1"
                                : resolved.rotary->half_split_parts() == 1 ? fmt::format("i and i+{}", d / 2)
                                                                           : "i and its partner in the same part";
-  const std::string share = head <= d                     ? fmt::format("All {} elements of a head rotate", d)
-                            : resolved.rotary_offset == 0 ? fmt::format("The first {} of a head's {} elements rotate", d, head)
-                                                          : fmt::format("Elements {}-{} of a head's {} rotate",
-                                                                        resolved.rotary_offset,
-                                                                        resolved.rotary_offset + d - 1, head);
+  const std::string share = head <= d ? fmt::format("All {} elements of a head rotate", d)
+                            : resolved.rotary_offset == 0
+                                ? fmt::format("The first {} of a head's {} elements rotate", d, head)
+                                : fmt::format("Elements {}-{} of a head's {} rotate", resolved.rotary_offset,
+                                              resolved.rotary_offset + d - 1, head);
   const bool known = head != 0 && (head <= d || resolved.rotary_offset == 0);
   return fmt::format("{}, in {} pairs{}.", head == 0 ? fmt::format("{} elements of a head rotate", d) : share, d / 2,
                      known || head == 0 ? fmt::format(" of elements {}", partners) : "");
@@ -139,7 +139,8 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
   };
   say(Width(resolved));
   say(Branch(plan));
-  if (resolved.rotary->table() == nullptr) {
+  const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
+  if (parameters != nullptr && (parameters->rope_type != "default" || parameters->resonance.value_or(false))) {
     POSENC_ASSIGN_OR_RETURN(const Rotary exact,
                             Rotary::Create(resolved.rotary->settings(), Frequencies::kExact, limits));
     const auto exact_plan = exact.Plan(plan.seq_len);
@@ -150,7 +151,10 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
       say(fmt::format("{} runs of pairs are kept, blended and slowed by turns.", text->runs_size()));
     } else if (text->runs_size() > 0) {
       std::vector<std::string> runs;
-      for (const v1::PairRun& run : text->runs()) runs.push_back(DescribeRun(run));
+      const bool blends = std::any_of(text->runs().begin(), text->runs().end(), [](const v1::PairRun& run) {
+        return run.scaling() == v1::PAIR_SCALING_INTERPOLATED;
+      });
+      for (const v1::PairRun& run : text->runs()) runs.push_back(DescribeRun(run, blends));
       say(Capital(fmt::format("{}.", fmt::join(runs, ", "))));
     }
   }

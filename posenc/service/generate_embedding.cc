@@ -21,7 +21,8 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
   if (add_to != nullptr) {
     POSENC_ASSIGN_OR_RETURN(call.add_to, reader.Shape("add_to", *add_to));
     if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED && request.dtype() != add_to->dtype()) {
-      return InvalidArgument("CONFLICT", "dtype", v1::DataType_Name(request.dtype()), "must be absent or add_to's type");
+      return InvalidArgument("CONFLICT", "dtype", v1::DataType_Name(request.dtype()),
+                             "must be absent or add_to's type");
     }
     call.dtype = call.add_to->dtype;
   } else {

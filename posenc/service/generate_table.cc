@@ -32,7 +32,9 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   if (!resolved.rotary) {
     return InvalidArgument(
         "UNSUPPORTED", "rotary.model", "",
-        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding, hence no table", Quote(resolved.layer_type)));
+        fmt::format(
+            "must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding, hence no table",
+            Quote(resolved.layer_type)));
   }
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));

@@ -38,19 +38,20 @@ absl::Status PlaceRotation(const std::string& name, const v1::RotaryOperand& mes
   const std::string field = name + ".rotary_offset";
   if (message.rotates_first()) {
     if (message.rotary_offset() == 0) return absl::OkStatus();
-    return Against(name + ".rotates_first",
-                   InvalidArgument("CONFLICT", field, fmt::format("{}", message.rotary_offset()),
-                                   "must be 0 with rotates_first"));
+    return Against(
+        name + ".rotates_first",
+        InvalidArgument("CONFLICT", field, fmt::format("{}", message.rotary_offset()), "must be 0 with rotates_first"));
   }
   const bool decides = resolved->rotary && resolved->whole_head != 0 && message.rotary_offset() == 0;
   if (!decides || operand->tensor.shape.empty()) return absl::OkStatus();
   const int64_t width = operand->tensor.shape.back(), rotary_dim = resolved->rotary->rotary_dim();
   if (width <= rotary_dim) return absl::OkStatus();
   if (width != resolved->whole_head) {
-    return InvalidArgument("MISSING", field, "",
-                           fmt::format("must be given, or rotates_first: heads have {} elements, the model's {}, and {} of "
-                                       "them rotate",
-                                       width, resolved->whole_head, rotary_dim));
+    return InvalidArgument(
+        "MISSING", field, "",
+        fmt::format("must be given, or rotates_first: heads have {} elements, the model's {}, and {} of "
+                    "them rotate",
+                    width, resolved->whole_head, rotary_dim));
   }
   operand->rotary_offset = resolved->rotary_offset;
   if (operand->rotary_offset == 0) return absl::OkStatus();

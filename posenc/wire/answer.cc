@@ -20,8 +20,7 @@ using google::protobuf::Reflection;
 constexpr size_t kMaxAnswerBytes = std::numeric_limits<int32_t>::max() - (size_t{64} << 10);
 
 absl::Status AnswerTooLarge(size_t bytes) {
-  return TooLarge("", absl::StrCat(bytes, " bytes"),
-                  absl::StrCat("must be at most ", kMaxAnswerBytes, " bytes"));
+  return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("must be at most ", kMaxAnswerBytes, " bytes"));
 }
 
 void PutVarint(uint64_t value, std::string* out) {

@@ -176,8 +176,7 @@ absl::StatusOr<Gathered> Gather(const Message& message, absl::Span<const TensorV
   size_t size = message.ByteSizeLong();
   if (size <= kMaxBytes && !views.empty()) size = gatherer.Measure(message);
   if (size > kMaxBytes) {
-    return TooLarge("", absl::StrCat(size, " bytes"),
-                    absl::StrCat("must be at most ", kMaxBytes, " bytes"));
+    return TooLarge("", absl::StrCat(size, " bytes"), absl::StrCat("must be at most ", kMaxBytes, " bytes"));
   }
   Gathered gathered;
   PieceStream stream(&gathered);

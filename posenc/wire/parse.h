@@ -14,10 +14,10 @@
 
 namespace posenc::wire {
 
-// Returns INVALID_ARGUMENT for an unknown field (UNKNOWN_FIELD, field = its path with its number, e.g. "mask.2000") or an
-// unknown enum value (UNKNOWN_VALUE, field = its path, e.g. "mask.fill_kind"), anywhere but in a posenc.v1.CallHints,
-// which cannot change a byte of the answer. A newer client's field must not be ignored: its answer would be wrong with
-// status OK.
+// Returns INVALID_ARGUMENT for an unknown field (UNKNOWN_FIELD, field = its path with its number, e.g. "mask.2000") or
+// an unknown enum value (UNKNOWN_VALUE, field = its path, e.g. "mask.fill_kind"), anywhere but in a
+// posenc.v1.CallHints, which cannot change a byte of the answer. A newer client's field must not be ignored: its answer
+// would be wrong with status OK.
 //
 // If `has_regions` is null, regions are refused too (UNSUPPORTED); else it is set to true if there are any.
 absl::Status RejectUnknown(const google::protobuf::Message& message, bool* has_regions = nullptr);

@@ -109,7 +109,8 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
     if (memory == nullptr) {
       // The error omits the token's value: it is a secret that grants access to the memory.
       const std::string limit = "must be registered memory: this is not, or no longer";
-      return Restore(absl::StatusCode::kNotFound, fmt::format("{}: {}", token, limit), {"NOT_FOUND", token, std::string(kPresent), limit});
+      return Restore(absl::StatusCode::kNotFound, fmt::format("{}: {}", token, limit),
+                     {"NOT_FOUND", token, std::string(kPresent), limit});
     }
     POSENC_RETURN_IF_ERROR(CheckWithin(path, region, *memory, is_output));
     regions.uses_.push_back({path, region, is_output, std::move(memory)});
@@ -204,7 +205,8 @@ absl::Status RequestRegions::CheckUndamaged() const {
     if (!use.memory->damaged()) continue;
     const std::string field = use.is_output ? use.path : Join(use.path, "region");
     const std::string limit = "must keep its size: this memory was truncated while in use, register it again";
-    return Restore(absl::StatusCode::kDataLoss, fmt::format("{}: {}", field, limit), {"DAMAGED", field, std::string(kPresent), limit});
+    return Restore(absl::StatusCode::kDataLoss, fmt::format("{}: {}", field, limit),
+                   {"DAMAGED", field, std::string(kPresent), limit});
   }
   return absl::OkStatus();
 }

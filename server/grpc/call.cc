@@ -190,7 +190,8 @@ absl::Status Call::EndStep(const absl::Status& status) {
 
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {
   std::vector<grpc::Slice> slices;
-  if (!request_.Dump(&slices).ok()) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
+  if (!request_.Dump(&slices).ok())
+    return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
   transport::SliceStream stream(slices);
   POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, max_bytes));
   payloads_.emplace(std::move(slices), std::move(stripped.ranges));

@@ -45,8 +45,7 @@ absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size) {
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   if (seals < 0) return InvalidArgument("UNSUPPORTED", "register_memfd", "", "must be a memfd");
   if ((seals & kNeeded) != kNeeded) {
-    return InvalidArgument("UNSUPPORTED", "register_memfd", "",
-                           "must be sealed with F_SEAL_SHRINK and F_SEAL_GROW");
+    return InvalidArgument("UNSUPPORTED", "register_memfd", "", "must be sealed with F_SEAL_SHRINK and F_SEAL_GROW");
   }
   return CheckFile("register_memfd", file, byte_size);
 }
@@ -64,7 +63,8 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
   }
   // Without O_NONBLOCK, opening a FIFO of that name would block.
   Descriptor file(shm_open(name.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
-  if (!file.valid()) return InvalidArgument("UNSUPPORTED", "name", name, "must be memory that can be opened: " + TextOf(errno));
+  if (!file.valid())
+    return InvalidArgument("UNSUPPORTED", "name", name, "must be memory that can be opened: " + TextOf(errno));
   POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size));
   return file;
 }

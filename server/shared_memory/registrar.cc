@@ -62,7 +62,8 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
       const auto own = std::find(tokens_.begin(), tokens_.end(), request.unregister().token());
       if (own == tokens_.end()) {
         const std::string limit = "must be memory that this connection has registered";
-        return Restore(absl::StatusCode::kNotFound, "token: " + limit, {"NOT_FOUND", "token", std::string(kPresent), limit});
+        return Restore(absl::StatusCode::kNotFound, "token: " + limit,
+                       {"NOT_FOUND", "token", std::string(kPresent), limit});
       }
       registry_->Unregister(*own);
       tokens_.erase(own);

@@ -29,9 +29,9 @@ absl::Status SharedMemoryRegistry::Enter(int64_t byte_size) {
                     absl::StrCat("must be at most ", max_regions_, " (max_regions)"));
   }
   if (byte_size > max_bytes_ - counters.bytes) {
-    return TooLarge(
-        "byte_size", absl::StrCat(byte_size),
-        absl::StrCat("must be at most ", max_bytes_, " in total (max_region_bytes), of which ", counters.bytes, " are in use"));
+    return TooLarge("byte_size", absl::StrCat(byte_size),
+                    absl::StrCat("must be at most ", max_bytes_, " in total (max_region_bytes), of which ",
+                                 counters.bytes, " are in use"));
   }
   ++counters.regions;
   counters.bytes += byte_size;

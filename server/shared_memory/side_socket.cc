@@ -75,8 +75,8 @@ bool SideSocket::Accept() {
   if (!IsTrusted(socket)) {
     status = absl::PermissionDeniedError("only processes of the server's user and of root may register memory");
   } else if (connections_.size() >= kMostConnections) {
-    status =
-        TooLarge("", absl::StrCat(connections_.size(), " connections"), absl::StrCat("must be at most ", kMostConnections));
+    status = TooLarge("", absl::StrCat(connections_.size(), " connections"),
+                      absl::StrCat("must be at most ", kMostConnections));
   } else {
     connections_.emplace_back(std::move(socket), registry_, prefix_, devices_);
     return true;
@@ -90,9 +90,10 @@ bool SideSocket::ServePacket(Connection* connection) {
     absl::StatusOr<Packet> packet = ReceivePacket(connection->socket, kMostPacketBytes);
     if (!packet.ok()) return absl::IsUnavailable(packet.status());
     if (packet->cut) {
-      SendPacket(connection->socket,
-                 Registrar::ErrorPacket(TooLarge(
-                     kWholeRequest, "", absl::StrCat("must be at most ", kMostPacketBytes, " bytes and one descriptor"))));
+      SendPacket(
+          connection->socket,
+          Registrar::ErrorPacket(TooLarge(
+              kWholeRequest, "", absl::StrCat("must be at most ", kMostPacketBytes, " bytes and one descriptor"))));
       return false;
     }
     if (packet->bytes.empty()) return false;

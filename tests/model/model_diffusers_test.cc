@@ -91,7 +91,8 @@ TEST(Diffusers, Sections) {
   EXPECT_THAT(std::get<RopeParameters>(not_read->rotary->frequencies).mrope_section, ElementsAre(88, 20, 20));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])"),
               IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
-  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"), IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
+  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"),
+              IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
 }
 
 TEST(Diffusers, OmniGensFactors) {
@@ -107,7 +108,8 @@ TEST(Diffusers, OmniGensFactors) {
   EXPECT_EQ(omni_gen->rotary->max_position_embeddings, 64);
   EXPECT_EQ(omni_gen->rotary->rotary_dim, 4);
   EXPECT_THAT(parameters.long_factor, ElementsAre(3, 4));
-  EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias), IsInvalid("MISSING", "config_json.rope_scaling"));
+  EXPECT_THAT(Read("OmniGenTransformer2DModel", "", Wanted::kRotaryOrBias),
+              IsInvalid("MISSING", "config_json.rope_scaling"));
   const auto other = Read("OmniGenTransformer2DModel", R"(, "rope_scaling": {"short_factor": [1], "long_factor": [2],
       "factor": 4, "attention_factor": 9})");
   ASSERT_THAT(other, IsOk());  // the class does not read `factor` and `attention_factor`
@@ -236,7 +238,8 @@ TEST(Diffusers, OtherInputs) {
 
 TEST(Diffusers, WhatAFileHasNotIsRefused) {
   EXPECT_THAT(Read("UNet2DConditionModel"), IsInvalid("UNSUPPORTED", "config_json._class_name"));
-  EXPECT_THAT(SelectLayer({.config_json = R"({"_class_name": null})"}, {}), IsInvalid("MISSING", "config_json._class_name"));
+  EXPECT_THAT(SelectLayer({.config_json = R"({"_class_name": null})"}, {}),
+              IsInvalid("MISSING", "config_json._class_name"));
   const auto mochi = Read("MochiTransformer3DModel");
   EXPECT_THAT(mochi, IsInvalid("UNSUPPORTED", "config_json._class_name"));
   EXPECT_THAT(mochi.status().message(), HasSubstr("learned"));
@@ -253,11 +256,13 @@ TEST(Diffusers, WhatAFileHasNotIsRefused) {
   EXPECT_THAT(Read("SanaTransformer2DModel"), IsInvalid("MISSING", "config_json.interpolation_scale"));
   EXPECT_THAT(Read("FluxTransformer2DModel", R"(, "axes_dims_rope": [16, "56"])"),
               IsInvalid("OUT_OF_RANGE", "config_json.axes_dims_rope[1]"));
-  EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "rope_scale": [2.0])"), IsInvalid("MISMATCH", "config_json.rope_scale"));
+  EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "rope_scale": [2.0])"),
+              IsInvalid("MISMATCH", "config_json.rope_scale"));
   EXPECT_THAT(Read("WanTransformer3DModel", R"(, "attention_head_dim": 0)"),
               IsInvalid("OUT_OF_RANGE", "config_json.attention_head_dim"));
   EXPECT_THAT(Read("LongCatAudioDiTTransformer", R"(, "dit_dim": 100)"), IsInvalid("MISMATCH", "config_json.dit_dim"));
-  EXPECT_THAT(Read("DiTTransformer2DModel", R"(, "patch_size": 64)"), IsInvalid("OUT_OF_RANGE", "config_json.patch_size"));
+  EXPECT_THAT(Read("DiTTransformer2DModel", R"(, "patch_size": 64)"),
+              IsInvalid("OUT_OF_RANGE", "config_json.patch_size"));
   EXPECT_THAT(Read("PriorTransformer", R"(, "num_embeddings": 99999999999)"),
               IsInvalid("OUT_OF_RANGE", "config_json.num_embeddings"));
 }

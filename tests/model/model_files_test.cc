@@ -149,7 +149,7 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
   EXPECT_EQ(global.partial_rotary_factor, 0.25);
   EXPECT_EQ(global.mrope_section, (std::vector<int64_t>{4, 4, 0}));
   EXPECT_THAT(Read(R"({"model_type": "neomme", "head_dim": 62, "num_hidden_layers": 1})"),
-              IsInvalid("OUT_OF_RANGE", "config_json.partial_rotary_factor"));
+              IsInvalid("OUT_OF_RANGE", "config_json.rope_parameters.partial_rotary_factor"));
 }
 
 // The error says what the type has, instead of calling it unknown.

@@ -168,7 +168,8 @@ TEST(ModelRules, Cohere2RotatesSlidingLayersOnly) {
 
 TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
   const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
-  EXPECT_THAT(layers[0].notes, HasNote("NOT_PART_OF_ROTATION", "config_json.text_config.rope_parameters.llama_4_scaling_beta"));
+  EXPECT_THAT(layers[0].notes,
+              HasNote("NOT_PART_OF_ROTATION", "config_json.text_config.rope_parameters.llama_4_scaling_beta"));
 }
 
 // DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.

@@ -116,8 +116,10 @@ TEST(SinusoidalOfModel, WhatSaysOtherwiseIsRefused) {
   EXPECT_THAT(Call(request), IsOk());
   request.mutable_sinusoidal()->set_max_timescale(5000);
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "sinusoidal.max_timescale"));
-  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "bert"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
-  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "detr"})")), IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "bert"})")),
+              IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
+  EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "detr"})")),
+              IsInvalid("UNSUPPORTED", "sinusoidal.model.config_json.model_type"));
   EXPECT_THAT(Call(Sinusoidal(R"({"model_type": "marian", "d_model": 1})")),
               IsInvalid("OUT_OF_RANGE", "sinusoidal.model.config_json.d_model"));
   EXPECT_THAT(Call(Sinusoidal(R"({"_class_name": "FluxTransformer2DModel"})")),

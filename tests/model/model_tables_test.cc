@@ -63,15 +63,18 @@ TEST(ModelTables, AreRefusedWhereThereAreNone) {
         {R"({"model_type": "marian"})", "model_type"}}) {
     EXPECT_THAT(Read(file), IsInvalid("UNSUPPORTED", std::string("config_json.") + field)) << file;
   }
-  EXPECT_THAT(Read(R"({"model_type": "roberta", "pad_token_id": "1"})"), IsInvalid("OUT_OF_RANGE", "config_json.pad_token_id"));
+  EXPECT_THAT(Read(R"({"model_type": "roberta", "pad_token_id": "1"})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.pad_token_id"));
   EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 1099511627776, "patch_size": 1})"),
               IsInvalid("OUT_OF_RANGE", "config_json.image_size"));
   EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 0, 16]})"),
               IsInvalid("OUT_OF_RANGE", "config_json.tubelet_size"));
-  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"), IsInvalid("OUT_OF_RANGE", "config_json.tubelet_size"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "tubelet_size": [2, 16]})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.tubelet_size"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "time_stride": 0})"),
               IsInvalid("OUT_OF_RANGE", "config_json.time_stride"));
-  EXPECT_THAT(Read(R"({"model_type": "vivit", "num_frames": 1000000})"), IsInvalid("OUT_OF_RANGE", "config_json.num_frames"));
+  EXPECT_THAT(Read(R"({"model_type": "vivit", "num_frames": 1000000})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.num_frames"));
   EXPECT_THAT(Read(R"({"model_type": "vit", "image_size": 8})"), IsInvalid("OUT_OF_RANGE", "config_json.image_size"));
   EXPECT_THAT(Read(R"({"model_type": "audio-spectrogram-transformer", "max_length": 1000000})"),
               IsInvalid("OUT_OF_RANGE", "config_json.max_length"));

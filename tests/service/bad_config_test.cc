@@ -29,6 +29,7 @@ std::string WithBlock(const std::string& block) {
 
 #define MODEL "rotary.model."
 #define FILE_FIELD MODEL "config_json."
+#define BLOCK FILE_FIELD "rope_scaling."
 
 TEST(BadConfig, TextThatIsNotOneJsonObject) {
   const std::string good = golden::ReadText("configs/llama-3.1-8b.json");
@@ -39,9 +40,8 @@ TEST(BadConfig, TextThatIsNotOneJsonObject) {
     SCOPED_TRACE(Quote(text));
     EXPECT_THAT(Use(text), IsInvalid("MALFORMED", MODEL "config_json"));
   }
-  for (const std::string& text :
-       {std::string("{\"model_type\": NaN}"), std::string("{\"model_type\": \"\xc3\x28\"}"),
-        std::string("{\"model_type\": ")}) {
+  for (const std::string& text : {std::string("{\"model_type\": NaN}"), std::string("{\"model_type\": \"\xc3\x28\"}"),
+                                  std::string("{\"model_type\": ")}) {
     EXPECT_THAT(Use(text), IsInvalid("MALFORMED", FILE_FIELD "model_type"));
   }
   for (size_t length = 0; length < good.size(); length += 7) EXPECT_FALSE(Use(good.substr(0, length)).ok()) << length;
@@ -76,7 +76,6 @@ TEST_P(BadBlock, IsRefused) {
 
 #define YARN R"("type": "yarn", "original_max_position_embeddings": 4096)"
 #define LLAMA3 R"("type": "llama3", "original_max_position_embeddings": 8192)"
-#define BLOCK FILE_FIELD "rope_scaling."
 const Case kBlocks[] = {
     {R"("linear")", "OUT_OF_RANGE", FILE_FIELD "rope_scaling"},
     {R"([1])", "OUT_OF_RANGE", FILE_FIELD "rope_scaling"},
@@ -88,8 +87,7 @@ const Case kBlocks[] = {
     {R"({"type": "linear", "factor": 2, "beta_fast": 32})", "NOT_READ", BLOCK "beta_fast"},
     {R"({"type": "linear", "factor": 2, "bets_fast": 32})", "UNKNOWN_FIELD", BLOCK "bets_fast"},
     {R"({"type": "linear", "factor": 2, "longrope_branch": 1})", "UNKNOWN_FIELD", BLOCK "longrope_branch"},
-    {R"({"type": "linear", "factor": 2, "llama_4_scaling_beta": 1})", "UNKNOWN_FIELD",
-     BLOCK "llama_4_scaling_beta"},
+    {R"({"type": "linear", "factor": 2, "llama_4_scaling_beta": 1})", "UNKNOWN_FIELD", BLOCK "llama_4_scaling_beta"},
     {R"({"type": "linear", "factor": 2, "": 1})", "UNKNOWN_FIELD", BLOCK ""},
     {R"({"type": "mrope", "factor": 2})", "UNKNOWN_VALUE", BLOCK "type"},
     {R"({"type": 3, "factor": 2})", "OUT_OF_RANGE", BLOCK "type"},
@@ -120,8 +118,7 @@ const Case kFiles[] = {
     {R"({"model_type": "llama", "head_dim": 63})", "OUT_OF_RANGE", FILE_FIELD "head_dim"},
     {R"({"model_type": "llama", "head_dim": "64"})", "OUT_OF_RANGE", FILE_FIELD "head_dim"},
     {R"({"model_type": "llama", "hidden_size": 4096})", "MISSING", FILE_FIELD "head_dim"},
-    {R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 0})", "MISSING",
-     FILE_FIELD "head_dim"},
+    {R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 0})", "MISSING", FILE_FIELD "head_dim"},
     {R"({"model_type": "phi", "head_dim": 64, "partial_rotary_factor": 0.33})", "OUT_OF_RANGE",
      FILE_FIELD "partial_rotary_factor"},
     {R"({"model_type": "llama", "head_dim": 64, "rope_theta": 0})", "OUT_OF_RANGE", FILE_FIELD "rope_theta"},

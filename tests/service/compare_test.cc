@@ -442,7 +442,7 @@ TEST(Compare, ErrorsNameTheSide) {
   EXPECT_THAT(Call(Request(Rope("default"), {})), IsInvalid("MISSING", "b.subject"));
   EXPECT_THAT(Call(Request(Rope("default"), Rope("linear"))), IsInvalid("MISSING", "b.rotary.rope_parameters.factor"));
   EXPECT_THAT(Call(Request(Model(Llama(R"(, "rope_theta": -1)")), Rope("default"))),
-              IsInvalid("OUT_OF_RANGE", "a.model.config_json.rope_parameters.rope_theta"));
+              IsInvalid("OUT_OF_RANGE", "a.model.config_json.rope_theta"));
   v1::ComparedSettings alibi = Alibi(0);
   EXPECT_THAT(Call(Request(Rope("default"), alibi)), IsInvalid("OUT_OF_RANGE", "b.bias.alibi.num_heads"));
 }

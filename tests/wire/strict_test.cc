@@ -38,8 +38,7 @@ TEST(RejectUnknown, NamesMessageNumberAndPath) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DetailsOf(status).reason, "UNKNOWN_FIELD");
   EXPECT_EQ(DetailsOf(status).field, "positions.segments.segment[1].77");
-  EXPECT_EQ(status.message(),
-            "positions.segments.segment[1].77: is 1; must be a field of posenc.v1.PositionSegment");
+  EXPECT_EQ(status.message(), "positions.segments.segment[1].77: is 1; must be a field of posenc.v1.PositionSegment");
 }
 
 TEST(RejectUnknown, SeesTheTopLevel) {

@@ -10,8 +10,8 @@
 #include <google/protobuf/reflection.h>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,8 +24,6 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-
-std::string Decimal(int64_t value) { return absl::StrCat(value); }
 
 template <class Number>
 std::string ListOf(const std::vector<Number>& values) {
@@ -158,12 +156,15 @@ std::string Picture(const v1::ExplanationText& text) {
   constexpr int64_t kWidth = 64;
   const int64_t pairs = text.runs(text.runs_size() - 1).last() + 1, width = std::min(pairs, kWidth);
   std::string line, legend;
-  const auto mark = [](v1::PairScaling scaling) {
+  const bool blends = std::any_of(text.runs().begin(), text.runs().end(), [](const v1::PairRun& run) {
+    return run.scaling() == v1::PAIR_SCALING_INTERPOLATED;
+  });
+  const auto mark = [blends](v1::PairScaling scaling) {
     switch (scaling) {
       case v1::PAIR_SCALING_KEPT: return std::pair{'#', "kept"};
       case v1::PAIR_SCALING_INTERPOLATED: return std::pair{'.', "slowed"};
       case v1::PAIR_SCALING_STOPPED: return std::pair{' ', "stopped"};
-      default: return std::pair{'+', "blended"};
+      default: return std::pair{'+', blends ? "blended" : "slowed unequally"};
     }
   };
   int run = 0;
@@ -191,6 +192,8 @@ std::string Rate(const v1::Speed& speed) {
 }
 
 }  // namespace
+
+std::string Decimal(int64_t value) { return absl::StrCat(value); }
 
 std::string Decimal(double value) {
   std::string text;

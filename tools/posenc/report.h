@@ -29,6 +29,7 @@ std::string Ranges(const google::protobuf::RepeatedField<uint32_t>& indices);
 
 // Formats a value that parses back to the same bits; without an exponent for 1e-4 <= |value| < 1e15.
 std::string Decimal(double value);
+std::string Decimal(int64_t value);
 
 // Returns "rope_type llama3, rope_theta 500000, ...": the fields that are set, except pairings.
 std::string SettingsLine(const google::protobuf::Message& settings);

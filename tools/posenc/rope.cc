@@ -79,14 +79,16 @@ Subcommand AddRope(CLI::App& parent) {
   AddFieldFlags(*app, "Tensors", &flags->request,
                 {{"layout", "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
                  {"direction", "inverse undoes forward, transpose computes gradients; default forward"}});
-  AddFieldFlags(*app, "Tensors", flags->request.mutable_q(),
-                {{"rotary_offset", "First rotated element of a head row of q; default: the model's, else 0", "--q-rotary-offset"},
-                 {"rotates_first", "Rotate the first elements of a head row of q, whatever the model does",
-                  "--q-rotates-first"}});
-  AddFieldFlags(*app, "Tensors", flags->request.mutable_k(),
-                {{"rotary_offset", "First rotated element of a head row of k; default: the model's, else 0", "--k-rotary-offset"},
-                 {"rotates_first", "Rotate the first elements of a head row of k, whatever the model does",
-                  "--k-rotates-first"}});
+  AddFieldFlags(
+      *app, "Tensors", flags->request.mutable_q(),
+      {{"rotary_offset", "First rotated element of a head row of q; default: the model's, else 0", "--q-rotary-offset"},
+       {"rotates_first", "Rotate the first elements of a head row of q, whatever the model does",
+        "--q-rotates-first"}});
+  AddFieldFlags(
+      *app, "Tensors", flags->request.mutable_k(),
+      {{"rotary_offset", "First rotated element of a head row of k; default: the model's, else 0", "--k-rotary-offset"},
+       {"rotates_first", "Rotate the first elements of a head row of k, whatever the model does",
+        "--k-rotates-first"}});
   AddFieldFlags(*app, "Tensors", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);

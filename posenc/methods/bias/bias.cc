@@ -73,7 +73,9 @@ BiasTraits TraitsOf(const BiasMethod& method) {
   return std::visit([](const auto& s) { return TraitsOf<std::decay_t<decltype(s)>>(); }, method.settings);
 }
 
-absl::Status Complete(std::monostate, const Limits&) { return InvalidArgument("MISSING", "method", "", "must be given"); }
+absl::Status Complete(std::monostate, const Limits&) {
+  return InvalidArgument("MISSING", "method", "", "must be given");
+}
 absl::Status Complete(T5Settings& s, const Limits&) { return posenc::Complete(s); }
 absl::Status Complete(const NopeSettings& s, const Limits& limits) {
   if (!s.num_heads || (*s.num_heads >= 1 && *s.num_heads <= limits.max_heads)) return absl::OkStatus();
@@ -124,7 +126,8 @@ std::vector<float> MagnitudeValues(Frequencies arithmetic, const SandwichSetting
 
 absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
   if (!method.table) return absl::OkStatus();
-  if (!ReadsTable(method)) return InvalidArgument("NOT_READ", "table", "", "must be absent: only t5, swin and beit read it");
+  if (!ReadsTable(method))
+    return InvalidArgument("NOT_READ", "table", "", "must be absent: only t5, swin and beit read it");
   BiasTable& table = *method.table;
   const auto rows_of = [](const auto& s) -> int64_t {
     if constexpr (TraitsOf<std::decay_t<decltype(s)>>().reads_table) return TableRows(s);

@@ -39,7 +39,8 @@ absl::Status CheckDim(int64_t dim, int64_t least, int64_t divisor, const Limits&
 
 absl::Status CheckAllFinite(std::string_view name, const std::vector<double>& numbers) {
   if (std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); })) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", name, "", "must be smaller: frequencies or coordinates overflow in this arithmetic");
+  return InvalidArgument("OUT_OF_RANGE", name, "",
+                         "must be smaller: frequencies or coordinates overflow in this arithmetic");
 }
 
 absl::Status NotRead(std::string_view name, std::string_view owner) {

@@ -44,10 +44,10 @@ class LearnedEncoding final : public Encoding {
     const bool whole = position == std::floor(position);
     const double row = position + static_cast<double>(s_.offset);
     if (whole && row >= 0 && row < static_cast<double>(rows)) return absl::OkStatus();
-    return InvalidArgument(
-        "OUT_OF_RANGE", "", fmt::format("{}", position),
-        whole ? fmt::format("must be a row of the table: its {} rows are for positions {} .. {}", rows, -s_.offset, rows - 1 - s_.offset)
-              : "must be an integer: a table has a row per integer position");
+    return InvalidArgument("OUT_OF_RANGE", "", fmt::format("{}", position),
+                           whole ? fmt::format("must be a row of the table: its {} rows are for positions {} .. {}",
+                                               rows, -s_.offset, rows - 1 - s_.offset)
+                                 : "must be an integer: a table has a row per integer position");
   }
 
   void Fill(const double* positions, size_t count, DType dtype, std::byte* out) const override {

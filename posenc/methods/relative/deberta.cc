@@ -47,7 +47,8 @@ std::vector<int32_t> Rows(Frequencies arithmetic, const DebertaSettings& s, cons
 
 absl::Status Complete(DebertaSettings& s, const RelativeShape& shape, const Limits& limits) {
   if (!s.key && !s.query) {
-    return InvalidArgument("MISSING", "key", "", "must be given: key (c2p), query (p2c) or both: without them there is no term");
+    return InvalidArgument("MISSING", "key", "",
+                           "must be given: key (c2p), query (p2c) or both: without them there is no term");
   }
   constexpr int64_t kMost = 65536;
   if (s.max_relative_positions < 2 || s.max_relative_positions > kMost) {

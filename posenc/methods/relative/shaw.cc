@@ -43,9 +43,9 @@ absl::Status CheckPositions(const ShawSettings& s, const RelativeShape& shape, c
   if (*s.clip || (first >= static_cast<double>(First(s)) && last <= static_cast<double>(Last(s)))) {
     return absl::OkStatus();
   }
-  return InvalidArgument(
-      "OUT_OF_RANGE", "table", fmt::format("distances {} .. {}", first, last),
-      fmt::format("must be of as many rows as distances without clip: its {} rows are for {} .. {}", s.table.rows, First(s), Last(s)));
+  return InvalidArgument("OUT_OF_RANGE", "table", fmt::format("distances {} .. {}", first, last),
+                         fmt::format("must be of as many rows as distances without clip: its {} rows are for {} .. {}",
+                                     s.table.rows, First(s), Last(s)));
 }
 
 std::vector<int32_t> ShawRows(const ShawSettings& s, const Distances& distances) {

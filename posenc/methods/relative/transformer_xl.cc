@@ -46,7 +46,8 @@ absl::Status CheckBias(std::string_view field, const std::optional<Matrix<float>
 
 absl::Status Complete(TransformerXlSettings& s, const RelativeShape& shape, const Limits& limits) {
   if (!s.position.weight) return InvalidArgument("MISSING", "position.weight", "", "must be given: W_kR");
-  if (!s.position.bias.empty()) return InvalidArgument("NOT_READ", "position.bias", "", "must be absent: W_kR has no bias");
+  if (!s.position.bias.empty())
+    return InvalidArgument("NOT_READ", "position.bias", "", "must be absent: W_kR has no bias");
   const int64_t d_model = s.position.weight->columns;
   if (d_model < 2 || d_model > limits.max_rotary_dim || d_model % 2 != 0) {
     return InvalidArgument("OUT_OF_RANGE", "position.weight.shape", fmt::format("{} inputs", d_model),

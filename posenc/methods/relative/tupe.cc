@@ -39,10 +39,10 @@ absl::Status Complete(TupeSettings& s, const RelativeShape& shape, const Limits&
 absl::Status CheckPositions(const TupeSettings& s, const RelativeShape& shape, const Limits&) {
   const int64_t positions = s.position_embeddings.rows - (s.cls == TupeCls::kTied ? 0 : 1);
   if (shape.least_position >= 0 && shape.largest_position < static_cast<double>(positions)) return absl::OkStatus();
-  return InvalidArgument(
-      "OUT_OF_RANGE", "position_embeddings",
-      fmt::format("positions {} .. {}", shape.least_position, shape.largest_position),
-      fmt::format("must be of as many rows as positions: its {} rows are for 0 .. {}", s.position_embeddings.rows, positions - 1));
+  return InvalidArgument("OUT_OF_RANGE", "position_embeddings",
+                         fmt::format("positions {} .. {}", shape.least_position, shape.largest_position),
+                         fmt::format("must be of as many rows as positions: its {} rows are for 0 .. {}",
+                                     s.position_embeddings.rows, positions - 1));
 }
 
 absl::StatusOr<RelativeTables> MakeTables(const TupeSettings& s, const RelativeShape& shape, Frequencies arithmetic,

@@ -44,9 +44,8 @@ absl::Status Complete(AxialRope& axial, const Limits& limits) {
     POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("axes[{}].rope_theta", n), *axis.rope_theta));
     POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("axes[{}].frequency_start", n), axis.frequency_start));
     if (axial.alternating && axis.dim != axial.axes[0].dim) {
-      return InvalidArgument(
-          "MISMATCH", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
-          fmt::format("must be axes[0].dim, {}, with alternating", axial.axes[0].dim));
+      return InvalidArgument("MISMATCH", fmt::format("axes[{}].dim", n), fmt::format("{}", axis.dim),
+                             fmt::format("must be axes[0].dim, {}, with alternating", axial.axes[0].dim));
     }
   }
   return absl::OkStatus();

@@ -1,0 +1,96 @@
+"""Explain answers every config.json at once: all parts, layers and branches, in numbers and in words."""
+
+import json
+
+import grpc
+import pytest
+from posenc.v1 import rotary_pb2, service_pb2
+
+# Its model_type and its own classes are not in transformers, so its pairing is not known.
+UNKNOWN = "internlm2_5-7b-chat.json"
+
+
+def explain(client, config, **choice):
+    return client.call("Explain", service_pb2.ExplainRequest(
+        model=rotary_pb2.ModelConfig(config_json=config, **choice))).layers
+
+
+def runs(text):
+    return [(run.first, run.last, service_pb2.PairScaling.Name(run.scaling).removeprefix("PAIR_SCALING_"))
+            for run in text.runs]
+
+
+def test_every_file_is_answered_without_choices(client, configs):
+    for path in sorted(configs.glob("*.json")):
+        if path.name == UNKNOWN:
+            refusal = client.refusal("Explain", service_pb2.ExplainRequest(
+                model=rotary_pb2.ModelConfig(config_json=path.read_bytes())))
+            assert (refusal.code, refusal.field) == (grpc.StatusCode.INVALID_ARGUMENT, "model.input_pairing")
+            continue
+        layers = explain(client, path.read_bytes())
+        assert layers, path
+        for layer in layers:
+            if layer.info.rotated:
+                assert len(layer.text) == len(layer.info.sequences) == len(layer.info.plan.frequencies), path
+                assert all(text.sentence for text in layer.text), path
+
+
+def test_all_parts_are_named(client, configs):
+    layers = explain(client, (configs / "gemma-3-4b-it.json").read_bytes())
+    assert [(layer.component, layer.layer_type) for layer in layers] == [
+        ("text", "sliding_attention"), ("text", "full_attention"), ("vision", "")]
+    one = explain(client, (configs / "gemma-3-4b-it.json").read_bytes(), component="text")
+    assert [layer.info for layer in one] == [layer.info for layer in layers[:2]]
+    stacks = explain(client, (configs / "t5-small.json").read_bytes())
+    assert [(layer.component, layer.info.plan.bias.t5.bidirectional) for layer in stacks] == [
+        ("encoder", True), ("decoder", False)]
+
+
+def test_a_part_that_cannot_be_read_is_an_entry_with_its_error(client, configs):
+    file = json.loads((configs / "gemma-3-4b-it.json").read_bytes())
+    file["vision_config"]["patch_size"] = 0
+    layers = explain(client, json.dumps(file).encode())
+    [failed] = [layer for layer in layers if layer.component == "vision"]
+    [note] = failed.info.notes
+    assert (note.code, note.field) == ("OUT_OF_RANGE", "model.config_json.vision_config.patch_size")
+    file["text_config"]["head_dim"] = "256"
+    refusal = client.refusal("Explain", service_pb2.ExplainRequest(
+        model=rotary_pb2.ModelConfig(config_json=json.dumps(file).encode())))
+    assert refusal.field == "model.config_json.text_config.head_dim"
+
+
+@pytest.mark.parametrize("name, lengths, branches", [
+    ("phi-3-mini-128k-instruct.json", [4096, 8192], ["short", "long"]),
+    ("llama-2-7b-dynamic.json", [4096, 8192], ["unscaled", "scaled"]),
+])
+def test_both_branches_are_explained(client, configs, name, lengths, branches):
+    [layer] = explain(client, (configs / name).read_bytes())
+    assert [sequence.seq_len for sequence in layer.info.sequences] == lengths
+    assert [sequence.branch for sequence in layer.info.sequences] == branches
+    assert [any(branch in sentence for sentence in text.sentence) for branch, text in zip(branches, layer.text)] == [True] * 2
+    given = client.call("Explain", service_pb2.ExplainRequest(
+        model=rotary_pb2.ModelConfig(config_json=(configs / name).read_bytes()), seq_len=lengths[:1]))
+    assert [sequence.seq_len for sequence in given.layers[0].info.sequences] == lengths[:1]
+
+
+def test_llama3_in_words(client, configs):
+    [layer] = explain(client, (configs / "llama-3.1-8b.json").read_bytes())
+    [text] = layer.text
+    # Llama 3.1 keeps wavelengths below 8192/4 tokens and slows those above 8192/1 by its factor.
+    wavelengths = [2 * 3.141592653589793 * 500000 ** (i / 64) for i in range(64)]
+    kept = sum(length < 8192 / 4 for length in wavelengths)
+    slowed = sum(length > 8192 for length in wavelengths)
+    assert runs(text) == [(0, kept - 1, "KEPT"), (kept, 63 - slowed, "MIXED"), (64 - slowed, 63, "INTERPOLATED")]
+    assert (text.runs[2].least_ratio, text.runs[2].most_ratio) == (1 / 8, 1 / 8)
+    words = " ".join(text.sentence)
+    assert f"Pairs 0-{kept - 1} kept" in words and f"pairs {64 - slowed}-63 slowed 8 times" in words
+    assert "reaches 131,072 tokens from 8,192" in words
+
+
+def test_the_command_prints_words_picture_and_numbers(posenc, configs):
+    printed = posenc("explain", "--model", configs / "llama-3.1-8b.json").stdout
+    assert "Pairs 0-28 kept, pairs 29-34 blended" in printed
+    assert f"pair 0 [{'#' * 29}{'+' * 6}{'.' * 29}] 63" in printed
+    assert "0.814617234" in printed, "the frequency of pair 1 is 500000^(-1/64)"
+    yarn = posenc("explain", "--model", configs / "qwen2.5-7b-instruct-yarn.json").stdout
+    assert "scores by 1.29648" in yarn and "attention scaling                 1.138629436" in yarn
