@@ -33,6 +33,9 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   ResolvedRotary resolved;
   resolved.precision = precision;
   POSENC_ASSIGN_OR_RETURN(RotarySettings read, ReadRotarySettings(reader, settings));
+  resolved.parameters_field = settings.has_axial()               ? "axial"
+                              : settings.has_given_frequencies() ? "given_frequencies"
+                                                                 : "rope_parameters";
   POSENC_ASSIGN_OR_RETURN(resolved.rotary, Rotary::Create(std::move(read), resolved.precision.frequencies,
                                                           reader.limits, reader.plan_source));
   return resolved;
@@ -43,8 +46,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   const std::string path(field);
   const auto placed = [](absl::StatusOr<ResolvedRotary> resolved, const std::string& at) {
     if (!resolved.ok()) return absl::StatusOr<ResolvedRotary>(Within(at, resolved.status()));
-    const std::string inner = resolved->parameters_field;
-    resolved->parameters_field = inner.empty() ? at : at + "." + inner;
+    resolved->parameters_field = at + "." + resolved->parameters_field;
     return resolved;
   };
   switch (source.source_case()) {

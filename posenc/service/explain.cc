@@ -141,7 +141,7 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
       POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), std::nullopt));
       auto resolved = ResolveRotary({payloads, limits}, request.rotary(), precision);
       if (!resolved.ok()) return Within("rotary", resolved.status());
-      resolved->parameters_field = "rotary";
+      resolved->parameters_field = "rotary." + resolved->parameters_field;
       int64_t values_left = limits.max_plan_values;
       return ExplainRotary(request, *resolved, limits, &values_left, response->add_layers());
     }

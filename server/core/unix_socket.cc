@@ -12,7 +12,7 @@ namespace posenc::server {
 namespace {
 
 absl::Status Refuse(std::string_view flag, const std::string& path, std::string_view why) {
-  return InvalidArgument("UNSUPPORTED", flag, path, why);
+  return InvalidArgument("UNSUPPORTED", flag, path, "must be a path to listen on: " + std::string(why));
 }
 
 // Returns 0 or an errno. The socket may have another type: the error for a live one is then EPROTOTYPE.

@@ -552,7 +552,7 @@ const Case<E> kEmbeddings[] = {
     {"no convention", [](E& r) { S(r).clear_convention(); }, "MISSING", SINUSOIDAL "convention"},
     {"no dim", [](E& r) { S(r).clear_dim(); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
     {"huge dim", [](E& r) { S(r).set_dim(int64_t{1} << 60); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
-    {"odd dim", [](E& r) { S(r).set_convention(v1::SINUSOIDAL_CONVENTION_HALVES), S(r).set_dim(7); }, "OUT_OF_RANGE",
+    {"odd dim", [](E& r) { S(r).set_convention(v1::SINUSOIDAL_CONVENTION_INTERLEAVED), S(r).set_dim(7); }, "OUT_OF_RANGE",
      SINUSOIDAL "dim"},
     {"dim that divides by zero", [](E& r) { Fairseq(r), S(r).set_dim(3); }, "OUT_OF_RANGE", SINUSOIDAL "dim"},
     {"timescale 0", [](E& r) { S(r).set_max_timescale(0); }, "OUT_OF_RANGE", SINUSOIDAL "max_timescale"},

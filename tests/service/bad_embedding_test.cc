@@ -279,7 +279,7 @@ TEST(LearnedTable, NamesPositionAndRows) {
   E request = Learned();
   At(request, 3);
   EXPECT_EQ(std::string(Call(request).status().message()),
-            "positions[0]: is 3; the table's 5 rows are for positions -2 .. 2");
+            "positions[0]: is 3; must be a row of the table: its 5 rows are for positions -2 .. 2");
 }
 
 TEST(EmbeddingLimits, AnswersThatCannotFit) {

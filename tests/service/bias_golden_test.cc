@@ -103,14 +103,14 @@ TEST(GoldenBias, WindowsThatTheConfigDoesNotHave) {
   v1::GenerateBiasRequest request = RequestFor(Recorded()["beit"][0], {});
   v1::ModelConfig& model = *request.mutable_method()->mutable_model();
   model.set_config_json(R"({"model_type": "beit"})");
-  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", "method.model.use_relative_position_bias"));
+  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", "method.model.config_json.use_relative_position_bias"));
   model.set_config_json(R"({"model_type": "swin", "window_size": 0})");
-  EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size"));
+  EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.config_json.window_size"));
   model.set_config_json(R"({"model_type": "swin", "window_size": [7, 7, 7]})");
-  EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "method.model.window_size"));
+  EXPECT_THAT(Call(request), IsInvalid("MISMATCH", "method.model.config_json.window_size"));
   for (const char* window : {"[7.5, 7]", "[7, 1e300]", "[7, -7]"}) {
     model.set_config_json(std::string(R"({"model_type": "swin", "window_size": )") + window + "}");
-    EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.window_size")) << window;
+    EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "method.model.config_json.window_size")) << window;
   }
 }
 

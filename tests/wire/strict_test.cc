@@ -50,7 +50,7 @@ TEST(RejectUnknown, SeesTheTopLevel) {
 TEST(RejectUnknown, SeesTensors) {
   v1::ApplyRotaryRequest request = Full();
   AddUnknown(request.mutable_q()->mutable_tensor(), 3);
-  EXPECT_EQ(DetailsOf(RejectUnknown(request)).field, "q.tensor");
+  EXPECT_EQ(DetailsOf(RejectUnknown(request)).field, "q.tensor.3");
 }
 
 TEST(RejectUnknown, NamesUnknownEnumValues) {

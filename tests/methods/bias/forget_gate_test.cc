@@ -146,12 +146,12 @@ TEST(ForgetGate, RefusesWhatItCannotCompute) {
             "MISSING method.forget_gate.log_gates");
   R request = good;
   *gates(request).mutable_log_gates() = MakeTensor(DType::kFP32, {1, 3}, {-1, 0.9, -3});
-  EXPECT_EQ(DetailsOf(Call(request).status()).field, "forget_gate.log_gates[1]");
+  EXPECT_EQ(DetailsOf(Call(request).status()).field, "method.forget_gate.log_gates[1]");
   *gates(request).mutable_log_gates() = MakeTensor(DType::kFP32, {3}, {-1, -2, -3});
   EXPECT_EQ(DetailsOf(Call(request).status()).field, "method.forget_gate.log_gates.shape");
   request = good;
   *gates(request).mutable_cu_seqlens() = MakeTensor<int64_t>(DType::kINT64, {2}, {0, 2});
-  EXPECT_EQ(DetailsOf(Call(request).status()).field, "forget_gate.cu_seqlens[1]");
+  EXPECT_EQ(DetailsOf(Call(request).status()).field, "method.forget_gate.cu_seqlens[1]");
 }
 
 }  // namespace

@@ -324,9 +324,9 @@ TEST_F(CallTest, AWrongMessageEndsAStreamAfterWhatCameBefore) {
   for (const Case& c : {Case{beyond.SerializeAsString(), "chunk.rows.byte_offset", "OPERAND_QUERY", done},
                         Case{of_k.SerializeAsString(), "chunk.rows.byte_offset", "OPERAND_KEY", "0"},
                         Case{Header(1), "header", "OPERAND_QUERY", done}, Case{"", "part", "OPERAND_QUERY", done},
-                        Case{"\x0a", "", "OPERAND_QUERY", done},
+                        Case{"\x0a", "request", "OPERAND_QUERY", done},
                         Case{std::string("\x12\x02\x08\x09"), "chunk.operand", "OPERAND_QUERY", done},
-                        Case{std::string("\x12\x03\xf8\x7f\x01"), "chunk", "OPERAND_QUERY", done}}) {
+                        Case{std::string("\x12\x03\xf8\x7f\x01"), "chunk.2047", "OPERAND_QUERY", done}}) {
     FakeRpc rpc;
     Chunks(&rpc);
     rpc.Send(Buffer(Header(0)));
