@@ -103,15 +103,16 @@ class Search {
     if (const auto window = WindowOf(asked.method);
         window && (evidence_.queries() != window->count() || evidence_.keys() != window->count())) {
       return InvalidArgument("MISMATCH", "bias.shape", ToString(evidence_.bias.shape),
-                             fmt::format("Sq and Sk must be {}, the tokens in expected's window", window->count()));
+                             fmt::format("must have Sq and Sk {}, the tokens in expected's window", window->count()));
     }
     const std::optional<int64_t> heads = HeadsOf(asked.method);
     if (asked.head_start && !heads) {
-      return InvalidArgument("NOT_READ", "head_start", "", "is not read if expected does not give its number of heads");
+      return InvalidArgument("NOT_READ", "head_start", "",
+                             "must be absent if expected does not give its number of heads");
     }
     if (asked.head_start && (*asked.head_start < 0 || *asked.head_start > *heads - here)) {
       return InvalidArgument("OUT_OF_RANGE", "head_start", fmt::format("{}", *asked.head_start),
-                             fmt::format("the {} heads of bias must be among expected's {} heads", here, *heads));
+                             fmt::format("must place the {} heads of bias among expected's {} heads", here, *heads));
     }
     if (!heads || asked.head_start || *heads == here) return absl::OkStatus();
     return InvalidArgument(

@@ -71,7 +71,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
   const bool batched = shape.size() == 4;
   if (batched && shape[0] != e.batch()) {
     return InvalidArgument("MISMATCH", "bias.shape", ToString(e.bias.shape),
-                           fmt::format("B must be {}, the batch rows of the method", shape[0]));
+                           fmt::format("must have B {}, the batch rows of the method", shape[0]));
   }
   const size_t row_bytes = e.keys() * SizeOf(dtype);
   const int64_t matrices = (batched ? e.batch() : 1) * e.heads();

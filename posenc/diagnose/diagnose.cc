@@ -101,11 +101,12 @@ class Diagnostician {
     for (size_t n = 0; n < census_.size(); ++n) {
       const std::string field = evidence_.is_table ? "cos" : fmt::format("{}.before", n == 0 ? "q" : "k");
       if (census_[n].finite_rows == 0) {
-        return InvalidArgument("OUT_OF_RANGE", field, "", "no row of before and after is finite: send finite numbers");
+        return InvalidArgument("OUT_OF_RANGE", field, "",
+                               "must have a finite row: no row of before and after is finite");
       }
       if (census_[n].all_zero) {
         return InvalidArgument("OUT_OF_RANGE", field, "",
-                               "is all zeros, which no encoding changes: send random numbers");
+                               "must not be all zeros, which no encoding changes: send random numbers");
       }
     }
     return absl::OkStatus();

@@ -142,7 +142,7 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
   }
   if (rows.width < 2 || rows.width > limits.max_rotary_dim) {
     return InvalidArgument("OUT_OF_RANGE", before + ".shape", ToString(s),
-                           fmt::format("the last axis must be 2 .. {}", limits.max_rotary_dim));
+                           fmt::format("must be 2 .. {} in the last axis", limits.max_rotary_dim));
   }
   return rows;
 }
@@ -157,7 +157,7 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   }
   if (table.sin.shape != s || table.sin.dtype != table.cos.dtype) {
     return InvalidArgument("MISMATCH", "sin.shape", ToString(table.sin.shape),
-                           "shape and dtype must be equal to those of cos: " + ToString(s));
+                           "must be of the shape and dtype of cos: " + ToString(s));
   }
   POSENC_RETURN_IF_ERROR(ByteSize("cos", table.cos, limits).status());
   if (table.cos.empty()) {
@@ -170,9 +170,8 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   }
   const size_t size = SizeOf(table.cos.dtype);
   if (table.form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
-    return InvalidArgument(
-        "MISMATCH", "cos.shape", ToString(s),
-        fmt::format("the number of pairs must be a multiple of half_split_parts, {}", table.half_split_parts));
+    return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
+                           fmt::format("must be a multiple of half_split_parts, {}, in pairs", table.half_split_parts));
   }
   const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
   const auto column = [&](int64_t k) {
@@ -221,7 +220,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   const int64_t most = limits.max_request_bytes / static_cast<int64_t>(sizeof(double));
   if (resolved.tokens() > 0 && axes > most / resolved.tokens()) {
     return TooLarge("", fmt::format("{} axes of {} tokens", axes, resolved.tokens()),
-                    fmt::format("axes times tokens must be at most {}", most));
+                    fmt::format("must be at most {} in axes times tokens", most));
   }
   Tokens tokens;
   for (int64_t n = 0; n <= resolved.sequences(); ++n) tokens.bounds.push_back(resolved.begin(n));

@@ -166,8 +166,8 @@ def test_a_t5_config_json(client, configs):
     assert (array(answer.bias) == array(client.call("GenerateBias", request(t5(False, weights(32, 8)), 4, 9)).bias)).all()
     plan = client.call("Explain", service_pb2.ExplainRequest(model=model)).layers[0].info.plan
     assert plan.bias.t5 == bias_pb2.T5Bias(num_buckets=32, max_distance=128, bidirectional=False)
-    model.component = ""
-    refusal = client.refusal("Explain", service_pb2.ExplainRequest(model=model))
+    method.model.component = ""
+    refusal = client.refusal("GenerateBias", request(method, 4, 9))
     assert refusal.reason == "MISSING" and "encoder" in refusal.limit
 
 

@@ -210,7 +210,7 @@ def test_slow_values_are_limited_by_cost(start_server):
         for name, request in (("GenerateTable", slow), ("StreamTable", service_pb2.StreamTableRequest(table=slow))):
             refusal = client.refusal(name, request)
             assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE")
-            assert "10000 (--max-call-cost)" in refusal.message
+            assert "10000 slow steps (--max-call-cost)" in refusal.message
         client.when_idle()
         # A stream's limit holds for each tile.
         client.call("StreamTable", service_pb2.StreamTableRequest(table=slow, rows_per_tile=512))

@@ -106,7 +106,7 @@ def test_a_model_that_adds_no_sines(posenc, tmp_path, config, said):
 def test_explain_says_what_is_there(posenc, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SCORES[1]["config"]))
     said = posenc("explain", "--model", "config.json").stdout
-    for line in ("deberta", "position_buckets", "relative_embeddings", "note: pos_att_type"):
+    for line in ("deberta", "position_buckets", "relative_embeddings", "note: config_json.pos_att_type"):
         assert (line in said) == (line != "relative_embeddings"), said
 
 

@@ -207,7 +207,7 @@ def test_learned_rows(client):
     request.positions.ids.CopyFrom(tensor([[3, -2], [0, 4]], INT64))
     refusal = client.refusal("GenerateEmbedding", request)
     assert (refusal.reason, refusal.field, refusal.value) == ("OUT_OF_RANGE", "positions[3]", "4")
-    assert refusal.limit == "the table's 6 rows are for positions -2 .. 3"
+    assert refusal.limit == "must be a row of the table: its 6 rows are for positions -2 .. 3"
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -142,7 +142,7 @@ def test_an_unknown_field_in_a_chunk_is_refused(client):
     with pytest.raises(grpc.RpcError) as error:
         exchange.end()
     refusal = Refusal.of(error.value)
-    assert (refusal.reason, refusal.field, refusal.resume) == ("UNKNOWN_FIELD", "chunk", ("OPERAND_QUERY", 0))
+    assert (refusal.reason, refusal.field, refusal.resume) == ("UNKNOWN_FIELD", "chunk.2047", ("OPERAND_QUERY", 0))
 
 
 def test_a_tensor_far_beyond_the_limits(start_server):

@@ -316,7 +316,7 @@ const Misuse kMisuses[] = {
      [](R& r) { Of(r).mutable_model()->set_component("vision"); }},
     {"pairing", "NOT_READ", DEBERTA "model.input_pairing",
      [](R& r) { Of(r).mutable_model()->set_input_pairing(v1::PAIRING_HALF_SPLIT); }},
-    {"diffusers", "UNSUPPORTED", DEBERTA "model._class_name",
+    {"diffusers", "UNSUPPORTED", DEBERTA "model.config_json._class_name",
      [](R& r) { Of(r).mutable_model()->set_config_json(R"({"_class_name": "FluxTransformer2DModel"})"); }},
 };
 INSTANTIATE_TEST_SUITE_P(Requests, Misused, testing::ValuesIn(kMisuses),
