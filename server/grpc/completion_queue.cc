@@ -81,7 +81,6 @@ class GrpcRpc final : public Rpc {
       return Release();
     }
     method_ = &method->second;
-    peer_ = PeerOf(context_.peer());
     polling_->AddSilent(this);
     if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->receive_timeout_, [this] { context_.TryCancel(); });
@@ -159,8 +158,9 @@ class GrpcRpc final : public Rpc {
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const Method* method_ = nullptr;
-  Peer peer_;
-  std::optional<std::list<GrpcRpc*>::iterator> silent_;  // guarded by the loop's silent_mutex_, like silent_number_
+  // Guarded by the loop's silent_mutex_:
+  std::optional<std::list<GrpcRpc*>::iterator> silent_;
+  std::list<GrpcRpc*>* silent_list_ = nullptr;  // that silent_ is in
   uint64_t silent_number_ = 0;
   std::atomic<bool> unsettled_{false};
   grpc::ByteBuffer request_;
@@ -193,21 +193,31 @@ void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers,
 
 void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
   std::unique_lock lock(silent_mutex_);
-  std::list<GrpcRpc*>& of_peer = silent_[rpc->peer_];
-  rpc->silent_ = of_peer.insert(of_peer.end(), rpc);
+  rpc->silent_ = silent_.insert(silent_.end(), rpc);
+  rpc->silent_list_ = &silent_;
   rpc->silent_number_ = ++silent_number_;
   if (++silent_count_ <= silent_limit_.most) return;
+  SortByPeer();
   // Among peers with equally many, the one that has waited longest.
-  const auto most = std::max_element(silent_.begin(), silent_.end(), [](const auto& a, const auto& b) {
+  const auto most = std::max_element(silent_of_peer_.begin(), silent_of_peer_.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.size(), b.second.front()->silent_number_) <
            std::pair(b.second.size(), a.second.front()->silent_number_);
   });
   GrpcRpc* const victim = most->second.front();
   Forget(victim);
-  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves silent_ before it finishes
+  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before it finishes
   lock.unlock();
   victim->EndSilence();
   victim->Release();
+}
+
+void CompletionQueueLoop::SortByPeer() {
+  while (!silent_.empty()) {
+    GrpcRpc* const rpc = silent_.front();
+    rpc->silent_list_ = &silent_of_peer_[PeerOf(rpc->context_.peer())];
+    rpc->silent_list_->splice(rpc->silent_list_->end(), silent_, silent_.begin());
+  }
+  std::erase_if(silent_of_peer_, [](const auto& entry) { return entry.second.empty(); });
 }
 
 bool CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
@@ -218,9 +228,7 @@ bool CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
 }
 
 void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
-  const auto of_peer = silent_.find(rpc->peer_);
-  of_peer->second.erase(*rpc->silent_);
-  if (of_peer->second.empty()) silent_.erase(of_peer);
+  rpc->silent_list_->erase(*rpc->silent_);
   rpc->silent_.reset();
   --silent_count_;
 }

@@ -63,16 +63,20 @@ class CompletionQueueLoop {
   void AddSilent(GrpcRpc* rpc);
   // Returns false if the RPC was not silent any more, or was ended because of that.
   bool RemoveSilent(GrpcRpc* rpc);
-  void Forget(GrpcRpc* rpc);  // requires silent_mutex_, and that the RPC is in silent_
+  // Require silent_mutex_:
+  void SortByPeer();          // moves silent_ into silent_of_peer_
+  void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
 
   Methods methods_;
   Timers* timers_ = nullptr;
   std::chrono::seconds receive_timeout_{0};
   SilentCalls silent_limit_;
   std::mutex silent_mutex_;
-  // RPCs that wait for their first message, by peer, oldest first; guarded by silent_mutex_.
-  std::map<Peer, std::list<GrpcRpc*>> silent_;
-  size_t silent_count_ = 0;
+  // RPCs that wait for their first message, oldest first; guarded by silent_mutex_. Most wait for microseconds: a peer
+  // is looked up, which takes longer, only when there are too many.
+  std::list<GrpcRpc*> silent_;
+  std::map<Peer, std::list<GrpcRpc*>> silent_of_peer_;
+  size_t silent_count_ = 0;            // in both
   uint64_t silent_number_ = 0;         // of the last RPC in silent_
   std::atomic<int64_t> unsettled_{0};  // RPCs that were ended before a reactor had them, and are not deleted yet
   grpc::AsyncGenericService service_;
