@@ -11,16 +11,18 @@ namespace posenc::server {
 namespace {
 
 constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxValueBytes = 64;
 constexpr char kDomain[] = "posenc";
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
-// Escapes all but printable ASCII, so that a caller's text is valid in a proto3 string. At most kMaxTextBytes.
-std::string Printable(std::string_view text) {
+// Escapes all but printable ASCII, so that a caller's text is valid in a proto3 string. At most `most` bytes.
+std::string Printable(std::string_view text, size_t most = kMaxTextBytes) {
   std::string printable;
   for (const char c : text) {
-    if (printable.size() + 4 > kMaxTextBytes) break;
     const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
+    const bool as_is = byte >= 0x20 && byte < 0x7f;
+    if (printable.size() + (as_is ? 1 : 4) > most) break;
+    if (as_is) {
       printable += c;
     } else {
       constexpr std::string_view kHex = "0123456789abcdef";
@@ -55,7 +57,8 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
       {"line", details.line},       {"column", details.column},
       {"operand", details.operand}, {"byte_offset", details.byte_offset}};
   for (const auto& [key, part] : parts) {
-    if (!part.empty()) metadata[key] = Printable(part);
+    const size_t most = &part == &details.value ? kMaxValueBytes : kMaxTextBytes;
+    if (!part.empty()) metadata[key] = Printable(part, most);
   }
   metadata["started"] = started ? "true" : "false";
 

@@ -41,9 +41,12 @@ void CheckResponse(const v1::SharedMemoryResponse& response) {
         "an error without details");
   // Descriptors are no field of the request.
   if (response.error().message().find("SCM_RIGHTS") != std::string::npos) return;
-  const auto field = info.metadata().find("field");
+  const auto get = [&info](const char* key) -> std::string {
+    const auto found = info.metadata().find(key);
+    return found == info.metadata().end() ? "" : found->second;
+  };
   fuzz::CheckError(Restore(static_cast<absl::StatusCode>(response.error().code()), response.error().message(),
-                           {info.reason(), field == info.metadata().end() ? "" : field->second, "", ""}));
+                           {info.reason(), get("field"), get("value"), get("limit")}));
 }
 
 void Serve(const std::vector<std::string>& packets) {

@@ -207,6 +207,8 @@ REFUSED = [
      "MISSING", "absent", "multi-head latent attention", {}),
     ("nothing known", {"model_type": "of_tomorrow", "head_dim": 64}, "model_type", "UNSUPPORTED", "of_tomorrow",
      "rope_theta", {"input_pairing": 2}),
+    ("unknown type in many bytes", {"model_type": "\ufffd" * 20, "head_dim": 64}, "model_type", "UNSUPPORTED",
+     "\\xef\\xbf\\xbd" * 5 + "\\xef", "rope_theta", {"input_pairing": 2}),
     ("unknown diffusers class", {"_class_name": "TransformerOfTomorrow"}, "_class_name", "UNSUPPORTED",
      "TransformerOfTomorrow", "must be a known class", {}),
     ("diffusers widths", {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, "56", 56]},

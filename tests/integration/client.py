@@ -68,6 +68,7 @@ def check_promise(info):
     assert all(info.metadata.get(key) for key in ("field", "value", "limit")), info
     assert info.metadata["limit"].startswith("must "), info
     assert (info.metadata["value"] == "absent") == (info.reason == "MISSING") or info.reason == "MALFORMED", info
+    assert len(info.metadata["value"]) <= 64, info
     assert ("line" in info.metadata) == ("column" in info.metadata), info
 
 

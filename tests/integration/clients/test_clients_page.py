@@ -90,7 +90,7 @@ def test_go(run, expected, tmp_path, go_path):
     assert numpy.array_equal(numbers(run(commands).splitlines()[-1]), expected)
     spoil(tmp_path / "config.json")
     message = run(commands.strip().splitlines()[-1], exit_code=1)
-    assert "field rotary.model.config_json.rope_parameters.rope_theta: is -1" in message
+    assert "field rotary.model.config_json.rope_theta: is -1" in message
 
 
 def test_java(run, expected, tmp_path):
@@ -103,7 +103,7 @@ def test_java(run, expected, tmp_path):
     run_it = run_it.replace("config.json", str(tmp_path / "config.json"))
     assert numpy.array_equal(numbers(run(run_it)), expected)
     spoil(tmp_path / "config.json")
-    assert "field rotary.model.config_json.rope_parameters.rope_theta: is -1" in run(run_it, exit_code=1)
+    assert "field rotary.model.config_json.rope_theta: is -1" in run(run_it, exit_code=1)
 
 
 def test_grpcurl(run, go_path):
