@@ -44,7 +44,11 @@ int Wait(StopSignals* stop, Server* server) {
 int Run(const Config& config, int64_t descriptors, StopSignals* stop) {
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
-  LogFields fields = {{"port", (*server)->port()}, {"cpu_target", CpuTarget()}, {"descriptors", descriptors}};
+  LogFields fields = {{"port", (*server)->port()},
+                      {"metrics_port", (*server)->metrics_port()},
+                      {"health_port", (*server)->health_port()},
+                      {"cpu_target", CpuTarget()},
+                      {"descriptors", descriptors}};
   for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
   Log(LogLevel::info, "serving", fields);
   FlushLog(std::chrono::milliseconds(100));  // before anyone waits for the port

@@ -48,6 +48,10 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
   visit(group, "--port-file", c.port_file, Text{},
         "file to which the first bound port is written once the server listens");
+  visit(group, "--metrics-listen", c.metrics_listen, Text{},
+        "address and port for HTTP: /metrics for Prometheus, /livez and /readyz; empty: none");
+  visit(group, "--health-listen", c.health_listen, Text{},
+        "address and port for HTTP probes alone: /livez and /readyz; empty: none");
   visit(group, "--tls-cert", c.tls_cert, Text{},
         "PEM file of the server's certificate and its intermediate CAs; empty: no TLS. Unix sockets never use TLS");
   visit(group, "--tls-key", c.tls_key, Text{}, "PEM file of the certificate's private key, without a passphrase");

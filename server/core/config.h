@@ -16,7 +16,9 @@ namespace posenc::server {
 struct Config {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   std::string port_file;
-  std::string tls_cert;  // empty: no TLS
+  std::string metrics_listen;  // empty: no metrics
+  std::string health_listen;   // empty: no probes over HTTP
+  std::string tls_cert;        // empty: no TLS
   std::string tls_key;
   std::vector<std::string> tls_client_ca;
   std::string tls_client_auth = "none";

@@ -23,6 +23,9 @@ using google::protobuf::Message;
 
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kServerTiming[] = "server-timing";
+constexpr char kTraceparent[] = "traceparent";
+constexpr size_t kMaxRequestId = 128;
+constexpr size_t kTraceId = 3, kTraceIdSize = 32;  // place of the trace's id in a traceparent
 
 // Moves the slices out of the RPC's buffer. That buffer lives until the RPC ends, which a client that does not read its
 // answer can delay.
@@ -34,6 +37,18 @@ grpc::ByteBuffer Take(grpc::ByteBuffer* request) {
 
 double Milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+// True if the text is a traceparent of W3C's Trace Context, version 00: "00-TRACE_ID-PARENT_ID-FLAGS", in lower-case
+// hex.
+bool IsTraceparent(std::string_view text) {
+  constexpr std::string_view kForm = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
+  if (text.size() != kForm.size()) return false;
+  for (size_t n = 0; n < kForm.size(); ++n) {
+    const bool hex = (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'a' && text[n] <= 'f');
+    if (kForm[n] == 'h' ? !hex : text[n] != kForm[n]) return false;
+  }
+  return true;
 }
 
 using Path = std::vector<const google::protobuf::FieldDescriptor*>;
@@ -77,9 +92,10 @@ std::string RequestId(const Message& request) {
 
 }  // namespace
 
-Call::Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind)
+Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind)
     : core_(core),
-      method_(method),
+      method_(method.name),
+      metrics_(core->metrics.Of(method.path)),
       rpc_(rpc),
       handler_(request == nullptr ? Charge() : core->admission->EnterHandler()),
       request_(Take(request)),
@@ -252,6 +268,19 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
   return absl::OkStatus();
 }
 
+void Call::CountTensors(const std::vector<wire::Output>& outputs, const Message& response) {
+  if (outputs.empty()) return;
+  const auto* info = response.GetDescriptor()->FindFieldByName("info");
+  const auto& described = static_cast<const v1::AnswerInfo&>(response.GetReflection()->GetMessage(response, info));
+  for (const wire::Output& output : outputs) CountTensor(output.tensor->dtype(), described.device(), output.bytes);
+}
+
+void Call::CountTensor(v1::DataType dtype, const std::string& device, size_t bytes) {
+  constexpr std::string_view kPrefix = "DATA_TYPE_";
+  const std::string_view name = v1::DataType_Name(dtype);
+  metrics_->CountTensor(name.substr(kPrefix.size()), device.empty() ? "cpu" : device, bytes);
+}
+
 void Call::ReleaseRequest() {
   payloads_.reset();
   regions_.reset();
@@ -276,9 +305,24 @@ grpc::Status Call::End(const absl::Status& result) {
   } else if (!status.ok()) {
     core_->admission->CountFailure();
   }
+  metrics_->Count(queued_, computed_, bytes_in_, bytes_out_);
+  if (!status.ok()) metrics_->CountError(DetailsOf(status).reason);
+  Trace();
   LogEnd(status);
   BeginSend();
   return ToGrpc(status, started_);
+}
+
+void Call::Trace() {
+  traceparent_ = rpc_->header(kTraceparent);
+  if (!IsTraceparent(traceparent_)) traceparent_.clear();
+  if (!traceparent_.empty()) rpc_->AddTrailer(kTraceparent, traceparent_);
+  // A header can hold printable ASCII only.
+  const bool printable =
+      std::all_of(request_id_.begin(), request_id_.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (!request_id_.empty() && request_id_.size() <= kMaxRequestId && printable) {
+    rpc_->AddTrailer("x-request-id", request_id_);
+  }
 }
 
 void Call::LogEnd(const absl::Status& status) const {
@@ -289,7 +333,10 @@ void Call::LogEnd(const absl::Status& status) const {
     fields.emplace_back("reason", DetailsOf(status).reason);
     fields.emplace_back("error", Quote({status.message().data(), status.message().size()}, 256));
   }
-  if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, 128));
+  const std::string peer = rpc_->connection();
+  fields.emplace_back("peer", peer.empty() ? "unix" : peer);
+  if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, kMaxRequestId));
+  if (!traceparent_.empty()) fields.emplace_back("trace_id", traceparent_.substr(kTraceId, kTraceIdSize));
   fields.emplace_back("bytes_in", bytes_in_);
   fields.emplace_back("bytes_out", bytes_out_);
   fields.emplace_back("queue_ms", Milliseconds(queued_));

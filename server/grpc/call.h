@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@
 #include "posenc/transport/slices.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/parse.h"
+#include "posenc/wire/rpcs.h"
 #include "posenc/wire/shared_memory.h"
 #include "posenc/wire/walker.h"
 #include "server/core/admission.h"
@@ -30,6 +32,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
 #include "server/grpc/rpc.h"
+#include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
 
@@ -45,6 +48,8 @@ struct Core {
   }
 
   const Config config;
+  prometheus::Registry metrics_registry;
+  CallMetrics metrics{&metrics_registry};
   const std::shared_ptr<Admission> admission;
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
@@ -75,7 +80,7 @@ class Call {
 
   // Takes ownership of the request's slices, to release them before the answer. `request` is null for streams, whose
   // messages come later.
-  Call(Core* core, std::string_view method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind);
+  Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind);
 
   // Returns INVALID_ARGUMENT if there is no message, RESOURCE_EXHAUSTED if it is too large, UNAVAILABLE under overload
   // or while draining.
@@ -144,6 +149,10 @@ class Call {
   // Allocates the answer and computes it from `payloads`. Throws std::bad_alloc.
   absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                        std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer);
+  // Counts the tensors of an answer, by their types and the device that `response`'s info names; the CPU if it has
+  // none.
+  void CountTensors(const std::vector<wire::Output>& outputs, const google::protobuf::Message& response);
+  void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);
   // Frees the request's bytes and returns their charges.
   void ReleaseRequest();
 
@@ -158,10 +167,13 @@ class Call {
   }
   absl::Status EndStep(const absl::Status& status);
   absl::Status FindRegions(const google::protobuf::Message& request);
+  // Returns the caller's traceparent and request_id in trailers.
+  void Trace();
   void LogEnd(const absl::Status& status) const;
 
   Core* const core_;
   const std::string_view method_;
+  MethodMetrics* const metrics_;
   Rpc* const rpc_;
   Charge handler_;
   Charge request_charge_;
@@ -179,6 +191,7 @@ class Call {
   size_t answer_bytes_ = 0;  // charged
   int64_t message_bytes_ = 0;
   std::string request_id_;
+  std::string traceparent_;
   std::atomic<bool> given_up_{false};
   mutable std::atomic<int64_t> cost_{0};
   bool started_ = false;

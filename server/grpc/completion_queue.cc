@@ -45,6 +45,11 @@ class GrpcRpc final : public Rpc {
     const std::string peer = context_.peer();
     return peer.starts_with("ip") ? peer : "";  // clients of a Unix socket have no names
   }
+  std::string header(const std::string& name) const override {
+    const auto& headers = context_.client_metadata();
+    const auto found = headers.find(name);
+    return found == headers.end() ? "" : std::string(found->second.data(), found->second.size());
+  }
   bool cancelled() const override { return cancelled_; }
   void AddTrailer(const std::string& name, const std::string& value) override {
     context_.AddTrailingMetadata(name, value);
@@ -60,23 +65,36 @@ class GrpcRpc final : public Rpc {
   }
   void Finish(const grpc::Status& status) override {
     polling_->RemoveSilent(this);  // some streams end before they read
+    Count(status.error_code());
     stream_.Finish(status, &finished_);
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
+    Count(grpc::StatusCode::OK);
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &finished_);
   }
 
  private:
   friend class CompletionQueueLoop;
 
+  using Clock = std::chrono::steady_clock;
+
   explicit GrpcRpc(CompletionQueueLoop* polling) : polling_(polling) {}
   ~GrpcRpc() = default;
+
+  // Counts the RPC's end, once.
+  void Count(grpc::StatusCode code) {
+    if (metrics_ != nullptr) std::exchange(metrics_, nullptr)->End(code, Clock::now() - arrived_at_);
+  }
 
   void OnArrived(bool ok) {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
+    arrived_at_ = Clock::now();
     const auto method = polling_->methods_.find(context_.method());
-    if (method == polling_->methods_.end()) {
+    const bool known = method != polling_->methods_.end();
+    metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
+    metrics_->Start();
+    if (!known) {
       Settle(ToGrpc(NoSuchMethod(context_.method()), false));
       return Release();
     }
@@ -144,6 +162,7 @@ class GrpcRpc final : public Rpc {
   }
   void Go() {
     CompletionQueueLoop* const polling = polling_;
+    Count(grpc::StatusCode::CANCELLED);  // unless it was finished
     if (unsettled_) --polling->unsettled_;
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
@@ -158,6 +177,8 @@ class GrpcRpc final : public Rpc {
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const Method* method_ = nullptr;
+  Clock::time_point arrived_at_;
+  MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's silent_mutex_:
   std::optional<std::list<GrpcRpc*>::iterator> silent_;
   std::list<GrpcRpc*>* silent_list_ = nullptr;  // that silent_ is in
@@ -182,8 +203,10 @@ CompletionQueueLoop::~CompletionQueueLoop() {
 }
 
 void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout,
-                                SilentCalls silent) {
+                                SilentCalls silent, CallMetrics* metrics) {
   methods_ = std::move(methods);
+  for (auto& [path, method] : methods_) method.metrics = metrics->Of(path);
+  metrics_of_unknown_ = metrics->Of("");
   timers_ = timers;
   receive_timeout_ = receive_timeout;
   silent_limit_ = std::move(silent);

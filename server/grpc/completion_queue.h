@@ -23,12 +23,14 @@
 #include "server/core/timers.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/connections.h"
+#include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
 
 struct Method {
   MakeReactor make;
-  bool reads_first = true;  // the client's one message is read before `make` is called
+  bool reads_first = true;           // the client's one message is read before `make` is called
+  MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
 };
 
 // Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
@@ -53,8 +55,9 @@ class CompletionQueueLoop {
   // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
   // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. If more
   // than `silent.most` calls wait for their first message, the oldest of the peer with the most of them is ended.
-  // `timers` must outlive this object.
-  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, SilentCalls silent);
+  // Every call is counted in `metrics`. `timers` and `metrics` must outlive this object.
+  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, SilentCalls silent,
+             CallMetrics* metrics);
 
  private:
   friend class GrpcRpc;
@@ -68,6 +71,7 @@ class CompletionQueueLoop {
   void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
 
   Methods methods_;
+  MethodMetrics* metrics_of_unknown_ = nullptr;
   Timers* timers_ = nullptr;
   std::chrono::seconds receive_timeout_{0};
   SilentCalls silent_limit_;

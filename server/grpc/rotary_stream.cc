@@ -27,7 +27,7 @@ class RotaryCall final : public Reactor {
       : core_(core),
         rpc_description_(wire::RpcOf(*v1::StreamApplyRotaryRequest::descriptor())),
         rpc_(rpc),
-        call_(core, rpc_description_.name, rpc, nullptr, Call::Kind::kStream) {}
+        call_(core, rpc_description_, rpc, nullptr, Call::Kind::kStream) {}
 
   void Start() override {
     std::unique_lock lock(mutex_);
@@ -193,6 +193,7 @@ class RotaryCall final : public Reactor {
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(layout.size()));
     POSENC_RETURN_IF_ERROR(call_.Compute({}, payloads, layout, std::move(charge), &reply->bytes));
+    dtype_ = header.q().tensor().dtype();
     const std::lock_guard lock(mutex_);
     stream_.emplace(std::move(stream));
     return absl::OkStatus();
@@ -218,7 +219,10 @@ class RotaryCall final : public Reactor {
       const wire::ChunkBytes x(from, chunk.rows());
       return stream_->Rotate(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
     };
-    return call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes);
+    POSENC_RETURN_IF_ERROR(
+        call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes));
+    call_.CountTensor(dtype_, stream_->info().device(), size);
+    return absl::OkStatus();
   }
 
   // Sets *no_room if the bytes do not fit now, but answers of this stream are still to be sent.
@@ -241,6 +245,7 @@ class RotaryCall final : public Reactor {
   // Used by the computing thread; by other threads only while none computes.
   Charge header_charge_;
   std::optional<wire::RotaryStream> stream_;
+  v1::DataType dtype_ = v1::DATA_TYPE_UNSPECIFIED;
   v1::Operand at_fault_ = v1::OPERAND_UNSPECIFIED;  // operand of the chunk in work, or that failed
 
   std::mutex mutex_;  // guards the members below

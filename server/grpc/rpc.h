@@ -19,6 +19,8 @@ class Rpc {
   virtual std::chrono::system_clock::time_point deadline() const = 0;
   // Name of the caller's connection; empty if it has none of its own.
   virtual std::string connection() const = 0;
+  // The caller's header of this name, in lower case; the first if there are several. Empty if absent.
+  virtual std::string header(const std::string& name) const = 0;
   // True if the caller no longer waits.
   virtual bool cancelled() const = 0;
   // Must be called before Finish().

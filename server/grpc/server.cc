@@ -5,9 +5,12 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "grpc/grpc.h"
 #include "grpc/support/log.h"
@@ -17,6 +20,7 @@
 #include "grpcpp/server_builder.h"
 #include "grpcpp/version_info.h"
 #include "posenc/base/status.h"
+#include "prometheus/text_serializer.h"
 #include "server/core/log.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
@@ -159,19 +163,54 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.Set(wire::kServiceName, true);
   server->devices_.ReportTo(&server->health_);
   Methods methods;
-  AddServiceTo(&methods, &server->core_,
-               {&server->devices_, server->listener_.get(), server->memory_.get(), server->certificates_.get()},
-               operations);
+  const ServerParts parts = {&server->devices_, server->listener_.get(), server->memory_.get(),
+                             server->certificates_.get()};
+  AddServiceTo(&methods, &server->core_, parts, operations);
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
-                          seconds(config.receive_timeout_s), LimitOfSilentCalls(&server->core_));
+                          seconds(config.receive_timeout_s), LimitOfSilentCalls(&server->core_),
+                          &server->core_.metrics);
+  POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get()](Descriptor socket, bool is_unix) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.Release();
     (is_unix || tls == nullptr ? plain : tls)->HandleNewConnection(&connection);
   });
   return server;
+}
+
+bool Server::IsSound() const { return core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s)) == 0; }
+
+absl::Status Server::StartHttp(const ServerParts& parts) {
+  using Response = HttpServer::Response;
+  const auto answer = [](bool good, const char* otherwise) {
+    return good ? Response{.body = "ok\n"} : Response{.status = 503, .body = otherwise};
+  };
+  HttpServer::Handlers handlers;
+  handlers["/livez"] = [this, answer] { return answer(IsSound(), "a compute thread is stuck\n"); };
+  handlers["/readyz"] = [this, answer] {
+    if (draining_) return answer(false, "draining\n");
+    return answer(healthy_, "a compute thread is stuck, or no connection can be accepted\n");
+  };
+  if (const std::string& address = core_.config.health_listen; !address.empty()) {
+    POSENC_ASSIGN_OR_RETURN(probes_, HttpServer::Start("--health-listen", address, handlers));
+  }
+  const std::string& address = core_.config.metrics_listen;
+  if (address.empty()) return absl::OkStatus();
+  state_metrics_ = std::make_unique<StateMetrics>([this, parts](v1::GetServerInfoResponse* state, bool* serving) {
+    DescribeServer(core_, parts, state);
+    *serving = healthy_ && !draining_;
+  });
+  handlers["/metrics"] = [this] {
+    std::vector<prometheus::MetricFamily> all = core_.metrics_registry.Collect();
+    std::vector<prometheus::MetricFamily> state = state_metrics_->Collect();
+    std::move(state.begin(), state.end(), std::back_inserter(all));
+    return Response{.body = prometheus::TextSerializer().Serialize(all),
+                    .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  };
+  POSENC_ASSIGN_OR_RETURN(metrics_, HttpServer::Start("--metrics-listen", address, std::move(handlers)));
+  return absl::OkStatus();
 }
 
 void Server::Maintain() {
@@ -194,6 +233,7 @@ Server::~Server() {
 }
 
 bool Server::Drain() {
+  draining_ = true;
   devices_.ReportTo(nullptr);
   health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));

@@ -1,6 +1,7 @@
 // The running server: gRPC's listeners, the service, health and reflection, and graceful shutdown.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,8 +16,11 @@
 #include "server/grpc/completion_queue.h"
 #include "server/grpc/health.h"
 #include "server/grpc/server_devices.h"
+#include "server/grpc/service.h"
 #include "server/listen/certificates.h"
 #include "server/listen/listener.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/state_metrics.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -33,6 +37,9 @@ class Server {
 
   // The first TCP port; 0 if there is none.
   int port() const { return listener_->port(); }
+  // Ports of --metrics-listen and --health-listen; 0 if there is none.
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
+  int health_port() const { return probes_ == nullptr ? 0 : probes_->port(); }
   Admission::Counters counters() const { return core_.admission->counters(); }
   // Sets health to NOT_SERVING while compute threads are stuck (--stuck-thread-seconds) or no connection can be
   // accepted; loads changed certificates. Call it every few seconds, from one thread.
@@ -47,6 +54,9 @@ class Server {
   using Acceptor = std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
   explicit Server(const Config& config);
+  // Listens at --metrics-listen and --health-listen.
+  absl::Status StartHttp(const ServerParts& parts);
+  bool IsSound() const;  // no compute thread is stuck
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
@@ -58,7 +68,10 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
   std::unique_ptr<SideSocket> side_socket_;
-  bool healthy_ = true;
+  std::atomic<bool> healthy_ = true;
+  std::atomic<bool> draining_ = false;
+  std::unique_ptr<StateMetrics> state_metrics_;
+  std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for; destroyed first
 };
 
 }  // namespace posenc::server

@@ -39,7 +39,20 @@ void Describe(const CertificateStore& certificates, v1::TlsCertificate* message)
   message->set_failed_reloads(counters.failed_reloads);
 }
 
-absl::StatusOr<wire::Job> Describe(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response) {
+wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, const Core* core,
+                                            const ServerParts& parts) {
+  return wire::UnaryOperation::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      [core, parts](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
+                    v1::GetServerInfoResponse* response) -> absl::StatusOr<wire::Job> {
+        DescribeServer(*core, parts, response);
+        return wire::Job();
+      },
+      row.scheduling);
+}
+
+}  // namespace
+
+void DescribeServer(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response) {
   if (parts.memory != nullptr) Describe(core.config, *parts.memory, response);
   if (parts.certificates != nullptr) Describe(*parts.certificates, response->mutable_tls_certificate());
   Describe(core.config, parts.listener->counters(), response);
@@ -67,18 +80,7 @@ absl::StatusOr<wire::Job> Describe(const Core& core, const ServerParts& parts, v
   pool.set_reused(answers.reused);
   pool.set_allocated(answers.allocated);
   pool.set_bytes(answers.bytes);
-  return wire::Job();
 }
-
-wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, const Core* core,
-                                            const ServerParts& parts) {
-  return wire::UnaryOperation::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      [core, parts](const v1::GetServerInfoRequest&, const wire::Payloads&, const Limits&,
-                    v1::GetServerInfoResponse* response) { return Describe(*core, parts, response); },
-      row.scheduling);
-}
-
-}  // namespace
 
 void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const wire::Operations& operations) {
   for (const wire::UnaryOperation& row : operations.unary) {

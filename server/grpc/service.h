@@ -19,6 +19,9 @@ struct ServerParts {
   const CertificateStore* certificates;  // null: no TLS
 };
 
+// Writes what GetServerInfo answers.
+void DescribeServer(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response);
+
 // Adds the service's methods. All pointers and `operations` must outlive the methods' RPCs.
 void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const wire::Operations& operations);
 

@@ -15,10 +15,7 @@ constexpr size_t kRowBeginBytes = 11;
 class TileCall final : public Reactor {
  public:
   TileCall(Core* core, const wire::TileOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core),
-        operation_(operation),
-        rpc_(rpc),
-        call_(core, operation.rpc.name, rpc, request, Call::Kind::kStream) {}
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc, rpc, request, Call::Kind::kStream) {}
 
   void Start() override {
     absl::Status status = call_.Admit();
@@ -60,6 +57,7 @@ class TileCall final : public Reactor {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
     POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
+    call_.CountTensors(job.outputs, *response);
     next_row_ += tiles_.RowsAt(next_row_);
     return absl::OkStatus();
   }

@@ -31,10 +31,7 @@ constexpr size_t kDecidedBytes = size_t{16} << 10;
 class UnaryCall final : public Reactor {
  public:
   UnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core),
-        operation_(operation),
-        rpc_(rpc),
-        call_(core, operation.rpc.name, rpc, request, Call::Kind::kUnary) {}
+      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc, rpc, request, Call::Kind::kUnary) {}
 
   void Start() override {
     if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
@@ -109,7 +106,10 @@ class UnaryCall final : public Reactor {
     if (operation_.scheduling != Scheduling::kImmediate) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
     }
-    return call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_);
+    POSENC_RETURN_IF_ERROR(
+        call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_));
+    call_.CountTensors(prepared->job.outputs, *prepared->response);
+    return absl::OkStatus();
   }
 
   // The answer's size is known only after the work. Charging first reports overload early, except for long answers.

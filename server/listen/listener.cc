@@ -38,7 +38,7 @@ std::string HostOf(const sockaddr_storage& address) {
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   std::unique_ptr<Listener> listener(new Listener(std::move(options)));
   for (const std::string& address : listener->options_.addresses) {
-    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address));
+    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address, "--listen"));
     for (ListeningSocket& socket : sockets) {
       if (listener->port_ == 0) listener->port_ = socket.port;
       listener->sockets_.push_back(std::move(socket));

@@ -20,30 +20,29 @@
 namespace posenc::server {
 namespace {
 
-constexpr char kFlag[] = "--listen";
 constexpr std::string_view kUnix = "unix:";
 
-absl::Status CannotListen(const std::string& address, std::string_view why) {
-  return InvalidArgument("UNSUPPORTED", kFlag, address, "cannot listen there: " + std::string(why));
+absl::Status CannotListen(std::string_view flag, const std::string& address, std::string_view why) {
+  return InvalidArgument("UNSUPPORTED", flag, address, "cannot listen there: " + std::string(why));
 }
 
-absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& address) {
+absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& address, std::string_view flag) {
   ListeningSocket listening;
   listening.path = address.substr(kUnix.size());
   if (listening.path.starts_with("//")) {
     listening.path.erase(0, 2);
     if (!listening.path.starts_with('/')) {
-      return InvalidArgument("MALFORMED", kFlag, address, "must be unix:PATH, or unix:// and an absolute path");
+      return InvalidArgument("MALFORMED", flag, address, "must be unix:PATH, or unix:// and an absolute path");
     }
   }
-  POSENC_ASSIGN_OR_RETURN(const sockaddr_un at, SocketAddress(kFlag, listening.path));
-  POSENC_RETURN_IF_ERROR(RemoveDeadSocket(kFlag, listening.path));
+  POSENC_ASSIGN_OR_RETURN(const sockaddr_un at, SocketAddress(flag, listening.path));
+  POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, listening.path));
   listening.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct stat status = {};
   if (!listening.socket.valid() ||
       bind(listening.socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
       listen(listening.socket.get(), SOMAXCONN) != 0 || stat(listening.path.c_str(), &status) != 0) {
-    return CannotListen(address, TextOf(errno));
+    return CannotListen(flag, address, TextOf(errno));
   }
   listening.file = {status.st_dev, status.st_ino};
   std::vector<ListeningSocket> sockets;
@@ -56,7 +55,7 @@ struct HostAndPort {
   int port = 0;
 };
 
-absl::StatusOr<HostAndPort> Split(const std::string& address) {
+absl::StatusOr<HostAndPort> Split(const std::string& address, std::string_view flag) {
   const size_t colon = address.rfind(':');
   HostAndPort split;
   const bool in_brackets = colon != std::string::npos && address.find(']', colon) != std::string::npos;
@@ -66,10 +65,10 @@ absl::StatusOr<HostAndPort> Split(const std::string& address) {
   if (in_brackets || split.host.empty() || (!bracketed && split.host.find(':') != std::string::npos) ||
       address.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &split.port)) {
-    return InvalidArgument("MALFORMED", kFlag, address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
+    return InvalidArgument("MALFORMED", flag, address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
   }
   if (split.port < 0 || split.port > 65535) {
-    return InvalidArgument("OUT_OF_RANGE", kFlag, address, "a port is 0 .. 65535");
+    return InvalidArgument("OUT_OF_RANGE", flag, address, "a port is 0 .. 65535");
   }
   return split;
 }
@@ -131,15 +130,15 @@ int ListenAtAll(const addrinfo& addresses, int port, std::vector<ListeningSocket
 
 }  // namespace
 
-absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address) {
-  if (address.starts_with(kUnix)) return ListenAtPath(address);
-  POSENC_ASSIGN_OR_RETURN(const HostAndPort split, Split(address));
+absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag) {
+  if (address.starts_with(kUnix)) return ListenAtPath(address, flag);
+  POSENC_ASSIGN_OR_RETURN(const HostAndPort split, Split(address, flag));
   addrinfo hints = {};
   hints.ai_flags = AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(split.host.c_str(), nullptr, &hints, &found); error != 0) {
-    return CannotListen(address, gai_strerror(error));
+    return CannotListen(flag, address, gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
 
@@ -151,7 +150,7 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address
     const int error =
         ListenAt(reinterpret_cast<const sockaddr*>(&any), sizeof(any), /*both_families=*/true, &sockets.emplace_back());
     if (error == 0) return sockets;
-    if (!IsNoSuchFamily(error)) return CannotListen(address, TextOf(error));
+    if (!IsNoSuchFamily(error)) return CannotListen(flag, address, TextOf(error));
     sockets.clear();
   }
   // Port 0: all addresses get the port that is free at the first. If another has taken it elsewhere, try again.
@@ -160,7 +159,7 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address
     error = ListenAtAll(*found, split.port, &sockets);
     if (error != EADDRINUSE) break;
   }
-  if (error != 0) return CannotListen(address, TextOf(error));
+  if (error != 0) return CannotListen(flag, address, TextOf(error));
   return sockets;
 }
 

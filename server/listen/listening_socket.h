@@ -1,9 +1,10 @@
-// Listening sockets of the addresses in --listen.
+// Listening sockets of the addresses in --listen and similar flags.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,9 +23,9 @@ struct ListeningSocket {
 
 // Listens at an address: HOST:PORT, [IPV6]:PORT or unix:PATH. A host name may have several addresses, which get the
 // same port. 0.0.0.0 and [::] both mean every address of IPv4 and IPv6. Port 0 means any free port. Takes the place of
-// a Unix socket at which nobody listens any more. Returns INVALID_ARGUMENT naming --listen if the address is malformed,
+// a Unix socket at which nobody listens any more. Returns INVALID_ARGUMENT naming `flag` if the address is malformed,
 // unknown or taken.
-absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address);
+absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag);
 
 // Removes the file of a Unix socket, unless another process has replaced it.
 void RemoveFileOf(const ListeningSocket& socket);

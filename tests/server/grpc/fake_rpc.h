@@ -28,6 +28,7 @@ class FakeRpc final : public Rpc {
   // Set before Serve().
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
   std::string connection_name;
+  std::map<std::string, std::string> headers;
   // Read only after Wait().
   std::multimap<std::string, std::string> trailers;
   std::vector<grpc::ByteBuffer> messages;  // the answer's, in order
@@ -43,6 +44,10 @@ class FakeRpc final : public Rpc {
     End();
   }
   std::string connection() const override { return connection_name; }
+  std::string header(const std::string& name) const override {
+    const auto found = headers.find(name);
+    return found == headers.end() ? "" : found->second;
+  }
   // The client's messages, and their end.
   void Send(const grpc::ByteBuffer& message) {
     Change([&] { sent_.push_back(message); });

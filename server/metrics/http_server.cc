@@ -1,0 +1,78 @@
+#include "server/metrics/http_server.h"
+
+#include <microhttpd.h>
+
+#include <exception>
+#include <utility>
+
+#include "posenc/base/status.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr unsigned kMostConnections = 256;
+constexpr unsigned kMostOfAddress = 16;  // so that one client cannot keep out all others
+constexpr unsigned kIdleSeconds = 10;
+constexpr size_t kConnectionMemory = size_t{16} << 10;  // for headers
+
+MHD_Result Send(MHD_Connection* connection, const HttpServer::Response& answer) {
+  MHD_Response* response = MHD_create_response_from_buffer(
+      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type);
+  if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  const MHD_Result result = MHD_queue_response(connection, static_cast<unsigned>(answer.status), response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+// No exception may pass through libmicrohttpd.
+HttpServer::Response Run(const std::function<HttpServer::Response()>& handler) {
+  try {
+    return handler();
+  } catch (const std::exception& error) {
+    return {.status = MHD_HTTP_SERVICE_UNAVAILABLE, .body = std::string(error.what()) + "\n"};
+  }
+}
+
+MHD_Result Serve(void* handlers, MHD_Connection* connection, const char* url, const char* method, const char* /*version*/,
+                 const char* /*body*/, size_t* /*body_size*/, void** /*of_request*/) {
+  const std::string_view verb = method;
+  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
+    return Send(connection, {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "only GET\n"});
+  }
+  const auto& all = *static_cast<const HttpServer::Handlers*>(handlers);
+  const auto handler = all.find(std::string_view(url));
+  if (handler != all.end()) return Send(connection, Run(handler->second));
+  std::string paths = "no such path; there are:";
+  for (const auto& [path, unused] : all) paths += " " + path;
+  return Send(connection, {.status = MHD_HTTP_NOT_FOUND, .body = paths + "\n"});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(std::string_view flag, const std::string& address,
+                                                              Handlers handlers) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
+  POSENC_ASSIGN_OR_RETURN(server->sockets_, ListenAt(address, flag));
+  for (const ListeningSocket& listening : server->sockets_) {
+    MHD_Daemon* daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, nullptr, nullptr, &Serve,
+        const_cast<Handlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listening.socket.get(),
+        MHD_OPTION_CONNECTION_LIMIT, kMostConnections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostOfAddress,
+        MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
+    if (daemon == nullptr) return absl::InternalError(std::string(flag) + ": libmicrohttpd cannot start");
+    server->daemons_.push_back(daemon);
+  }
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  // MHD_stop_daemon would close the socket, whose descriptor is this object's.
+  for (MHD_Daemon* daemon : daemons_) MHD_quiesce_daemon(daemon);
+  for (MHD_Daemon* daemon : daemons_) MHD_stop_daemon(daemon);
+  for (const ListeningSocket& listening : sockets_) RemoveFileOf(listening);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,46 @@
+// A small HTTP server for scrapes and probes: GET of a few paths, on a thread of its own, so that neither a slow client
+// nor load on the gRPC side can delay the other. It uses GNU libmicrohttpd.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/listen/listening_socket.h"
+
+struct MHD_Daemon;
+
+namespace posenc::server {
+
+class HttpServer {
+ public:
+  struct Response {
+    int status = 200;
+    std::string body;
+    const char* content_type = "text/plain; charset=utf-8";
+  };
+  // Answers a GET of a path, e.g. "/metrics". Called on the server's threads.
+  using Handlers = std::map<std::string, std::function<Response()>, std::less<>>;
+
+  // Listens at ADDRESS:PORT. Returns INVALID_ARGUMENT naming `flag` if the address is bad or taken. At most 256
+  // connections are open, 16 of one address; one on which nothing moves for ten seconds is closed.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(std::string_view flag, const std::string& address,
+                                                           Handlers handlers);
+  // Waits for handlers that run.
+  ~HttpServer();
+
+  int port() const { return sockets_.front().port; }
+
+ private:
+  explicit HttpServer(Handlers handlers) : handlers_(std::move(handlers)) {}
+
+  const Handlers handlers_;
+  std::vector<ListeningSocket> sockets_;
+  std::vector<MHD_Daemon*> daemons_;  // one for each socket
+};
+
+}  // namespace posenc::server
