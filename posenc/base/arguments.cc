@@ -8,7 +8,7 @@ std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int n = argc - 1; n > 0; --n) {
     std::string argument = argv[n];
-    if (argument.starts_with("--") && argument.ends_with('=')) {
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
       arguments.emplace_back();
       argument.pop_back();
     }

@@ -1,5 +1,7 @@
 #include "posenc/client/tls.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
@@ -19,6 +21,10 @@ absl::StatusOr<std::string> Read(const std::string& path) {
   return pem;
 }
 
+bool IsToken(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
 }  // namespace
 
 absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
@@ -29,6 +35,11 @@ absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
   POSENC_ASSIGN_OR_RETURN(tls.ca, Read(files.ca));
   POSENC_ASSIGN_OR_RETURN(tls.certificate, Read(files.certificate));
   POSENC_ASSIGN_OR_RETURN(tls.key, Read(files.key));
+  if (!files.token.empty()) {
+    POSENC_ASSIGN_OR_RETURN(tls.token, Read(files.token));
+    tls.token.erase(tls.token.find_last_not_of("\r\n") + 1);
+    if (!IsToken(tls.token)) return absl::InvalidArgumentError(absl::StrCat(files.token, ": must hold one token, in printable ASCII"));
+  }
   if (!files.ca.empty()) POSENC_RETURN_IF_ERROR(Naming(files.ca, transport::CheckCertificates(tls.ca)));
   if (files.certificate.empty()) return tls;
   POSENC_RETURN_IF_ERROR(Naming(files.certificate, transport::CheckCertificates(tls.certificate)));
@@ -38,9 +49,15 @@ absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
                                                              grpc::ChannelArguments* arguments) {
-  if (!tls || absl::StartsWith(address, "unix:")) return grpc::InsecureChannelCredentials();
-  if (!tls->server_name.empty()) arguments->SetSslTargetNameOverride(tls->server_name);
-  return grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
+  const bool is_unix = absl::StartsWith(address, "unix:");
+  if (!tls || (is_unix && tls->token.empty())) return grpc::InsecureChannelCredentials();
+  if (!tls->server_name.empty() && !is_unix) arguments->SetSslTargetNameOverride(tls->server_name);
+  // gRPC sends no token over a connection without security; local credentials say that a Unix socket has it.
+  const std::shared_ptr<grpc::ChannelCredentials> connection =
+      is_unix ? grpc::experimental::LocalCredentials(UDS)
+              : grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
+  if (tls->token.empty()) return connection;
+  return grpc::CompositeChannelCredentials(connection, grpc::AccessTokenCredentials(tls->token));
 }
 
 }  // namespace posenc

@@ -1,5 +1,6 @@
 #include "posenc/transport/pem.h"
 
+#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -13,6 +14,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -28,10 +30,33 @@ struct Free {
   void operator()(X509* certificate) const { X509_free(certificate); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+  void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
 using Certificate = std::unique_ptr<X509, Free>;
 
 constexpr size_t kMaxFileBytes = 1 << 20;
+
+std::string TextOf(const ASN1_STRING& text) {
+  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(&text)), static_cast<size_t>(ASN1_STRING_length(&text))};
+}
+
+std::string TextOfAddress(const std::string& bytes) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const int family = bytes.size() == 4 ? AF_INET : AF_INET6;
+  if (bytes.size() != 4 && bytes.size() != 16) return "";
+  return inet_ntop(family, bytes.data(), text, sizeof(text));
+}
+
+// Empty for kinds of names that nobody uses for callers.
+std::string TextOf(const GENERAL_NAME& name) {
+  switch (name.type) {
+    case GEN_DNS: return "dns:" + TextOf(*name.d.dNSName);
+    case GEN_URI: return "uri:" + TextOf(*name.d.uniformResourceIdentifier);
+    case GEN_EMAIL: return "email:" + TextOf(*name.d.rfc822Name);
+    case GEN_IPADD: return "ip:" + TextOfAddress(TextOf(*name.d.iPAddress));
+    default: return "";
+  }
+}
 
 // Declines to ask for a passphrase, which OpenSSL would do on the terminal.
 int NoPassphrase(char*, int, int, void*) { return 0; }
@@ -71,6 +96,22 @@ std::string TakeReason() {
 }
 
 }  // namespace
+
+std::vector<std::string> NamesOfCertificate(const std::string& base64) {
+  std::string der;
+  if (!absl::Base64Unescape(base64, &der)) return {};
+  const auto* begin = reinterpret_cast<const unsigned char*>(der.data());
+  const Certificate certificate(d2i_X509(nullptr, &begin, static_cast<long>(der.size())));  // NOLINT: OpenSSL's type
+  if (certificate == nullptr) return {};
+  const std::unique_ptr<GENERAL_NAMES, Free> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  std::vector<std::string> found;
+  for (int n = 0; names != nullptr && n < sk_GENERAL_NAME_num(names.get()); ++n) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), n);
+    if (const std::string text = TextOf(*name); !text.empty()) found.push_back(text);
+  }
+  return found;
+}
 
 std::string UtcOf(system_clock::time_point time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromChrono(time), absl::UTCTimeZone());

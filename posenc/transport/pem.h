@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,10 @@ absl::Status CheckKey(const std::string& chain, const std::string& key);
 // yet, not issued by the one that follows it, or not accepted by OpenSSL, for example because it is too weak.
 absl::StatusOr<std::chrono::system_clock::time_point> CheckChain(const std::string& chain,
                                                                  std::chrono::system_clock::time_point now);
+
+// The subject alternative names of a certificate, given as DER in base64: "dns:NAME", "uri:URI", "email:ADDRESS",
+// "ip:ADDRESS". Empty if it does not parse or has none.
+std::vector<std::string> NamesOfCertificate(const std::string& base64);
 
 // The time as 2026-01-31T23:59:59Z.
 std::string UtcOf(std::chrono::system_clock::time_point time);

@@ -8,7 +8,7 @@ namespace posenc::server {
 namespace {
 
 constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
-constexpr int64_t kReserveShare = 4;  // a connection may hold this part of the reserve
+constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve
 
 }  // namespace
 
@@ -46,14 +46,16 @@ Charge Admission::EnterHandler() {
 }
 
 Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes,
-                                           const std::string& connection) {
+                                           const Holder& holder) {
   std::lock_guard lock(mutex_);
-  if (size > max_bytes_) return Verdict::kTooLarge;
+  if (size > std::min(max_bytes_, holder.max_bytes)) return Verdict::kTooLarge;
   if (draining_) return Verdict::kDraining;
-  Share* const share = connection.empty() ? nullptr : &*shares_.try_emplace(connection).first;
-  if (!RequestFits(share) || !BytesFit(size, share)) {
-    if (share != nullptr && share->second.charges == 0) shares_.erase(connection);
-    return Verdict::kOverloaded;
+  Share* const share = holder.name.empty() ? nullptr : &*shares_.try_emplace(holder.name).first;
+  if (share != nullptr) share->second.max_bytes = holder.max_bytes;
+  const bool in_quota = share == nullptr || (share->second.requests < holder.max_requests && IsInQuota(size, *share));
+  if (!in_quota || !RequestFits(share) || !BytesFit(size, share)) {
+    if (share != nullptr && share->second.charges == 0) shares_.erase(holder.name);
+    return in_quota ? Verdict::kOverloaded : Verdict::kOverQuota;
   }
   *request = Take(0, 1, 0, share);
   *bytes = Take(size, 0, 0, share);
@@ -64,6 +66,8 @@ Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* byt
   std::lock_guard lock(mutex_);
   if (size > max_bytes_ - held) return Verdict::kTooLarge;
   Share* const share = request == nullptr || request->admission_ == nullptr ? nullptr : request->share_;
+  if (share != nullptr && size > share->second.max_bytes - held) return Verdict::kTooLarge;
+  if (share != nullptr && !IsInQuota(size, *share)) return Verdict::kOverQuota;
   if (!BytesFit(size, share)) return Verdict::kOverloaded;
   if (bytes->admission_ == nullptr) {
     *bytes = Take(size, 0, 0, share);
@@ -117,6 +121,10 @@ bool Admission::WaitForRequests(std::chrono::steady_clock::time_point deadline) 
 bool Admission::WaitForHandlers(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return ended_.wait_until(lock, deadline, [this] { return handlers_ == 0; });
+}
+
+bool Admission::IsInQuota(int64_t size, const Share& share) {
+  return size <= share.second.max_bytes - share.second.bytes;
 }
 
 bool Admission::BytesFit(int64_t size, const Share* share) const {

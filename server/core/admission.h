@@ -1,14 +1,15 @@
 // Admission control: limits on requests and bytes in flight. Standard types only, so that it runs under
 // ThreadSanitizer.
 //
-// A connection that holds little is admitted even if others hold all: beyond each limit there is a reserve of a
-// sixteenth, for connections that then hold at most a quarter of the reserve. One connection alone can hold everything
-// up to the limits.
+// A holder is a connection or, with a policy, an identity. One that holds little is admitted even if others hold all:
+// beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. One
+// holder alone can hold everything up to the limits, and up to limits of its own.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,13 +19,20 @@ namespace posenc::server {
 
 class Admission;
 
-// Sums over the calls of one connection.
-struct ConnectionShare {
+struct Holder {
+  std::string name;  // empty: unknown, without a share of the reserve
+  int64_t max_requests = std::numeric_limits<int64_t>::max();
+  int64_t max_bytes = std::numeric_limits<int64_t>::max();
+};
+
+// Sums over the calls of one holder.
+struct HolderShare {
   int64_t charges = 0;  // Charge objects that refer to this
   int64_t bytes = 0;
   int64_t requests = 0;
+  int64_t max_bytes = 0;  // of the holder's last request
 };
-using ConnectionShares = std::map<std::string, ConnectionShare>;
+using HolderShares = std::map<std::string, HolderShare>;
 
 // RAII charge against the limits of an Admission. Shares its ownership: an answer's last slice may be released long
 // after the server is destroyed.
@@ -43,7 +51,7 @@ class Charge {
  private:
   friend class Admission;
   std::shared_ptr<Admission> admission_;           // null if nothing is charged
-  ConnectionShares::value_type* share_ = nullptr;  // valid while something is charged; null: of no connection
+  HolderShares::value_type* share_ = nullptr;  // valid while something is charged; null: of no holder
   int64_t bytes_ = 0;
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
@@ -54,6 +62,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   enum class Verdict {
     kAdmitted,
     kOverloaded,  // a limit is reached; retry later
+    kOverQuota,   // a limit of the holder's own is reached; retry later
     kDraining,    // the server is shutting down
     kTooLarge,    // can never be admitted
   };
@@ -70,10 +79,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // Counts a handler that was entered. Keep the charge until its final status is sent. It counts against no limit.
   Charge EnterHandler();
-  // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted. `connection`
-  // names the caller's; empty: unknown, without a share of the reserve.
-  Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes, const std::string& connection = "");
-  // Charges bytes for `request`, which already holds `held` bytes; null: a request of no connection. *bytes may hold
+  // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
+  Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder = {});
+  // Charges bytes for `request`, which already holds `held` bytes; null: a request of no holder. *bytes may hold
   // some of them: it grows.
   Verdict AdmitBytes(int64_t size, int64_t held, Charge* bytes, const Charge* request = nullptr);
 
@@ -93,8 +101,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
  private:
   friend class Charge;
   Admission(int64_t max_requests, int64_t max_bytes) : max_requests_(max_requests), max_bytes_(max_bytes) {}
-  using Share = ConnectionShares::value_type;
+  using Share = HolderShares::value_type;
   // These require mutex_.
+  static bool IsInQuota(int64_t size, const Share& share);
   bool BytesFit(int64_t size, const Share* share) const;
   bool RequestFits(const Share* share) const;
   Charge Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share);
@@ -108,7 +117,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   mutable std::mutex mutex_;
   std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
-  ConnectionShares shares_;  // of connections that hold anything
+  HolderShares shares_;  // of holders that hold anything
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;

@@ -59,6 +59,12 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "PEM file of CAs whose certificates clients may have; may be repeated");
   visit(group, "--tls-client-auth", c.tls_client_auth, Choice{{"none", "optional", "required"}},
         "whether clients must have a certificate of --tls-client-ca; optional: none, or a right one");
+  visit(group, "--policy", c.policy, Text{},
+        "JSON file of the identities that may call, and their rights and limits; empty: everybody may call");
+  visit(group, "--token-file", c.token_file, Text{},
+        "file of the bearer tokens of --policy's identities: lines NAME SHA256 [EXPIRY]");
+  visit(group, "--trusted-proxy", c.trusted_proxy, Text{},
+        "unix:PATH for a proxy of the same user, whose headers x-posenc-peer and x-posenc-client-cert are believed");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "number of compute threads; 0: as many as CPU quota and affinity allow");
   visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
@@ -310,6 +316,7 @@ std::string Complete(const Machine& machine, Config* config) {
   if (config->tls_client_ca.empty() != (config->tls_client_auth == "none")) {
     return "--tls-client-ca needs --tls-client-auth optional or required, and the other way round";
   }
+  if (config->policy.empty() && !config->token_file.empty()) return "--token-file needs --policy";
   if (config->answer_pool_bytes == 0) config->answer_pool_bytes = config->max_in_flight_bytes / 4;
   const std::string& prefix = config->shared_memory_prefix;
   if (!prefix.empty() && (prefix.size() < 2 || prefix[0] != '/' || prefix.find('/', 1) != std::string::npos)) {

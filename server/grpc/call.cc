@@ -12,6 +12,7 @@
 #include "google/protobuf/descriptor.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/parse.h"
+#include "server/access/policy.h"
 #include "server/core/log.h"
 #include "server/grpc/answer_buffer.h"
 #include "server/grpc/status_map.h"
@@ -115,13 +116,13 @@ absl::Status Call::Admit() {
   if (!valid_) return InvalidArgument("MALFORMED", kWholeRequest, kAbsent, "must be one message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
-  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, rpc_->connection()),
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)),
                 size);
 }
 
 absl::Status Call::AdmitStream() {
   handler_ = core_->admission->EnterHandler();
-  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, rpc_->connection()), 0);
+  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)), 0);
 }
 
 absl::Status Call::CheckSize(size_t bytes) const {
@@ -137,10 +138,14 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
     case Admission::Verdict::kTooLarge:
       return TooLarge(
           kWholeRequest, absl::StrCat(bytes, " bytes with its answer and working memory"),
-          absl::StrCat("must be at most ", core_->config.max_in_flight_bytes, " bytes (--max-in-flight-bytes)"));
+          absl::StrCat("must be at most ", std::min(core_->config.max_in_flight_bytes, HolderOf(*rpc_).max_bytes),
+                       " bytes (--max-in-flight-bytes, or the policy's max_in_flight_bytes)"));
     case Admission::Verdict::kOverloaded:
       refused_ = true;
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");
+    case Admission::Verdict::kOverQuota:
+      refused_ = true;
+      return Unavailable("QUOTA", "more requests or bytes in flight than the policy allows to " + rpc_->identity()->name);
     case Admission::Verdict::kDraining: refused_ = true; return Unavailable("DRAINING", "the server is shutting down");
   }
   __builtin_unreachable();
@@ -226,6 +231,9 @@ absl::Status Call::Accept(const Message& request, std::string request_id, bool h
 }
 
 absl::Status Call::FindRegions(const Message& request) {
+  if (const Identity* identity = rpc_->identity(); identity != nullptr && !identity->Allows(Right::kSharedMemory)) {
+    return NotAllowed(*identity, Right::kSharedMemory, kWholeRequest, "a request with regions of shared memory");
+  }
   POSENC_ASSIGN_OR_RETURN(regions_, wire::RequestRegions::Find(request, *core_->memory));
   payloads_->SetRegions(&*regions_);
   // Copied bytes take memory like bytes of the message, so the same limit applies. They are charged once allocated.
@@ -335,6 +343,7 @@ void Call::LogEnd(const absl::Status& status) const {
   }
   const std::string peer = rpc_->connection();
   fields.emplace_back("peer", peer.empty() ? "unix" : peer);
+  if (rpc_->identity() != nullptr) fields.emplace_back("identity", rpc_->identity()->name);
   if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, kMaxRequestId));
   if (!traceparent_.empty()) fields.emplace_back("trace_id", traceparent_.substr(kTraceId, kTraceIdSize));
   fields.emplace_back("bytes_in", bytes_in_);

@@ -8,6 +8,7 @@
 
 #include "posenc/base/status.h"
 #include "server/core/log.h"
+#include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 
 namespace posenc::server {
@@ -42,9 +43,11 @@ class GrpcRpc final : public Rpc {
 
   std::chrono::system_clock::time_point deadline() const override { return context_.deadline(); }
   std::string connection() const override {
+    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return header(kProxiedPeer);
     const std::string peer = context_.peer();
     return peer.starts_with("ip") ? peer : "";  // clients of a Unix socket have no names
   }
+  const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
     const auto& headers = context_.client_metadata();
     const auto found = headers.find(name);
@@ -99,10 +102,22 @@ class GrpcRpc final : public Rpc {
       return Release();
     }
     method_ = &method->second;
+    if (!Authorize()) return Release();
     polling_->AddSilent(this);
     if (!method_->reads_first) return Serve(nullptr);
-    receive_limit_ = polling_->timers_->After(polling_->receive_timeout_, [this] { context_.TryCancel(); });
+    receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
+  }
+  // Ends the RPC and returns false if its caller may not call the method.
+  bool Authorize() {
+    if (polling_->options_.authorize == nullptr || !method_->right) return true;
+    auto identity = polling_->options_.authorize(CallerOf(*this, context_), *method_->right, context_.method(), this);
+    if (!identity.ok()) {
+      Settle(ToGrpc(identity.status(), false));
+      return false;
+    }
+    identity_ = *std::move(identity);
+    return true;
   }
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
@@ -127,7 +142,7 @@ class GrpcRpc final : public Rpc {
     LogCall(LogLevel::debug, "ended: no message has come, and too many calls wait for one",
             {{"method", context_.method()}, {"peer", context_.peer()}});
     if (!method_->reads_first) return context_.TryCancel();  // the reactor finishes it
-    Settle(polling_->silent_limit_.refuse(this));
+    Settle(polling_->options_.silent.refuse(this));
   }
   // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If there are many
   // such clients, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
@@ -177,6 +192,7 @@ class GrpcRpc final : public Rpc {
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const Method* method_ = nullptr;
+  std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's silent_mutex_:
@@ -202,16 +218,14 @@ CompletionQueueLoop::~CompletionQueueLoop() {
   if (threads_.empty()) Poll();
 }
 
-void CompletionQueueLoop::Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout,
-                                SilentCalls silent, CallMetrics* metrics) {
+void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics) {
   methods_ = std::move(methods);
   for (auto& [path, method] : methods_) method.metrics = metrics->Of(path);
   metrics_of_unknown_ = metrics->Of("");
+  options_ = std::move(options);
   timers_ = timers;
-  receive_timeout_ = receive_timeout;
-  silent_limit_ = std::move(silent);
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
-  for (size_t n = 0; n < threads; ++n) threads_.emplace_back([this] { Poll(); });
+  for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this] { Poll(); });
 }
 
 void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
@@ -219,7 +233,7 @@ void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
   rpc->silent_ = silent_.insert(silent_.end(), rpc);
   rpc->silent_list_ = &silent_;
   rpc->silent_number_ = ++silent_number_;
-  if (++silent_count_ <= silent_limit_.most) return;
+  if (++silent_count_ <= options_.silent.most) return;
   SortByPeer();
   // Among peers with equally many, the one that has waited longest.
   const auto most = std::max_element(silent_of_peer_.begin(), silent_of_peer_.end(), [](const auto& a, const auto& b) {

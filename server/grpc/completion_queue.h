@@ -12,14 +12,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server_builder.h"
+#include "server/access/access.h"
 #include "server/core/timers.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/connections.h"
@@ -30,11 +33,16 @@ namespace posenc::server {
 struct Method {
   MakeReactor make;
   bool reads_first = true;           // the client's one message is read before `make` is called
+  std::optional<Right> right;        // that a caller needs under a policy; absent: none, as for health
   MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
 };
 
 // Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
 using Methods = absl::flat_hash_map<std::string, Method>;
+
+// Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. Thread-safe.
+using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const Caller&, Right right,
+                                                                              const std::string& method, Rpc*)>;
 
 // Limit of calls whose first message has not come: they are not admitted yet, but gRPC keeps some 25 KiB for each.
 struct SilentCalls {
@@ -52,12 +60,19 @@ class CompletionQueueLoop {
   // After Start(), destroy it only once the server's Shutdown() has returned. Waits until all reactors are deleted.
   ~CompletionQueueLoop();
 
-  // Serves on so many threads. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. A call
-  // whose method reads a message first is cancelled if the message does not arrive within `receive_timeout`. If more
-  // than `silent.most` calls wait for their first message, the oldest of the peer with the most of them is ended.
-  // Every call is counted in `metrics`. `timers` and `metrics` must outlive this object.
-  void Start(Methods methods, size_t threads, Timers* timers, std::chrono::seconds receive_timeout, SilentCalls silent,
-             CallMetrics* metrics);
+  struct Options {
+    size_t threads = 1;
+    // A call whose method reads a message first is cancelled if the message does not arrive in this time.
+    std::chrono::seconds receive_timeout{0};
+    // If more calls wait for their first message, the oldest of the peer with the most of them is ended.
+    SilentCalls silent;
+    // Is asked before anything of a call is read; null: everybody may call.
+    Authorize authorize;
+    bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
+  };
+  // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is counted
+  // in `metrics`. `timers` and `metrics` must outlive this object.
+  void Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics);
 
  private:
   friend class GrpcRpc;
@@ -73,8 +88,7 @@ class CompletionQueueLoop {
   Methods methods_;
   MethodMetrics* metrics_of_unknown_ = nullptr;
   Timers* timers_ = nullptr;
-  std::chrono::seconds receive_timeout_{0};
-  SilentCalls silent_limit_;
+  Options options_;
   std::mutex silent_mutex_;
   // RPCs that wait for their first message, oldest first; guarded by silent_mutex_. Most wait for microseconds: a peer
   // is looked up, which takes longer, only when there are too many.

@@ -119,7 +119,7 @@ class ReflectionCall final : public Reactor {
     wait_limit_.Revoke();
     if (!ok) return rpc_->Finish(grpc::Status::OK);
     const auto verdict =
-        core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, rpc_->connection());
+        core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, HolderOf(*rpc_));
     if (verdict != Admission::Verdict::kAdmitted) {
       core_->admission->CountRefusal();
       return rpc_->Finish({grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
@@ -170,6 +170,7 @@ void AddReflectionTo(Methods* methods, Core* core) {
   for (const char* version : {"v1", "v1alpha"}) {
     Method& method = (*methods)["/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo"];
     method.reads_first = false;
+    method.right = Right::kReflection;
     method.make = [core](Rpc* rpc, grpc::ByteBuffer*) { return std::make_unique<ReflectionCall>(core, rpc); };
   }
 }

@@ -9,6 +9,8 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
+#include "server/access/policy.h"
+#include "server/core/admission.h"
 
 namespace posenc::server {
 
@@ -17,8 +19,11 @@ namespace posenc::server {
 class Rpc {
  public:
   virtual std::chrono::system_clock::time_point deadline() const = 0;
-  // Name of the caller's connection; empty if it has none of its own.
+  // Name of the caller's connection, e.g. "ipv4:192.0.2.1:50051", or of its address as a trusted proxy gives it; empty if
+  // it has none of its own.
   virtual std::string connection() const = 0;
+  // The caller, if the server has a policy; else null.
+  virtual const Identity* identity() const = 0;
   // The caller's header of this name, in lower case; the first if there are several. Empty if absent.
   virtual std::string header(const std::string& name) const = 0;
   // True if the caller no longer waits.
@@ -38,6 +43,13 @@ class Rpc {
  protected:
   ~Rpc() = default;
 };
+
+// Who is charged for the RPC's requests and bytes.
+inline Holder HolderOf(const Rpc& rpc) {
+  const Identity* identity = rpc.identity();
+  if (identity == nullptr) return {.name = rpc.connection()};
+  return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes};
+}
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all
 // callbacks below have returned. The callbacks come from the RPC's threads, some of them concurrently.

@@ -139,9 +139,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                                               server->memory_.get(), &server->devices_.devices()));
   }
   SendLogOfGrpc();
+  if (!config.policy.empty()) {
+    POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
+  }
   POSENC_ASSIGN_OR_RETURN(
       server->listener_,
       Listener::Listen({.addresses = config.listen,
+                        .trusted_proxy = config.trusted_proxy,
                         .max_connections = static_cast<size_t>(config.max_connections),
                         .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
                         .send_timeout = seconds(config.keepalive_timeout_s)}));
@@ -150,6 +154,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   server->plain_ =
       builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::InsecureServerCredentials());
+  if (!config.trusted_proxy.empty()) {
+    // Local credentials check that the connection is of a Unix socket, and mark its calls (IsOfTrustedProxy).
+    server->proxied_ =
+        builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::experimental::LocalServerCredentials(UDS));
+  }
   if (!config.tls_cert.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->certificates_,
                             CertificateStore::Load({config.tls_cert, config.tls_key, config.tls_client_ca}));
@@ -168,16 +177,35 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   AddServiceTo(&methods, &server->core_, parts, operations);
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
-  server->polling_->Start(std::move(methods), static_cast<size_t>(config.io_threads), &server->core_.timers,
-                          seconds(config.receive_timeout_s), LimitOfSilentCalls(&server->core_),
-                          &server->core_.metrics);
+  server->polling_->Start(std::move(methods),
+                          {.threads = static_cast<size_t>(config.io_threads),
+                           .receive_timeout = seconds(config.receive_timeout_s),
+                           .silent = LimitOfSilentCalls(&server->core_),
+                           .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
+                           .has_trusted_proxy = server->proxied_ != nullptr},
+                          &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
-  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get()](Descriptor socket, bool is_unix) {
+  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
+                               Descriptor socket, Listener::Kind kind) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.Release();
-    (is_unix || tls == nullptr ? plain : tls)->HandleNewConnection(&connection);
+    auto* const of_tcp = tls == nullptr ? plain : tls;
+    auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
+    acceptor->HandleNewConnection(&connection);
   });
   return server;
+}
+
+Authorize Server::MakeAuthorize() {
+  return [this](const Caller& caller, Right right, const std::string& method, Rpc* rpc) {
+    auto identity = access_->Admit(caller, right, method);
+    if (absl::IsUnavailable(identity.status())) {
+      core_.admission->CountRefusal();
+      rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core_.config.retry_pushback_ms));
+    }
+    if (!identity.ok()) core_.metrics.Of(method)->CountError(DetailsOf(identity.status()).reason);
+    return identity;
+  };
 }
 
 bool Server::IsSound() const { return core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s)) == 0; }
@@ -215,6 +243,7 @@ absl::Status Server::StartHttp(const ServerParts& parts) {
 
 void Server::Maintain() {
   if (certificates_ != nullptr) certificates_->Reload();
+  if (access_ != nullptr) access_->Reload();
   const size_t stuck = core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s));
   const bool accepting = listener_->IsAccepting();
   const bool healthy = stuck == 0 && accepting;

@@ -11,6 +11,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "posenc/service/operations.h"
+#include "server/access/access.h"
 #include "server/core/config.h"
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
@@ -57,13 +58,16 @@ class Server {
   // Listens at --metrics-listen and --health-listen.
   absl::Status StartHttp(const ServerParts& parts);
   bool IsSound() const;  // no compute thread is stuck
+  Authorize MakeAuthorize();
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   Health health_;
   std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
-  Acceptor plain_, tls_;                                  // give connections to gRPC; tls_ is null without TLS
+  std::unique_ptr<AccessControl> access_;                 // null: everybody may call
+  // Give connections to gRPC; tls_ is null without TLS, proxied_ without --trusted-proxy.
+  Acceptor plain_, tls_, proxied_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use

@@ -50,6 +50,14 @@ wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, con
       row.scheduling);
 }
 
+// The right that a caller needs under a policy.
+Right RightOf(const wire::UnaryOperation& row) {
+  if (row.prepare == nullptr) return Right::kInfo;
+  const bool diagnoses = &row.rpc.request == &v1::DiagnoseRequest::default_instance() ||
+                         &row.rpc.request == &v1::DiagnoseBiasRequest::default_instance();
+  return diagnoses ? Right::kDiagnose : Right::kCompute;
+}
+
 }  // namespace
 
 void DescribeServer(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response) {
@@ -86,16 +94,19 @@ void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const 
   for (const wire::UnaryOperation& row : operations.unary) {
     auto operation = std::make_shared<const wire::UnaryOperation>(
         row.prepare != nullptr ? row : GetServerInfoOperation(row, core, parts));
+    (*methods)[row.rpc.path].right = RightOf(row);
     (*methods)[row.rpc.path].make = [core, operation](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeUnaryCall(core, *operation, rpc, request);
     };
   }
   for (const wire::TileOperation& operation : operations.tiles) {
+    (*methods)[operation.rpc.path].right = Right::kStream;
     (*methods)[operation.rpc.path].make = [core, &operation](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeTileStream(core, operation, rpc, request);
     };
   }
   Method& stream = (*methods)[wire::RpcOf(*v1::StreamApplyRotaryRequest::descriptor()).path];
+  stream.right = Right::kStream;
   stream.reads_first = false;
   stream.make = [core](Rpc* rpc, grpc::ByteBuffer*) { return MakeRotaryStream(core, rpc); };
 }

@@ -15,6 +15,7 @@
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/unix_socket.h"
+#include "server/core/unix_socket.h"
 
 namespace posenc::server {
 namespace {
@@ -43,6 +44,11 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
       if (listener->port_ == 0) listener->port_ = socket.port;
       listener->sockets_.push_back(std::move(socket));
     }
+  }
+  if (const std::string& proxy = listener->options_.trusted_proxy; !proxy.empty()) {
+    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(proxy, "--trusted-proxy", Access::kPrivate));
+    listener->sockets_.push_back(std::move(sockets.front()));
+    listener->last_is_proxy_ = true;
   }
   listener->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   if (!listener->stop_.valid()) return absl::InternalError("cannot create an eventfd");
@@ -98,7 +104,7 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
     }
     SetOutOfDescriptors(false, 0);
     try {
-      Admit(std::move(connection), address, IsUnix(listening));
+      Admit(std::move(connection), address, KindOf(listening));
     } catch (const std::exception& error) {  // out of memory: the connection is closed
       ++refused_;
       LogCall(LogLevel::err, "connection refused", {{"error", error.what()}});
@@ -107,7 +113,17 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
   return true;
 }
 
-void Listener::Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix) {
+Listener::Kind Listener::KindOf(const ListeningSocket& listening) const {
+  if (last_is_proxy_ && &listening == &sockets_.back()) return Kind::kTrustedProxy;
+  return IsUnix(listening) ? Kind::kUnix : Kind::kTcp;
+}
+
+void Listener::Admit(Descriptor connection, const sockaddr_storage& address, Kind kind) {
+  const bool is_unix = kind != Kind::kTcp;
+  if (kind == Kind::kTrustedProxy && !IsTrusted(connection)) {
+    ++refused_;
+    return LogCall(LogLevel::err, "connection refused", {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
+  }
   std::unique_lock lock(mutex_);
   const Connections::Verdict verdict = connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));
   lock.unlock();
@@ -122,7 +138,7 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, boo
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
   }
-  accept_(std::move(connection), is_unix);
+  accept_(std::move(connection), kind);
 }
 
 void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer) {

@@ -25,6 +25,7 @@ class Listener {
  public:
   struct Options {
     std::vector<std::string> addresses;  // as ListenAt() takes them
+    std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
@@ -34,10 +35,11 @@ class Listener {
     int64_t accepted = 0;  // since the start
     int64_t refused = 0;   // closed at once, because of a limit
   };
-  // Takes ownership of a connection. `is_unix`: of a Unix socket.
-  using Accept = std::function<void(Descriptor connection, bool is_unix)>;
+  enum class Kind { kTcp, kUnix, kTrustedProxy };
+  // Takes ownership of a connection.
+  using Accept = std::function<void(Descriptor connection, Kind kind)>;
 
-  // Listens; clients wait until Start(). Errors as ListenAt().
+  // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.
   static absl::StatusOr<std::unique_ptr<Listener>> Listen(Options options);
   ~Listener() { Close(); }
 
@@ -60,12 +62,14 @@ class Listener {
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
-  void Admit(Descriptor connection, const sockaddr_storage& address, bool is_unix);
+  Kind KindOf(const ListeningSocket& listening) const;
+  void Admit(Descriptor connection, const sockaddr_storage& address, Kind kind);
   void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
 
   const Options options_;
   std::vector<ListeningSocket> sockets_;
+  bool last_is_proxy_ = false;  // the last of sockets_ is that of --trusted-proxy
   int port_ = 0;
   Accept accept_;
   Descriptor stop_;  // eventfd, readable once the thread must end

@@ -26,7 +26,8 @@ absl::Status CannotListen(std::string_view flag, const std::string& address, std
   return InvalidArgument("UNSUPPORTED", flag, address, "cannot listen there: " + std::string(why));
 }
 
-absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& address, std::string_view flag) {
+absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& address, std::string_view flag,
+                                                          Access access) {
   ListeningSocket listening;
   listening.path = address.substr(kUnix.size());
   if (listening.path.starts_with("//")) {
@@ -39,7 +40,9 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& add
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, listening.path));
   listening.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct stat status = {};
-  if (!listening.socket.valid() ||
+  // bind() gives the file the socket's mode: set before, it is never accessible to other users.
+  const bool is_private = access == Access::kPrivate;
+  if (!listening.socket.valid() || (is_private && fchmod(listening.socket.get(), S_IRUSR | S_IWUSR) != 0) ||
       bind(listening.socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
       listen(listening.socket.get(), SOMAXCONN) != 0 || stat(listening.path.c_str(), &status) != 0) {
     return CannotListen(flag, address, TextOf(errno));
@@ -130,8 +133,10 @@ int ListenAtAll(const addrinfo& addresses, int port, std::vector<ListeningSocket
 
 }  // namespace
 
-absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag) {
-  if (address.starts_with(kUnix)) return ListenAtPath(address, flag);
+absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag,
+                                                      Access access) {
+  if (address.starts_with(kUnix)) return ListenAtPath(address, flag, access);
+  if (access == Access::kPrivate) return InvalidArgument("UNSUPPORTED", flag, address, "must be unix:PATH");
   POSENC_ASSIGN_OR_RETURN(const HostAndPort split, Split(address, flag));
   addrinfo hints = {};
   hints.ai_flags = AI_PASSIVE;

@@ -25,7 +25,11 @@ struct ListeningSocket {
 // same port. 0.0.0.0 and [::] both mean every address of IPv4 and IPv6. Port 0 means any free port. Takes the place of
 // a Unix socket at which nobody listens any more. Returns INVALID_ARGUMENT naming `flag` if the address is malformed,
 // unknown or taken.
-absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag);
+//
+// kPrivate: only this user and root can open a Unix socket; another address is an error.
+enum class Access { kByUmask, kPrivate };
+absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& address, std::string_view flag,
+                                                      Access access = Access::kByUmask);
 
 // Removes the file of a Unix socket, unless another process has replaced it.
 void RemoveFileOf(const ListeningSocket& socket);

@@ -1,6 +1,8 @@
 """Calls through HAProxy with deploy/haproxy.cfg, and what it does with servers that drain, die and come back."""
 
 import contextlib
+import json
+import re
 import select
 import signal
 import socket
@@ -132,11 +134,10 @@ def test_strangers_are_refused(server, certificates, tmp_path):
 
 
 class Metadata(grpc.GenericRpcHandler):
-    """A server that is healthy, and answers any other call with the names of its metadata."""
+    """A server that is healthy, and answers any other call with its metadata as JSON."""
 
     def service(self, details):
-        names = ",".join(key for key, _ in details.invocation_metadata)
-        answer = b"\x08\x01" if "Health" in details.method else names.encode()
+        answer = b"\x08\x01" if "Health" in details.method else json.dumps(list(details.invocation_metadata)).encode()
         return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
 
 
@@ -148,9 +149,27 @@ def test_a_caller_cannot_say_who_it_is(certificates, tmp_path):
     with Front(tmp_path, certificates, [tmp_path / "socket"]) as front, \
             Client(front.port, APART, certificates.credentials()) as client:
         ask = client.channel.unary_unary("/test/Ask")
-        names = ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]).decode().split(",")
-        assert "x-kept" in names and not set(names) & set(false)
+        metadata = json.loads(ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]))
+        assert [name for name, value in metadata if value == "x"] == ["x-kept"]
+        [peer] = [value for name, value in metadata if name in false]  # the front's own
+        assert re.fullmatch(r"ipv4:127\.0\.0\.1:\d+", peer)
     server.stop(None)
+
+
+def test_a_caller_behind_the_front_has_its_own_identity(server_program, certificates, tmp_path):
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"identities": [{"name": "known", "certificates": ["dns:caller"], "allow": ["compute"]}]}))
+    proxy = tmp_path / "proxy"
+    with ServerBehind(server_program, tmp_path, tmp_path / "socket", "--trusted-proxy", f"unix:{proxy}", "--policy", policy,
+                      "--log-level", "debug") as behind:
+        with Front(tmp_path, certificates, [proxy], certificates.authority) as front, \
+                Client(front.port, APART, certificates.credentials(certificates)) as client:
+            client.call("ApplyRotary", samples.rotary())
+            assert client.refusal("StreamTable", samples.stream()).reason == "NOT_ALLOWED"
+        with Front(tmp_path, certificates, [proxy]) as front, \
+                Client(front.port, APART, certificates.credentials()) as client:
+            assert client.refusal("ApplyRotary", samples.rotary()).reason == "NO_CREDENTIALS"
+        assert re.search(r"peer=ipv4:127\.0\.0\.1:\d+ identity=known", behind.log_with("identity=known"))
 
 
 def test_a_source_has_few_connections(server, certificates, tmp_path):

@@ -44,7 +44,7 @@ void Complain(const std::string& message, const CLI::App* app) {
 
 // Applies common settings to a subcommand and all subcommands nested in it.
 void Finish(CLI::App& app) {
-  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --tls..., --timeout, --json.");
+  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --tls..., --token-file, --timeout, --json.");
   for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
 
@@ -60,11 +60,14 @@ class TlsFlags {
         "POSENC_TLS_CA");
     add("--tls-cert", files_.certificate, "This client's certificate, in PEM", "FILE", "POSENC_TLS_CERT");
     add("--tls-key", files_.key, "The certificate's key, in PEM", "FILE", "POSENC_TLS_KEY");
+    add("--token-file", files_.token, "This client's bearer token, sent over TLS or a Unix socket", "FILE",
+        "POSENC_TOKEN_FILE");
     add("--tls-server-name", server_name_, "Name in the server's certificate; default: that of --server", "NAME",
         "POSENC_TLS_SERVER_NAME");
   }
   absl::Status Get(std::optional<Tls>* tls) const {
-    if (!on_ && files_.ca.empty() && files_.certificate.empty() && files_.key.empty() && server_name_.empty()) {
+    if (!on_ && files_.ca.empty() && files_.certificate.empty() && files_.key.empty() && files_.token.empty() &&
+        server_name_.empty()) {
       return absl::OkStatus();
     }
     POSENC_ASSIGN_OR_RETURN(*tls, ReadTlsFiles(files_));

@@ -66,6 +66,7 @@ TEST(Config, SizesHaveUnits) {
 }
 
 TEST(Config, AFlagIsNotTheValueOfTheOneBefore) {
+  EXPECT_EQ(Parse({"--listen=unix:/tmp/a="}).config->listen, std::vector<std::string>{"unix:/tmp/a="});
   const ParsedArguments parsed = Parse({"--device-plugin=", "--tls-client-ca=", "--threads=2"});
   ASSERT_TRUE(parsed.config) << parsed.text;
   EXPECT_EQ(parsed.config->device_plugin, "");

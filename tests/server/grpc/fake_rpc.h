@@ -29,6 +29,7 @@ class FakeRpc final : public Rpc {
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
   std::string connection_name;
   std::map<std::string, std::string> headers;
+  const Identity* caller = nullptr;
   // Read only after Wait().
   std::multimap<std::string, std::string> trailers;
   std::vector<grpc::ByteBuffer> messages;  // the answer's, in order
@@ -44,6 +45,7 @@ class FakeRpc final : public Rpc {
     End();
   }
   std::string connection() const override { return connection_name; }
+  const Identity* identity() const override { return caller; }
   std::string header(const std::string& name) const override {
     const auto found = headers.find(name);
     return found == headers.end() ? "" : found->second;

@@ -1,0 +1,65 @@
+#include "server/grpc/caller.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "grpc/grpc_security_constants.h"
+#include "grpcpp/security/auth_context.h"
+#include "posenc/transport/pem.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr char kAuthorization[] = "authorization";
+
+std::vector<std::string> NamesOf(const grpc::AuthContext& connection) {
+  static constexpr std::pair<const char*, const char*> kKinds[] = {{GRPC_PEER_DNS_PROPERTY_NAME, "dns:"},
+                                                                   {GRPC_PEER_URI_PROPERTY_NAME, "uri:"},
+                                                                   {GRPC_PEER_EMAIL_PROPERTY_NAME, "email:"},
+                                                                   {GRPC_PEER_IP_PROPERTY_NAME, "ip:"}};
+  std::vector<std::string> names;
+  for (const auto& [property, kind] : kKinds) {
+    for (const grpc::string_ref& value : connection.FindPropertyValues(property)) {
+      names.push_back(kind + std::string(value.data(), value.size()));
+    }
+  }
+  return names;
+}
+
+std::string TransportOf(const grpc::AuthContext& connection) {
+  const auto values = connection.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  return values.empty() ? "" : std::string(values[0].data(), values[0].size());
+}
+
+}  // namespace
+
+bool IsOfTrustedProxy(const grpc::ServerContextBase& context) {
+  return TransportOf(*context.auth_context()) == "local";
+}
+
+Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
+  const auto connection = context.auth_context();
+  const std::string transport = TransportOf(*connection);
+  Caller caller{.names = {}, .authorization = rpc.header(kAuthorization)};
+  if (transport == "local") {
+    // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix socket.
+    caller.is_private = true;
+    if (const std::string certificate = rpc.header(kProxiedCertificate); !certificate.empty()) {
+      caller.names = transport::NamesOfCertificate(certificate);
+      if (caller.names.empty()) caller.names = {"unreadable"};  // fits no pattern: not anonymous
+    }
+    return caller;
+  }
+  const bool encrypted = transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
+  caller.is_unix = !encrypted && !std::string_view(context.peer()).starts_with("ip");
+  caller.is_private = encrypted || caller.is_unix;
+  if (encrypted && connection->IsPeerAuthenticated()) {
+    caller.names = NamesOf(*connection);
+    if (caller.names.empty()) caller.names = {"unnamed"};
+  }
+  return caller;
+}
+
+}  // namespace posenc::server

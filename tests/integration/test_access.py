@@ -1,0 +1,263 @@
+"""Who may call: tokens, client certificates, Unix sockets, a trusted proxy, and the policy's limits."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+import threading
+
+import grpc
+import numpy
+import pytest
+import samples
+from certificates import Authority
+from client import APART, SECONDS, Client
+from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from posenc.v1 import service_pb2
+from test_lifecycle import wait_until
+from test_tls import TlsClient
+
+ALL = ["compute", "stream", "diagnose", "shared_memory", "info", "reflection"]
+INFO = service_pb2.GetServerInfoRequest()
+
+
+def bearer(token):
+    return [("authorization", f"Bearer {token}")]
+
+
+def line(name, token, expiry=""):
+    return f"{name} {hashlib.sha256(token.encode()).hexdigest()} {expiry}\n"
+
+
+def write(path, text):
+    """Replaces the file at once, as an administrator should."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, path)
+
+
+class Files:
+    def __init__(self, directory):
+        self.policy, self.tokens = directory / "policy.json", directory / "tokens"
+        self.tokens.write_text("")
+
+    def set_policy(self, *identities):
+        write(self.policy, json.dumps({"identities": identities}))
+
+    def flags(self):
+        return "--policy", self.policy, "--token-file", self.tokens
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server_files(authority):
+    certificate, key = authority.issue("server.example")
+    return "--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authority.certificate, \
+        "--tls-client-auth", "optional"
+
+
+def code(client, name="GetServerInfo", request=INFO, **options):
+    """Returns None if the call succeeds, otherwise (code, reason)."""
+    try:
+        client.call(name, request, **options)
+    except grpc.RpcError:
+        refusal = client.refusal(name, request, **options)
+        return refusal.code.name, refusal.reason
+    return None
+
+
+def test_tokens(start_server, files, authority, server_files):
+    files.set_policy({"name": "train", "allow": ["compute", "info"]}, {"name": "probe", "allow": ["info"]})
+    files.tokens.write_text(line("train", "good") + line("train", "old", "2020-01-01T00:00:00Z") + line("probe", "look") +
+                            line("train", "long", "2099-01-01T00:00:00Z"))
+    server = start_server(*server_files, *files.flags())
+    with TlsClient(server.port, authority) as client:
+        assert code(client, metadata=bearer("good")) is None
+        assert code(client, metadata=bearer("long")) is None
+        assert code(client, "ApplyRotary", samples.rotary(), metadata=bearer("good")) is None
+        assert code(client) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
+        for wrong in ("bad", "", "good ", "Good", "old", line("train", "good").split()[1]):
+            assert code(client, metadata=bearer(wrong)) == ("UNAUTHENTICATED", "BAD_CREDENTIALS"), wrong
+        assert code(client, metadata=[("authorization", "Basic good")]) == ("UNAUTHENTICATED", "BAD_CREDENTIALS")
+        refusal = client.refusal("ApplyRotary", samples.rotary(), metadata=bearer("look"))
+        assert (refusal.code.name, refusal.reason) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+        assert refusal.field == "method" and "ApplyRotary" in refusal.value and "compute" in refusal.limit
+        assert refusal.started == "false"
+        # Streams, reflection and unknown methods are guarded too; health is not.
+        assert code(client, "StreamTable", samples.stream(), metadata=bearer("good")) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+        assert code(client, "StreamApplyRotary", iter([])) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
+        with pytest.raises(grpc.RpcError) as error:
+            reflection = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+            list(reflection(iter([ServerReflectionRequest(list_services="").SerializeToString()]), timeout=SECONDS))
+        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        health = client.channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert health(HealthCheckRequest().SerializeToString(), timeout=SECONDS) == b"\x08\x01"
+    # No secret is in the log.
+    assert not re.search(r"good|look|Bearer", server.log())
+
+
+def test_tokens_over_plain_tcp_are_refused(start_server, files, tmp_path):
+    files.set_policy({"name": "a", "allow": ALL})
+    files.tokens.write_text(line("a", "secret"))
+    socket = f"unix:{tmp_path}/socket"
+    server = start_server("--listen", socket, *files.flags())
+    with Client(server.port) as client:
+        refusal = client.refusal("GetServerInfo", INFO, metadata=bearer("secret"))
+        assert refusal.reason == "BAD_CREDENTIALS" and "TLS" in refusal.limit
+    with Client(socket) as client:
+        assert code(client, metadata=bearer("secret")) is None
+        assert code(client) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
+
+
+def test_certificates(start_server, files, authority, server_files):
+    files.set_policy({"name": "train", "certificates": ["dns:*.train.example"], "allow": ["compute", "info"]},
+                     {"name": "one", "certificates": ["dns:one.example"], "allow": ["info"]},
+                     {"name": "rest", "anonymous": True, "allow": []})
+    files.tokens.write_text(line("one", "of-one"))
+    server = start_server(*server_files, *files.flags(), "--log-level", "debug")
+    with TlsClient(server.port, authority, authority.issue("a.train.example")) as client:
+        assert code(client, "ApplyRotary", samples.rotary()) is None
+        # A token counts before the certificate.
+        assert code(client, "ApplyRotary", samples.rotary(), metadata=bearer("of-one")) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+    with TlsClient(server.port, authority, authority.issue("one.example")) as client:
+        assert code(client) is None
+        assert code(client, "ApplyRotary", samples.rotary()) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+    with TlsClient(server.port, authority, authority.issue("a.b.train.example")) as client:
+        assert code(client) == ("UNAUTHENTICATED", "BAD_CREDENTIALS")
+    with TlsClient(server.port, authority) as client:
+        assert code(client) == ("PERMISSION_DENIED", "NOT_ALLOWED")  # anonymous
+    assert "identity=train" in server.log_with("identity=one")
+
+
+def test_headers_of_a_proxy_are_believed_of_a_proxy_only(start_server, files, authority, server_files, tmp_path):
+    files.set_policy({"name": "train", "certificates": ["dns:a.train"], "allow": ALL},
+                     {"name": "local", "unix_sockets": True, "allow": ["info"]})
+    proxy, plain = tmp_path / "proxy", tmp_path / "plain"
+    server = start_server(*server_files, *files.flags(), "--trusted-proxy", f"unix:{proxy}", "--listen", f"unix:{plain}",
+                          "--log-level", "debug")
+    certificate, _ = authority.issue("a.train")
+    der = subprocess.run(["openssl", "x509", "-in", certificate, "-outform", "DER"], capture_output=True, check=True).stdout
+    proven = [("x-posenc-client-cert", base64.b64encode(der).decode()), ("x-posenc-peer", "ipv4:192.0.2.7:1234")]
+    assert stat.S_IMODE(proxy.stat().st_mode) == 0o600
+    with Client(f"unix:{proxy}") as client:
+        assert code(client, "ApplyRotary", samples.rotary(), metadata=proven) is None
+        assert code(client) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
+        for wrong in ("", "%%%", base64.b64encode(b"no certificate").decode(), base64.b64encode(der[:-9]).decode()):
+            expected = "NO_CREDENTIALS" if wrong == "" else "BAD_CREDENTIALS"
+            assert code(client, metadata=[("x-posenc-client-cert", wrong)]) == ("UNAUTHENTICATED", expected), wrong
+    assert "peer=ipv4:192.0.2.7:1234" in server.log_with("192.0.2.7")
+    # The same headers from anybody else mean nothing.
+    with Client(f"unix:{plain}") as client:
+        assert code(client, metadata=proven) is None
+        assert code(client, "ApplyRotary", samples.rotary(), metadata=proven) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+    with TlsClient(server.port, authority) as client:
+        assert code(client, metadata=proven) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
+
+
+def test_limits_of_an_identity(start_server, files, tmp_path):
+    files.set_policy({"name": "small", "allow": ALL, "max_in_flight_requests": 2, "max_in_flight_bytes": 1 << 20},
+                     {"name": "slow", "allow": ALL, "requests_per_second": 0.01},
+                     {"name": "free", "allow": ALL})
+    files.tokens.write_text("".join(line(name, name) for name in ("small", "slow", "free")))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, *files.flags())
+    big = samples.rotary(q=numpy.ones((1, 1 << 15, 2, 8)))
+    with Client(socket, APART) as client:
+        refusal = client.refusal("ApplyRotary", big, metadata=bearer("small"))
+        assert refusal.code.name == "RESOURCE_EXHAUSTED" and str(1 << 20) in refusal.limit
+        assert code(client, "ApplyRotary", big, metadata=bearer("free")) is None
+        # The first call of the slow one may begin, the second comes too soon.
+        assert code(client, metadata=bearer("slow")) is None
+        refusal = client.refusal("GetServerInfo", INFO, metadata=bearer("slow"))
+        assert (refusal.code.name, refusal.reason) == ("UNAVAILABLE", "QUOTA")
+        assert int(refusal.trailers["grpc-retry-pushback-ms"]) > 0
+        assert code(client, metadata=bearer("free")) is None
+        # Two streams of the small one are open: a third call of it is over its quota, one of another is not.
+        streams = [client.method("StreamApplyRotary")(held_open(stop), timeout=SECONDS, metadata=bearer("small"))
+                   for stop in (threading.Event(), threading.Event())]
+        for stream in streams:
+            next(stream)
+        refusal = client.refusal("Explain", samples.explain(), metadata=bearer("small"))
+        assert (refusal.code.name, refusal.reason) == ("UNAVAILABLE", "QUOTA")
+        assert code(client, "Explain", samples.explain(), metadata=bearer("free")) is None
+        for stream in streams:
+            stream.cancel()
+        wait_until(lambda: code(client, "Explain", samples.explain(), metadata=bearer("small")) is None, "the calls have not ended")
+
+
+def held_open(stop):
+    """The header of a stream, and then nothing."""
+    header = samples.rotary(q=numpy.ones((1, 2, 1, 8)))
+    header.q.tensor.ClearField("data")
+    yield service_pb2.StreamApplyRotaryRequest(header=header)
+    stop.wait(SECONDS)
+
+
+def test_files_are_read_again(start_server, files, tmp_path):
+    files.set_policy({"name": "a", "allow": ["info"]})
+    files.tokens.write_text(line("a", "first"))
+    socket = f"unix:{tmp_path}/socket"
+    server = start_server("--listen", socket, *files.flags())
+    with Client(socket) as client:
+        assert code(client, metadata=bearer("first")) is None
+        write(files.tokens, line("a", "second"))
+        wait_until(lambda: code(client, metadata=bearer("second")) is None, "the tokens are not read again")
+        assert code(client, metadata=bearer("first")) == ("UNAUTHENTICATED", "BAD_CREDENTIALS")
+        # Wrong files change nothing, and the log says what is wrong with them.
+        for change in (lambda: write(files.policy, '{"identities": [{"name": "a", "allow": ["everything"]}]}'),
+                       lambda: write(files.policy, '{"identities": []}'),  # the token's identity is gone
+                       lambda: os.remove(files.policy)):
+            before = server.log().count("policy not reloaded")
+            change()
+            wait_until(lambda: server.log().count("policy not reloaded") > before, "the log says nothing")
+            assert code(client, metadata=bearer("second")) is None
+        files.set_policy({"name": "a", "allow": ["compute"]})
+        wait_until(lambda: code(client, metadata=bearer("second")) == ("PERMISSION_DENIED", "NOT_ALLOWED"),
+                   "the policy is not read again")
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--token-file", "tokens"], "--policy"),
+    (["--policy", "missing"], "missing"),
+    (["--trusted-proxy", "127.0.0.1:0"], "must be unix:PATH"),
+    (["--policy", "policy.json", "--token-file", "tokens"], "line 1"),
+])
+def test_wrong_settings(server_program, tmp_path, flags, message):
+    (tmp_path / "policy.json").write_text('{"identities": []}')
+    (tmp_path / "tokens").write_text("nobody " + "a" * 64)
+    ended = subprocess.run([*server_program, "--listen", "127.0.0.1:0", *flags], capture_output=True, text=True,
+                           timeout=SECONDS, cwd=tmp_path)
+    assert ended.returncode in (1, 2) and message in ended.stderr, ended
+
+
+def test_the_command_and_the_load_tester_send_a_token(start_server, files, authority, server_files, posenc, tmp_path):
+    files.set_policy({"name": "a", "allow": ALL})
+    files.tokens.write_text(line("a", "secret"))
+    socket = f"unix:{tmp_path}/socket"
+    server = start_server("--listen", socket, *server_files, *files.flags())
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "wrong").write_text("sacred")
+    over_tls = ("--server", f"localhost:{server.port}", "--tls-ca", authority.certificate)
+    for address in (over_tls, ("--server", socket)):
+        posenc(*address, "--token-file", "token", "info")
+        posenc(*address, "info", POSENC_TOKEN_FILE="token")
+        posenc("load", *address, "--token-file", "token", "--count", "20", "--concurrency", "1")
+        assert "must be a token of the server" in posenc(*address, "--token-file", "wrong", "info", exit_code=1).stderr
+        assert "authorization" in posenc(*address, "info", exit_code=1).stderr
+        posenc("health", *address)
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "two").write_text("a b")
+    for name in ("empty", "two", "missing"):
+        assert name in posenc(*over_tls, "--token-file", name, "info", exit_code=2).stderr
