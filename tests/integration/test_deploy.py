@@ -1,4 +1,4 @@
-"""deploy/: the chart, the compose file and the Dockerfile agree with the server. deploy/check-chart checks the templates."""
+"""The chart, the compose file and the Dockerfile agree with the server. deploy/check-chart checks the chart's templates."""
 
 import json
 import os
@@ -27,27 +27,29 @@ TYPES = {"TEXT": {"type": "string"}, "BYTES": SIZE}
 
 
 def run(program, *arguments, **options):
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=SECONDS, **options).stdout
+    ended = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=SECONDS, **options)
+    assert ended.returncode == 0, ended
+    return ended.stdout
 
 
 def flags(build):
     """Flag: its schema, from `posenc-server --help`."""
-    found = re.findall(r"^  --([a-z-]+) (\S+) \[[^\]]*\]\s+(.+)$", run(build / "bin" / "posenc-server", "--help"), re.MULTILINE)
-    return {flag: {"description": text, **({"enum": unit.split("|")} if "|" in unit else
-                                           TYPES.get(unit, {"type": "integer", "minimum": 0}))}
-            for flag, unit, text in found}
+    text = run(build / "bin" / "posenc-server", "--help")
+    found = re.findall(r"^  --([a-z-]+) (\S+) \[[^\]]*\]\s+(.+)$", text, re.MULTILINE)
+    number = {"type": "integer", "minimum": 0}
+    return {flag: {"description": about, **({"enum": unit.split("|")} if "|" in unit else TYPES.get(unit, number))}
+            for flag, unit, about in found}
 
 
-def server_of(golden):
-    """The pod's specification and the server's variables."""
-    objects = [made for made in yaml.safe_load_all(golden.read_text()) if made]
-    pod, = (made["spec"]["template"]["spec"] for made in objects if made["kind"] == "Deployment")
-    return pod, {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+def objects_of(golden):
+    """Kind: the object of that kind. Services are left out, because there are two."""
+    return {made["kind"]: made for made in yaml.safe_load_all(golden.read_text()) if made and made["kind"] != "Service"}
 
 
 def test_settings_of_the_chart_are_the_flags(build):
     real = flags(build)
     assert OF_THE_CHART < real.keys()
+    # A new flag goes into values.schema.json, or into OF_THE_CHART if it follows from other values.
     assert SCHEMA["properties"]["settings"]["properties"] == \
         {flag: schema for flag, schema in real.items() if flag not in OF_THE_CHART}
 
@@ -75,21 +77,29 @@ def test_every_value_is_described_and_has_a_default():
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
-def test_a_server_starts_with_the_variables_of_the_chart(golden, build, start_server, tmp_path):
-    pod, variables = server_of(golden)
-    assert {"POSENC_SERVER_" + flag.upper().replace("-", "_") for flag in flags(build)} >= variables.keys()
-    assert pod["terminationGracePeriodSeconds"] > 5 + sum(
-        int(variables[f"POSENC_SERVER_DRAIN_{part}"]) for part in ["NOTICE", "TIMEOUT"])
+def test_a_server_as_in_the_chart_passes_the_test_of_the_chart(golden, build, start_server, posenc, tmp_path):
+    objects = objects_of(golden)
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    variables = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert variables.keys() <= {"POSENC_SERVER_" + flag.upper().replace("-", "_") for flag in flags(build)}
+    drain = [int(variables[f"POSENC_SERVER_DRAIN_{part}"]) for part in ("NOTICE", "TIMEOUT")]
+    assert pod["terminationGracePeriodSeconds"] > sum(drain) + 5
 
+    # The arguments of `posenc health`; none if there is no test.
+    test = objects["Pod"]["spec"]["containers"][0]["args"] if "Pod" in objects else []
+    arguments = dict(argument.split("=", 1) for argument in test[1:])
     authority = Authority(tmp_path)
-    certificate, key = authority.issue("server")
-    here = {**variables, "POSENC_SERVER_HEALTH_LISTEN": "127.0.0.1:0", "POSENC_SERVER_DRAIN_NOTICE": "0"}
-    for name, path in {"METRICS_LISTEN": "127.0.0.1:0", "TLS_CERT": certificate, "TLS_KEY": key,
-                       "TLS_CLIENT_CA": authority.certificate, "SHARED_MEMORY_SOCKET": tmp_path / "memory.sock"}.items():
-        if f"POSENC_SERVER_{name}" in here:
-            here[f"POSENC_SERVER_{name}"] = str(path)
-    log = start_server(**here).log_with("serving")
-    assert "no such setting" not in log
+    certificate, key = authority.issue(arguments.get("--tls-server-name", "server"))
+    # Ports and files of this machine in place of the pod's.
+    own = {"METRICS_LISTEN": "127.0.0.1:0", "HEALTH_LISTEN": "127.0.0.1:0", "TLS_CERT": certificate, "TLS_KEY": key,
+           "TLS_CLIENT_CA": authority.certificate, "SHARED_MEMORY_SOCKET": tmp_path / "memory.sock", "DRAIN_NOTICE": 0}
+    own = {f"POSENC_SERVER_{name}": str(value) for name, value in own.items()}
+    server = start_server(**{name: own.get(name, value) for name, value in variables.items()})
+    assert "no such setting" not in server.log_with("serving")
+    own = {"--server": f"127.0.0.1:{server.port}", "--tls-ca": authority.certificate, "--tls-cert": certificate,
+           "--tls-key": key}
+    if test:
+        posenc(test[0], *(f"{flag}={own.get(flag, value)}" for flag, value in arguments.items()))
 
 
 def test_alerts_of_the_chart_are_those_of_prometheus():
@@ -118,11 +128,9 @@ def test_docker_compose_accepts_every_profile():
     services = compose("tls", "grafana")["services"]
     assert {name: service.get("profiles", []) for name, service in services.items()} == {
         "posenc-server": [], "posenc-server-tls": ["tls"], "prometheus": ["prometheus", "grafana"], "grafana": ["grafana"]}
-    for service in services.values():
-        for volume in service.get("volumes", []):
-            source, _, rest = volume.partition(":")
-            assert rest.startswith("/") and (not source.startswith("/") or source.endswith("/tls") or
-                                             os.path.exists(source)), volume
+    mounted = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    # A volume of Docker's, and the directory that the user makes. The others are files of this project.
+    assert {path for path in mounted if not (path.startswith("/") and os.path.exists(path))} == {"prometheus", str(DEPLOY / "tls")}
 
 
 def test_prometheus_of_the_compose_file_scrapes_its_servers():
@@ -130,6 +138,10 @@ def test_prometheus_of_the_compose_file_scrapes_its_servers():
     job, = configuration["scrape_configs"]
     assert job["job_name"] == "posenc"
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    for name in [*(target.partition(":")[0] for target in job["static_configs"][0]["targets"]), *job["dns_sd_configs"][0]["names"]]:
-        assert services[name]["environment"]["POSENC_SERVER_METRICS_LISTEN"].endswith(f":{job['dns_sd_configs'][0]['port']}")
+    found, = job["dns_sd_configs"]
+    targets = [*job["static_configs"][0]["targets"], *(f"{name}:{found['port']}" for name in found["names"])]
+    assert {target.partition(":")[0] for target in targets} == {name for name in services if name.startswith("posenc-server")}
+    for target in targets:
+        name, _, port = target.partition(":")
+        assert services[name]["environment"]["POSENC_SERVER_METRICS_LISTEN"].endswith(f":{port}")
     check(tool("promtool"), "check", "config", "compose.yml", cwd=DEPLOY / "prometheus")
