@@ -1,9 +1,12 @@
 # The image of posenc-server, for amd64 and arm64. Build it with BuildKit: docker build --tag posenc-server .
 # It contains the server, the posenc command and their shared libraries, but no shell and no package manager.
 # --target cuda adds the plugin for NVIDIA GPUs, for the build machine's own architecture only (docs/cuda.md).
+# --build-arg BASE=debian:bookworm-slim@sha256:... fixes the system from which compiler and libraries come; SOURCE and
+# REVISION are the URL and the commit of the source tree, for the image's labels.
+ARG BASE=debian:bookworm-slim
 
 # Builds on the machine's own architecture: a cross compiler is faster than a compiler in an emulator.
-FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
+FROM --platform=$BUILDPLATFORM $BASE AS build
 ARG BUILDARCH
 ARG TARGETARCH
 WORKDIR /src
@@ -36,16 +39,22 @@ RUN scripts/install-dependencies cuda && scripts/build-cuda --install && \
 FROM scratch AS server
 COPY --from=build /image /
 ENV POSENC_SERVER_LISTEN=0.0.0.0:50051
-EXPOSE 50051
+# gRPC, and the ports that the chart gives to --metrics-listen and --health-listen.
+EXPOSE 50051 9464 9465
 USER 65532:65532
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["posenc-server"]
 # If the server listens on another port, override this check.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
   CMD ["posenc", "health", "--server", "127.0.0.1:50051", "--timeout", "3"]
+ARG VERSION=0.1.0
+ARG SOURCE=
+ARG REVISION=
 LABEL org.opencontainers.image.title="posenc-server" \
       org.opencontainers.image.description="Positional encodings for attention: exact, reproducible, over gRPC" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.revision="$REVISION" \
       org.opencontainers.image.licenses="Apache-2.0"
 
 FROM server AS cuda

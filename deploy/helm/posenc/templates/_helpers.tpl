@@ -1,0 +1,117 @@
+{{/* Names leave room for the suffix "-headless" within a DNS label of 63 characters. */}}
+{{- define "posenc.name" -}}
+{{- $default := contains "posenc" .Release.Name | ternary .Release.Name (printf "%s-posenc" .Release.Name) -}}
+{{- .Values.fullnameOverride | default $default | trunc 54 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "posenc.selectorLabels" -}}
+app.kubernetes.io/name: posenc
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: server
+{{- end }}
+
+{{- define "posenc.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "posenc.selectorLabels" . }}
+{{- end }}
+
+{{- define "posenc.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Name of the Secret with the server's certificate. Empty: no TLS. */}}
+{{- define "posenc.tlsSecret" -}}
+{{- if .Values.tls.secretName -}}
+{{ .Values.tls.secretName }}
+{{- else if .Values.tls.certManager.issuer.name -}}
+{{ include "posenc.name" . }}-tls
+{{- end -}}
+{{- end }}
+
+{{/* YAML: the server's flags, without dashes, and their values. */}}
+{{- define "posenc.flags" -}}
+{{- $flags := deepCopy .Values.settings -}}
+{{- $listen := printf "0.0.0.0:%d" (int .Values.ports.grpc) -}}
+{{- if .Values.sharedMemory.enabled -}}
+{{- $listen = printf "%s,unix:/run/posenc/grpc.sock" $listen -}}
+{{- $_ := set $flags "shared-memory-socket" "/run/posenc/memory.sock" -}}
+{{- $_ := set $flags "shared-memory-prefix" .Values.sharedMemory.posixPrefix -}}
+{{- $_ := set $flags "max-region-bytes" (printf "%sB" .Values.sharedMemory.size) -}}
+{{- end -}}
+{{- $_ := set $flags "listen" $listen -}}
+{{- $_ := set $flags "health-listen" (printf "0.0.0.0:%d" (int .Values.ports.health)) -}}
+{{- if .Values.metrics.enabled -}}
+{{- $_ := set $flags "metrics-listen" (printf "0.0.0.0:%d" (int .Values.ports.metrics)) -}}
+{{- end -}}
+{{- $_ := set $flags "reflection" (ternary "on" "off" .Values.reflection) -}}
+{{- $_ := set $flags "drain-notice" (int .Values.drain.noticeSeconds) -}}
+{{- $_ := set $flags "drain-timeout" (int .Values.drain.timeoutSeconds) -}}
+{{- if include "posenc.tlsSecret" . -}}
+{{- $_ := set $flags "tls-cert" "/etc/posenc/tls/tls.crt" -}}
+{{- $_ := set $flags "tls-key" "/etc/posenc/tls/tls.key" -}}
+{{- if ne .Values.tls.clientAuth "none" -}}
+{{- $_ := set $flags "tls-client-auth" .Values.tls.clientAuth -}}
+{{- $_ := set $flags "tls-client-ca" (printf "/etc/posenc/client-ca/%s" .Values.tls.clientCA.key) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $flags -}}
+{{- end }}
+
+{{- define "posenc.podSecurityContext" -}}
+runAsNonRoot: true
+{{- with .Values.runAsUser }}
+runAsUser: {{ int . }}
+runAsGroup: {{ int . }}
+fsGroup: {{ int . }}
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "posenc.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Refuses values that contradict each other. values.schema.json checks each value alone. */}}
+{{- define "posenc.validate" -}}
+{{- $tls := include "posenc.tlsSecret" . -}}
+{{- $auth := .Values.tls.clientAuth -}}
+{{- if and (ne $auth "none") (not $tls) -}}
+{{- fail (printf "tls.clientAuth must be none without TLS, but is %s: set tls.secretName or tls.certManager.issuer.name" $auth) -}}
+{{- end -}}
+{{- if and (ne $auth "none") (not .Values.tls.clientCA.secretName) -}}
+{{- fail (printf "tls.clientCA.secretName must be set, because tls.clientAuth is %s" $auth) -}}
+{{- end -}}
+{{- if and (eq $auth "none") .Values.tls.clientCA.secretName -}}
+{{- fail (printf "tls.clientAuth must be optional or required, because tls.clientCA.secretName is %s" .Values.tls.clientCA.secretName) -}}
+{{- end -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail (printf "autoscaling.minReplicas must be at most autoscaling.maxReplicas (%d), but is %d" (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
+{{- end -}}
+{{- if not (or .Values.autoscaling.cpuUtilizationPercent .Values.autoscaling.inFlightBytesPerServer) -}}
+{{- fail "autoscaling.cpuUtilizationPercent or autoscaling.inFlightBytesPerServer must be set, because autoscaling.enabled is true" -}}
+{{- end -}}
+{{- end -}}
+{{- if not .Values.metrics.enabled -}}
+{{- range $name, $on := dict "metrics.serviceMonitor.enabled" .Values.metrics.serviceMonitor.enabled
+                             "metrics.prometheusRule.enabled" .Values.metrics.prometheusRule.enabled
+                             "autoscaling.inFlightBytesPerServer" (and .Values.autoscaling.enabled .Values.autoscaling.inFlightBytesPerServer) -}}
+{{- if $on -}}
+{{- fail (printf "metrics.enabled must be true, because %s is set" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.sharedMemory.posixPrefix (not .Values.sharedMemory.enabled) -}}
+{{- fail (printf "sharedMemory.enabled must be true, because sharedMemory.posixPrefix is %s" .Values.sharedMemory.posixPrefix) -}}
+{{- end -}}
+{{- end }}
