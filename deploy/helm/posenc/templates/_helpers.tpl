@@ -52,6 +52,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $_ := set $flags "reflection" (ternary "on" "off" .Values.reflection) -}}
 {{- $_ := set $flags "drain-notice" (int .Values.drain.noticeSeconds) -}}
 {{- $_ := set $flags "drain-timeout" (int .Values.drain.timeoutSeconds) -}}
+{{- if .Values.access.policyConfigMap -}}
+{{- $_ := set $flags "policy" "/etc/posenc/policy/policy.json" -}}
+{{- end -}}
+{{- if .Values.access.tokenSecret -}}
+{{- $_ := set $flags "token-file" "/etc/posenc/tokens/tokens" -}}
+{{- end -}}
 {{- if include "posenc.tlsSecret" . -}}
 {{- $_ := set $flags "tls-cert" "/etc/posenc/tls/tls.crt" -}}
 {{- $_ := set $flags "tls-key" "/etc/posenc/tls/tls.key" -}}
@@ -93,6 +99,12 @@ capabilities:
 {{- end -}}
 {{- if and (eq $auth "none") .Values.tls.clientCA.secretName -}}
 {{- fail (printf "tls.clientAuth must be optional or required, because tls.clientCA.secretName is %s" .Values.tls.clientCA.secretName) -}}
+{{- end -}}
+{{- if and .Values.access.tokenSecret (not .Values.access.policyConfigMap) -}}
+{{- fail (printf "access.policyConfigMap must be set, because access.tokenSecret is %s" .Values.access.tokenSecret) -}}
+{{- end -}}
+{{- if and .Values.access.tokenSecret (not $tls) -}}
+{{- fail (printf "access.tokenSecret must be empty without TLS, but is %s: tokens are not accepted over plain TCP" .Values.access.tokenSecret) -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
