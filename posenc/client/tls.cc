@@ -38,7 +38,8 @@ absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
   if (!files.token.empty()) {
     POSENC_ASSIGN_OR_RETURN(tls.token, Read(files.token));
     tls.token.erase(tls.token.find_last_not_of("\r\n") + 1);
-    if (!IsToken(tls.token)) return absl::InvalidArgumentError(absl::StrCat(files.token, ": must hold one token, in printable ASCII"));
+    if (!IsToken(tls.token))
+      return absl::InvalidArgumentError(absl::StrCat(files.token, ": must hold one token, in printable ASCII"));
   }
   if (!files.ca.empty()) POSENC_RETURN_IF_ERROR(Naming(files.ca, transport::CheckCertificates(tls.ca)));
   if (files.certificate.empty()) return tls;
@@ -54,8 +55,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& 
   if (!tls->server_name.empty() && !is_unix) arguments->SetSslTargetNameOverride(tls->server_name);
   // gRPC sends no token over a connection without security; local credentials say that a Unix socket has it.
   const std::shared_ptr<grpc::ChannelCredentials> connection =
-      is_unix ? grpc::experimental::LocalCredentials(UDS)
-              : grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
+      is_unix ? grpc::experimental::LocalCredentials(UDS) : grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
   if (tls->token.empty()) return connection;
   return grpc::CompositeChannelCredentials(connection, grpc::AccessTokenCredentials(tls->token));
 }

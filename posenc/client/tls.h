@@ -33,8 +33,9 @@ struct Tls {
 // no counterpart. The file of a token may end with a line break.
 absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files);
 
-// Returns the credentials of a channel, and sets the server's name in `arguments`. Without encryption if `tls` is absent,
-// and for the address of a Unix socket, which posenc-server never encrypts. A token is sent over TLS and Unix sockets only.
+// Returns the credentials of a channel, and sets the server's name in `arguments`. Without encryption if `tls` is
+// absent, and for the address of a Unix socket, which posenc-server never encrypts. A token is sent over TLS and Unix
+// sockets only.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
                                                              grpc::ChannelArguments* arguments);
 

@@ -50,7 +50,8 @@ const Token* FindToken(const Policy& policy, std::string_view secret) {
 
 bool HasFittingName(const Identity& identity, const std::vector<std::string>& names) {
   for (const std::string& pattern : identity.certificates) {
-    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return Fits(pattern, name); })) return true;
+    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return Fits(pattern, name); }))
+      return true;
   }
   return false;
 }
@@ -101,7 +102,8 @@ absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Identify(const Po
     if (fits) return identity;
   }
   if (!caller.names.empty()) {
-    return Unauthenticated("BAD_CREDENTIALS", "must be a token, or the client certificate of an identity of the policy");
+    return Unauthenticated("BAD_CREDENTIALS",
+                           "must be a token, or the client certificate of an identity of the policy");
   }
   return Unauthenticated("NO_CREDENTIALS", "must be a token, unless the call has a client certificate");
 }

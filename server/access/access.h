@@ -47,8 +47,8 @@ class AccessControl {
   // QUOTA, above its rate. `method` is for the error's text.
   absl::StatusOr<std::shared_ptr<const Identity>> Admit(const Caller& caller, Right right, std::string_view method);
 
-  // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the log
-  // says why, once for each change.
+  // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the
+  // log says why, once for each change.
   void Reload();
   Counters counters() const { return {reloads_, failed_reloads_}; }
 
@@ -73,7 +73,7 @@ class AccessControl {
 
   const AccessFiles files_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Policy> policy_;       // guarded by mutex_
+  std::shared_ptr<const Policy> policy_;            // guarded by mutex_
   std::map<std::string, Rate, std::less<>> rates_;  // by identity; guarded by mutex_
   Texts texts_;
   std::string last_failure_;

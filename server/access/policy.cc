@@ -69,7 +69,8 @@ class Fields {
   }
   absl::Status CheckAllKnown() const {
     for (const auto& [name, value] : object_.items()) {
-      if (!known_.contains(name)) return Wrong("UNKNOWN_FIELD", PathOf(Quote(name)), "", "must be absent: unknown field");
+      if (!known_.contains(name))
+        return Wrong("UNKNOWN_FIELD", PathOf(Quote(name)), "", "must be absent: unknown field");
     }
     return absl::OkStatus();
   }
@@ -81,7 +82,9 @@ class Fields {
 };
 
 bool IsName(const std::string& name) {
-  const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
   return !name.empty() && name.size() <= kLongestName && std::all_of(name.begin(), name.end(), allowed);
 }
 
@@ -221,7 +224,9 @@ absl::Status ReadTokens(const std::string& text, Policy* policy) {
 }
 
 // The characters that '*' does not stand for, by the kind of name.
-char Separator(std::string_view name) { return name.starts_with("uri:") ? '/' : name.starts_with("email:") ? '@' : '.'; }
+char Separator(std::string_view name) {
+  return name.starts_with("uri:") ? '/' : name.starts_with("email:") ? '@' : '.';
+}
 
 // True if a part without separators fits. If the text after a '*' does not fit, only the last '*' takes one character
 // more, so that the time is at most the product of both sizes.
@@ -278,9 +283,9 @@ bool Fits(std::string_view pattern, std::string_view name) {
 }
 
 absl::Status NotAllowed(const Identity& identity, Right right, std::string_view field, std::string_view value) {
-  const ErrorDetails details{"NOT_ALLOWED", std::string(field), std::string(value),
-                             "must be what the policy allows to " + identity.name + ", which lacks the right " +
-                                 std::string(NameOf(right))};
+  const ErrorDetails details{
+      "NOT_ALLOWED", std::string(field), std::string(value),
+      "must be what the policy allows to " + identity.name + ", which lacks the right " + std::string(NameOf(right))};
   return Restore(absl::StatusCode::kPermissionDenied, details.field + ": is " + details.value + "; " + details.limit,
                  details);
 }

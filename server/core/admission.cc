@@ -45,8 +45,7 @@ Charge Admission::EnterHandler() {
   return Take(0, 0, 1, nullptr);
 }
 
-Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes,
-                                           const Holder& holder) {
+Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder) {
   std::lock_guard lock(mutex_);
   if (size > std::min(max_bytes_, holder.max_bytes)) return Verdict::kTooLarge;
   if (draining_) return Verdict::kDraining;

@@ -50,7 +50,7 @@ class Charge {
 
  private:
   friend class Admission;
-  std::shared_ptr<Admission> admission_;           // null if nothing is charged
+  std::shared_ptr<Admission> admission_;       // null if nothing is charged
   HolderShares::value_type* share_ = nullptr;  // valid while something is charged; null: of no holder
   int64_t bytes_ = 0;
   int64_t requests_ = 0;

@@ -116,8 +116,7 @@ absl::Status Call::Admit() {
   if (!valid_) return InvalidArgument("MALFORMED", kWholeRequest, kAbsent, "must be one message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
   const auto size = static_cast<int64_t>(bytes_in_);
-  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)),
-                size);
+  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)), size);
 }
 
 absl::Status Call::AdmitStream() {
@@ -145,7 +144,8 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
       return Unavailable("OVERLOADED", "too many requests or bytes in flight");
     case Admission::Verdict::kOverQuota:
       refused_ = true;
-      return Unavailable("QUOTA", "more requests or bytes in flight than the policy allows to " + rpc_->identity()->name);
+      return Unavailable("QUOTA",
+                         "more requests or bytes in flight than the policy allows to " + rpc_->identity()->name);
     case Admission::Verdict::kDraining: refused_ = true; return Unavailable("DRAINING", "the server is shutting down");
   }
   __builtin_unreachable();

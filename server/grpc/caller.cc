@@ -44,7 +44,8 @@ Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
   const std::string transport = TransportOf(*connection);
   Caller caller{.names = {}, .authorization = rpc.header(kAuthorization)};
   if (transport == "local") {
-    // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix socket.
+    // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix
+    // socket.
     caller.is_private = true;
     if (const std::string certificate = rpc.header(kProxiedCertificate); !certificate.empty()) {
       caller.names = transport::NamesOfCertificate(certificate);

@@ -11,7 +11,8 @@ namespace posenc::server {
 inline constexpr char kProxiedPeer[] = "x-posenc-peer";
 inline constexpr char kProxiedCertificate[] = "x-posenc-client-cert";
 
-// True if the RPC came over the socket of --trusted-proxy. Its acceptor has gRPC's local credentials, which no other has.
+// True if the RPC came over the socket of --trusted-proxy. Its acceptor has gRPC's local credentials, which no other
+// has.
 bool IsOfTrustedProxy(const grpc::ServerContextBase& context);
 
 Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context);

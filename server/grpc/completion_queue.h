@@ -42,7 +42,7 @@ using Methods = absl::flat_hash_map<std::string, Method>;
 
 // Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. Thread-safe.
 using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const Caller&, Right right,
-                                                                              const std::string& method, Rpc*)>;
+                                                                                const std::string& method, Rpc*)>;
 
 // Limit of calls whose first message has not come: they are not admitted yet, but gRPC keeps some 25 KiB for each.
 struct SilentCalls {
@@ -70,8 +70,8 @@ class CompletionQueueLoop {
     Authorize authorize;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
   };
-  // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is counted
-  // in `metrics`. `timers` and `metrics` must outlive this object.
+  // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
+  // counted in `metrics`. `timers` and `metrics` must outlive this object.
   void Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics);
 
  private:

@@ -19,8 +19,8 @@ namespace posenc::server {
 class Rpc {
  public:
   virtual std::chrono::system_clock::time_point deadline() const = 0;
-  // Name of the caller's connection, e.g. "ipv4:192.0.2.1:50051", or of its address as a trusted proxy gives it; empty if
-  // it has none of its own.
+  // Name of the caller's connection, e.g. "ipv4:192.0.2.1:50051", or of its address as a trusted proxy gives it; empty
+  // if it has none of its own.
   virtual std::string connection() const = 0;
   // The caller, if the server has a policy; else null.
   virtual const Identity* identity() const = 0;

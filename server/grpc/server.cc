@@ -156,8 +156,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
       builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::InsecureServerCredentials());
   if (!config.trusted_proxy.empty()) {
     // Local credentials check that the connection is of a Unix socket, and mark its calls (IsOfTrustedProxy).
-    server->proxied_ =
-        builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::experimental::LocalServerCredentials(UDS));
+    server->proxied_ = builder.experimental().AddExternalConnectionAcceptor(
+        Type::FROM_FD, grpc::experimental::LocalServerCredentials(UDS));
   }
   if (!config.tls_cert.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->certificates_,

@@ -15,7 +15,6 @@
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/unix_socket.h"
-#include "server/core/unix_socket.h"
 
 namespace posenc::server {
 namespace {
@@ -122,7 +121,8 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, Kin
   const bool is_unix = kind != Kind::kTcp;
   if (kind == Kind::kTrustedProxy && !IsTrusted(connection)) {
     ++refused_;
-    return LogCall(LogLevel::err, "connection refused", {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
+    return LogCall(LogLevel::err, "connection refused",
+                   {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
   }
   std::unique_lock lock(mutex_);
   const Connections::Verdict verdict = connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));

@@ -20,9 +20,8 @@ struct CallFamilies {
 namespace {
 
 // Upper bounds in seconds: from a decode step's time to --max-call-seconds.
-const Histogram::BucketBoundaries kSeconds = {1e-5,   2.5e-5, 5e-5, 1e-4,  2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01,
-                                              0.025,  0.05,   0.1,  0.25,  0.5,    1,    2.5,  5,      10,   30,
-                                              60};
+const Histogram::BucketBoundaries kSeconds = {1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025,
+                                              0.05, 0.1,    0.25, 0.5,  1,      2.5,  5,    10,     30,   60};
 constexpr char kOther[] = "other";
 
 double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -30,9 +29,9 @@ double Seconds(std::chrono::steady_clock::duration duration) { return std::chron
 // The names that gRPC's specification gives to codes.
 const char* NameOfCode(size_t code) {
   static constexpr std::array kNames = {
-      "OK",      "Canceled",           "Unknown",  "InvalidArgument", "DeadlineExceeded",
-      "NotFound", "AlreadyExists",     "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
-      "Aborted", "OutOfRange",         "Unimplemented", "Internal",   "Unavailable",
+      "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+      "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+      "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
       "DataLoss", "Unauthenticated"};
   return kNames[code];
 }

@@ -49,7 +49,7 @@ class MethodMetrics {
   prometheus::Histogram& computed_;
   prometheus::Counter& received_;
   prometheus::Counter& sent_;
-  std::mutex mutex_;                                     // guards the members below
+  std::mutex mutex_;                                       // guards the members below
   std::array<prometheus::Counter*, kCodes> handled_ = {};  // by code; null: none yet
   std::map<std::string, prometheus::Counter*> errors_;
   std::map<std::string, prometheus::Counter*> tensors_;  // by type and device

@@ -16,11 +16,12 @@ constexpr unsigned kIdleSeconds = 10;
 constexpr size_t kConnectionMemory = size_t{16} << 10;  // for headers
 
 MHD_Result Send(MHD_Connection* connection, const HttpServer::Response& answer) {
-  MHD_Response* response = MHD_create_response_from_buffer(
-      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+  MHD_Response* response =
+      MHD_create_response_from_buffer(answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type);
-  if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED)
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
   const MHD_Result result = MHD_queue_response(connection, static_cast<unsigned>(answer.status), response);
   MHD_destroy_response(response);
   return result;
@@ -35,8 +36,8 @@ HttpServer::Response Run(const std::function<HttpServer::Response()>& handler) {
   }
 }
 
-MHD_Result Serve(void* handlers, MHD_Connection* connection, const char* url, const char* method, const char* /*version*/,
-                 const char* /*body*/, size_t* /*body_size*/, void** /*of_request*/) {
+MHD_Result Serve(void* handlers, MHD_Connection* connection, const char* url, const char* method,
+                 const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*of_request*/) {
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     return Send(connection, {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "only GET\n"});
@@ -56,12 +57,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(std::string_view f
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
   POSENC_ASSIGN_OR_RETURN(server->sockets_, ListenAt(address, flag));
   for (const ListeningSocket& listening : server->sockets_) {
-    MHD_Daemon* daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, nullptr, nullptr, &Serve,
-        const_cast<Handlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listening.socket.get(),
-        MHD_OPTION_CONNECTION_LIMIT, kMostConnections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostOfAddress,
-        MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
+    MHD_Daemon* daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, nullptr, nullptr, &Serve,
+                         const_cast<Handlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listening.socket.get(),
+                         MHD_OPTION_CONNECTION_LIMIT, kMostConnections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                         kMostOfAddress, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
     if (daemon == nullptr) return absl::InternalError(std::string(flag) + ": libmicrohttpd cannot start");
     server->daemons_.push_back(daemon);
   }

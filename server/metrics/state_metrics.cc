@@ -145,13 +145,16 @@ double StartOfMachine() {
   return 0;
 }
 
-double Seconds(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); }
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
 
 // The names and meanings are those of Prometheus's client libraries.
 void AddProcess(Families* to) {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  to->Counter("process_cpu_seconds_total", "User and system CPU time.", Seconds(usage.ru_utime) + Seconds(usage.ru_stime));
+  to->Counter("process_cpu_seconds_total", "User and system CPU time.",
+              Seconds(usage.ru_utime) + Seconds(usage.ru_stime));
   static const double start = StartOfMachine() + StartOfProcess();
   to->Gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", start);
   double pages = 0, resident = 0;

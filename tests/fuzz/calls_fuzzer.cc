@@ -28,7 +28,7 @@ namespace {
 using fuzz::Check;
 using google::protobuf::Message;
 
-// After this time a call must stop by itself. Even its answer to that is limited to a second (CheckTime).
+// After this time a call must stop by itself. Even its answer to that is limited to a second (check.h).
 constexpr std::chrono::milliseconds kDeadline(200);
 
 // After so many messages the caller of a stream cancels it: a request of a few bytes can ask for billions.
@@ -213,13 +213,12 @@ const Message& PrototypeOf(const wire::RpcDescription& rpc) {
 // The server replaces operator new, but not the forms that call it, which AddressSanitizer replaces too.
 extern "C" const char* __asan_default_options() { return "alloc_dealloc_mismatch=0"; }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::server;
   if (size == 0) return 0;
   static auto* const server = new Server;
   const auto& rpc = RpcOfInput({data, size});
   const absl::Span<const uint8_t> request(data + 1, size - 1);
-  const posenc::fuzz::CheckTime time;
   const Result first = server->Call(rpc, request);
   CheckResult(rpc, first);
   // Once more, with what the first call left in caches.

@@ -1,5 +1,6 @@
 #include "tests/fuzz/check.h"
 
+#include <ctime>
 #include <set>
 #include <string_view>
 
@@ -24,6 +25,12 @@ bool IsDocumented(absl::StatusCode code, std::string_view reason) {
   }
 }
 
+double ProcessorSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 }  // namespace
 
 void CheckError(const absl::Status& status) {
@@ -38,6 +45,23 @@ void CheckError(const absl::Status& status) {
 }
 
 }  // namespace posenc::fuzz
+
+// Unlike libFuzzer's -timeout, which only ends a call that hangs, this does not depend on what else the machine does.
+// But the processor time of a virtual machine can include time that its host gave to others: so a slow input runs once
+// more.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr double kMostSeconds = 1, kCertainlySlow = 5;
+  const double begin = posenc::fuzz::ProcessorSeconds();
+  const int result = posenc::fuzz::RunInput(data, size);
+  const double first = posenc::fuzz::ProcessorSeconds() - begin;
+  if (first < kMostSeconds) return result;
+  posenc::fuzz::Check(first < kCertainlySlow, "took more than five seconds of processor time");
+  const double again = posenc::fuzz::ProcessorSeconds();
+  posenc::fuzz::RunInput(data, size);
+  posenc::fuzz::Check(posenc::fuzz::ProcessorSeconds() - again < kMostSeconds,
+                      "took more than a second of processor time, twice");
+  return result;
+}
 
 // protobuf logs each malformed message. The server does not log those lines either.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {

@@ -36,9 +36,8 @@ void CheckSettings(const Config& config) {
 }  // namespace
 }  // namespace posenc::server
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::server;
-  const posenc::fuzz::CheckTime time;
   const std::string text(data, data + size);
   if (text.find('\0') != std::string::npos) return -1;  // an argument cannot have it
   const ParsedArguments parsed = Parse(absl::StrSplit(text, '\n', absl::SkipEmpty()));

@@ -78,8 +78,7 @@ void Serve(const std::vector<std::string>& packets) {
 }  // namespace
 }  // namespace posenc::server
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const posenc::fuzz::CheckTime time;
+int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   posenc::server::Serve(posenc::fuzz::Split({data, size}));
   return 0;
 }

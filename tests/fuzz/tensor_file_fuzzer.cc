@@ -56,8 +56,7 @@ void Read(std::string_view bytes) {
 }  // namespace
 }  // namespace posenc
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const posenc::fuzz::CheckTime time;
+int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   posenc::Read({reinterpret_cast<const char*>(data), size});
   return 0;
 }

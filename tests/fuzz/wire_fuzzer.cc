@@ -66,10 +66,9 @@ void CheckGathered(const Message& message) {
 }  // namespace
 }  // namespace posenc::wire
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::wire;
   if (size == 0) return 0;
-  const posenc::fuzz::CheckTime time;
   const Type type = TypeOf({data, size});
   const auto message = ReadBothWays(type, std::string(data + 1, data + size));
   if (message == nullptr) return 0;

@@ -90,8 +90,12 @@ def test_a_server_as_in_the_chart_passes_the_test_of_the_chart(golden, build, st
     arguments = dict(argument.split("=", 1) for argument in test[1:])
     authority = Authority(tmp_path)
     certificate, key = authority.issue(arguments.get("--tls-server-name", "server"))
+    policy, tokens = tmp_path / "policy.json", tmp_path / "tokens"
+    policy.write_text('{"identities": [{"name": "a", "allow": ["compute"]}]}')
+    tokens.write_text(f"a {'0' * 64}")
     # Ports and files of this machine in place of the pod's.
     own = {"METRICS_LISTEN": "127.0.0.1:0", "HEALTH_LISTEN": "127.0.0.1:0", "TLS_CERT": certificate, "TLS_KEY": key,
+           "POLICY": policy, "TOKEN_FILE": tokens,
            "TLS_CLIENT_CA": authority.certificate, "SHARED_MEMORY_SOCKET": tmp_path / "memory.sock", "DRAIN_NOTICE": 0}
     own = {f"POSENC_SERVER_{name}": str(value) for name, value in own.items()}
     server = start_server(**{name: own.get(name, value) for name, value in variables.items()})

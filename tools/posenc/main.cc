@@ -44,7 +44,8 @@ void Complain(const std::string& message, const CLI::App* app) {
 
 // Applies common settings to a subcommand and all subcommands nested in it.
 void Finish(CLI::App& app) {
-  app.fallthrough()->footer("Global options, described in `posenc --help`: --server, --tls..., --token-file, --timeout, --json.");
+  app.fallthrough()->footer(
+      "Global options, described in `posenc --help`: --server, --tls..., --token-file, --timeout, --json.");
   for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
 

@@ -42,12 +42,13 @@ TEST(Policy, PatternsOfManyStars) {
 }
 
 TEST(Policy, ReadsIdentitiesAndTokens) {
-  const auto policy = ParsePolicy(R"({"identities": [
+  const auto policy =
+      ParsePolicy(R"({"identities": [
       {"name": "train", "certificates": ["dns:*.train"], "allow": ["compute", "stream"], "requests_per_second": 2.5,
        "max_in_flight_requests": 4, "max_in_flight_bytes": 1000},
       {"name": "local", "unix_sockets": true, "allow": ["info"]},
       {"name": "all", "anonymous": true}]})",
-                                  "# comment\n\ntrain " + kDigest + " 2027-01-31T00:00:00Z\n  local " + kDigest + "\r\n");
+                  "# comment\n\ntrain " + kDigest + " 2027-01-31T00:00:00Z\n  local " + kDigest + "\r\n");
   ASSERT_TRUE(policy.ok()) << policy.status();
   ASSERT_EQ(policy->identities.size(), 3u);
   const Identity& train = *policy->identities[0];
@@ -89,7 +90,8 @@ TEST(Policy, NamesThePlaceOfAnError) {
       {R"({"identities": [{"name": "a", "allow": "info"}]})", "", "identities[0].allow", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "allow": ["info", "root"]}]})", "", "identities[0].allow[1]", "UNKNOWN_VALUE"},
       {R"({"identities": [{"name": "a", "certificates": ["a.b"]}]})", "", "identities[0].certificates[0]", "MALFORMED"},
-      {R"({"identities": [{"name": "a", "certificates": ["dns:"]}]})", "", "identities[0].certificates[0]", "MALFORMED"},
+      {R"({"identities": [{"name": "a", "certificates": ["dns:"]}]})", "", "identities[0].certificates[0]",
+       "MALFORMED"},
       {R"({"identities": [{"name": "a", "anonymous": 1}]})", "", "identities[0].anonymous", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "requests_per_second": 0}]})", "", "identities[0].requests_per_second",
        "OUT_OF_RANGE"},
