@@ -46,7 +46,7 @@ public_headers(posenc
 public_headers(posenc_model posenc/model/model.h)
 public_headers(posenc_wire posenc/wire/payloads.h posenc/wire/rpcs.h posenc/wire/walker.h)
 public_headers(posenc_client
-  posenc/client/backend.h posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h
+  posenc/client/backend.h posenc/client/client.h posenc/client/model_file.h posenc/client/retry.h posenc/client/shared_memory.h
   posenc/client/tls.h)
 public_headers(posenc_in_process posenc/in_process/in_process.h)
 

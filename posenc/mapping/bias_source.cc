@@ -52,7 +52,7 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     auto layers = SelectLayer(model, reader.limits);
     if (!layers.ok()) return Within(field, Within("model", layers.status()));
     if (!layers->bias) {
-      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.config_json", field), "",
+      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.{}", field, layers->file), "",
                              "must be of a model with a position bias: use ApplyRotary for a rotary embedding");
     }
     if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {

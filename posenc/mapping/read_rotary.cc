@@ -136,6 +136,12 @@ absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std:
     }
     source.config_json = message.config_json_text();
   }
+  source.gguf = message.gguf();
+  if (!source.gguf.empty() && !source.config_json.empty()) {
+    const std::string_view other = message.config_json().empty() ? "config_json_text" : "config_json";
+    return Against(path(other),
+                   InvalidArgument("CONFLICT", path("gguf"), "", fmt::format("must be absent with {}", other)));
+  }
   source.component = message.component();
   switch (message.layer_case()) {
     case v1::ModelConfig::LAYER_NOT_SET: break;

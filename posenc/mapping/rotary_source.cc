@@ -1,8 +1,9 @@
 #include "posenc/mapping/rotary_source.h"
 
+#include <fmt/format.h>
+
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/version.h"
-#include "posenc/model/config_json.h"
 
 namespace posenc::wire {
 
@@ -13,6 +14,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
   resolved.layer_type = layers.layer_type;
   resolved.notes = layers.notes;
   resolved.scales_softmax = layers.scales_softmax;
+  resolved.softmax_scale_factor = layers.softmax_scale_factor;
   resolved.whole_head = layers.whole_head;
   resolved.longest = layers.longest;
   resolved.rotary_offset = layers.rotary_offset;
@@ -20,7 +22,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
     auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits, plan_source);
     if (!rotary.ok()) return InFile(layers, rotary.status());
     resolved.rotary = *std::move(rotary);
-    resolved.parameters_field = kConfigJson;
+    resolved.parameters_field = layers.file;
     for (const FileField& field : layers.fields) {
       if (field.setting == "rope_parameters") resolved.parameters_field = field.path;
     }
@@ -57,7 +59,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
       if (!layers.ok()) return Within(path + ".model", layers.status());
       if (layers->bias) {
         return InvalidArgument(
-            "UNSUPPORTED", path + ".model.config_json", "",
+            "UNSUPPORTED", fmt::format("{}.model.{}", path, layers->file), "",
             "must be of a model with a rotary embedding: it has a bias, use GenerateBias or AddBias");
       }
       POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
@@ -133,7 +135,7 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
     v1::EffectiveFrequencies* frequencies = message->add_frequencies();
     frequencies->mutable_inv_freq()->Assign(plan->inv_freq.begin(), plan->inv_freq.end());
     frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
-    if (resolved.scales_softmax) message->set_softmax_scale_factor(plan->softmax_scale_factor);
+    message->set_softmax_scale_factor(resolved.SoftmaxScaleFactor(*plan));
   }
 }
 

@@ -19,11 +19,15 @@ struct ResolvedRotary {
   Precision precision;
   std::string layer_type;
   std::vector<Note> notes;
-  bool scales_softmax = true;  // the model multiplies its softmax scale by the plan's factor
+  bool scales_softmax = true;                  // the model multiplies its softmax scale by the plan's factor
+  std::optional<double> softmax_scale_factor;  // replaces the plan's
   // As in ModelLayers; 0 without a model.
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;
   std::optional<double> longest;
+  double SoftmaxScaleFactor(const RotaryPlan& plan) const {
+    return softmax_scale_factor.value_or(scales_softmax ? plan.softmax_scale_factor : 1);
+  }
   std::string parameters_field;  // path of the parameters in the request or in its file, for errors of plans
 };
 

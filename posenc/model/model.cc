@@ -7,6 +7,7 @@
 #include "posenc/base/status.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
+#include "posenc/model/gguf_reader.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
 #include "posenc/model/parts.h"
@@ -111,12 +112,14 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ComponentsOf(const ModelSource& source, const Limits& limits) {
+  if (!source.gguf.empty()) return std::vector<std::string>{""};
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) return std::vector<std::string>{""};
   return ComponentNames(file, source.wanted);
 }
 
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
+  if (!source.gguf.empty()) return ReadGgufModel(source, limits);
   POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
   if (file.contains(kClassName) && !file.contains("model_type")) {
     return ReadDiffusers(source, ConfigObject(std::string(kConfigJson), file), limits);
@@ -186,7 +189,7 @@ absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {
   const FileField* source = source_of(DetailsOf(status).field);
   absl::Status renamed = Renamed(status, [&](const std::string& setting) {
     const FileField* found = source_of(setting);
-    if (found == nullptr) return fmt::format("{}.{}", kConfigJson, setting);
+    if (found == nullptr) return fmt::format("{}.{}", layers.file, setting);
     return found->path + setting.substr(found->setting.size());
   });
   if (source == nullptr || source->other.empty()) return renamed;

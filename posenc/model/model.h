@@ -1,4 +1,5 @@
-// Settings of each layer of a model from its config.json, read as transformers or diffusers reads it.
+// Settings of each layer of a model, from its config.json as transformers or diffusers reads it, or from its GGUF as
+// llama.cpp reads it.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,10 @@ enum class Wanted {
   kGrid,
 };
 
-// A config.json, and the caller's choice of what to read from it.
+// A config.json or a GGUF, and the caller's choice of what to read from it.
 struct ModelSource {
   std::string config_json;
+  std::string gguf;  // at least the header and the frequency factors; replaces config_json unless it is empty
   std::string component;
   std::variant<std::monostate, std::string, uint32_t> layer;  // layer_type or layer_index; monostate: no choice
   std::optional<Pairing> input_pairing;
@@ -74,12 +76,15 @@ struct ModelLayers {
   std::optional<GridSettings> grid;  // height and width 0: images of any size; frames 0: any video
   Precision precision;               // the model class's default
   bool scales_softmax = false;       // ModelType::mla
-  std::optional<double> longest;     // the file's max_position_embeddings
+  // Factor of the softmax scale where the file gives it by other rules than the plan's. Absent: see scales_softmax.
+  std::optional<double> softmax_scale_factor;
+  std::optional<double> longest;  // the file's max_position_embeddings
   // Width of a query's head of which only a part rotates, and the part's first element. 0: the head is not known.
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;
   std::vector<FileField> fields;
   std::vector<Note> notes;
+  std::string_view file = "config_json";  // the field of ModelConfig that gave the file: this, or "gguf"
 };
 
 // Returns the error of a setting as an error of the file's field that the setting comes from.

@@ -15,9 +15,11 @@ namespace posenc {
 namespace {
 
 constexpr int64_t kReportedPositions[] = {4095, 32767, 131071};
+constexpr double kStopped = 0x1p-64;
 
-bool SameScaling(const RotaryPlan& a, const RotaryPlan& b) {
-  if (a.attention_scaling != b.attention_scaling || a.xpos.has_value() != b.xpos.has_value()) return false;
+bool SameScaling(const RotaryPlan& a, const RotaryPlan& b, double tolerance, double* tolerated) {
+  if (!SameWithin(tolerance, a.attention_scaling, b.attention_scaling, tolerated)) return false;
+  if (a.xpos.has_value() != b.xpos.has_value()) return false;
   return !a.xpos || (a.xpos->centre == b.xpos->centre && a.xpos->scale_base == b.xpos->scale_base);
 }
 
@@ -37,12 +39,17 @@ bool SameTable(const GivenTable& a, const GivenTable& b) {
 }
 
 // Frequencies are compared as numbers: -0 and 0 rotate alike.
-std::vector<size_t> DifferingPairs(const PlannedRotary& a, const PlannedRotary& b) {
+std::vector<size_t> DifferingPairs(const PlannedRotary& a, const PlannedRotary& b, double tolerance,
+                                   double* tolerated) {
   std::vector<size_t> pairs;
   if (a.rotary->table() != nullptr || b.rotary->table() != nullptr) return pairs;
   const size_t common = std::min(a.pairs(), b.pairs());
   for (size_t i = 0; i < common; ++i) {
-    if (a.inv_freq(i) != b.inv_freq(i) || a.axis(i) != b.axis(i)) pairs.push_back(i);
+    const double x = a.inv_freq(i), y = b.inv_freq(i);
+    const bool stopped = tolerance > 0 && std::max(std::fabs(x), std::fabs(y)) < kStopped;
+    if ((!stopped && !SameWithin(tolerance, x, y, tolerated)) || (a.axis(i) != b.axis(i) && !stopped)) {
+      pairs.push_back(i);
+    }
   }
   for (size_t i = common; i < std::max(a.pairs(), b.pairs()); ++i) pairs.push_back(i);
   return pairs;
@@ -160,12 +167,20 @@ RotaryDifference::AtPosition LargestAt(const RowsOfPairs& a, const RowsOfPairs& 
 
 }  // namespace
 
-absl::StatusOr<RotaryDifference> CompareRotary(const PlannedRotary& a, const PlannedRotary& b, int64_t* entries_left,
-                                               WorkPool& pool, const Cancellation& cancelled) {
+bool SameWithin(double tolerance, double a, double b, double* tolerated) {
+  if (a == b) return true;
+  const double relative = std::fabs(a - b) / std::max(std::fabs(a), std::fabs(b));
+  if (!(relative <= tolerance)) return false;
+  *tolerated = std::max(*tolerated, relative);
+  return true;
+}
+
+absl::StatusOr<RotaryDifference> CompareRotary(const PlannedRotary& a, const PlannedRotary& b, double tolerance,
+                                               int64_t* entries_left, WorkPool& pool, const Cancellation& cancelled) {
   RotaryDifference difference;
   const GivenTable *table_a = a.rotary->table(), *table_b = b.rotary->table();
-  difference.pairs = DifferingPairs(a, b);
-  difference.same_scaling = SameScaling(*a.plan, *b.plan);
+  difference.pairs = DifferingPairs(a, b, tolerance, &difference.tolerated);
+  difference.same_scaling = SameScaling(*a.plan, *b.plan, tolerance, &difference.tolerated);
   difference.same_table =
       (table_a == nullptr) == (table_b == nullptr) && (table_a == nullptr || SameTable(*table_a, *table_b));
   int64_t count = kComparedPositions;

@@ -46,14 +46,26 @@ struct RotaryDifference {
   int64_t searched_positions = 0;         // all positions below it were searched
   std::vector<AtPosition> at;             // positions 4095, 32767, 131071; empty if the tables are equal
 
+  // Largest relative difference of frequencies and scaling that a tolerance counted as equal; 0 without a tolerance.
+  double tolerated = 0;
+
   bool same() const { return pairs.empty() && same_scaling && same_table; }
 };
+
+// Relative difference of frequencies and scalings below which files with float32 numbers are the same: a file's own
+// divisors, computed in float32, are up to some 10 * 2^-24 from the formula's (docs/compare.md).
+inline constexpr double kFloat32Tolerance = 0x1p-20;
 
 // Compares the tables of the pairs that both sides have, at positions that are equal on all axes. Cosines and sines are
 // multiplied by the attention scaling and, with xPos, by the scale of q. `entries_left` is the number of pairs times
 // positions that may still be searched, of kMostComparedEntries; what was searched is subtracted. Returns the status
-// of `cancelled`.
-absl::StatusOr<RotaryDifference> CompareRotary(const PlannedRotary& a, const PlannedRotary& b, int64_t* entries_left,
-                                               WorkPool& pool, const Cancellation& cancelled);
+// of `cancelled`. Frequencies and attention scalings are equal if they differ by at most `tolerance`, relative to the
+// larger one, or, with a tolerance, if both are below 2^-64: a GGUF stops a pair by a large divisor, not by 0.
+absl::StatusOr<RotaryDifference> CompareRotary(const PlannedRotary& a, const PlannedRotary& b, double tolerance,
+                                               int64_t* entries_left, WorkPool& pool, const Cancellation& cancelled);
+
+// True if the numbers are equal, or differ by at most `tolerance` relative to the larger one. `tolerated` becomes the
+// largest relative difference that was accepted.
+bool SameWithin(double tolerance, double a, double b, double* tolerated);
 
 }  // namespace posenc

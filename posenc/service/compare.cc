@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/gguf.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/field_differences.h"
 #include "posenc/mapping/read.h"
@@ -31,11 +32,14 @@ struct SettingsOfLayers {
   std::optional<Rotary> rotary;
   // True if the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
   std::optional<bool> scales_softmax;
+  std::optional<double> softmax_scale_factor;            // replaces the plan's
+  bool is_gguf = false;                                  // numbers are float32, and the weights' rows may be permuted
   std::vector<std::shared_ptr<const RotaryPlan>> plans;  // one, or one per sequence length
 
   const RotaryPlan& PlanAt(size_t length) const { return *plans[plans.size() == 1 ? 0 : length]; }
   // Settings without a model apply the factor as the other side's class does.
   double SoftmaxFactorAt(size_t length, const SettingsOfLayers& other) const {
+    if (softmax_scale_factor) return *softmax_scale_factor;
     const bool scales = scales_softmax.value_or(other.scales_softmax.value_or(true));
     return scales ? PlanAt(length).softmax_scale_factor : 1;
   }
@@ -61,6 +65,8 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
     settings.model_precision = layers.precision;
     settings.notes = layers.notes;
     settings.scales_softmax = layers.scales_softmax;
+    settings.softmax_scale_factor = layers.softmax_scale_factor;
+    settings.is_gguf = layers.file == kGguf;
     v1::AnswerInfo info;
     POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, kExactPrecision, limits, &info));
     if (explained) {
@@ -212,12 +218,17 @@ std::string MethodOf(const SettingsOfLayers& settings) {
   return name(settings.plan, "settings");
 }
 
-// True if both embeddings pair and place the elements of a head alike.
-bool SameLayout(const Rotary& a, const Rotary& b) {
+bool SamePairing(const Rotary& a, const Rotary& b) {
   const bool splits = a.input_pairing() == Pairing::kHalfSplit || a.output_pairing() == Pairing::kHalfSplit;
-  return a.rotary_dim() == b.rotary_dim() && a.input_pairing() == b.input_pairing() &&
-         a.output_pairing() == b.output_pairing() && a.axes() == b.axes() &&
+  return a.input_pairing() == b.input_pairing() && a.output_pairing() == b.output_pairing() &&
          (!splits || a.half_split_parts() == b.half_split_parts());
+}
+
+// True if both embeddings pair and place the elements of a head alike. The conversion to GGUF permutes the rows of
+// weights for the pairing that llama.cpp has for the architecture, so a difference of kinds of files is none.
+bool SameLayout(const SettingsOfLayers& a, const SettingsOfLayers& b) {
+  return a.rotary->rotary_dim() == b.rotary->rotary_dim() && a.rotary->axes() == b.rotary->axes() &&
+         (a.is_gguf != b.is_gguf || SamePairing(*a.rotary, *b.rotary));
 }
 
 void Write(const RotaryDifference& difference, const PlannedRotary& a, const PlannedRotary& b,
@@ -244,22 +255,41 @@ void Write(const RotaryDifference& difference, const PlannedRotary& a, const Pla
   }
 }
 
+void AddNote(const std::string& code, const std::string& field, const std::string& text, v1::LayerComparison* message) {
+  v1::Note* note = message->add_notes();
+  note->set_code(code);
+  note->set_field(field);
+  note->set_message(text);
+}
+
 // Compares at each sequence length. Sets `same` of each entry.
 absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfLayers& a, const SettingsOfLayers& b,
                             int64_t* entries_left, WorkPool& pool, const Cancellation& cancelled,
                             v1::LayerComparison* message) {
   const bool by_length = a.rotary->NeedsSeqLen() || b.rotary->NeedsSeqLen();
   const size_t lengths = by_length ? request.seq_len_size() : 1;
+  const double tolerance = a.is_gguf != b.is_gguf ? kFloat32Tolerance : 0;
+  double tolerated = 0;
   for (size_t n = 0; n < lengths; ++n) {
     const PlannedRotary planned_a{&*a.rotary, &a.PlanAt(n)}, planned_b{&*b.rotary, &b.PlanAt(n)};
     POSENC_ASSIGN_OR_RETURN(const RotaryDifference difference,
-                            CompareRotary(planned_a, planned_b, entries_left, pool, cancelled));
+                            CompareRotary(planned_a, planned_b, tolerance, entries_left, pool, cancelled));
     v1::RotaryComparison* rotary = message->add_rotary();
     if (by_length) rotary->set_seq_len(request.seq_len(static_cast<int>(n)));
     Write(difference, planned_a, planned_b, rotary);
     rotary->set_a_softmax_scale_factor(a.SoftmaxFactorAt(n, b));
     rotary->set_b_softmax_scale_factor(b.SoftmaxFactorAt(n, a));
-    rotary->set_same(difference.same() && rotary->a_softmax_scale_factor() == rotary->b_softmax_scale_factor());
+    tolerated = std::max(tolerated, difference.tolerated);
+    rotary->set_same(difference.same() && SameWithin(tolerance, rotary->a_softmax_scale_factor(),
+                                                     rotary->b_softmax_scale_factor(), &tolerated));
+  }
+  if (tolerated > 0) {
+    AddNote(
+        "FLOAT32_NUMBERS", "",
+        fmt::format("numbers that differ by at most {:.2g} of their size count as the same (limit 2^-20): a GGUF has "
+                    "float32",
+                    tolerated),
+        message);
   }
   return absl::OkStatus();
 }
@@ -328,13 +358,6 @@ void ResolveSlopes(v1::Plan* plan) {
   plan->mutable_bias()->mutable_alibi()->clear_alibi_bias_max();
 }
 
-void AddNote(const std::string& code, const std::string& field, const std::string& text, v1::LayerComparison* message) {
-  v1::Note* note = message->add_notes();
-  note->set_code(code);
-  note->set_field(field);
-  note->set_message(text);
-}
-
 // Adds the notes that `side` has and `other` lacks.
 void AddNotesOfOne(const std::string& name, const SettingsOfLayers& side, const SettingsOfLayers& other,
                    v1::LayerComparison* message) {
@@ -356,6 +379,11 @@ void AddNotes(const SettingsOfLayers& a, const SettingsOfLayers& b, bool lacks_w
   }
   if (lacks_weights) {
     AddNote("WEIGHTS_NOT_COMPARED", "", "the method's learned weights are not given on both sides", message);
+  }
+  if (a.is_gguf != b.is_gguf && a.rotary && b.rotary && !SamePairing(*a.rotary, *b.rotary)) {
+    AddNote("PAIRING_NOT_COMPARED", "",
+            "the files pair elements differently, each as its own weights do: the conversion to GGUF permutes them",
+            message);
   }
   AddNotesOfOne("a", a, b, message);
   AddNotesOfOne("b", b, a, message);
@@ -402,7 +430,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
     method->set_b(message->b().method());
   } else if (a.rotary && b.rotary) {
     POSENC_RETURN_IF_ERROR(CompareLengths(request, a, b, entries_left, pool, cancelled, message));
-    message->set_same(SameLayout(*a.rotary, *b.rotary) &&
+    message->set_same(SameLayout(a, b) &&
                       std::all_of(message->rotary().begin(), message->rotary().end(),
                                   [](const v1::RotaryComparison& comparison) { return comparison.same(); }));
     if (!message->same()) {

@@ -98,7 +98,7 @@ std::string Branch(const RotaryPlan& plan) {
 }
 
 std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
-  const double a = plan.attention_scaling, softmax = resolved.scales_softmax ? plan.softmax_scale_factor : 1;
+  const double a = plan.attention_scaling, softmax = resolved.SoftmaxScaleFactor(plan);
   std::string sentence;
   if (a != 1) {
     sentence = fmt::format("Cosines and sines are multiplied by {:.6g}, and so scores by {:.6g}", a, a * a);

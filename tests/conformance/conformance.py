@@ -18,6 +18,7 @@ import check_biases
 import check_diagnoses
 import check_diffusers
 import check_embeddings
+import check_gguf
 import check_relative_scores
 import check_rotary
 import check_scalings
@@ -32,6 +33,7 @@ SECTIONS = {
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
+    "gguf": ("GGUF files", check_gguf.rows),
     "diagnoses": ("Rotations that posenc diagnose explains", check_diagnoses.rows),
 }
 COMMAND = ("rotary", "scalings", "diagnoses")

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 import conftest  # noqa: E402, F401: makes the messages importable
+import gguf_file  # noqa: E402
 import mutations  # noqa: E402
 import numpy  # noqa: E402
 import samples  # noqa: E402
@@ -87,6 +88,16 @@ def packets():
     yield sequence([posix, device, memfd, memfd])
 
 
+def gguf_files():
+    """A file of each architecture that can be read or has a reason, with keys of all kinds."""
+    source = (ROOT / "posenc" / "model" / "gguf_types.cc").read_text()
+    for architecture in sorted(set(re.findall(r'"([a-z0-9_.-]+)"', source))):
+        yield gguf_file.model(architecture, {"rope_freqs.weight": gguf_file.llama3_factors()}, rope__freq_base=5e5,
+                              rope__scaling__type="yarn", rope__scaling__factor=8.0, attention__sliding_window=16,
+                              attention__sliding_window_pattern=[0, 1], rope__dimension_sections=[24, 20, 20, 0],
+                              rope__scaling__finetuned=True, attention__max_alibi_bias=8.0)
+
+
 def flags():
     yield b"--help"
     yield b"--version"
@@ -107,7 +118,8 @@ def main(directory):
     seeds = {
         "calls": [bytes([number]) + text for number, text in numbered],
         "wire": [bytes([2 * number]) + text for number, text in numbered],
-        "model_config": [rotary_pb2.ModelConfig(config_json=text).SerializeToString() for text in model_configs(configs)],
+        "model_config": [rotary_pb2.ModelConfig(**file).SerializeToString() for file in
+                         [{"config_json": text} for text in model_configs(configs)] + [{"gguf": data} for data in gguf_files()]],
         "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
     for target, texts in seeds.items():
         (directory / target).mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import json
 import math
 import struct
 
+import gguf_file
 import samples
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import rotary_pb2, service_pb2, tensor_pb2
@@ -62,7 +63,8 @@ def seeds(config_directory):
         found.append(("Explain", service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=text))))
         found.append(("GenerateTable", samples.model_table(text)))
         found.append(("Compare", samples.comparison(rotary_pb2.ModelConfig(config_json=text))))
-    return found
+    gguf = rotary_pb2.ModelConfig(gguf=gguf_file.model("llama", {"rope_freqs.weight": gguf_file.llama3_factors()}))
+    return found + [("Explain", service_pb2.ExplainRequest(model=gguf)), ("Compare", samples.comparison(gguf))]
 
 
 def messages_within(message):

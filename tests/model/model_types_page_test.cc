@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "posenc/model/diffusers.h"
+#include "posenc/model/gguf_types.h"
 #include "posenc/model/model_types.h"
 
 namespace posenc::model_types_page_test {
@@ -42,6 +43,43 @@ std::vector<std::string_view> Names(const std::function<bool(const ModelType&)>&
     if (wanted(*type)) names.push_back(type->name);
   }
   return names;
+}
+
+// Architectures of GGUF files, by what llama.cpp does with them; those that are refused by the reason.
+std::string GgufLists() {
+  const auto names = [](auto wanted) {
+    std::vector<std::string_view> found;
+    for (const GgufType& type : GgufTypes()) {
+      if (type.instead.empty() && wanted(type)) found.push_back(type.name);
+    }
+    return found;
+  };
+  const auto rotary = [&](std::initializer_list<GgufPairs> pairs) {
+    return names([&](const GgufType& type) {
+      const bool only_alibi = type.alibi == GgufAlibi::kEight || type.alibi == GgufAlibi::kByKey;
+      return !only_alibi && std::find(pairs.begin(), pairs.end(), type.pairs) != pairs.end();
+    });
+  };
+  std::string text = "\n## GGUF, by `general.architecture`\n";
+  text += Section("GGUF: rotary, NORM: pairs of neighbours", rotary({GgufPairs::kNorm, GgufPairs::kNormOrMrope}));
+  text += Section("GGUF: rotary, NEOX: pairs of half the width", rotary({GgufPairs::kNeox, GgufPairs::kNeoxOrMrope}));
+  text += Section("GGUF: rotary of several axes, MROPE and IMROPE", rotary({GgufPairs::kMrope, GgufPairs::kImrope}));
+  text += Section("GGUF: ALiBi, `baichuan` with 40 layers only",
+                  names([](const GgufType& type) { return type.alibi != GgufAlibi::kNone; }));
+  std::vector<std::string_view> reasons;
+  for (const GgufType& type : GgufTypes()) {
+    if (!type.instead.empty() && std::find(reasons.begin(), reasons.end(), type.instead) == reasons.end()) {
+      reasons.push_back(type.instead);
+    }
+  }
+  for (const std::string_view reason : reasons) {
+    std::vector<std::string_view> refused;
+    for (const GgufType& type : GgufTypes()) {
+      if (type.instead == reason) refused.push_back(type.name);
+    }
+    text += Section(fmt::format("GGUF, refused: {}", reason), std::move(refused));
+  }
+  return text;
 }
 
 std::string Lists() {
@@ -84,7 +122,8 @@ std::string Lists() {
                       return t.scheme == scheme && t.terms == Terms::kNone && !t.learned && !t.sines && !t.grid;
                     }));
   }
-  return text + Section("diffusers' classes of their own kind, or without positions", DiffusersClasses(false));
+  text += Section("diffusers' classes of their own kind, or without positions", DiffusersClasses(false));
+  return text + GgufLists();
 }
 
 TEST(ModelTypesPage, ListsWhatThereIs) {

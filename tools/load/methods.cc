@@ -46,10 +46,15 @@ void PutOffset(int64_t offset, v1::Positions* positions) {
   if (positions->source_case() == v1::Positions::SOURCE_NOT_SET) positions->set_offset(offset);
 }
 
+void PutModel(const Entry& entry, v1::ModelConfig* model) {
+  if (!entry.config_json.empty()) model->set_config_json(entry.config_json);
+  if (!entry.gguf.empty()) model->set_gguf(entry.gguf);
+}
+
 // Default: a plain rotary embedding over the whole head.
 void PutRotary(const Entry& entry, v1::RotarySource* source) {
-  if (!entry.config_json.empty()) {
-    source->mutable_model()->set_config_json(entry.config_json);
+  if (entry.has_model()) {
+    PutModel(entry, source->mutable_model());
   } else if (source->source_case() == v1::RotarySource::SOURCE_NOT_SET) {
     v1::RotarySettings& settings = *source->mutable_settings();
     settings.mutable_rope_parameters()->set_rope_type("default");
@@ -102,8 +107,8 @@ void CompleteEmbedding(const Entry& entry, int64_t offset, v1::GenerateEmbedding
 }
 
 void PutAlibi(const Entry& entry, v1::BiasMethod* method) {
-  if (!entry.config_json.empty()) {
-    method->mutable_model()->set_config_json(entry.config_json);
+  if (entry.has_model()) {
+    PutModel(entry, method->mutable_model());
   } else if (method->method_case() == v1::BiasMethod::METHOD_NOT_SET) {
     v1::Alibi& alibi = *method->mutable_alibi();
     alibi.set_num_heads(entry.heads);

@@ -8,9 +8,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
+#include "posenc/client/model_file.h"
 #include "tools/files/file_io.h"
 #include "tools/files/random.h"
 
@@ -106,6 +108,9 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, const std::string& where, con
   POSENC_RETURN_IF_ERROR(fields.Take("offsets", &entry.offsets));
   POSENC_RETURN_IF_ERROR(fields.Take("model", &model));
   POSENC_RETURN_IF_ERROR(fields.Take("config_json", &entry.config_json));
+  std::string gguf;
+  POSENC_RETURN_IF_ERROR(fields.Take("gguf", &gguf));
+  if (!absl::Base64Unescape(gguf, &entry.gguf)) return Wrong(fields.Path("gguf"), "must be base64");
   if (const Json* request = fields.Take("request")) {
     if (!request->is_object()) return Wrong(fields.Path("request"), "must be an object");
     entry.request_json = request->dump();
@@ -114,9 +119,8 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, const std::string& where, con
   if (entry.name.empty()) entry.name = entry.method;
   POSENC_ASSIGN_OR_RETURN(entry.transport, ParseTransport(transport));
   if (!model.empty()) {
-    if (!entry.config_json.empty()) return Wrong(fields.Path("model"), "cannot be combined with config_json");
-    const std::string path = std::filesystem::path(directory) / model;
-    POSENC_ASSIGN_OR_RETURN(entry.config_json, ReadWholeFile(path, kMostBytes));
+    if (entry.has_model()) return Wrong(fields.Path("model"), "cannot be combined with config_json or gguf");
+    POSENC_RETURN_IF_ERROR(ReadModel(std::filesystem::path(directory) / model, &entry));
   }
   return entry;
 }
@@ -182,6 +186,13 @@ absl::StatusOr<Mix> ReadMix(const std::string& path) {
   return mix.ok() ? std::move(mix) : Within(path, mix.status());
 }
 
+absl::Status ReadModel(const std::string& path, Entry* entry) {
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path));
+  entry->config_json = std::move(*model.mutable_config_json());
+  entry->gguf = std::move(*model.mutable_gguf());
+  return absl::OkStatus();
+}
+
 std::string MixToJson(const Mix& mix) {
   Json calls = Json::array();
   for (const Entry& entry : mix.entries) {
@@ -192,6 +203,7 @@ std::string MixToJson(const Mix& mix) {
                  {"key_heads", entry.key_heads}, {"head_dim", entry.head_dim},
                  {"offsets", entry.offsets}};
     if (!entry.config_json.empty()) call["config_json"] = entry.config_json;
+    if (!entry.gguf.empty()) call["gguf"] = absl::Base64Escape(entry.gguf);
     if (!entry.request_json.empty()) call["request"] = Json::parse(entry.request_json, nullptr, false);
     calls.push_back(std::move(call));
   }

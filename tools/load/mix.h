@@ -24,8 +24,14 @@ struct Entry {
   int64_t batch = 1, tokens = 1, heads = 32, key_heads = 8, head_dim = 128;  // key_heads 0: q only
   std::vector<int64_t> offsets = {0};  // positions of the first token; each call uses one
   std::string config_json;             // content of a model's config.json; empty if none
+  std::string gguf;                    // a model's GGUF without its tokenizer; empty if none
   std::string request_json;            // fields of the method's request in proto3 JSON; empty if none
+
+  bool has_model() const { return !config_json.empty() || !gguf.empty(); }
 };
+
+// Sets the entry's config_json or gguf from a file or folder (posenc/client/model_file.h).
+absl::Status ReadModel(const std::string& path, Entry* entry);
 
 struct Mix {
   uint64_t seed = 1;

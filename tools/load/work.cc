@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<const Work>> Work::Create(const Entry& entry, uin
   if (entry.transport == Transport::kStream && work->method_->stream == nullptr) {
     return named(InvalidArgument("CONFLICT", "transport", "stream", entry.method + " has none"));
   }
-  if (!entry.config_json.empty() && !work->method_->takes_model) {
+  if (entry.has_model() && !work->method_->takes_model) {
     return named(InvalidArgument("CONFLICT", "model", "", entry.method + " takes none: say in request what it needs"));
   }
   for (const int64_t offset : entry.offsets) {

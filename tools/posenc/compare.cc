@@ -2,14 +2,13 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
-#include "tools/files/file_io.h"
+#include "posenc/client/model_file.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/report.h"
@@ -20,8 +19,6 @@ namespace {
 
 // Exit codes of diff.
 constexpr int kDifferent = 1, kTrouble = 2;
-
-constexpr uint64_t kMaxFile = 16 << 20;  // bytes; the service has a lower limit for a config.json and reports it
 
 struct CompareFlags {
   std::string a, b;  // paths
@@ -41,14 +38,13 @@ bool HoldsSettings(const std::string& text) {
 }
 
 // name: "a" or "b", as in the flags of the choice.
-absl::Status ReadSide(const std::string& name, std::string path, const v1::ModelConfig& choice,
+absl::Status ReadSide(const std::string& name, const std::string& path, const v1::ModelConfig& choice,
                       v1::ComparedSettings* side) {
-  std::error_code unreadable;  // told when the file is read
-  if (std::filesystem::is_directory(path, unreadable)) path = (std::filesystem::path(path) / "config.json").string();
-  POSENC_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxFile));
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path));
+  const std::string text = model.config_json();
   if (!HoldsSettings(text)) {
-    *side->mutable_model() = choice;
-    side->mutable_model()->set_config_json(std::move(text));
+    *side->mutable_model() = std::move(model);
+    side->mutable_model()->MergeFrom(choice);
     return absl::OkStatus();
   }
   if (IsSet(choice)) {
@@ -181,13 +177,12 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
 Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
-      "Whether two config.json files or settings give the same positional encoding, and where they differ.\n"
+      "Whether two models (config.json or GGUF) or settings give the same positional encoding, and where they differ.\n"
       "Exit code: 0 they are the same, 1 they differ, 2 an error");
   const auto flags = std::make_shared<CompareFlags>();
   constexpr char kFile[] =
-      "A config.json, a directory that holds one, or settings: a JSON object {\"rotary\": RotarySettings} or "
-      "{\"bias\": "
-      "BiasMethod} with the fields of the proto files";
+      "A config.json or GGUF, a folder that has one, -: standard input, or settings: a JSON object {\"rotary\": "
+      "RotarySettings} or {\"bias\": BiasMethod} with the fields of the proto files";
   app->add_option("a", flags->a, kFile)->type_name("FILE")->required();
   app->add_option("b", flags->b, "The other side, likewise")->type_name("FILE")->required();
   AddFieldFlags(

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
-#include "tools/files/file_io.h"
 #include "tools/load/duration.h"
 #include "tools/load/fleet.h"
 #include "tools/posenc/session.h"
@@ -15,7 +14,6 @@
 namespace posenc::command {
 namespace {
 
-constexpr uint64_t kMostConfigBytes = uint64_t{64} << 20;
 constexpr char kDefaultDuration[] = "10s";
 
 // Converts an error to a usage error.
@@ -68,7 +66,8 @@ void WorkFlags::Add(CLI::App& app) {
       add("--offsets", entry_.offsets, "Positions of the first token, one of which each call uses; default 0",
           "NUMBER,...")
           ->delimiter(','),
-      add("--model", model_, "A model's config.json; default: plain RoPE, ALiBi or a sinusoidal encoding", "FILE"),
+      add("--model", model_,
+          "A model's config.json or GGUF, or its folder; default: plain RoPE, ALiBi or a sinusoidal encoding", "PATH"),
       add("--request", entry_.request_json, "Further fields of the request, in proto3's JSON mapping", "JSON")};
   for (CLI::Option* option : one) option->excludes(mix);
 }
@@ -85,7 +84,7 @@ absl::StatusOr<load::Mix> WorkFlags::Get() const {
   entry.name = entry.method;
   POSENC_ASSIGN_OR_RETURN(entry.transport, Usage(load::ParseTransport(transport_)));
   if (!model_.empty()) {
-    POSENC_ASSIGN_OR_RETURN(entry.config_json, ReadWholeFile(model_, kMostConfigBytes));
+    POSENC_RETURN_IF_ERROR(load::ReadModel(model_, &entry));
   }
   mix.entries.push_back(std::move(entry));
   POSENC_RETURN_IF_ERROR(Usage(load::CheckMix(mix)));

@@ -7,20 +7,15 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "posenc/base/status.h"
-#include "tools/files/file_io.h"
+#include "posenc/client/model_file.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
-namespace {
-
-constexpr uint64_t kMaxConfigJson = 16 << 20;  // bytes; the service has a lower limit and reports it
-
-}  // namespace
 
 void ModelFlags::Add(CLI::App& app) {
-  app.add_option("--model", path_, "A model's config.json, in Hugging Face's format")
-      ->type_name("FILE")
+  app.add_option("--model", path_, "A model's config.json or GGUF, a folder that has one, or -: standard input")
+      ->type_name("PATH")
       ->group("Model");
   AddFieldFlags(app, "Model", &config_,
                 {{"component", "Part of the model, such as \"text\", if the file has several"},
@@ -33,8 +28,8 @@ absl::Status ModelFlags::CheckUnused() const {
 }
 
 absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
-  v1::ModelConfig config = config_;
-  POSENC_ASSIGN_OR_RETURN(*config.mutable_config_json(), ReadWholeFile(path_, kMaxConfigJson));
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig config, ReadModelFile(path_));
+  config.MergeFrom(config_);
   return config;
 }
 
