@@ -1,6 +1,7 @@
 #include "posenc/diagnose/bias.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -48,8 +49,13 @@ bool IsWithoutPlace(const BiasMethod& method) {
 class Search {
  public:
   Search(const BiasEvidence& evidence, const BiasStructure& structure, const Limits& limits, WorkPool& pool,
-         const Cancellation& cancelled)
-      : evidence_(evidence), structure_(structure), limits_(limits), pool_(pool), cancelled_(cancelled) {}
+         const Cancellation& cancelled, double tolerance_ulp)
+      : evidence_(evidence),
+        structure_(structure),
+        limits_(limits),
+        pool_(pool),
+        cancelled_(cancelled),
+        tolerance_ulp_(tolerance_ulp) {}
 
   // Proves what was asked for, at the query offset that fits best.
   absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const {
@@ -67,11 +73,14 @@ class Search {
         POSENC_ASSIGN_OR_RETURN(one.method.table, FirstValues(evidence_, structure_.mask, asked.precision.frequencies,
                                                               *t5, offset, cancelled_));
         one.sentence += ", with a table of the first value found in each bucket";
+        const auto& table = one.method.table->values;
+        one.free_values = std::count_if(table.begin(), table.end(), [](float value) { return value != 0; });
       }
       one.geometry = Geometry(offset, asked.head_start.value_or(0));
       if (WindowOf(asked.method)) one.geometry.query = std::monostate();
       if (placed) one.sentence += Place(evidence_, offset);
-      const absl::Status status = OfExpected(Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one));
+      const absl::Status status =
+          OfExpected(Prove(evidence_, structure_.mask, tolerance_ulp_, limits_, pool_, cancelled_, &one));
       if (best && CannotBe(status)) continue;
       POSENC_RETURN_IF_ERROR(status);
       if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
@@ -87,8 +96,9 @@ class Search {
       BiasExplanation one{.method = variant.method,
                           .precision = variant.precision,
                           .geometry = Geometry(candidate.query_offset, candidate.head_start),
+                          .free_values = candidate.free_values,
                           .sentence = candidate.sentence + variant.suffix};
-      const absl::Status status = Prove(evidence_, structure_.mask, limits_, pool_, cancelled_, &one);
+      const absl::Status status = Prove(evidence_, structure_.mask, tolerance_ulp_, limits_, pool_, cancelled_, &one);
       if (CannotBe(status)) continue;
       POSENC_RETURN_IF_ERROR(status);
       if (!best || IsBetter(one.comparison, best->comparison)) best = std::move(one);
@@ -133,19 +143,72 @@ class Search {
   const Limits& limits_;
   WorkPool& pool_;
   const Cancellation& cancelled_;
+  const double tolerance_ulp_;
 };
+
+}  // namespace
 
 int64_t OffsetOf(const BiasExplanation& explanation) {
   const auto* offset = std::get_if<OffsetPositions>(&explanation.geometry.query);
   return offset == nullptr ? 0 : offset->offset;
 }
 
-// Slopes of the heads in the bias; slopes of all batch rows if each row has its own.
 std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi) {
   const Matrix<double> slopes = AlibiSlopes(explanation.precision.frequencies, alibi);
   if (!slopes.shared) return slopes.values;
   const auto first = slopes.values.begin() + *explanation.geometry.head_start;
   return {first, first + *explanation.geometry.head_count};
+}
+
+namespace {
+
+// Compares what was asked for with simple changes of the data: the bias was transposed, negated or multiplied; or the
+// table was read in the other order of its axes.
+absl::StatusOr<std::vector<BiasChange>> ProveChanges(const BiasEvidence& e, const BiasStructure& structure,
+                                                     const AskedBias& asked, double ratio, const Limits& limits,
+                                                     WorkPool& pool, const Cancellation& cancelled, double tolerance) {
+  std::vector<BiasChange> changes;
+  const auto add = [&](const BiasEvidence& changed, const AskedBias& wanted, Departure departure) -> absl::Status {
+    auto one = Search(changed, structure, limits, pool, cancelled, tolerance).ProveAsked(wanted);
+    if (!one.ok()) return cancelled();
+    if (one->fits()) changes.push_back({*std::move(one), std::move(departure)});
+    return absl::OkStatus();
+  };
+  if (e.queries() == e.keys() && e.queries() > 1 && structure.mask.kind == MaskKind::kNone) {
+    BiasEvidence transposed = e;
+    transposed.transposed = true;
+    POSENC_RETURN_IF_ERROR(
+        add(transposed, asked, {"TRANSPOSED", "the bias is transposed: queries and keys are exchanged"}));
+  }
+  if (std::isfinite(ratio) && ratio != 0 && ratio != 1 && structure.mask.kind == MaskKind::kNone) {
+    for (const double divisor : {ratio, 1 / Snap(1 / ratio, 1e-2), Snap(ratio, 1e-2)}) {
+      BiasEvidence scaled = e;
+      scaled.divisor = divisor;
+      const size_t before = changes.size();
+      POSENC_RETURN_IF_ERROR(add(
+          scaled, asked,
+          divisor == -1            ? Departure{"SIGN", "the bias has the wrong sign"}
+          : std::fabs(divisor) < 1 ? Departure{"SCALE", fmt::format("the bias was divided by {}", Short(1 / divisor))}
+                                   : Departure{"SCALE", fmt::format("the bias was multiplied by {}", Short(divisor))}));
+      if (changes.size() > before) break;
+    }
+  }
+  if (!asked.method.table || asked.method.table->rows < 2 || asked.method.table->columns < 2) return changes;
+  const BiasTable& table = *asked.method.table;
+  for (const bool by_bucket : {true, false}) {
+    AskedBias other = asked;
+    for (int64_t h = 0; h < table.rows; ++h) {
+      for (int64_t n = 0; n < table.columns; ++n) {
+        // The port read the list in the other order of the axes.
+        const int64_t at = by_bucket ? h * table.columns + n : n * table.rows + h;
+        const int64_t from = by_bucket ? at % table.rows * table.columns + at / table.rows : at;
+        other.method.table->values[h * table.columns + n] = table.values[from];
+      }
+    }
+    POSENC_RETURN_IF_ERROR(add(e, other, {"TABLE", "the table was read in the other order of heads and buckets"}));
+    if (!changes.empty()) break;
+  }
+  return changes;
 }
 
 // True if both describe the same bias by different settings.
@@ -183,7 +246,8 @@ void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExpl
 DType ComparedAs(DType dtype) { return dtype == DType::kFP64 ? DType::kFP32 : dtype; }
 
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
-                                           const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+                                           const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
+                                           double tolerance_ulp) {
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
@@ -191,7 +255,7 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   POSENC_ASSIGN_OR_RETURN(diagnosis.structure, FindStructure(e, limits, cancelled));
   const BiasStructure& structure = diagnosis.structure;
   diagnosis.sentence = Describe(e, structure);
-  const Search search(e, structure, limits, pool, cancelled);
+  const Search search(e, structure, limits, pool, cancelled, tolerance_ulp);
   auto& found = diagnosis.explanations;
   const T5Settings* asked_t5 = nullptr;
   if (asked) {
@@ -217,6 +281,13 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   std::stable_sort(found.begin(), found.end(), [](const BiasExplanation& a, const BiasExplanation& b) {
     return IsBetter(a.comparison, b.comparison);
   });
+  std::vector<BiasChange> changes;
+  const auto wanted = std::find_if(found.begin(), found.end(), [](const BiasExplanation& one) { return one.asked; });
+  if (asked && !wanted->fits()) {
+    POSENC_ASSIGN_OR_RETURN(changes,
+                            ProveChanges(e, structure, *asked, wanted->ratio, limits, pool, cancelled, tolerance_ulp));
+  }
+  diagnosis.verdict = JudgeBias(e, diagnosis, asked, changes, tolerance_ulp);
   for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
   diagnosis.undecided = Doubts(e, diagnosis);
   if (found.size() > most) {

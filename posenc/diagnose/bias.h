@@ -22,6 +22,12 @@ struct AskedBias {
   bool of_model = false;  // true: from a model; false: from settings
 };
 
+// Cells that differ by more than the tolerance, and the indices at which there is one.
+struct BiasMisfits {
+  int64_t cells = 0;
+  std::vector<uint8_t> batch_rows, heads, queries, distances;  // distances: j - i + Sq - 1
+};
+
 struct BiasDifference {
   Cell cell;
   double computed, given;
@@ -32,13 +38,19 @@ struct BiasExplanation {
   Precision precision;
   BiasGeometry geometry;
   Comparison comparison;  // unmasked cells only
+  BiasMisfits misfits;
+  double ratio = 0;         // given / computed where the computed value is largest; 0 if none is
+  int64_t free_values = 0;  // numbers that were taken from the data
   std::optional<BiasDifference> first;
   bool asked = false;
+
+  bool fits() const { return misfits.cells == 0 && comparison.elements() > 0; }
   size_t same_as = 0;  // index of the first fully equal explanation if this is fully equal, else its own index
   std::string sentence;
 };
 
 struct BiasDiagnosis {
+  Verdict verdict;
   BiasStructure structure;
   std::vector<BiasExplanation> explanations;  // best first
   std::vector<Undecided> undecided;
@@ -47,9 +59,10 @@ struct BiasDiagnosis {
 
 // Returns at most `most` explanations. Errors: those of FindStructure; INVALID_ARGUMENT or RESOURCE_EXHAUSTED if
 // `asked` cannot be computed or does not fit (fields: expected..., head_start, bias.shape, query_offset).
+// `tolerance_ulp`: the distance that counts as rounding.
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& evidence, const std::optional<AskedBias>& asked,
                                            size_t most, const Limits& limits, WorkPool& pool,
-                                           const Cancellation& cancelled);
+                                           const Cancellation& cancelled, double tolerance_ulp = 2);
 
 // The type in which values of `dtype` are compared: FP32 for FP64, else `dtype`.
 DType ComparedAs(DType dtype);

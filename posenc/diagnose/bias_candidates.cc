@@ -91,6 +91,7 @@ void AddAlibi(const BiasEvidence& e, AlibiForm form, const char* form_name, int6
     settings.slopes = named.slopes;
     BiasCandidate candidate{.head_start = named.head_start, .query_offset = offset};
     candidate.sentence = fmt::format("ALiBi, {}, with {}{}", form_name, named.name, place);
+    if (!std::holds_alternative<AlibiSlopeRule>(settings.slopes)) candidate.free_values = e.heads();
     candidate.variants.push_back({{settings}, {}, ""});
     if (std::holds_alternative<AlibiSlopeRule>(settings.slopes)) {
       candidate.variants.push_back(

@@ -45,6 +45,7 @@ struct BiasCandidate {
   int64_t head_start = 0;  // index of the bias's first head among the method's heads
   int64_t query_offset = 0;
   std::string sentence;
+  int64_t free_values = 0;  // numbers that were taken from the data
 };
 
 // Likely positions of the first query, from the caller, the mask and common practice (Sk - Sq, 0). No duplicates.
@@ -67,8 +68,24 @@ absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundM
 // Comparison of a method's bias with the data.
 
 // Computes the bias by the explanation's method, precision and geometry, and fills in the comparison.
-absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, const Limits& limits, WorkPool& pool,
-                   const Cancellation& cancelled, BiasExplanation* explanation);
+// Cells within `tolerance_ulp` are no misfits.
+absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
+                   WorkPool& pool, const Cancellation& cancelled, BiasExplanation* explanation);
+
+// The verdict. `transformed`: what was asked for, compared with the data after a simple change of them, and the fault
+// that this change stands for.
+struct BiasChange {
+  BiasExplanation explanation;
+  Departure departure;
+};
+Verdict JudgeBias(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis, const std::optional<AskedBias>& asked,
+                  const std::vector<BiasChange>& transformed, double tolerance_ulp);
+
+// Slopes of the heads in the bias; slopes of all batch rows if each row has its own.
+std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi);
+int64_t OffsetOf(const BiasExplanation& explanation);
+// Words and code for slopes that differ from the wanted ones.
+Departure SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, DType dtype);
 
 // Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 

@@ -1,6 +1,7 @@
 #include "posenc/diagnose/bias_candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -39,9 +40,23 @@ class GivenRow {
   std::vector<std::byte> bytes_;
 };
 
+// Marks the cells of a row from `begin` to `end` that differ by more than the tolerance.
+void AddMisfits(const Cell& at, size_t begin, size_t end, int64_t queries, double tolerance_ulp, DType dtype,
+                const std::byte* ours, const std::byte* theirs, BiasMisfits* misfits) {
+  const size_t size = SizeOf(dtype);
+  for (size_t j = begin; j < end; ++j) {
+    Comparison one;
+    one.Add(dtype, ours + j * size, theirs + j * size, 1);
+    if (static_cast<double>(one.worst()) <= tolerance_ulp) continue;
+    ++misfits->cells;
+    misfits->batch_rows[at.b] = misfits->heads[at.h] = misfits->queries[at.i] = 1;
+    misfits->distances[static_cast<int64_t>(j) - at.i + queries - 1] = 1;
+  }
+}
+
 // Compares the unmasked cells of a row; `at` is the row's first cell.
-void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DType dtype, const std::byte* ours,
-                BiasExplanation* explanation) {
+void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, double tolerance_ulp, int64_t queries,
+                DType dtype, const std::byte* ours, double* largest, BiasExplanation* explanation) {
   const std::vector<double>& values = row.values();
   const size_t keys = values.size(), size = SizeOf(dtype);
   for (size_t begin = 0, end = 0; begin < keys; begin = end) {
@@ -49,7 +64,15 @@ void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DTyp
     for (end = begin; end < keys && !mask.Hides(values[end]);) ++end;
     const size_t cells = end - begin;
     const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, row.bytes() + begin * size, cells);
-    if (differs == cells || explanation->first) continue;
+    if (differs == cells) continue;
+    AddMisfits(at, begin + differs, end, queries, tolerance_ulp, dtype, ours, row.bytes(), &explanation->misfits);
+    for (size_t j = begin; j < end; ++j) {
+      const double computed = ValueOf(dtype, ours + j * size);
+      if (std::fabs(computed) <= *largest) continue;
+      *largest = std::fabs(computed);
+      explanation->ratio = values[j] / computed;
+    }
+    if (explanation->first) continue;
     const size_t j = begin + differs;
     explanation->first = {{at.b, at.h, at.i, static_cast<int64_t>(j)}, ValueOf(dtype, ours + j * size), values[j]};
   }
@@ -57,8 +80,8 @@ void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, DTyp
 
 }  // namespace
 
-absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& limits, WorkPool& pool,
-                   const Cancellation& cancelled, BiasExplanation* explanation) {
+absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
+                   WorkPool& pool, const Cancellation& cancelled, BiasExplanation* explanation) {
   const DType dtype = ComparedAs(e.bias.dtype);
   GenerateBias call{.method = explanation->method,
                     .geometry = explanation->geometry,
@@ -79,6 +102,9 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
   const int64_t most = std::max<int64_t>(1, kTileBytes / (matrices * static_cast<int64_t>(row_bytes)));
   std::vector<std::byte> tile(matrices * std::min(most, e.queries()) * row_bytes);
   GivenRow row(e);
+  double largest = 0;
+  explanation->misfits = {0, std::vector<uint8_t>(e.batch()), std::vector<uint8_t>(e.heads()),
+                          std::vector<uint8_t>(e.queries()), std::vector<uint8_t>(e.queries() + e.keys() - 1)};
   for (int64_t first = 0; first < e.queries(); first += most) {
     const int64_t count = std::min(most, e.queries() - first);
     POSENC_RETURN_IF_ERROR(bias.WriteRows(first, count, nullptr, tile.data(), pool, cancelled));
@@ -89,7 +115,8 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, const Limits& l
           const Cell at{b, h, first + n, 0};
           row.Load(at);
           const int64_t matrix = (batched ? b * e.heads() : 0) + h;
-          CompareRow(at, row, mask, dtype, tile.data() + (matrix * count + n) * row_bytes, explanation);
+          CompareRow(at, row, mask, tolerance_ulp, e.queries(), dtype, tile.data() + (matrix * count + n) * row_bytes,
+                     &largest, explanation);
         }
       }
     }

@@ -161,14 +161,24 @@ absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, Foun
 
 void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
   const size_t size = SizeOf(bias.dtype);
+  if (transposed) {
+    const std::byte* matrix = data + (b * heads() + h) * queries() * keys() * size;
+    for (int64_t j = 0; j < keys(); ++j) {
+      Convert(bias.dtype, DType::kFP64, matrix + (j * keys() + i) * size, out + j, 1);
+      out[j] /= divisor;
+    }
+    return;
+  }
   const std::byte* from = data + ((b * heads() + h) * queries() + i) * keys() * size;
   if (bias.dtype == DType::kFP64) {
     std::memcpy(out, from, keys() * size);
-    return;
+  } else {
+    std::vector<float> wide(keys());
+    Convert(bias.dtype, DType::kFP32, from, wide.data(), wide.size());
+    std::copy(wide.begin(), wide.end(), out);
   }
-  std::vector<float> wide(keys());
-  Convert(bias.dtype, DType::kFP32, from, wide.data(), wide.size());
-  std::copy(wide.begin(), wide.end(), out);
+  if (divisor == 1) return;
+  for (int64_t j = 0; j < keys(); ++j) out[j] /= divisor;
 }
 
 absl::Status VisitRows(

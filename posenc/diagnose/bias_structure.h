@@ -25,6 +25,9 @@ struct BiasEvidence {
   const std::byte* data = nullptr;
   // The position of the first query; the first key has position 0. Absent: found from the bias if it shows it.
   std::optional<int64_t> query_offset;
+  // Load() transposes and divides, to undo what a port may have done. Transposed: Sq = Sk.
+  bool transposed = false;
+  double divisor = 1;
 
   int64_t batch() const { return bias.shape[0]; }
   int64_t heads() const { return bias.shape[1]; }

@@ -33,6 +33,29 @@ std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::
   return table;
 }
 
+// True if values change where buckets that several distances share meet, so that the data show where buckets begin.
+bool ShowsBuckets(const BiasStructure& structure, const std::vector<int32_t>& buckets, int64_t first, size_t count) {
+  std::vector<int64_t> distances(count);
+  for (size_t n = 0; n < buckets.size(); ++n) {
+    distances[buckets[n]] += !std::isnan(ByDistance(structure, 0).At(first + static_cast<int64_t>(n)));
+  }
+  int64_t borders = 0, changes = 0;
+  for (size_t n = 1; n < buckets.size(); ++n) {
+    const int32_t a = buckets[n - 1], b = buckets[n];
+    if (a == b || distances[a] < 2 || distances[b] < 2) continue;
+    ++borders;
+    bool changed = false;
+    for (size_t h = 0; h < structure.values.size(); ++h) {
+      const ByDistance values(structure, h);
+      const double left = values.At(first + static_cast<int64_t>(n) - 1),
+                   right = values.At(first + static_cast<int64_t>(n));
+      changed |= left != right && !std::isnan(left) && !std::isnan(right);
+    }
+    changes += changed;
+  }
+  return borders > 0 && 2 * changes >= borders;
+}
+
 // True if a bucket has two values in head 0, for distances near the offset. Rejects most settings early, before the
 // buckets of all distances are computed.
 bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Settings& settings, int64_t offset) {
@@ -98,6 +121,13 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
       table.values.push_back(known ? static_cast<float>((*head)[n]) : 0);
     }
   }
+  // A table with as many values as distances would fit anything.
+  const int64_t known = std::count_if(structure.values[0].begin(), structure.values[0].end(),
+                                      [](double value) { return !std::isnan(value); });
+  if (4 * static_cast<int64_t>(used.size()) > 3 * known ||
+      !ShowsBuckets(structure, buckets, first.first(), *settings.num_buckets)) {
+    return;
+  }
   std::vector<Found>& alike = (*found)[used.size()];
   for (Found& other : alike) {
     if (other.candidate.query_offset != offset || other.buckets != buckets) continue;
@@ -105,6 +135,7 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
     return;
   }
   BiasCandidate candidate{.query_offset = offset};
+  candidate.free_values = static_cast<int64_t>(used.size()) * e.heads();
   candidate.variants.push_back({{settings, table}, {.frequencies = arithmetic}, ""});
   candidate.sentence =
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,

@@ -101,8 +101,17 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
                       "others"});
   }
   std::string same;
+  // Forms of ALiBi that differ only at keys that the mask hides are no alternatives.
+  const auto cannot_matter = [&](const BiasExplanation& other) {
+    const auto *a = std::get_if<AlibiSettings>(&found[0].method.settings),
+               *b = std::get_if<AlibiSettings>(&other.method.settings);
+    const bool causal = structure.mask.kind == MaskKind::kCausal || structure.mask.kind == MaskKind::kWindow;
+    if (other.free_values > found[0].free_values) return true;  // numbers taken from the data always fit
+    return causal && a != nullptr && b != nullptr && OffsetOf(found[0]) == OffsetOf(other) &&
+           structure.mask.offset <= OffsetOf(other) && SlopesHere(found[0], *a) == SlopesHere(other, *b);
+  };
   for (size_t n = 1; proven && n < found.size(); ++n) {
-    if (found[n].same_as == 0) same += (same.empty() ? "" : "; ") + found[n].sentence;
+    if (found[n].same_as == 0 && !cannot_matter(found[n])) same += (same.empty() ? "" : "; ") + found[n].sentence;
   }
   if (!same.empty()) {
     doubts.push_back({"ALIASES", "these give the same bytes on this data as the first: " + same,

@@ -20,9 +20,29 @@ enum class TableFault {
   kPositionsBF16,  // positions rounded to bfloat16: above 256 they collide
   kPositionsFP16,
   kAnglesBF16,  // position, frequency, and their product rounded to bfloat16
-  kTableBF16,   // cosines and sines rounded to bfloat16, whatever the tensor's type
+  kAnglesFP16,
+  kTableBF16,  // cosines and sines rounded to bfloat16, whatever the tensor's type
   kTableFP16,
   kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
+  kExchanged,   // cosines and sines exchanged
+};
+
+// Applied positions as a function of stated ones; a candidate's shift is added afterwards.
+struct PositionMap {
+  enum class Kind {
+    kStated,
+    kModulo,     // p mod value
+    kRoundDown,  // the largest multiple of value that is at most p
+    kQuotient,   // floor(p / value)
+    kClamped,    // min(p, value)
+    kConstant,   // value
+    kReversed,   // value - p
+  };
+  Kind kind = Kind::kStated;
+  double value = 0;
+
+  double operator()(double p) const;
+  bool operator==(const PositionMap&) const = default;
 };
 
 // The xPos scale of an operand: its own, the other operand's (the reciprocal), or none.
@@ -38,12 +58,15 @@ struct Candidate {
   RotarySettings settings;       // rotary_dim and both pairings are set
   std::vector<int64_t> offsets;  // rotary_offset of each operand
   Direction direction = Direction::kForward;
+  PositionMap position_map;
   double position_shift = 0;
+  int turns = 1;                                              // times that rows are rotated; 0: they are copied
   std::optional<double> attention_scaling;                    // replaces the settings' own
   std::optional<int64_t> seq_len;                             // replaces the evidence's
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes;  // pairs of each axis use the other's positions
   TableFault fault = TableFault::kNone;
   std::array<ScaledAs, 2> scaled_as = {};  // per operand, if settings have xPos
+  int64_t free_values = 0;                 // numbers that were fitted to the data
   std::vector<Departure> departures;
 };
 

@@ -20,14 +20,24 @@ double RoundTo(DType dtype, double value) {
 
 std::optional<DType> RoundsFrequencies(TableFault fault) {
   if (fault == TableFault::kInvFreqBF16 || fault == TableFault::kAnglesBF16) return DType::kBF16;
-  if (fault == TableFault::kInvFreqFP16) return DType::kFP16;
+  if (fault == TableFault::kInvFreqFP16 || fault == TableFault::kAnglesFP16) return DType::kFP16;
   return std::nullopt;
 }
 
 std::optional<DType> RoundsPositions(TableFault fault) {
   if (fault == TableFault::kPositionsBF16 || fault == TableFault::kAnglesBF16) return DType::kBF16;
-  if (fault == TableFault::kPositionsFP16) return DType::kFP16;
+  if (fault == TableFault::kPositionsFP16 || fault == TableFault::kAnglesFP16) return DType::kFP16;
   return std::nullopt;
+}
+
+// The type of the angles that a fault computes pair by pair; FP32 for a recurrence.
+std::optional<DType> AnglesOf(TableFault fault) {
+  switch (fault) {
+    case TableFault::kAnglesBF16: return DType::kBF16;
+    case TableFault::kAnglesFP16: return DType::kFP16;
+    case TableFault::kRecurrence: return DType::kFP32;
+    default: return std::nullopt;
+  }
 }
 
 // All tokens as one packed sequence, or as several if each has its own scaling length.
@@ -39,7 +49,7 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
   const std::optional<DType> rounded = RoundsPositions(candidate.fault);
   for (const auto& axis : tokens.positions) {
     for (double p : axis) {
-      const double moved = p + candidate.position_shift;
+      const double moved = candidate.position_map(p) + candidate.position_shift;
       ids.ids.values.push_back((rounded ? RoundTo(*rounded, moved) : moved) / divisor);
     }
   }
@@ -53,6 +63,19 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
 }
 
 }  // namespace
+
+double PositionMap::operator()(double p) const {
+  switch (kind) {
+    case Kind::kStated: break;
+    case Kind::kModulo: return p - value * std::floor(p / value);
+    case Kind::kRoundDown: return value * std::floor(p / value);
+    case Kind::kQuotient: return std::floor(p / value);
+    case Kind::kClamped: return std::min(p, value);
+    case Kind::kConstant: return value;
+    case Kind::kReversed: return value - p;
+  }
+  return p;
+}
 
 absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic, const Tokens& tokens,
                                             const Limits& limits) {
@@ -100,16 +123,21 @@ absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate
   auto& ids = std::get<PositionIds>(positions.source);
   ids.axes = rotary.axes();
   ids.ids.values.resize(ids.axes * tokens.count());
+  std::vector<std::vector<double>> applied(rotary.axes());
+  for (int64_t axis = 0; axis < rotary.axes(); ++axis) {
+    const auto begin = ids.ids.values.begin() + axis * tokens.count();
+    applied[axis].assign(begin, begin + tokens.count());
+  }
   if (rotary.axes() == 1) positions.axis_dimension = AxisDimension::kUnspecified;
   POSENC_ASSIGN_OR_RETURN(
       TokenPositions resolved,
       TokenPositions::Create(std::move(positions), {1, tokens.count(), true, rotary.axes()}, limits));
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, std::move(resolved), candidate.direction, limits));
   CandidateTable table(std::move(rows));
+  table.positions_ = std::move(applied);
   table.fault_ = candidate.fault;
   table.sign_ = candidate.direction == Direction::kForward ? 1 : -1;
-  const bool own = candidate.fault == TableFault::kAnglesBF16 || candidate.fault == TableFault::kRecurrence;
-  if (!own) return table;
+  if (!AnglesOf(candidate.fault)) return table;
   if (rotary.axes() > 1 || table.rows_.entries() > 1 || table.rows_.differ_by_operand() ||
       candidate.direction == Direction::kInverse) {
     return absl::UnimplementedError("only of one axis");
@@ -128,9 +156,8 @@ absl::StatusOr<CandidateTable> CandidateTable::Create(const Candidate& candidate
 
 void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand operand, std::byte* cos,
                              std::byte* sin) const {
-  if (fault_ == TableFault::kAnglesBF16 || fault_ == TableFault::kRecurrence) {
-    return ComputeOwn(token, count, dtype, cos, sin);
-  }
+  if (AnglesOf(fault_)) return ComputeOwn(token, count, dtype, cos, sin);
+  if (fault_ == TableFault::kExchanged) std::swap(cos, sin);
   const DType narrow = fault_ == TableFault::kTableBF16   ? DType::kBF16
                        : fault_ == TableFault::kTableFP16 ? DType::kFP16
                                                           : dtype;
@@ -149,6 +176,12 @@ void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand 
   Convert(narrow, dtype, narrow_sin, sin, count * pairs());
 }
 
+double CandidateTable::Angle(int64_t token, size_t pair) const {
+  if (rows_.is_given()) return 0;
+  const RotaryPlan& plan = rows_.plan(rows_.entries() > 1 ? rows_.positions().SequenceOf(token) : 0);
+  return std::fabs(plan.inv_freq[pair] * positions_[plan.axis.empty() ? 0 : plan.axis[pair]][token]);
+}
+
 void CandidateTable::ComputeOwn(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
   const RotaryPlan& plan = rows_.plan(0);
   std::vector<double> positions(count), values(2 * count * pairs());
@@ -157,8 +190,8 @@ void CandidateTable::ComputeOwn(int64_t token, int64_t count, DType dtype, std::
   for (double p : positions) {
     auto angle = static_cast<float>(p * plan.inv_freq[0]);
     for (size_t i = 0; i < pairs(); ++i, ++c, ++s) {
-      if (fault_ == TableFault::kAnglesBF16) {
-        angle = static_cast<float>(RoundTo(DType::kBF16, p * plan.inv_freq[i]));
+      if (fault_ != TableFault::kRecurrence) {
+        angle = static_cast<float>(RoundTo(*AnglesOf(fault_), p * plan.inv_freq[i]));
       }
       *c = static_cast<float>(std::cos(static_cast<double>(angle))) * static_cast<float>(plan.attention_scaling);
       *s =

@@ -19,12 +19,15 @@ class CandidateTable {
   size_t pairs() const { return rows_.pairs(); }
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count).
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, std::byte* cos, std::byte* sin) const;
+  // Magnitude of a pair's angle in radians, before whole turns are removed; 0 for a given table.
+  double Angle(int64_t token, size_t pair) const;
 
  private:
   explicit CandidateTable(TableRows rows) : rows_(std::move(rows)) {}
   void ComputeOwn(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
 
   TableRows rows_;
+  std::vector<std::vector<double>> positions_;  // [axes][tokens]; applied, before any division
   TableFault fault_ = TableFault::kNone;
   double sign_ = 1;
   double recurrence_ = 0;  // theta^(-2/d)

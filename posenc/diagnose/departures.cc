@@ -144,6 +144,8 @@ Departure FaultDeparture(TableFault fault) {
     case TableFault::kPositionsBF16: return {"POSITIONS_ROUNDED", "positions were rounded to bfloat16"};
     case TableFault::kPositionsFP16: return {"POSITIONS_ROUNDED", "positions were rounded to float16"};
     case TableFault::kAnglesBF16: return {"ANGLES_ROUNDED", "angles were computed in bfloat16"};
+    case TableFault::kAnglesFP16: return {"ANGLES_ROUNDED", "angles were computed in float16"};
+    case TableFault::kExchanged: return {"COS_SIN_EXCHANGED", "cosines and sines are exchanged"};
     case TableFault::kTableBF16: return {"TABLES_ROUNDED", "tables were rounded to bfloat16"};
     case TableFault::kTableFP16: return {"TABLES_ROUNDED", "tables were rounded to float16"};
     case TableFault::kRecurrence:
@@ -181,8 +183,7 @@ std::vector<Departure> PrecisionDepartures(const Asked& asked, const Explanation
 
 std::string Sentence(const Asked& asked, const Explanation& explanation) {
   const Candidate& candidate = explanation.candidate;
-  std::string text;
-  for (const Departure& departure : candidate.departures) text += (text.empty() ? "" : "; ") + departure.message;
+  std::string text = Sentence(candidate.departures);
   if (text.empty() && asked.settings) text = asked.Asks() + " was applied";
   if (!asked.settings) {
     const std::string what =

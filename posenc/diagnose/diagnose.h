@@ -14,6 +14,7 @@
 #include "posenc/diagnose/evidence.h"
 #include "posenc/diagnose/options.h"
 #include "posenc/diagnose/prove.h"
+#include "posenc/diagnose/verdict.h"
 
 namespace posenc::diagnose {
 
@@ -31,9 +32,12 @@ struct Explanation {
   Variant variant;
   std::vector<Precision> same_precisions;  // other presets that give the same bytes here
   Proof proof;
-  bool complete = false;  // compared with all elements, not only with a sample
-  double residual = 1;    // Match::residual of the measured angles; 1 if they were not matched
-  size_t same_as = 0;     // index of the first explanation with the same bytes; its own if it is the first
+  uint64_t sample_digest = 0;  // Proof::digest of the sample by which it was found
+  bool complete = false;       // compared with all elements, not only with a sample
+  double residual = 1;         // Match::residual of the measured angles; 1 if they were not matched
+  // True if every element that was compared is within the tolerance.
+  bool fits() const { return proof.misfits && proof.misfits->none(); }
+  size_t same_as = 0;  // index of the first explanation with the same bytes; its own if it is the first
   std::string sentence;
 };
 
@@ -45,6 +49,7 @@ struct Undecided {
 };
 
 struct Diagnosis {
+  Verdict verdict;
   std::optional<Measured> measured;
   std::vector<Explanation> explanations;  // best first
   std::vector<Undecided> undecided;

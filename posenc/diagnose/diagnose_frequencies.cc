@@ -39,13 +39,22 @@ MeasuredFrequencies AsMeasured(DType dtype, const std::vector<double>& inv_freq)
   return measured;
 }
 
-std::optional<Explanation> Compare(const Option& option, DType dtype, const std::vector<double>& inv_freq,
-                                   const Limits& limits) {
+// Distance of two frequencies that counts as rounding: the tolerance in units of the last place, else float32's
+// recipes.
+double Allowed(const Asked& asked, DType dtype, double computed) {
+  if (!asked.tolerance_ulp) return kRecipe * std::fabs(computed);
+  const int mantissa_bits = dtype == DType::kFP32 ? 23 : 52;
+  return computed == 0 ? 0 : *asked.tolerance_ulp * std::ldexp(1, std::ilogb(computed) - mantissa_bits);
+}
+
+std::optional<Explanation> Compare(const Option& option, const Asked& asked, DType dtype,
+                                   const std::vector<double>& inv_freq, const Limits& limits) {
   Explanation best{.complete = true};
   best.candidate = {.settings = option.settings,
                     .offsets = {0},
                     .seq_len = option.seq_len,
                     .fault = option.fault,
+                    .free_values = option.free_values,
                     .departures = option.departures};
   if (option.fault != TableFault::kNone) best.candidate.departures.push_back(FaultDeparture(option.fault));
   const std::vector<std::byte> theirs = Rounded(dtype, inv_freq);
@@ -59,6 +68,13 @@ std::optional<Explanation> Compare(const Option& option, DType dtype, const std:
       proof.first =
           Difference{.index = {static_cast<int64_t>(first)}, .computed = (*computed)[first], .given = inv_freq[first]};
     }
+    proof.misfits = Misfits{.within_row = {std::vector<uint8_t>(inv_freq.size())}};
+    for (size_t k = 0; k < inv_freq.size(); ++k) {
+      const double given = inv_freq[k], ours = (*computed)[k];
+      if (std::fabs(given - ours) <= Allowed(asked, dtype, ours)) continue;
+      ++proof.misfits->elements;
+      proof.misfits->within_row[0][k] = 1;
+    }
     if (found && proof.comparison.mean_log() >= best.proof.comparison.mean_log()) continue;
     best.proof = std::move(proof);
     best.variant = {{arithmetic, TableDtype::kFloat32, Rounding::kOnce}, {dtype}};
@@ -66,6 +82,44 @@ std::optional<Explanation> Compare(const Option& option, DType dtype, const std:
   }
   if (!found) return std::nullopt;
   return best;
+}
+
+bool IsKnown(const Explanation& e) {
+  return e.candidate.departures.empty() || e.candidate.departures.back().code != "UNKNOWN_FREQUENCIES";
+}
+
+// `all`: every explanation, the best first.
+Verdict Judge(const Asked& asked, const std::vector<Explanation>& all) {
+  Verdict verdict;
+  verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
+                                      : fmt::format("{} of each frequency", Short(kRecipe));
+  const auto best = std::find_if(all.begin(), all.end(), [](const auto& e) { return e.fits() && IsKnown(e); });
+  const auto wanted =
+      std::find_if(all.begin(), all.end(), [](const auto& e) { return e.candidate.departures.empty(); });
+  const bool reference = asked.settings && wanted != all.end();
+  if (best == all.end()) {
+    Fault fault{.sentence = "the frequencies match no known settings"};
+    if (reference) fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
+    verdict.faults.push_back(std::move(fault));
+  } else if (!asked.settings || (reference && wanted->fits())) {
+    verdict.kind = VerdictKind::kMatches;
+    const Comparison& comparison = wanted->proof.comparison;
+    verdict.sentence = !asked.settings ? Sentence(asked, *best)
+                                       : fmt::format("{} of {} frequencies are equal, all within {}",
+                                                     comparison.equal(), comparison.elements(), verdict.bound);
+    return verdict;
+  } else {
+    Fault fault{.sentence = Sentence(best->candidate.departures), .departures = best->candidate.departures};
+    fault.free_values = best->candidate.free_values;
+    fault.values = static_cast<int64_t>(best->proof.comparison.elements());
+    if (reference) {
+      fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
+      fault.values = wanted->proof.misfits->elements;
+    }
+    verdict.faults.push_back(std::move(fault));
+  }
+  Conclude(TokenAxis{"token", "tokens", 0}, reference, &verdict);
+  return verdict;
 }
 
 }  // namespace
@@ -86,7 +140,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   for (Option& option : MeasuredOptions(asked, width, measured, 1)) options.push_back(std::move(option));
   Diagnosis diagnosis;
   for (const Option& option : options) {
-    if (auto explanation = Compare(option, dtype, inv_freq, limits)) {
+    if (auto explanation = Compare(option, asked, dtype, inv_freq, limits)) {
       if (asked.settings && *asked.settings->rotary_dim != width) {
         explanation->candidate.departures.insert(
             explanation->candidate.departures.begin(),
@@ -106,6 +160,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
         };
         return rank(a) < rank(b);
       });
+  diagnosis.verdict = Judge(asked, diagnosis.explanations);
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
     diagnosis.explanations[n].same_as = n;

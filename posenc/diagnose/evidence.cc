@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
@@ -54,23 +55,27 @@ std::vector<int64_t> SampledTokens(int64_t tokens, int64_t wanted) {
   return chosen;
 }
 
-// Rows of the given tokens, with evenly spaced heads.
-Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens) {
+// Rows of the given tokens, of evenly spaced ones of the given heads.
+Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens, const std::vector<int64_t>& heads) {
   Rows rows = all;
   rows.sampled_from = std::make_shared<const Rows>(all);
   rows.sampled_tokens = tokens;
   rows.layout = Layout::kTHD;
   rows.sequences = 1;
   rows.length = static_cast<int64_t>(tokens.size());
-  rows.heads = std::clamp<int64_t>(kSampledElements / (rows.length * all.width), 1, std::min(all.heads, kSampledHeads));
+  const auto given = static_cast<int64_t>(heads.size());
+  rows.heads = std::clamp<int64_t>(kSampledElements / (rows.length * all.width), 1, std::min(given, kSampledHeads));
+  rows.sampled_heads.clear();
+  for (int64_t h = 0; h < rows.heads; ++h) rows.sampled_heads.push_back(heads[given * h / rows.heads]);
   const auto take = [&](bool of_before, DType dtype) {
     const size_t row = all.width * SizeOf(dtype);
     std::vector<std::byte> token(all.heads * row), bytes(rows.length * rows.heads * row);
     std::byte* out = bytes.data();
     for (int64_t n : tokens) {
       all.Load(of_before, n, 1, token.data());
-      for (int64_t h = 0; h < rows.heads; ++h, out += row) {
-        std::memcpy(out, token.data() + all.heads * h / rows.heads * row, row);
+      for (const int64_t h : rows.sampled_heads) {
+        std::memcpy(out, token.data() + h * row, row);
+        out += row;
       }
     }
     return std::make_shared<const OwnedBytes>(std::move(bytes));
@@ -78,6 +83,31 @@ Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens) {
   rows.before = take(true, all.before_dtype);
   rows.after = take(false, all.after_dtype);
   return rows;
+}
+
+// The form of a table whose form is not given: by the expected width, else by entries that occur twice in every row.
+TableForm FormOf(const TablePair& table) {
+  const std::vector<int64_t>& s = table.cos.shape;
+  const bool fits = s.size() == 2 && s[0] > 0 && s[1] > 0 && s[1] % 2 == 0 && table.sin.shape == s &&
+                    table.sin.dtype == table.cos.dtype;
+  if (!fits || (table.rotary_dim && s[1] == *table.rotary_dim / 2)) return TableForm::kHalfWidth;
+  const size_t size = SizeOf(table.cos.dtype), columns = s[1], half = columns / 2 / table.half_split_parts;
+  bool duplicated = half > 0 && columns / 2 % table.half_split_parts == 0, repeated = true;
+  std::vector<std::byte> line(columns * size);
+  for (int64_t row = 0; row < s[0] && (duplicated || repeated); ++row) {
+    for (const bool sines : {false, true}) {
+      Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * line.size(), line.size(), line.data());
+      const auto equal = [&](size_t a, size_t b) {
+        return std::memcmp(line.data() + a * size, line.data() + b * size, size) == 0;
+      };
+      for (size_t k = 0; k < columns; k += 2) repeated = repeated && equal(k, k + 1);
+      for (size_t k = 0; duplicated && k < columns; ++k) {
+        duplicated = k / half % 2 == 1 || equal(k, k + half);
+      }
+    }
+  }
+  if (duplicated) return TableForm::kDuplicated;
+  return repeated ? TableForm::kRepeatInterleaved : TableForm::kHalfWidth;
 }
 
 }  // namespace
@@ -95,7 +125,7 @@ void Rows::Load(bool of_before, int64_t token, int64_t count, std::byte* out) co
 
 std::vector<int64_t> Rows::Index(int64_t token, int64_t head, int64_t element) const {
   if (sampled_from != nullptr) {
-    return sampled_from->Index(sampled_tokens[token], sampled_from->heads * head / heads, element);
+    return sampled_from->Index(sampled_tokens[token], sampled_heads[head], element);
   }
   const int64_t sequence = token / length, within = token % length;
   switch (layout) {
@@ -150,7 +180,8 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
 absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckType("cos.dtype", table.cos.dtype));
   const std::vector<int64_t>& s = table.cos.shape;
-  const bool half = table.form == TableForm::kHalfWidth;
+  const TableForm form = table.form ? *table.form : FormOf(table);
+  const bool half = form == TableForm::kHalfWidth;
   if (s.size() != 2 || (!half && s[1] % 2 != 0)) {
     return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
                            half ? "must be [rows, rotary_dim/2]" : "must be [rows, rotary_dim], rotary_dim even");
@@ -169,13 +200,13 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
                            fmt::format("must have at most {} pairs in a row", limits.max_rotary_dim / 2));
   }
   const size_t size = SizeOf(table.cos.dtype);
-  if (table.form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
+  if (form == TableForm::kDuplicated && pairs % table.half_split_parts != 0) {
     return InvalidArgument("MISMATCH", "cos.shape", ToString(s),
                            fmt::format("must be a multiple of half_split_parts, {}, in pairs", table.half_split_parts));
   }
   const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
   const auto column = [&](int64_t k) {
-    switch (table.form) {
+    switch (form) {
       case TableForm::kHalfWidth: return k;
       case TableForm::kDuplicated: return k + k / part * part;
       case TableForm::kRepeatInterleaved: return 2 * k;
@@ -241,14 +272,29 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
   return tokens;
 }
 
-Evidence Sample(const Evidence& all) {
+Box Whole(const Evidence& all) {
+  Box box;
+  box.tokens.resize(all.tokens.count());
+  std::iota(box.tokens.begin(), box.tokens.end(), 0);
+  for (size_t n = 0; n < all.operands.size(); ++n) {
+    box.operands.push_back(n);
+    box.heads.emplace_back(all.operands[n].heads);
+    std::iota(box.heads[n].begin(), box.heads[n].end(), 0);
+  }
+  return box;
+}
+
+Evidence Sample(const Evidence& all, const Box& box) {
   int64_t width = 0;
-  for (const Rows& rows : all.operands) width = std::max(width, rows.width);
+  for (const size_t n : box.operands) width = std::max(width, all.operands[n].width);
   const int64_t wanted = std::clamp<int64_t>(kSampledElements / width, 16, kSampledTokens);
-  const std::vector<int64_t> chosen = SampledTokens(all.tokens.count(), wanted);
+  std::vector<int64_t> chosen = SampledTokens(static_cast<int64_t>(box.tokens.size()), wanted);
+  for (int64_t& n : chosen) n = box.tokens[n];
   Evidence sample;
   sample.is_table = all.is_table;
-  for (const Rows& rows : all.operands) sample.operands.push_back(SampleRows(rows, chosen));
+  for (size_t n = 0; n < box.operands.size(); ++n) {
+    sample.operands.push_back(SampleRows(all.operands[box.operands[n]], chosen, box.heads[n]));
+  }
   sample.tokens.positions.resize(all.tokens.axes());
   const bool one_length = all.tokens.seq_len.size() <= 1;
   int64_t last = -1;

@@ -24,9 +24,9 @@ struct Rows {
   DType before_dtype = DType::kFP32, after_dtype = DType::kFP32;
   int64_t sequences = 1, length = 0, heads = 0, width = 0;  // tokens: sequences * length
   std::shared_ptr<const ByteSource> before, after;
-  // Set for a sample: its source, and the indices of its tokens there. A sample's heads are evenly spaced.
+  // Set for a sample: its source, and the indices of its tokens and heads there.
   std::shared_ptr<const Rows> sampled_from = nullptr;
-  std::vector<int64_t> sampled_tokens = {};
+  std::vector<int64_t> sampled_tokens = {}, sampled_heads = {};
 
   int64_t tokens() const { return sequences * length; }
   // Writes [count, heads, width] of tokens [token, token + count), row-major.
@@ -65,8 +65,9 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
 struct TablePair {
   TensorShape cos, sin;
   std::shared_ptr<const ByteSource> cos_bytes, sin_bytes;
-  TableForm form = TableForm::kHalfWidth;
-  int64_t half_split_parts = 1;  // kDuplicated: each part is repeated
+  std::optional<TableForm> form;      // absent: found from the width and from repeated entries
+  int64_t half_split_parts = 1;       // kDuplicated: each part is repeated
+  std::optional<int64_t> rotary_dim;  // that of the expected settings
 };
 absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits);
 
@@ -75,8 +76,16 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits);
 absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
                                   int64_t length, bool packed, const Limits& limits);
 
-// Returns a part that is large enough to measure: runs of adjacent tokens at the beginning, in the middle and at the
-// end, tokens between them, some of the heads. If there are few tokens, all of them.
-Evidence Sample(const Evidence& all);
+// Head rows: each of some tokens, of some heads of some operands.
+struct Box {
+  std::vector<size_t> operands;             // indices into Evidence::operands
+  std::vector<int64_t> tokens;              // ascending
+  std::vector<std::vector<int64_t>> heads;  // of each of `operands`
+};
+Box Whole(const Evidence& all);
+
+// Returns a part of the box that is large enough to measure: runs of adjacent tokens at the beginning, in the middle
+// and at the end, tokens between them, some of the heads. If there are few tokens, all of them.
+Evidence Sample(const Evidence& all, const Box& box);
 
 }  // namespace posenc::diagnose

@@ -6,9 +6,7 @@
 #include "posenc/diagnose/options.h"
 
 namespace posenc::diagnose {
-namespace {
 
-// Returns the nearest number of few digits within the relative `tolerance`, else `value`.
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {
     const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
@@ -19,15 +17,13 @@ double Snap(double value, double tolerance) {
   return value;
 }
 
-}  // namespace
-
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling) {
   std::vector<Option> options;
   RotarySettings base;
   base.rotary_dim = rotary_dim;
   base.input_pairing = base.output_pairing = Pairing::kHalfSplit;
-  if (const auto law = FindPowerLaw(measured)) {
+  if (const auto law = FindPowerLaw(measured); law && law->rope_theta > 1 && law->factor > 0.01) {
     const double theta = Snap(law->rope_theta, std::max(4 * law->theta_uncertainty, kRecipe));
     const double factor = Snap(law->factor, std::max(4 * law->factor_uncertainty, kRecipe));
     RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
@@ -37,12 +33,22 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
       p.mrope_order = wanted->mrope_order;
     }
     Option option{base};
+    option.free_values = factor == 1 ? 1 : 2;
     option.settings.frequencies = p;
     if (asked.settings) {
       std::string what = fmt::format("unscaled frequencies of rope_theta {} were applied", Short(theta));
       if (factor != 1)
         what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
       option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
+      const auto* wanted = std::get_if<RopeParameters>(&asked.settings->frequencies);
+      if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->factor == p.factor && wanted->rope_theta) {
+        option.departures = {{"ROPE_THETA", fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked.Wants(),
+                                                        Short(*wanted->rope_theta))}};
+      } else if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->rope_theta == theta &&
+                 wanted->factor) {
+        option.departures = {{"FACTOR", fmt::format("factor {} was applied, {} {}", Short(factor), asked.Wants(),
+                                                    Short(*wanted->factor))}};
+      }
     }
     options.push_back(option);
   }
@@ -54,6 +60,7 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
   }
   if (std::all_of(given.axis.begin(), given.axis.end(), [](int64_t axis) { return axis == 0; })) given.axis.clear();
   Option option{base};
+  option.free_values = static_cast<int64_t>(given.inv_freq.size());
   option.settings.frequencies = std::move(given);
   option.departures = {{"UNKNOWN_FREQUENCIES", "the frequencies match no known scaling: they are given as measured"}};
   options.push_back(std::move(option));

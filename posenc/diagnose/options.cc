@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <numbers>
 
 namespace posenc::diagnose {
 namespace {
@@ -56,7 +57,9 @@ class Collector {
       Add([](RotarySettings&, RopeParameters* q) { q->factor = 1 / *q->factor; }, "FACTOR_INVERTED",
           "positions were multiplied by the factor, not divided");
     }
+    if (p.rope_type == "llama3") CollectLlama3(p);
     CollectSections(p);
+    CollectWidths(p);
     const auto full = base_.rotary_dim.value_or(0);
     const int64_t asked_dim = asked_.settings ? *asked_.settings->rotary_dim : full;
     if (asked_dim != full && p.rope_theta) {
@@ -75,7 +78,8 @@ class Collector {
   }
 
   void CollectThetas(const RopeParameters& p) {
-    for (double theta : {10000.0, 500000.0, 1000000.0}) {
+    const double factor = p.factor.value_or(1);
+    for (double theta : {10000.0, 500000.0, 1000000.0, *p.rope_theta * factor, *p.rope_theta / factor}) {
       if (theta == *p.rope_theta) continue;
       const std::string message =
           fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked_.Wants(), Short(*p.rope_theta));
@@ -141,6 +145,30 @@ class Collector {
       Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
           fmt::format("original_max_position_embeddings {} was applied, {} {}", Short(l0), asked_.Wants(),
                       Short(p.original_max_position_embeddings.value_or(0))));
+    }
+  }
+
+  // Bands of a port that exchanged low_freq_factor and high_freq_factor: no pair is between them.
+  void CollectLlama3(const RopeParameters& p) {
+    const double theta = p.rope_theta.value_or(10000);
+    const auto width = p.frequency_dim.value_or(static_cast<double>(*base_.rotary_dim));
+    const double length = *p.original_max_position_embeddings, high = *p.high_freq_factor;
+    GivenFrequencies given;
+    for (int64_t k = 0; k < *base_.rotary_dim / 2; ++k) {
+      const double f = std::pow(theta, -2.0 * static_cast<double>(k) / width);
+      given.inv_freq.push_back(2 * std::numbers::pi / f > length / high ? f / *p.factor : f);
+    }
+    Add([&given](RotarySettings& s, RopeParameters*) { s.frequencies = given, s.max_position_embeddings.reset(); },
+        "LOW_HIGH_EXCHANGED", "low_freq_factor and high_freq_factor are exchanged");
+  }
+
+  // Exponents -2k/d with another d.
+  void CollectWidths(const RopeParameters& p) {
+    if (!p.rope_theta || p.frequency_dim || p.rope_type == "proportional") return;
+    const auto width = static_cast<double>(*base_.rotary_dim);
+    for (const double other : {2 * width, width / 2, 4 * width}) {
+      Add([other](RotarySettings&, RopeParameters* q) { q->frequency_dim = other; }, "FREQUENCY_DIM",
+          fmt::format("exponents were computed for {} dimensions, not {}", Short(other), Short(width)));
     }
   }
 
@@ -223,6 +251,19 @@ std::vector<Option> WithAxesExchanged(const Asked& asked) {
 }
 
 }  // namespace
+
+Asked Asked::Of(const std::vector<size_t>& operands) const {
+  Asked part = *this;
+  part.offsets.clear();
+  for (const size_t n : operands) part.offsets.push_back(n < offsets.size() ? offsets[n] : 0);
+  return part;
+}
+
+Tolerance Asked::tolerance() const {
+  if (tolerance_ulp) return {.ulp = *tolerance_ulp, .wide_ulp = *tolerance_ulp, .of_angle = 0};
+  if (precision && precision->frequencies != Frequencies::kFloat32) return {.of_angle = 0};
+  return {};
+}
 
 std::string Short(double value) {
   if (value == std::round(value) && std::fabs(value) < 1e15) return fmt::format("{}", static_cast<int64_t>(value));

@@ -8,6 +8,7 @@
 #include "posenc/diagnose/angles.h"
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/evidence.h"
+#include "posenc/diagnose/prove.h"
 #include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
@@ -24,7 +25,13 @@ struct Asked {
   std::vector<NamedSettings> others;       // settings of the same model's other layers
   std::vector<int64_t> offsets;            // rotary_offset of each operand
   Direction direction = Direction::kForward;
-  std::optional<Precision> precision;  // absent: any
+  std::optional<Precision> precision;   // absent: any
+  std::optional<double> tolerance_ulp;  // replaces the usual tolerance
+
+  // With the offsets of some operands only.
+  Asked Of(const std::vector<size_t>& operands) const;
+  // Allows float32 phases if they may have been asked for.
+  Tolerance tolerance() const;
 
   // Maps a measured rotation to a Direction. 1 (forwards): kForward; -1 (backwards): `direction`, or kTranspose if that
   // is kForward.
@@ -44,6 +51,7 @@ struct Option {
   TableFault fault = TableFault::kNone;
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes = {};
   std::vector<Departure> departures = {};
+  int64_t free_values = 0;  // numbers that were fitted to the data
 };
 
 // Options of width `rotary_dim`. The settings asked for come first, with this width. Some options may be invalid
@@ -54,6 +62,13 @@ std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Toke
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling);
 
+// The settings asked for with one number replaced by the one that fits the measured frequencies best, for each number
+// with which they fit within the uncertainty.
+std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const Angles& angles,
+                                  const MeasuredFrequencies& measured, const Tokens& tokens, const Limits& limits);
+
+// Returns the nearest number of few digits within the relative `tolerance`, else `value`.
+double Snap(double value, double tolerance);
 // Formats a number for sentences: integers below 1e15 in full, others with up to 6 significant digits.
 std::string Short(double value);
 

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 
@@ -39,11 +40,13 @@ class Slab {
   const std::vector<std::byte>& Compute(int64_t token, int64_t count) {
     const size_t elements = count * rows_.heads * rows_.width;
     Load(token, count, elements);
-    MakeTable(token, count);
-    if (compute_ == DType::kFP64) {
-      RotateDoubles(count);
-    } else {
-      Rotate(count);
+    if (candidate_.turns > 0) MakeTable(token, count);
+    for (int n = 0; n < candidate_.turns; ++n) {
+      if (compute_ == DType::kFP64) {
+        RotateDoubles(count);
+      } else {
+        Rotate(count);
+      }
     }
     if (compute_ != rows_.after_dtype) {
       scratch_.resize(elements * SizeOf(rows_.after_dtype));
@@ -149,6 +152,102 @@ std::vector<DType> ComputeTypes(const Rows& rows) {
   return types;
 }
 
+// Finds the elements of a slab that differ by more than the tolerance.
+class MisfitFinder {
+ public:
+  MisfitFinder(const Candidate& candidate, const CandidateTable& table, const Rows& rows, int64_t offset,
+               const Tolerance* tolerance, const std::vector<uint8_t>* only)
+      : table_(table),
+        rows_(rows),
+        tolerance_(tolerance),
+        only_(only),
+        pair_of_(rows.width, -1),
+        partner_of_(rows.width),
+        turns_(std::max(1, candidate.turns)) {
+    switch (candidate.fault) {
+      case TableFault::kTableBF16: of_entry_ = 0x1p-8; break;
+      case TableFault::kTableFP16: of_entry_ = 0x1p-11; break;
+      case TableFault::kInvFreqBF16:
+      case TableFault::kAnglesBF16: of_angle_ = 0x1p-7; break;
+      case TableFault::kInvFreqFP16:
+      case TableFault::kAnglesFP16: of_angle_ = 0x1p-10; break;
+      default: break;
+    }
+    const RotarySettings& settings = candidate.settings;
+    const Pairing output = *settings.output_pairing;
+    const PairLayout layout{*settings.input_pairing, output, 2 * static_cast<int64_t>(table.pairs()), offset,
+                            settings.half_split_parts};
+    for (int64_t k = 0; k < static_cast<int64_t>(table.pairs()); ++k) {
+      const int64_t a = layout.First(output, k), b = layout.Second(output, k);
+      pair_of_[a] = pair_of_[b] = k;
+      partner_of_[a] = b;
+      partner_of_[b] = a;
+    }
+    switch (rows.after_dtype) {
+      case DType::kFP64: mantissa_bits_ = 52, least_exponent_ = -1022; break;
+      case DType::kFP32: mantissa_bits_ = 23, least_exponent_ = -126; break;
+      case DType::kFP16: mantissa_bits_ = 10, least_exponent_ = -14; break;
+      default: mantissa_bits_ = 7, least_exponent_ = -126; break;
+    }
+  }
+
+  // Returns the number of elements beyond the tolerance, and marks their rows (of the slab) and places in a row.
+  int64_t Find(int64_t token, const std::vector<std::byte>& ours, const std::vector<std::byte>& theirs,
+               std::vector<uint8_t>* rows, std::vector<uint8_t>* within_row) const {
+    const size_t bytes = rows_.width * SizeOf(rows_.after_dtype);
+    std::vector<double> a(rows_.width), b(rows_.width);
+    int64_t misfits = 0;
+    for (size_t row = 0; row < rows->size(); ++row) {
+      const std::byte *our = ours.data() + row * bytes, *their = theirs.data() + row * bytes;
+      if (only_ != nullptr && !(*only_)[token * rows_.heads + static_cast<int64_t>(row)]) continue;
+      if (std::memcmp(our, their, bytes) == 0) continue;
+      Convert(rows_.after_dtype, DType::kFP64, our, a.data(), a.size());
+      Convert(rows_.after_dtype, DType::kFP64, their, b.data(), b.size());
+      std::vector<int64_t> beyond, flips;
+      for (int64_t e = 0; e < rows_.width; ++e) {
+        if (a[e] == b[e] || std::isnan(a[e])) continue;  // NaN: the input does not say what to expect
+        const double off = std::fabs(a[e] - b[e]);
+        const auto [usual, flipped] = Allowed(token + static_cast<int64_t>(row) / rows_.heads, a, e);
+        if (off <= usual) continue;
+        (off <= flipped ? flips : beyond).push_back(e);
+      }
+      // A rounding of the fault may flip now and then.
+      if (flips.size() > std::max<size_t>(2, rows_.width / 16)) beyond.insert(beyond.end(), flips.begin(), flips.end());
+      misfits += static_cast<int64_t>(beyond.size());
+      for (const int64_t e : beyond) (*rows)[row] = (*within_row)[e] = 1;
+    }
+    return misfits;
+  }
+
+ private:
+  // The usual tolerance, and the one for an entry that a fault rounds to the other side.
+  std::pair<double, double> Allowed(int64_t token, const std::vector<double>& row, int64_t e) const {
+    if (pair_of_[e] < 0) return {0, 0};  // not rotated, so not rounded
+    const double square = row[e] * row[e] + row[partner_of_[e]] * row[partner_of_[e]];
+    const bool wide = rows_.after_dtype == DType::kFP32 || rows_.after_dtype == DType::kFP64;
+    const double ulp = turns_ * (wide ? tolerance_->wide_ulp : tolerance_->ulp);
+    if (!(square > 0) || !std::isfinite(square)) {
+      const double least = square == 0 ? LastPlace(least_exponent_) * ulp : 0;
+      return {least, least};
+    }
+    const int exponent = std::max(std::ilogb(square) >> 1, least_exponent_);  // of the norm
+    const double norm = std::sqrt(square), angle = table_.Angle(token, pair_of_[e]);
+    const double usual = ulp * LastPlace(exponent) + turns_ * tolerance_->of_angle * angle * norm;
+    return {usual, usual + (of_entry_ + of_angle_ * angle) * norm};
+  }
+  double LastPlace(int exponent) const { return std::ldexp(1, exponent - mantissa_bits_); }
+
+  const CandidateTable& table_;
+  const Rows& rows_;
+  const Tolerance* const tolerance_;
+  const std::vector<uint8_t>* const only_;
+  std::vector<int64_t> pair_of_, partner_of_;
+  int mantissa_bits_ = 0, least_exponent_ = 0;
+  const int turns_;
+  // Units in the last place of the fault's type: of a table's entry, and of an angle relative to it.
+  double of_entry_ = 0, of_angle_ = 0;
+};
+
 // The operand's table; without xPos if the operand was not scaled.
 absl::StatusOr<CandidateTable> TableOf(const Candidate& candidate, size_t operand, Frequencies arithmetic,
                                        const Tokens& tokens, const Limits& limits) {
@@ -178,8 +277,16 @@ std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence) {
 }
 
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
-                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
+                            const Tolerance* tolerance, const RowSet* only) {
   Proof proof;
+  if (tolerance != nullptr) {
+    proof.misfits.emplace();
+    for (const Rows& rows : evidence.operands) {
+      proof.misfits->rows.emplace_back(rows.tokens() * rows.heads);
+      proof.misfits->within_row.emplace_back(rows.width);
+    }
+  }
   std::mutex mutex;
   for (size_t operand = 0; operand < evidence.operands.size(); ++operand) {
     POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
@@ -200,9 +307,21 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       Comparison comparison;
       const size_t first = comparison.Add(rows.after_dtype, ours.data(), theirs.data(), elements);
       const uint64_t digest = XXH3_64bits_withSeed(ours.data(), ours.size(), begin * 2 + operand);
+      const MisfitFinder finder(candidate, table, rows, offset, tolerance,
+                                only == nullptr ? nullptr : &(*only)[operand]);
+      std::vector<uint8_t> beyond_rows(tolerance == nullptr ? 0 : count * rows.heads), beyond(rows.width);
+      const int64_t misfits = tolerance == nullptr || first == elements
+                                  ? 0
+                                  : finder.Find(static_cast<int64_t>(begin), ours, theirs, &beyond_rows, &beyond);
       const std::lock_guard lock(mutex);
       proof.comparison.Merge(comparison);
       proof.digest += digest;
+      if (misfits > 0) {
+        proof.misfits->elements += misfits;
+        std::copy(beyond_rows.begin(), beyond_rows.end(),
+                  proof.misfits->rows[operand].begin() + static_cast<int64_t>(begin) * rows.heads);
+        for (int64_t e = 0; e < rows.width; ++e) proof.misfits->within_row[operand][e] |= beyond[e];
+      }
       if (first == elements) return;
       const int64_t token = static_cast<int64_t>(begin + first / row), within = static_cast<int64_t>(first % row);
       if (proof.first && (proof.first->operand != rows.which || proof.first->row <= token)) return;

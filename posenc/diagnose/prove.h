@@ -10,6 +10,7 @@
 #include "posenc/diagnose/candidate.h"
 #include "posenc/diagnose/comparison.h"
 #include "posenc/diagnose/evidence.h"
+#include "posenc/diagnose/parts.h"
 
 namespace posenc::diagnose {
 
@@ -19,6 +20,23 @@ struct Variant {
   // The type in which each operand is rotated: before is rounded to it, and the result to the type of after. FP64 uses
   // an FP64 table and rounds each operation to FP64.
   std::vector<DType> compute;
+};
+
+// The distance between a computed and a given element that counts as rounding: `ulp` units in the last place of the
+// given type at the norm of the element's pair, plus `of_angle` times the pair's angle times that norm.
+struct Tolerance {
+  double ulp = 2;               // FP16 and BF16, of which the nearest variant rounds like most systems
+  double wide_ulp = 4;          // FP32 and FP64: each table entry, product and sum may be rounded elsewhere
+  double of_angle = 0x1.4p-22;  // 5 roundings to float32: frequency (4) and product
+};
+
+// Elements beyond the tolerance. Head rows are indexed by token * heads + head.
+struct Misfits {
+  int64_t elements = 0;
+  RowSet rows;                                   // those with an element that is beyond
+  std::vector<std::vector<uint8_t>> within_row;  // per operand: 1 if the element is beyond in some row
+
+  bool none() const { return elements == 0; }
 };
 
 struct Difference {
@@ -32,12 +50,14 @@ struct Proof {
   Comparison comparison;
   std::optional<Difference> first;
   uint64_t digest = 0;  // hash of the computed bytes: equal digests, equal bytes
+  std::optional<Misfits> misfits;
 };
 
-// Returns an error if the candidate cannot be computed (e.g. more axes than the positions have), or the call was
-// cancelled.
+// Finds misfits if there is a tolerance; in the rows of `only` if it is given. Returns an error if the candidate cannot
+// be computed (e.g. more axes than the positions have), or the call was cancelled.
 absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, const Evidence& evidence,
-                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
+                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
+                            const Tolerance* tolerance = nullptr, const RowSet* only = nullptr);
 
 // All combinations of types in which the operands may have been rotated.
 std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence);

@@ -1,5 +1,7 @@
 #include "posenc/diagnose/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +13,6 @@ namespace posenc::diagnose {
 namespace {
 
 constexpr size_t kCandidates = 12;
-constexpr double kWellMatched = 1e-3;  // a wrong shift leaves a larger residual
 constexpr double kSameScaling = 2e-6;  // relative error of float32 attention factors
 
 // An option's frequencies in exact arithmetic.
@@ -67,6 +68,10 @@ std::vector<std::optional<double>> Scalings(const Evaluated& plan, const Asked& 
   for (double other : others) {
     if (other != own && fits(other)) scalings.push_back(other);
   }
+  if (scalings.empty() && own != 0) {
+    const double round = own * Snap(measured / own, tolerance);
+    if (fits(round)) scalings.push_back(round);
+  }
   if (scalings.empty()) scalings.push_back(measured);
   return scalings;
 }
@@ -82,17 +87,18 @@ bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, 
          a.settings.output_pairing == b.settings.output_pairing &&
          a.settings.half_split_parts == b.settings.half_split_parts && a.offsets == b.offsets &&
          SameXpos(a.settings.xpos, b.settings.xpos) && a.direction == b.direction &&
-         a.position_shift == b.position_shift && a.fault == b.fault && a.seq_len == b.seq_len &&
-         fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
+         a.position_shift == b.position_shift && a.position_map == b.position_map && a.fault == b.fault &&
+         a.seq_len == b.seq_len && fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
 }
 
 class Finder {
  public:
-  Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked, const Limits& limits,
-         const Cancellation& cancelled)
+  Finder(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
+         const std::vector<Option>* only, const Limits& limits, const Cancellation& cancelled)
       : sample_(sample),
         readings_(readings),
         asked_(asked),
+        only_(only),
         limits_(limits),
         cancelled_(cancelled),
         rounding_(RoundingOf(sample)) {
@@ -126,6 +132,12 @@ class Finder {
     for (size_t n = 0; n < readings_.size(); ++n) {
       const Reading& reading = readings_[n];
       const int64_t width = reading.layouts[0].rotary_dim;
+      if (only_ != nullptr) {
+        for (const Option& option : *only_) {
+          if (*option.settings.rotary_dim == width) Try(n, option);
+        }
+        continue;
+      }
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
       if (n > 0 && asked_.settings) continue;  // only the likeliest layout tries measured frequencies
       for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
@@ -206,10 +218,22 @@ class Finder {
     SetLayout(reading, &candidate);
     candidate.direction = asked_.DirectionOf(match.direction);
     candidate.position_shift = match.shift;
+    // The inverse at positions p - S is the rotation at S - p.
+    const auto [first, last] =
+        std::minmax_element(sample_.tokens.positions[0].begin(), sample_.tokens.positions[0].end());
+    const bool reversed = candidate.direction != asked_.direction && asked_.direction == Direction::kForward &&
+                          match.shift != 0 && -match.shift == *first + *last && sample_.tokens.axes() == 1 &&
+                          !reading.scales && !option.settings.xpos;
+    if (reversed) {
+      candidate.direction = asked_.direction;
+      candidate.position_map = {PositionMap::Kind::kReversed, -match.shift};
+      candidate.position_shift = 0;
+    }
     candidate.attention_scaling = scaling;
     candidate.seq_len = option.seq_len;
     candidate.exchanged_axes = option.exchanged_axes;
     candidate.fault = option.fault;
+    candidate.free_values = option.free_values + (match.shift == 0 ? 0 : 1) + (scaling ? 1 : 0);
     if (reading.scales) SetScales(*reading.scales, &candidate);
     for (const Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
@@ -222,7 +246,12 @@ class Finder {
       departures.insert(departures.end(), more.begin(), more.end());
     };
     append(LayoutDepartures(asked_, reading, sample_));
-    append(MatchDepartures(asked_, match, sample_.tokens));
+    if (reversed) {
+      append(
+          {{"POSITIONS", fmt::format("positions run backwards: {} minus the stated position", Short(-match.shift))}});
+    } else {
+      append(MatchDepartures(asked_, match, sample_.tokens));
+    }
     append(option.departures);
     append(XposDepartures(asked_, candidate.settings.xpos));
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
@@ -234,6 +263,7 @@ class Finder {
   const Evidence& sample_;
   const std::vector<Reading>& readings_;
   const Asked& asked_;
+  const std::vector<Option>* const only_;
   const Limits& limits_;
   const Cancellation& cancelled_;
   const double rounding_;
@@ -245,8 +275,9 @@ class Finder {
 }  // namespace
 
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
-                                   const Limits& limits, const Cancellation& cancelled) {
-  return Finder(sample, readings, asked, limits, cancelled).Find();
+                                   const std::vector<Option>* only, const Limits& limits,
+                                   const Cancellation& cancelled) {
+  return Finder(sample, readings, asked, only, limits, cancelled).Find();
 }
 
 std::optional<Candidate> AskedCandidate(const Asked& asked) {

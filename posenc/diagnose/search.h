@@ -28,6 +28,8 @@ struct Reading {
 // Residuals of norms and angles of a rotation are below this, also with bfloat16 intermediate results.
 inline constexpr double kNotARotation = 2e-3;
 
+inline constexpr double kWellMatched = 1e-3;  // a wrong shift leaves a larger residual
+
 // SetLayout() copies the reading's pairs to the candidate. LayoutDepartures() returns how they depart from what was
 // asked for, operand by operand.
 void SetLayout(const Reading& reading, Candidate* candidate);
@@ -46,8 +48,15 @@ struct Scored {
   double residual = 1;  // Match::residual
 };
 // Returns at most 12 candidates, best first; fewer if cancelled. Those that fit much worse than the best are left out.
+// `only`: options to try in place of the usual ones; may be null.
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
-                                   const Limits& limits, const Cancellation& cancelled);
+                                   const std::vector<Option>* only, const Limits& limits,
+                                   const Cancellation& cancelled);
+
+// Candidates with the frequencies asked for, at positions that are a simple function of the stated ones, if the angles
+// show positions like these. Empty if positions have several axes.
+std::vector<Candidate> MappedCandidates(const Evidence& sample, const std::vector<Reading>& readings,
+                                        const Asked& asked, const Limits& limits);
 
 // Candidates for a given table, which has no frequencies to compare angles with: each direction, at the usual wrong
 // positions. Empty if no table was asked for.

@@ -38,6 +38,7 @@ absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits
 absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRequest& request) {
   Expected expected;
   diagnose::Asked& asked = expected.asked;
+  POSENC_ASSIGN_OR_RETURN(asked.tolerance_ulp, ReadTolerance(request));
   POSENC_ASSIGN_OR_RETURN(
       asked.direction,
       (Choose<v1::Direction, Direction>(
@@ -111,10 +112,16 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
   return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "must have the same tokens as q");
 }
 
-absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message, int64_t half_split_parts,
-                       diagnose::Evidence* evidence) {
-  diagnose::TablePair table{.half_split_parts = half_split_parts};
-  POSENC_ASSIGN_OR_RETURN(table.form, Choose("table.form", message.form(), kTableForms));
+absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message,
+                       const std::optional<RotarySettings>& expected, diagnose::Evidence* evidence) {
+  diagnose::TablePair table;
+  if (expected) {
+    table.half_split_parts = expected->half_split_parts;
+    table.rotary_dim = *expected->rotary_dim;
+  }
+  if (message.form() != v1::TABLE_FORM_UNSPECIFIED) {
+    POSENC_ASSIGN_OR_RETURN(table.form, Choose("table.form", message.form(), kTableForms));
+  }
   POSENC_ASSIGN_OR_RETURN(table.cos, reader.Shape("table.cos", message.cos()));
   POSENC_ASSIGN_OR_RETURN(table.sin, reader.Shape("table.sin", message.sin()));
   table.cos_bytes = std::make_shared<TensorBytes>(reader.payloads, message.cos());
@@ -209,6 +216,7 @@ void Write(const diagnose::Diagnosis& diagnosis, const diagnose::Evidence* evide
   const bool rotation = evidence != nullptr && !evidence->is_table;
   if (diagnosis.measured) Write(*diagnosis.measured, rotation, response->mutable_measured());
   WriteUndecided(diagnosis.undecided, response);
+  WriteVerdict(diagnosis.verdict, response->mutable_verdict());
 }
 
 absl::Status NotRead(std::string_view field, std::string_view where) {
@@ -253,13 +261,12 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   const auto evidence = std::make_shared<diagnose::Evidence>();
   if (!request.has_rotation() && request.layout() != v1::LAYOUT_UNSPECIFIED) return NotRead("layout", "this evidence");
   POSENC_ASSIGN_OR_RETURN(Expected expected, ReadExpected(reader, request));
-  const int64_t parts = expected.asked.settings ? expected.asked.settings->half_split_parts : 1;
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
       return InvalidArgument("MISSING", "evidence", "", "must be given: rotation, table or inv_freq");
     case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get())); break;
     case v1::DiagnoseRequest::kTable:
-      POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), parts, evidence.get()));
+      POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), expected.asked.settings, evidence.get()));
       break;
     case v1::DiagnoseRequest::kInvFreq: break;
   }

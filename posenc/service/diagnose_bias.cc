@@ -120,6 +120,7 @@ void Write(const diagnose::BiasDiagnosis& diagnosis, const diagnose::BiasEvidenc
   }
   for (const auto& explanation : diagnosis.explanations) Write(explanation, evidence, response->add_explanations());
   WriteUndecided(diagnosis.undecided, response);
+  WriteVerdict(diagnosis.verdict, response->mutable_verdict());
   response->set_compared_as(Name(diagnose::ComparedAs(evidence.bias.dtype), kDataTypes));
 }
 
@@ -144,13 +145,14 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest& request, const Payloa
   if (request.has_query_offset()) evidence.query_offset = request.query_offset();
   POSENC_ASSIGN_OR_RETURN(std::optional<diagnose::AskedBias> asked, ReadExpected(reader, request));
   Job job;
-  job.decide = [evidence, asked = std::move(asked), most, limits, response, &request, &payloads](
-                   WorkPool& pool, const Cancellation& cancelled) mutable -> absl::Status {
+  POSENC_ASSIGN_OR_RETURN(const std::optional<double> tolerance, ReadTolerance(request));
+  job.decide = [evidence, asked = std::move(asked), tolerance = tolerance.value_or(2), most, limits, response, &request,
+                &payloads](WorkPool& pool, const Cancellation& cancelled) mutable -> absl::Status {
     std::vector<std::byte> bytes(payloads.Size(request.bias()));
     payloads.CopyTo(request.bias(), bytes.data());
     evidence.data = bytes.data();
     POSENC_ASSIGN_OR_RETURN(const diagnose::BiasDiagnosis diagnosis,
-                            diagnose::DiagnoseBias(evidence, asked, most, limits, pool, cancelled));
+                            diagnose::DiagnoseBias(evidence, asked, most, limits, pool, cancelled, tolerance));
     Write(diagnosis, evidence, response);
     if (!request.return_values() || diagnosis.structure.values.empty()) return absl::OkStatus();
     return WriteValues(diagnosis.structure, limits, response->mutable_values());

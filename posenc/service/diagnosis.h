@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/diagnose.h"
+#include "posenc/v1/diagnose.pb.h"
 
 namespace posenc::wire {
 
@@ -20,6 +22,19 @@ absl::StatusOr<int32_t> MostExplanations(const Request& request) {
   return InvalidArgument("OUT_OF_RANGE", "max_explanations", fmt::format("{}", most),
                          fmt::format("must be 1 .. {}", kMost));
 }
+
+// Reads tolerance_ulp.
+template <class Request>
+absl::StatusOr<std::optional<double>> ReadTolerance(const Request& request) {
+  if (!request.has_tolerance_ulp()) return std::nullopt;
+  constexpr double kMost = 1 << 20;
+  const double ulp = request.tolerance_ulp();
+  if (ulp >= 0 && ulp <= kMost) return ulp;
+  return InvalidArgument("OUT_OF_RANGE", "tolerance_ulp", fmt::format("{}", ulp),
+                         fmt::format("must be 0 .. {}", kMost));
+}
+
+void WriteVerdict(const diagnose::Verdict& verdict, v1::Verdict* message);
 
 template <class Response>
 void WriteUndecided(const std::vector<diagnose::Undecided>& all, Response* response) {

@@ -15,7 +15,7 @@ SCALINGS = {
     "linear": {"factor": 4.0},
 }
 SCALED = ("llama", "qwen3", "phi")
-WHY = "the departures that the first explanation names must be those that were made; torch's cosines are its own"
+WHY = "the verdict must name the departures that were made, and no others; torch's cosines are its own"
 
 
 def rows(program):
@@ -100,9 +100,11 @@ class Case:
     def expect(self, codes, rotate, dtype=torch.float32):
         positions = [list(range(TOKENS))] if self.axes == 1 else image()[:self.axes]
         x = torch.randn(1, HEADS, TOKENS, self.width).to(dtype)
-        first = self.posenc.diagnose(self.wanted, x, rotate(x, positions), positions, **self.choice)
-        named = sorted(departure["code"] for departure in first.get("departures", []))
-        self.row.check(named == sorted(codes), f"{dtype}: {sorted(codes)} expected, {first['sentence']!r} said")
+        verdict = self.posenc.diagnose(self.wanted, x, rotate(x, positions), positions, **self.choice)
+        named = sorted(departure["code"] for fault in verdict.get("faults", []) for departure in fault.get("departures", []))
+        matches = verdict["kind"] == "VERDICT_KIND_MATCHES"
+        self.row.check(named == sorted(codes) and matches == (not codes),
+                       f"{dtype}: {sorted(codes)} expected, {verdict['sentence']!r} said")
 
 
 def shifted(positions, by):

@@ -61,7 +61,7 @@ TEST(DiagnoseEvidence, HeadsBeforeTokens) {
   EXPECT_EQ(Ask(made.evidence, AskFor(Plain(32))).explanations[0].sentence, kAsAsked);
   EXPECT_EQ(rows.Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
   // An index within a sample refers to the whole tensor.
-  const Evidence sample = Sample(made.evidence);
+  const Evidence sample = Sample(made.evidence, Whole(made.evidence));
   EXPECT_EQ(sample.operands[0].Index(5, 2, 7), (std::vector<int64_t>{0, 2, 5, 7}));
 }
 

@@ -106,5 +106,5 @@ def test_what_cannot_be_compared_exits_as_diff_does(posenc, configs, tmp_path, a
     (tmp_path / "settings.json").write_text('{"rotary": {}}')
     (tmp_path / "wrong.json").write_text('{"rotary": {"such_field": 1}}')
     paths = {"llama": configs / LLAMA, "phi": configs / "phi-3-mini-128k-instruct.json"}
-    ended = posenc("compare", *(argument.format(**paths) for argument in arguments), exit_code=2)
+    ended = posenc("compare", *(argument.format(**paths) for argument in arguments), exit_code=3)
     assert said in ended.stderr and ended.stdout == ""

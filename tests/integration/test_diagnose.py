@@ -1,15 +1,18 @@
 """Tests `posenc diagnose` and its RPC on files that numpy made by the papers' formulas."""
 
 import json
+import os
 
 import numpy
 import pytest
 import samples
+import serving_roundings
 from google.protobuf import json_format
-from posenc.v1 import rotary_pb2, service_pb2
-from tensors import FP32, tensor
+from posenc.v1 import diagnose_pb2, rotary_pb2, service_pb2
+from tensors import FP32, rounded, tensor
 
 INVALID = "INVALID_ARGUMENT"
+JUDGED = (0, 1, 2)  # exit codes of a diagnosis
 TOKENS, HEADS, DIM, THETA = 96, 2, 64, 500000.0
 LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": THETA,
          "max_position_embeddings": 131072}
@@ -50,7 +53,7 @@ def diagnose(posenc, tmp_path):
         numpy.save(tmp_path / "positions.npy", positions)
         (tmp_path / "config.json").write_text(json.dumps(config))
         printed = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy",
-                         "--positions", "positions.npy", *flags)
+                         "--positions", "positions.npy", *flags, exit_code=JUDGED)
         return json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
 
     return run
@@ -70,7 +73,7 @@ FAULTS = {
     "theta": (lambda x, p: rotate(x, p, frequencies(10000)), {}, FAR,
               "rope_theta 10000 was applied, but the model specifies 500000"),
     "odd theta": (lambda x, p: rotate(x, p, frequencies(123456)), {}, numpy.arange(TOKENS),
-                  "unscaled frequencies of rope_theta 123456 were applied"),
+                  "rope_theta 123456 was applied, but the model specifies 500000"),
     "no scaling": (lambda x, p: rotate(x, p, frequencies()), {"rope_scaling": LLAMA3}, FAR,
                    "the llama3 scaling is missing: unscaled frequencies of rope_theta 500000 were applied"),
     "scaled": (lambda x, p: rotate(x, p, frequencies(scaling=True)), {"rope_scaling": LLAMA3}, FAR,
@@ -122,7 +125,7 @@ def test_xpos_of_q_and_k(posenc, tmp_path, fault):
     numpy.save(tmp_path / "positions.npy", positions)
     printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
                      "half-split", "--centre", "1024", "--before", "q.npy", "--after", "q_rot.npy", "--k-before", "k.npy",
-                     "--k-after", "k_rot.npy", "--positions", "positions.npy", "--layout", "bshd")
+                     "--k-after", "k_rot.npy", "--positions", "positions.npy", "--layout", "bshd", exit_code=JUDGED)
     answer = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
     best = answer.explanations[0]
     assert best.sentence == sentence
@@ -136,7 +139,7 @@ def test_xpos_of_k_alone(posenc, tmp_path):
     numpy.save(tmp_path / "k.npy", before_rows()[None])
     numpy.save(tmp_path / "k_rot.npy", (rotate(before_rows(), positions, frequencies(10000)) / power)[None].astype("<f4"))
     printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
-                     "half-split", "--centre", "1024", "--before", "k.npy", "--after", "k_rot.npy", "--offset", "1100")
+                     "half-split", "--centre", "1024", "--before", "k.npy", "--after", "k_rot.npy", "--offset", "1100", exit_code=1)
     best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
     assert (best.sentence, best.median_ulp) == ("q has the scale of k", 0)
 
@@ -156,8 +159,9 @@ def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
     for name, rows in {"q": x, "q_rot": rotate(x, positions, frequencies(), interleaved=True)}.items():
         numpy.save(tmp_path / f"{name}.npy", rows[None].transpose(0, 2, 1, 3).astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy").stdout
-    assert report.startswith("1. interleaved was applied, but the model specifies half-split\n")
+    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy", exit_code=1).stdout
+    assert report.startswith("DIFFERS: interleaved was applied, but the model specifies half-split\n")
+    assert "\n1. interleaved was applied, but the model specifies half-split\n" in report
     assert "The layout was inferred: bhsd." in report
     assert "Positions 0, 1, 2, ... were assumed" in report
     assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in report
@@ -169,9 +173,13 @@ def test_a_table_and_frequencies_alone(posenc, tmp_path):
     numpy.save(tmp_path / "sin.npy", numpy.sin(angles).astype("<f4"))
     numpy.save(tmp_path / "inv_freq.npy", frequencies(10000).astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    numpy.save(tmp_path / "cos2.npy", numpy.tile(numpy.cos(angles), (1, 2)).astype("<f4"))
+    numpy.save(tmp_path / "sin2.npy", numpy.tile(numpy.sin(angles), (1, 2)).astype("<f4"))
     for evidence in (("--table-cos", "cos.npy", "--table-sin", "sin.npy", "--table-form", "half-width", "--offset", FAR[0]),
+                     ("--table-cos", "cos.npy", "--table-sin", "sin.npy", "--offset", FAR[0]),
+                     ("--table-cos", "cos2.npy", "--table-sin", "sin2.npy", "--offset", FAR[0]),
                      ("--applied-inv-freq", "inv_freq.npy")):
-        printed = posenc("diagnose", "--json", "--model", "config.json", *evidence)
+        printed = posenc("diagnose", "--json", "--model", "config.json", *evidence, exit_code=1)
         best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
         assert best.sentence == "rope_theta 10000 was applied, but the model specifies 500000"
         assert best.equal_share > 0.9
@@ -190,6 +198,72 @@ def test_a_server_says_the_same(client):
     answer = client.call("Diagnose", request())
     assert answer.explanations[0].sentence == "the settings' encoding was applied"
     assert not answer.undecided
+
+
+def test_exit_codes_and_the_verdict_come_first(posenc, tmp_path):
+    x, positions = before_rows(), numpy.arange(TOKENS)
+    y = rotate(x, positions, frequencies())
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    noise = numpy.random.default_rng(3).standard_normal(x.shape)
+    late = y.copy()
+    late[40:] = rotate(x, positions + 1, frequencies())[40:]
+    # One unit in the last place of the norm is about 2e-7 here.
+    near = y * (1 + 1e-5)
+    numpy.save(tmp_path / "q.npy", x[None])
+    for name, rows, code, first in (("right", y, 0, "MATCHES: "), ("noise", noise, 2, "UNKNOWN: "),
+                                    ("late", late, 1, "DIFFERS: positions start at ")):
+        numpy.save(tmp_path / f"{name}.npy", rows[None].astype("<f4"))
+        arguments = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", f"{name}.npy", "--layout", "bshd")
+        report = posenc(*arguments, exit_code=code).stdout
+        assert report.startswith(first), report
+        printed = posenc("--json", *arguments, exit_code=code).stdout
+        assert list(json.loads(printed))[0] == "verdict"
+        assert json.loads(printed)["verdict"]["sentence"] in report
+    assert "tokens from 40 on; the rest matches" in posenc(*arguments, exit_code=1).stdout.splitlines()[0]
+    numpy.save(tmp_path / "near.npy", near[None].astype("<f4"))
+    arguments = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "near.npy", "--layout", "bshd")
+    posenc(*arguments, exit_code=(1, 2))
+    posenc(*arguments, "--tolerance", "1000", exit_code=0)
+    assert "tolerance_ulp" in posenc(*arguments, "--tolerance", "-1", exit_code=3).stderr
+    posenc(*arguments, "--no-such-flag", exit_code=3)
+    posenc("diagnose", "--before", "q.npy", exit_code=3)
+
+
+def test_an_expected_table(posenc, tmp_path):
+    x, positions = before_rows(), numpy.arange(TOKENS)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    posenc("table", "--model", "config.json", "--offset", 0, "--count", TOKENS, "--dtype", "fp32", "--form", "duplicated", "-o",
+           "table.safetensors")
+    numpy.save(tmp_path / "q.npy", x[None])
+    for shift, code, first in ((0, 0, "MATCHES: "), (1, 1, "DIFFERS: positions start at 1, not 0")):
+        keep = TOKENS - 1
+        numpy.save(tmp_path / "q.npy", x[None, :keep])
+        numpy.save(tmp_path / "y.npy", rotate(x, positions + shift, frequencies())[None, :keep].astype("<f4"))
+        report = posenc("diagnose", "--expect-table", "table.safetensors", "--expect-pairing", "half-split", "--before",
+                        "q.npy", "--after", "y.npy", "--layout", "bshd", exit_code=code).stdout
+        assert report.startswith(first), report
+
+
+def test_correct_ports_match(client):
+    """Every 8th of 636 correct ports of transformers', vLLM's and FlashInfer's roundings; POSENC_DIAGNOSE_ONE_IN=1: all."""
+    step = int(os.environ.get("POSENC_DIAGNOSE_ONE_IN", 8))
+    wrong, count, equal = [], 0, 0
+    for name, port, parameters, dtype, first, interleaved, seed in list(serving_roundings.cases())[::step]:
+        x = rounded(numpy.random.default_rng(seed).standard_normal((64, 2, 64)), dtype)
+        y = port(x, numpy.arange(first, first + 64), parameters, dtype, interleaved)
+        made = samples.diagnosis(x[None], y[None], first, dtype, rotary_dim=64)
+        settings = made.expected.settings
+        settings.rope_parameters.Clear()
+        for field, value in parameters.items():
+            setattr(settings.rope_parameters, field, value)
+        settings.input_pairing = rotary_pb2.PAIRING_INTERLEAVED if interleaved else rotary_pb2.PAIRING_HALF_SPLIT
+        answer = client.call("Diagnose", made)
+        count += 1
+        equal += answer.explanations[0].equal_share == 1
+        if answer.verdict.kind != diagnose_pb2.VERDICT_KIND_MATCHES:
+            wrong.append(f"{name}: {answer.verdict.sentence}")
+    print(f"{count} correct ports, {equal} of them equal bit for bit")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_server_is_asked_for_a_table(client):

@@ -97,8 +97,9 @@ def test_alibi_with_a_causal_mask(client, heads, fill, dtype):
     best = answer.explanations[0]
     assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO and best.method.alibi.num_heads == heads
     check_sent_back(client, answer, given, dtype)
-    # The causal mask hides the difference between ALiBi's forms.
-    assert [doubt.code for doubt in answer.undecided] == ["ALIASES"]
+    # The causal mask hides the difference between ALiBi's forms, so it is no alternative.
+    assert not answer.undecided
+    assert answer.verdict.kind == diagnose_pb2.VERDICT_KIND_MATCHES
 
 
 def test_a_mask_sent_back_gives_all_bytes(client):
@@ -368,10 +369,11 @@ def test_the_command(posenc, tmp_path):
             assert "as in head 3 of 8 of the released code's slopes" in best.sentence
         else:
             assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
-    report = posenc("diagnose-bias", "three.npy", "--model", "config.json").stdout
+    report = posenc("diagnose-bias", "three.npy", "--model", "config.json", exit_code=1).stdout
+    assert report.startswith("DIFFERS: another form of ALiBi, equal after softmax\n")
     assert "; the expected slopes, in another form: equal after softmax\n" in report
-    assert report.startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
-                             "only on the distance (Toeplitz).\n")
+    assert report.splitlines()[2].startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
+                                             "only on the distance (Toeplitz).")
     assert "\n1. ALiBi, -slope (i - j) up to the query, with the released code's slopes" in report
     assert "all 2400 cells, bit for bit" in report
     assert "the model's bias\n" in report
@@ -385,13 +387,77 @@ def test_the_command(posenc, tmp_path):
 def test_the_command_says_what_it_knows_of_an_unknown_bias(posenc, tmp_path):
     by_distance = numpy.random.default_rng(8).standard_normal(17)
     numpy.save(tmp_path / "bias.npy", by_distance[distances(9, 9) + 8])
-    report = posenc("diagnose-bias", "bias.npy").stdout
+    report = posenc("diagnose-bias", "bias.npy", exit_code=2).stdout
+    assert report.startswith("UNKNOWN: ")
     assert "Undecided: no method that was tried gives these values" in report
     assert "Values of head 0, 9 of 17:\n" in report and f"j - i = 0   {by_distance[8]:.9g}\n" in report
 
 
 def test_the_command_refuses(posenc, tmp_path):
     numpy.save(tmp_path / "flat.npy", numpy.zeros(4))
-    assert "bias.shape: is [4]; must be" in posenc("diagnose-bias", "flat.npy", exit_code=1).stderr
-    assert "--layer" in posenc("diagnose-bias", "flat.npy", "--layer-index", 1, exit_code=2).stderr
-    posenc("diagnose-bias", exit_code=2)
+    assert "bias.shape: is [4]; must be" in posenc("diagnose-bias", "flat.npy", exit_code=3).stderr
+    assert "--layer" in posenc("diagnose-bias", "flat.npy", "--layer-index", 1, exit_code=3).stderr
+    posenc("diagnose-bias", exit_code=3)
+
+
+def verdict(client, given, expected=None, dtype=FP32, **fields):
+    answer = client.call("DiagnoseBias", request(given, dtype, **({"expected": expected} if expected else {}), **fields))
+    return answer.verdict
+
+
+FAULTS = {
+    "as asked": (lambda b: b, None, ""),
+    "sign": (lambda b: -b, "SIGN", ""),
+    "divided": (lambda b: b / 8, "SCALE", ""),
+    "transposed": (lambda b: b.transpose(0, 2, 1), "TRANSPOSED", ""),
+    "one head": (lambda b: numpy.concatenate([b[:3], 2 * b[3:4], b[4:]]), "SLOPES", "head 3"),
+    "alibi_bias_max 16": (lambda b: slopes(8)[:, None, None] * b, "SLOPES", ""),
+    "clamped": (lambda b: numpy.maximum(b, -3), None, None),
+    "noise": (lambda b: b + numpy.random.default_rng(4).standard_normal(b.shape), None, None),
+    "one cell": (lambda b: b + (numpy.arange(b.size) == 777).reshape(b.shape), None, None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("queries", (24, 200))
+def test_the_verdict_names_the_fault(client, fault, queries):
+    change, code, where = FAULTS[fault]
+    expected = bias_pb2.BiasMethod(alibi=samples.alibi(8, bias_pb2.ALIBI_FORM_SYMMETRIC))
+    expected.alibi.rule = bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
+    given = alibi(queries=queries, keys=queries)
+    if fault == "transposed":  # a bias that is not symmetric
+        expected.alibi.form = bias_pb2.ALIBI_FORM_BLOOM
+        given = bloom(queries=queries, keys=queries)
+    said = verdict(client, change(given), expected)
+    if fault == "as asked":
+        assert said.kind == diagnose_pb2.VERDICT_KIND_MATCHES
+    elif code is None:
+        assert said.kind == diagnose_pb2.VERDICT_KIND_UNKNOWN, said.sentence
+    else:
+        assert said.kind == diagnose_pb2.VERDICT_KIND_DIFFERS, said.sentence
+        assert said.faults[0].departures[0].code == code, said.sentence
+        assert where in said.sentence
+
+
+def test_a_table_with_as_many_values_as_the_data_proves_nothing(client):
+    # T5's buckets of one distance each fit any bias.
+    any_bias = numpy.random.default_rng(8).standard_normal((2, 15))[:, distances(8, 8) + 7]
+    said = verdict(client, any_bias, bias_pb2.BiasMethod(t5={"num_buckets": 32, "max_distance": 128, "bidirectional": True}))
+    assert said.kind == diagnose_pb2.VERDICT_KIND_UNKNOWN, said.sentence
+    # A clamped ALiBi is not T5 with 128 buckets.
+    clamped = causal(numpy.maximum(alibi(8, 512, 512), -slopes(8)[:, None, None] * 64))
+    said = verdict(client, clamped)
+    assert said.kind == diagnose_pb2.VERDICT_KIND_UNKNOWN, said.sentence
+
+
+def test_a_table_in_the_other_orientation(client):
+    given, table = t5(64, 64, True)
+    expected = model(T5, component="encoder")
+    expected.table.CopyFrom(tensor(table, FP32))
+    expected.table_layout = bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS
+    assert verdict(client, given, expected).kind == diagnose_pb2.VERDICT_KIND_MATCHES
+    read_wrongly = table.reshape(table.shape[::-1]).T  # as if the file had heads first
+    apart = numpy.vectorize(lambda d: t5_bucket(int(d), 32, 128, True))(distances(64, 64))
+    said = verdict(client, read_wrongly[apart].transpose(2, 0, 1), expected)
+    assert [departure.code for departure in said.faults[0].departures] == ["TABLE"], said.sentence
+    assert "other order" in said.sentence

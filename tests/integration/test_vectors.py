@@ -1,6 +1,10 @@
 """Recomputes the test vectors that posenc vectors writes for other projects, from the papers' formulas."""
 
+import ctypes
+import importlib.util
 import json
+import pathlib
+import subprocess
 
 import formulas
 import numpy
@@ -55,6 +59,49 @@ def test_of_llama_are_what_the_formula_says(vectors):
     assert made["precision"]["rounding"] == "ROUNDING_EACH_OPERATION"
     assert json.loads(metadata["settings"])["rope_parameters"]["rope_type"] == "llama3"
     assert set(metadata) == set(tensors) | {"posenc", "numerics_version", "seed", "settings"}
+
+
+def numpy_port(q, positions, settings):
+    """A port with float32 tables whose angles and products are float64."""
+    inv_freq = 500000.0 ** (-numpy.arange(0, 128, 2) / 128)
+    wavelength = 2 * numpy.pi / inv_freq
+    smooth = numpy.clip((8192 / wavelength - 1) / 3, 0, 1)
+    inv_freq = (1 - smooth) * inv_freq / 8 + smooth * inv_freq
+    angles = positions[:, None] * inv_freq
+    cos, sin = numpy.cos(angles).astype("f4")[:, None], numpy.sin(angles).astype("f4")[:, None]
+    a, b = q[..., :64].astype("f8"), q[..., 64:].astype("f8")
+    return numpy.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype("f4")
+
+
+def test_the_checkers_accept_a_correct_port_and_find_an_error(vectors, tmp_path):
+    metadata, tensors = vectors("llama-3.1-8b")
+    path = tmp_path / "v.safetensors"
+    examples = pathlib.Path(__file__).parents[2] / "examples"
+    spec = importlib.util.spec_from_file_location("check_vectors", examples / "check_vectors.py")
+    checker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(checker)
+    checker.check(path, numpy_port)
+    with pytest.raises(AssertionError, match="differ by more than the tolerance, the first at"):
+        checker.check(path, lambda q, positions, settings: numpy_port(q, positions + 1, settings))
+
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", tmp_path / "check.so",
+                    examples / "check_vectors.c", "-lm"], check=True)
+    check = ctypes.CDLL(tmp_path / "check.so").check_rotated
+    check.restype = ctypes.c_long
+    expected = numpy.ascontiguousarray(tensors["rotated.fp32.exact"])
+    tolerance = json.loads(metadata["rotated.fp32.exact"])["tolerance_of_pair_norm"]
+
+    def first_wrong(actual):
+        actual = numpy.ascontiguousarray(actual, dtype="<f4")
+        return check(actual.ctypes.data_as(ctypes.c_void_p), expected.ctypes.data_as(ctypes.c_void_p),
+                     ctypes.c_long(expected.size // 128), ctypes.c_long(128), ctypes.c_long(128), 0,
+                     ctypes.c_double(tolerance))
+
+    port = numpy_port(tensors["q.fp32"], tensors["positions"], None)
+    assert (port != expected).any() and first_wrong(port) == -1
+    broken = expected.copy()
+    broken[0, 3, 1, 70] += 1e-3
+    assert first_wrong(broken) == (3 * 2 + 1) * 128 + 70
 
 
 def test_are_the_same_bytes_again_by_a_server_and_on_any_processor(posenc, address, configs, tmp_path):

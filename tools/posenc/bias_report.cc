@@ -81,7 +81,7 @@ std::string ValuesReport(const v1::DiagnoseBiasResponse& response, int64_t queri
 }  // namespace
 
 std::string BiasReport(const v1::DiagnoseBiasResponse& response, int64_t queries) {
-  std::string text = absl::StrCat("Measured: ", response.sentence(), ".\n");
+  std::string text = absl::StrCat(VerdictReport(response.verdict()), "\nMeasured: ", response.sentence(), ".\n");
   const auto add_doubts = [&](bool aliases) {
     for (const v1::Undecided& undecided : response.undecided()) {
       if ((undecided.code() == "ALIASES") == aliases) text += DoubtReport(undecided);

@@ -17,9 +17,6 @@
 namespace posenc::command {
 namespace {
 
-// Exit codes of diff.
-constexpr int kDifferent = 1, kTrouble = 2;
-
 struct CompareFlags {
   std::string a, b;  // paths
   v1::ModelConfig choice_a, choice_b;
@@ -168,7 +165,7 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   } else {
     std::fputs(Report(response).c_str(), stdout);
   }
-  if (!response.same()) session.set_exit_code(kDifferent);
+  session.set_exit_code(response.same() ? kSame : kDifferent);
   return absl::OkStatus();
 }
 
@@ -178,7 +175,7 @@ Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
       "Whether two models (config.json or GGUF) or settings give the same positional encoding, and where they differ.\n"
-      "Exit code: 0 they are the same, 1 they differ, 2 an error");
+      "Exit code: 0 they are the same, 1 they differ, 3 usage or another error");
   const auto flags = std::make_shared<CompareFlags>();
   constexpr char kFile[] =
       "A config.json or GGUF, a folder that has one, -: standard input, or settings: a JSON object {\"rotary\": "
@@ -198,7 +195,7 @@ Subcommand AddCompare(CLI::App& parent) {
                  {"input_pairing", "see --a-input-pairing", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
-  return {app, [flags](Session& session) { return RunCompare(*flags, session); }, kTrouble};
+  return {app, [flags](Session& session) { return RunCompare(*flags, session); }, kTrouble, kTrouble};
 }
 
 }  // namespace posenc::command

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,8 +22,9 @@ struct DiagnoseFlags {
   PrecisionFlags precision;
   v1::DiagnoseRequest request;
   v1::TableEvidence table;
-  std::string before, after, k_before, k_after, inv_freq;
+  std::string before, after, k_before, k_after, inv_freq, expected_table;
   int64_t rotary_offset = 0, k_rotary_offset = 0;
+  std::optional<std::string> expected_pairing;
   std::optional<int32_t> max_explanations;
 };
 
@@ -46,7 +49,7 @@ absl::Status ReadOperand(const std::string& before, const std::string& after, in
 absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* request) {
   const bool rotation = !flags.before.empty() || !flags.after.empty(), table = IsSet(flags.table);
   if (rotation + table + !flags.inv_freq.empty() != 1) {
-    return UsageError("give --before and --after, or --table-cos, --table-sin and --table-form, or --applied-inv-freq");
+    return UsageError("give --before and --after, or --table-cos and --table-sin, or --applied-inv-freq");
   }
   if (table) *request->mutable_table() = flags.table;
   if (!flags.inv_freq.empty()) {
@@ -69,14 +72,57 @@ std::vector<v1::Layout> Layouts(const v1::DiagnoseRequest& request) {
 }
 
 double ShareOf(const v1::DiagnoseResponse& response) {
-  if (!response.explanations().empty() && response.explanations(0).equal_share() == 1) return 2;  // proven
+  switch (response.verdict().kind()) {
+    case v1::VERDICT_KIND_MATCHES: return 4;
+    case v1::VERDICT_KIND_DIFFERS: return 3;
+    case v1::VERDICT_KIND_SEVERAL_FAULTS: return 2;
+    default: break;
+  }
   const double unexplained = response.measured().norm_residual() + response.measured().head_residual();
   return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
 }
 
+// True if in every row the elements at k and at k + apart are equal, for k = 0, step, 2 * step, ... below `end`.
+bool Repeats(const v1::Tensor& table, int64_t step, int64_t apart, int64_t end) {
+  const int64_t rows = table.shape(0), columns = table.shape(1);
+  const auto size = static_cast<int64_t>(table.data().size()) / std::max<int64_t>(1, rows * columns);
+  for (int64_t row = 0; row < rows; ++row) {
+    const char* line = table.data().data() + row * columns * size;
+    for (int64_t k = 0; k < end; k += step) {
+      if (std::memcmp(line + k * size, line + (k + apart) * size, size) != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Reads the expected table, "cos" and "sin" of a .safetensors file, and finds its form.
+absl::Status ReadExpectedTable(const std::string& path, v1::RotarySettings* settings) {
+  v1::GivenTable* table = settings->mutable_given_table();
+  POSENC_ASSIGN_OR_RETURN(*table->mutable_cos(), ReadTensor(path + ":cos"));
+  POSENC_ASSIGN_OR_RETURN(*table->mutable_sin(), ReadTensor(path + ":sin"));
+  table->set_form(v1::TABLE_FORM_HALF_WIDTH);
+  for (const v1::Tensor* tensor : {&table->cos(), &table->sin()}) {
+    if (tensor->shape_size() != 2 || tensor->shape(1) % 2 != 0) return absl::OkStatus();  // the service checks them
+  }
+  const int64_t columns = table->cos().shape(1);
+  if (Repeats(table->cos(), 1, columns / 2, columns / 2) && Repeats(table->sin(), 1, columns / 2, columns / 2)) {
+    table->set_form(v1::TABLE_FORM_DUPLICATED);
+  } else if (Repeats(table->cos(), 2, 1, columns) && Repeats(table->sin(), 2, 1, columns)) {
+    table->set_form(v1::TABLE_FORM_REPEAT_INTERLEAVED);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   v1::DiagnoseRequest request = flags.request;
-  if (flags.rotary.given()) {
+  if (!flags.expected_table.empty()) {
+    if (!flags.expected_pairing) return UsageError("--expect-table: give --expect-pairing, too");
+    if (flags.rotary.given()) return UsageError("--expect-table: not with a model or other settings");
+    v1::RotarySettings* settings = request.mutable_expected()->mutable_settings();
+    settings->set_input_pairing(*flags.expected_pairing == "interleaved" ? v1::PAIRING_INTERLEAVED
+                                                                         : v1::PAIRING_HALF_SPLIT);
+    POSENC_RETURN_IF_ERROR(ReadExpectedTable(flags.expected_table, settings));
+  } else if (flags.rotary.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.rotary.Get());
   }
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
@@ -103,7 +149,8 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   }
   POSENC_RETURN_IF_ERROR(best.status());
   context.inferred_layout = layouts.size() > 1;
-  if (session.json()) return PrintJson(*best);
+  session.set_exit_code(ExitCode(best->verdict()));
+  if (session.json()) return PrintVerdictFirst(*best);
   std::fputs(DiagnosisReport(*best, context).c_str(), stdout);
   return absl::OkStatus();
 }
@@ -112,7 +159,9 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
 
 Subcommand AddDiagnose(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "diagnose", "Finds the rotary encoding that another system applied, and how it differs from a model's");
+      "diagnose", std::string("Finds the rotary encoding that another system applied, and how it differs from a "
+                              "model's.\n") +
+                      kComparisonExitCodes);
   const auto flags = std::make_shared<DiagnoseFlags>();
   constexpr char kTensors[] = "Tensors";
   const auto file = [&](const char* name, std::string* path, const char* help) {
@@ -124,15 +173,25 @@ Subcommand AddDiagnose(CLI::App& parent) {
   file("--k-before", &flags->k_before, "k before the rotation, from the same call as q");
   file("--k-after", &flags->k_after, "k after the rotation");
   file("--applied-inv-freq", &flags->inv_freq, "Frequencies, [rotary_dim/2], in place of tensors");
-  AddFieldFlags(*app, kTensors, &flags->table,
-                {{"cos", "Cosines of a table, [rows, width], in place of tensors", "--table-cos"},
-                 {"sin", "Sines of the table", "--table-sin"},
-                 {"form", "One value per pair (half-width) or one per element", "--table-form"}});
+  AddFieldFlags(
+      *app, kTensors, &flags->table,
+      {{"cos", "Cosines of a table, [rows, width], in place of tensors", "--table-cos"},
+       {"sin", "Sines of the table", "--table-sin"},
+       {"form", "One value per pair (half-width) or one per element; default: found from the table", "--table-form"}});
+  file("--expect-table", &flags->expected_table,
+       "Expected table: a .safetensors file with cos and sin, as posenc table writes it; in place of a model");
+  app->add_option("--expect-pairing", flags->expected_pairing, "Pairing of the expected table")
+      ->check(CLI::IsMember({"half-split", "interleaved"}))
+      ->group(kTensors);
   AddFieldFlags(
       *app, kTensors, &flags->request,
       {{"layout",
         "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens; default: inferred"},
-       {"direction", "Expected direction; default forward"}});
+       {"direction", "Expected direction; default forward"},
+       {"tolerance_ulp",
+        "Units in the last place, at the norm of an element's pair, that count as rounding; default 2, and more for "
+        "float32 phases",
+        "--tolerance"}});
   app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
       ->group(kTensors);
   app->add_option("--q-rotary-offset", flags->rotary_offset,
@@ -144,7 +203,7 @@ Subcommand AddDiagnose(CLI::App& parent) {
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return RunDiagnose(*flags, session); }};
+  return {app, [flags](Session& session) { return RunDiagnose(*flags, session); }, kTrouble, kTrouble};
 }
 
 }  // namespace posenc::command

@@ -10,6 +10,7 @@
 #include "tools/posenc/bias_flags.h"
 #include "tools/posenc/bias_report.h"
 #include "tools/posenc/deliver.h"
+#include "tools/posenc/diagnosis_report.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
@@ -45,7 +46,8 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   *request.mutable_bias() = std::move(bias);
   if (!session.json()) request.set_return_values(true);
   POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseBiasResponse response, session.backend().DiagnoseBias(request));
-  if (session.json()) return PrintJson(response);
+  session.set_exit_code(ExitCode(response.verdict()));
+  if (session.json()) return PrintVerdictFirst(response);
   std::fputs(BiasReport(response, queries).c_str(), stdout);
   return absl::OkStatus();
 }
@@ -54,7 +56,9 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
 
 Subcommand AddDiagnoseBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "diagnose-bias", "Finds the method and the mask of an attention bias, and whether it matches a model");
+      "diagnose-bias", std::string("Finds the method and the mask of an attention bias, and whether it matches a "
+                                   "model.\n") +
+                           kComparisonExitCodes);
   const auto flags = std::make_shared<DiagnoseBiasFlags>();
   app->add_option("bias,--bias", flags->bias,
                   "Attention bias: FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, "
@@ -64,12 +68,13 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
   AddFieldFlags(*app, "Bias", &flags->request,
                 {{"query_offset", "Position of the first query, with the first key at 0; default: inferred"},
                  {"head_start", "Index of the bias's first head among the expected method's heads; default 0"},
+                 {"tolerance_ulp", "Units in the last place that count as rounding; default 2", "--tolerance"},
                  {"return_values", "With --json: also print the values by distance or by key"}});
   app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
       ->group("Bias");
   flags->expected.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }};
+  return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }, kTrouble, kTrouble};
 }
 
 }  // namespace posenc::command

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/report.h"
+#include "tools/posenc/session.h"
 
 namespace posenc::command {
 namespace {
@@ -105,11 +106,27 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 
 }  // namespace
 
+std::string VerdictReport(const v1::Verdict& verdict) {
+  std::string kind = v1::VerdictKind_Name(verdict.kind()).substr(std::string_view("VERDICT_KIND_").size());
+  std::replace(kind.begin(), kind.end(), '_', ' ');
+  return absl::StrCat(kind, ": ", verdict.sentence(), "\n");
+}
+
+int ExitCode(const v1::Verdict& verdict) {
+  switch (verdict.kind()) {
+    case v1::VERDICT_KIND_MATCHES: return kSame;
+    case v1::VERDICT_KIND_DIFFERS:
+    case v1::VERDICT_KIND_SEVERAL_FAULTS: return kDifferent;
+    default: return kCannotTell;
+  }
+}
+
 std::string DoubtReport(const v1::Undecided& undecided) {
   return absl::StrCat("Undecided: ", undecided.message(), ".\n  Needed to decide: ", undecided.remedy(), ".\n");
 }
 
 std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context) {
+  const std::string verdict = VerdictReport(response.verdict()) + "\n";
   std::string text;
   const auto add_doubts = [&](bool aliases) {
     for (const v1::Undecided& undecided : response.undecided()) {
@@ -126,7 +143,7 @@ std::string DiagnosisReport(const v1::DiagnoseResponse& response, const Diagnosi
   if (context.assumed_positions) text += "Positions 0, 1, 2, ... were assumed; --offset or --positions set others.\n";
   if (context.inferred_layout) text += "The layout was inferred: " + EnumName(context.layout) + ".\n";
   add_doubts(true);
-  return text;
+  return verdict + text;
 }
 
 }  // namespace posenc::command

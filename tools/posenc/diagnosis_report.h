@@ -1,9 +1,14 @@
 // Human-readable report of a diagnosis.
 #pragma once
 
+#include <cstdio>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
+#include "tools/files/json.h"
 
 namespace posenc::command {
 
@@ -13,6 +18,24 @@ struct DiagnosisContext {
   bool inferred_layout = false;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 };
+
+// "MATCHES: ...", "DIFFERS: ...", "SEVERAL FAULTS: ..." or "UNKNOWN: ...", one line.
+std::string VerdictReport(const v1::Verdict& verdict);
+// Exit code for a verdict (tools/posenc/session.h).
+int ExitCode(const v1::Verdict& verdict);
+
+// Prints the answer of a diagnosis as JSON, its verdict first.
+template <class Response>
+absl::Status PrintVerdictFirst(Response response) {
+  POSENC_ASSIGN_OR_RETURN(const std::string verdict, ToJson(response.verdict()));
+  response.clear_verdict();
+  POSENC_ASSIGN_OR_RETURN(const std::string rest, ToJson(response));
+  const std::string fields = rest.substr(rest.find('{') + 1);
+  const bool none = fields.find('"') == std::string::npos;
+  const std::string first = verdict.substr(0, verdict.rfind('}') + 1);
+  std::fputs(absl::StrCat("{\n \"verdict\": ", first, none ? "" : ",", fields).c_str(), stdout);
+  return absl::OkStatus();
+}
 
 // Returns two lines: what the data leave undecided, and which data would decide it.
 std::string DoubtReport(const v1::Undecided& undecided);

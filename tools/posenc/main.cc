@@ -129,7 +129,7 @@ int Main(int argc, char** argv) {
     std::reverse(unknown.begin(), unknown.end());  // ExtrasError reverses the list again
     const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
     Complain(message, Named(&app));
-    return kUsage;
+    return chosen() == nullptr ? kUsage : chosen()->exit_if_misused;
   }
   const Subcommand* subcommand = chosen();
   if (subcommand == nullptr) {
@@ -138,7 +138,7 @@ int Main(int argc, char** argv) {
   }
   if (const absl::Status status = tls.Get(&flags.tls); !status.ok()) {
     Complain(std::string(status.message()), nullptr);
-    return kUsage;
+    return subcommand->exit_if_misused;
   }
   Session session(flags);
   const absl::Status status = subcommand->run(session);
@@ -147,7 +147,7 @@ int Main(int argc, char** argv) {
   const bool usage = IsUsageError(status);
   // An INVALID_ARGUMENT from the service names a field. The flags have the same names, so point to the help.
   Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
-  return usage ? kUsage : subcommand->exit_if_failed;
+  return usage ? subcommand->exit_if_misused : subcommand->exit_if_failed;
 }
 
 }  // namespace

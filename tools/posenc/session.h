@@ -49,8 +49,14 @@ inline constexpr char kDeviceHelp[] =
 struct Subcommand {
   CLI::App* app;
   std::function<absl::Status(Session&)> run;
-  int exit_if_failed = 1;  // exit code of an error that is not a usage error
+  int exit_if_failed = 1;   // exit code of an error that is not a usage error
+  int exit_if_misused = 2;  // exit code of a usage error
 };
+
+// Exit codes of the subcommands that compare.
+inline constexpr int kSame = 0, kDifferent = 1, kCannotTell = 2, kTrouble = 3;
+inline constexpr char kComparisonExitCodes[] =
+    "Exit code: 0 they match, 1 they differ, 2 the data do not tell, 3 usage or another error";
 
 Subcommand AddInfo(CLI::App& parent);
 Subcommand AddExplain(CLI::App& parent);

@@ -24,6 +24,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kHeads = 2;
+// Largest difference of a correct float32 port from a rotated element, relative to the norm of the element's pair. A
+// cosine and a sine in float32 are each wrong by up to one unit in the last place, as is each of the three operations.
+constexpr double kTolerance = 0x4p-24;
 // Training length if the settings have none: the first one of most models.
 constexpr int64_t kUnknownLength = 4096;
 
@@ -189,6 +192,7 @@ class Maker {
       POSENC_ASSIGN_OR_RETURN(v1::ApplyRotaryResponse answer, backend_.ApplyRotary(request));
       Json made = Made("ApplyRotary", answer.info());
       made["input"] = absl::StrCat(prefix_, "q.", NameOf(dtype));
+      if (dtype == v1::DATA_TYPE_FP32) made["tolerance_of_pair_norm"] = kTolerance;
       Put(absl::StrCat("rotated.", NameOf(dtype), ".", name), std::move(*answer.mutable_q()), made);
     }
     return absl::OkStatus();

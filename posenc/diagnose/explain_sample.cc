@@ -1,0 +1,269 @@
+#include "posenc/diagnose/explain_sample.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "posenc/base/status.h"
+#include "posenc/diagnose/departures.h"
+
+namespace posenc::diagnose {
+namespace {
+
+// Distance by which explanations are ranked: 0 if all bits are equal. A departure must bring the data nearer than
+// without it, and so must a fitted number.
+double Distance(const Explanation& explanation) {
+  const Candidate& candidate = explanation.candidate;
+  double distance = explanation.proof.comparison.mean_log();
+  // Near position 0 a recurrence gives the same as frequencies that are one ULP off, as other systems' are. Therefore
+  // it must explain more than one element in a thousand.
+  if (candidate.fault == TableFault::kRecurrence) distance = std::max(distance, 1e-3);
+  if (distance == 0) return 0;
+  const auto departures = static_cast<double>(candidate.departures.size());
+  return distance * (1 + 0.05 * departures) + 1e-4 * (departures + static_cast<double>(candidate.free_values));
+}
+
+// Proves the candidate in the variant that comes nearest to the evidence; absent if none can be computed.
+absl::StatusOr<std::optional<Explanation>> Nearest(const Candidate& candidate, const std::vector<Variant>& variants,
+                                                   const Evidence& evidence, const Tolerance& tolerance,
+                                                   const Limits& limits, WorkPool& pool,
+                                                   const Cancellation& cancelled) {
+  std::optional<Explanation> best;
+  for (const Variant& variant : variants) {
+    auto proof = Prove(candidate, variant, evidence, limits, pool, cancelled);
+    if (!proof.ok()) {
+      POSENC_RETURN_IF_ERROR(cancelled());
+      continue;
+    }
+    if (best && proof->digest == best->proof.digest) {
+      if (variant.compute == best->variant.compute) best->same_precisions.push_back(variant.precision);
+      continue;
+    }
+    if (best && proof->comparison.mean_log() >= best->proof.comparison.mean_log()) continue;
+    best = Explanation{.candidate = candidate, .variant = variant, .proof = *std::move(proof)};
+  }
+  if (!best) return best;
+  POSENC_ASSIGN_OR_RETURN(best->proof, Prove(candidate, best->variant, evidence, limits, pool, cancelled, &tolerance));
+  best->sample_digest = best->proof.digest;
+  return best;
+}
+
+class Explainer {
+ public:
+  Explainer(const Asked& asked, const Tolerance& tolerance, const Limits& limits, WorkPool& pool,
+            const Cancellation& cancelled, SampleFindings* findings)
+      : asked_(asked), tolerance_(tolerance), limits_(limits), pool_(pool), cancelled_(cancelled), f_(*findings) {}
+
+  absl::Status Run() {
+    for (const Rows& rows : f_.sample.operands) {
+      f_.numbers.emplace_back(rows);
+      f_.census.push_back(Census(f_.numbers.back()));
+    }
+    if (std::any_of(f_.census.begin(), f_.census.end(), [](const ElementCensus& c) { return c.finite_rows == 0; })) {
+      return absl::OkStatus();
+    }
+    if (f_.changed()) Read();
+    if (!f_.readings.empty() && f_.readings[0].norm_residual <= kNotARotation) {
+      scored_ = FindCandidates(f_.sample, f_.readings, asked_, nullptr, limits_, cancelled_);
+      POSENC_RETURN_IF_ERROR(cancelled_());
+    }
+    for (const Scored& scored : scored_) POSENC_RETURN_IF_ERROR(Try(scored.candidate, scored.residual));
+    if (const auto candidate = AskedCandidate(asked_)) POSENC_RETURN_IF_ERROR(Try(*candidate));
+    for (const Candidate& candidate : TableCandidates(f_.sample, f_.readings, asked_)) {
+      POSENC_RETURN_IF_ERROR(Try(candidate));
+    }
+    Rank(&f_.explanations);
+    if (!AllEqual()) POSENC_RETURN_IF_ERROR(TryFaults());
+    if (!Fits()) POSENC_RETURN_IF_ERROR(TryTurns());
+    if (!Fits()) POSENC_RETURN_IF_ERROR(TryFitted());
+    return absl::OkStatus();
+  }
+
+ private:
+  void Read() {
+    f_.readings = ReadPairs(f_.sample, f_.numbers, f_.census, asked_);
+    if (f_.readings.empty() || f_.readings[0].norm_residual <= RoundingResidual()) return;
+    auto scaled = ReadScaledPairs(f_.sample, f_.numbers, f_.census, asked_);
+    const bool better = !scaled.empty() && scaled[0].norm_residual < f_.readings[0].norm_residual / 10;
+    if (better) f_.readings = std::move(scaled);
+  }
+
+  // A larger norm residual is not due to rounding, because a rotation keeps norms.
+  double RoundingResidual() const {
+    const double rounding = RoundingOf(f_.sample);
+    return std::min(64 * rounding * rounding, kNotARotation);
+  }
+
+  bool AllEqual() const { return !f_.explanations.empty() && f_.explanations[0].proof.comparison.share() == 1; }
+  // True if something but the measured frequencies fits.
+  bool Fits() const {
+    return std::any_of(f_.explanations.begin(), f_.explanations.end(),
+                       [](const Explanation& one) { return one.fits() && !IsAsMeasured(one); });
+  }
+
+  absl::Status Try(const Candidate& candidate, double residual = 1) {
+    POSENC_ASSIGN_OR_RETURN(std::optional<Explanation> one,
+                            ProveNearest(candidate, f_.sample, asked_, tolerance_, limits_, pool_, cancelled_));
+    if (!one) return absl::OkStatus();
+    one->residual = residual;
+    f_.explanations.push_back(*std::move(one));
+    return absl::OkStatus();
+  }
+
+  // The asked candidate with the pairs of a reading of the same width, and the departures of these pairs.
+  std::optional<Candidate> AskedAsRead() const {
+    std::optional<Candidate> candidate = AskedCandidate(asked_);
+    if (!candidate) return std::nullopt;
+    for (const Reading& reading : f_.readings) {
+      if (*candidate->settings.rotary_dim != reading.layouts[0].rotary_dim) continue;
+      SetLayout(reading, &*candidate);
+      candidate->departures = LayoutDepartures(asked_, reading, f_.sample);
+      break;
+    }
+    return candidate;
+  }
+
+  // Tries known faults of frameworks' tables.
+  absl::Status TryFaults() {
+    if (!f_.IsRotation() || f_.explanations.empty()) return absl::OkStatus();
+    std::vector<Candidate> bases;
+    for (size_t n = 0; n < std::min<size_t>(2, f_.explanations.size()); ++n) {
+      bases.push_back(f_.explanations[n].candidate);
+    }
+    // Rounded positions may have matched other settings.
+    if (const std::optional<Candidate> straight = AskedAsRead()) bases.push_back(*straight);
+    for (const Candidate& base : bases) {
+      if (base.fault != TableFault::kNone) continue;
+      for (const TableFault fault :
+           {TableFault::kTableBF16, TableFault::kTableFP16, TableFault::kAnglesBF16, TableFault::kAnglesFP16,
+            TableFault::kPositionsBF16, TableFault::kPositionsFP16, TableFault::kRecurrence}) {
+        Candidate candidate = base;
+        candidate.fault = fault;
+        candidate.departures.push_back(FaultDeparture(fault));
+        const size_t before = f_.explanations.size();
+        POSENC_RETURN_IF_ERROR(Try(candidate));
+        if (f_.explanations.size() == before) continue;
+        const auto without = Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_);
+        POSENC_RETURN_IF_ERROR(cancelled_());
+        const bool no_effect = without.ok() && without->digest == f_.explanations.back().proof.digest;
+        if (no_effect) f_.explanations.pop_back();
+      }
+    }
+    Rank(&f_.explanations);
+    return absl::OkStatus();
+  }
+
+  // Tries what the angles alone do not show: no rotation, two rotations, cosines and sines exchanged.
+  absl::Status TryTurns() {
+    std::optional<Candidate> base = AskedCandidate(asked_);
+    if (!base) return absl::OkStatus();
+    base->turns = 0;
+    base->departures = {{"NOT_ROTATED", "the rows were not rotated"}};
+    POSENC_RETURN_IF_ERROR(Try(*base));
+    base = AskedAsRead();
+    if (f_.changed() && !f_.readings.empty()) {
+      const std::vector<Departure> of_layout = base->departures;
+      base->turns = 2;
+      base->departures.push_back({"ROTATED_TWICE", "the rows were rotated twice"});
+      POSENC_RETURN_IF_ERROR(Try(*base));
+      base->turns = 1;
+      base->fault = TableFault::kExchanged;
+      base->departures = of_layout;
+      base->departures.push_back(FaultDeparture(base->fault));
+      POSENC_RETURN_IF_ERROR(Try(*base));
+    }
+    Rank(&f_.explanations);
+    return absl::OkStatus();
+  }
+
+  // Tries settings with one number fitted to the measured frequencies, then positions measured by the asked
+  // frequencies.
+  absl::Status TryFitted() {
+    if (!f_.IsRotation() || !asked_.settings) return absl::OkStatus();
+    const Reading& reading = f_.readings[0];
+    const std::vector<Option> fitted = FittedOptions(asked_, reading.layouts[0].rotary_dim, reading.angles,
+                                                     reading.frequencies, f_.sample.tokens, limits_);
+    if (!fitted.empty()) {
+      for (const Scored& scored : FindCandidates(f_.sample, f_.readings, asked_, &fitted, limits_, cancelled_)) {
+        POSENC_RETURN_IF_ERROR(Try(scored.candidate, scored.residual));
+      }
+    }
+    for (const Candidate& candidate : MappedCandidates(f_.sample, f_.readings, asked_, limits_)) {
+      POSENC_RETURN_IF_ERROR(Try(candidate));
+    }
+    POSENC_RETURN_IF_ERROR(cancelled_());
+    Rank(&f_.explanations);
+    return absl::OkStatus();
+  }
+
+  const Asked& asked_;
+  const Tolerance& tolerance_;
+  const Limits& limits_;
+  WorkPool& pool_;
+  const Cancellation& cancelled_;
+  SampleFindings& f_;
+  std::vector<Scored> scored_;
+};
+
+}  // namespace
+
+std::vector<Variant> Variants(const Evidence& evidence, const Asked& asked) {
+  std::vector<Precision> precisions = {kExactPrecision, kF32Precision, kHfEagerPrecision, kVllmPrecision,
+                                       kFluxPrecision};
+  if (evidence.is_table) {  // rounded once, to the table's own type
+    precisions.push_back({Frequencies::kExact, TableDtype::kTensor, Rounding::kOnce});
+    precisions.push_back({Frequencies::kFloat64, TableDtype::kTensor, Rounding::kOnce});
+  }
+  if (asked.precision) precisions.insert(precisions.begin(), *asked.precision);
+  std::vector<Variant> variants;
+  for (const std::vector<DType>& compute : ComputeTypes(evidence)) {
+    for (const Precision& precision : precisions) variants.push_back({precision, compute});
+  }
+  return variants;
+}
+
+bool SampleFindings::changed() const {
+  return std::any_of(census.begin(), census.end(), [](const ElementCensus& c) { return c.first_changed >= 0; });
+}
+
+bool SampleFindings::IsRotation() const {
+  return !readings.empty() && std::max(readings[0].norm_residual, readings[0].angles.scatter) <= kNotARotation;
+}
+
+bool IsAsMeasured(const Explanation& explanation) {
+  const auto& departures = explanation.candidate.departures;
+  return std::any_of(departures.begin(), departures.end(),
+                     [](const Departure& departure) { return departure.code == "UNKNOWN_FREQUENCIES"; });
+}
+
+void Rank(std::vector<Explanation>* explanations) {
+  const auto key = [](const Explanation& e) {
+    const bool named = e.fits() && !IsAsMeasured(e);
+    return std::tuple(!named, !e.complete, Distance(e), e.candidate.departures.size());
+  };
+  std::stable_sort(explanations->begin(), explanations->end(),
+                   [&key](const Explanation& a, const Explanation& b) { return key(a) < key(b); });
+}
+
+absl::StatusOr<std::optional<Explanation>> ProveNearest(const Candidate& candidate, const Evidence& evidence,
+                                                        const Asked& asked, const Tolerance& tolerance,
+                                                        const Limits& limits, WorkPool& pool,
+                                                        const Cancellation& cancelled) {
+  return Nearest(candidate, Variants(evidence, asked), evidence, tolerance, limits, pool, cancelled);
+}
+
+absl::StatusOr<std::optional<Explanation>> ProveAsked(const Candidate& candidate, const Evidence& evidence,
+                                                      const Asked& asked, const Limits& limits, WorkPool& pool,
+                                                      const Cancellation& cancelled) {
+  std::vector<Variant> variants;
+  for (const std::vector<DType>& compute : ComputeTypes(evidence)) variants.push_back({*asked.precision, compute});
+  return Nearest(candidate, variants, evidence, asked.tolerance(), limits, pool, cancelled);
+}
+
+absl::StatusOr<SampleFindings> ExplainSample(Evidence sample, const Asked& asked, const Tolerance& tolerance,
+                                             const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+  SampleFindings findings{.sample = std::move(sample)};
+  POSENC_RETURN_IF_ERROR(Explainer(asked, tolerance, limits, pool, cancelled, &findings).Run());
+  return findings;
+}
+
+}  // namespace posenc::diagnose

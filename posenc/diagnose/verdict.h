@@ -1,0 +1,78 @@
+// The verdict of a diagnosis: one answer, the parts to which it applies, and the words for both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "posenc/diagnose/candidate.h"
+#include "posenc/diagnose/evidence.h"
+#include "posenc/diagnose/parts.h"
+#include "posenc/diagnose/prove.h"
+
+namespace posenc::diagnose {
+
+enum class VerdictKind { kMatches, kDiffers, kSeveralFaults, kUnknown };
+
+// first .. last, both included.
+struct IndexRange {
+  int64_t first, last;
+  bool operator==(const IndexRange&) const = default;
+};
+
+// A part of the evidence. An empty list means everything along that axis.
+struct Part {
+  std::vector<Operand> operands;
+  std::vector<IndexRange> batch_rows, heads, tokens, pairs, distances;
+
+  bool is_everything() const {
+    return operands.empty() && batch_rows.empty() && heads.empty() && tokens.empty() && pairs.empty() &&
+           distances.empty();
+  }
+  bool operator==(const Part&) const = default;
+};
+
+struct Fault {
+  std::string sentence;                              // what happened; for an unexplained part what was measured
+  std::vector<Departure> departures;                 // empty: not explained
+  std::vector<std::vector<Departure>> alternatives;  // other explanations with the same bytes here
+  std::vector<Part> parts;
+  int64_t free_values = 0;  // numbers that were fitted to the data
+  int64_t values = 0;       // independent values of the data that differ from the expected ones
+};
+
+struct Verdict {
+  VerdictKind kind = VerdictKind::kUnknown;
+  std::string sentence;  // one line
+  std::vector<Fault> faults;
+  Tolerance tolerance;
+  std::string bound;  // the tolerance in words
+};
+
+// Indices as ranges; empty if they are all of 0 .. count - 1.
+std::vector<IndexRange> Ranges(const std::vector<uint8_t>& in_set);
+
+// The smallest parts that contain the rows: one for all operands if they agree, else one for each. `fitting`: rows
+// that the explanation of these rows explains, too; tokens extend over them. Pairs are left empty.
+std::vector<Part> PartsOf(const Evidence& evidence, const RowSet& rows, const RowSet& fitting);
+
+// Words for the axis of tokens, and its length.
+struct TokenAxis {
+  const char *one, *several;
+  int64_t count;
+};
+
+// "k, batch row 1, heads 3 and 5, tokens 40-63"; empty for everything. Ranges up to the last token are "from 40 on".
+std::string Describe(const Part& part, const TokenAxis& axis);
+
+// Sets kind and sentence from the faults, of which there is at least one. `rest_matches`: all rows outside their parts
+// are as expected.
+void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict);
+void Conclude(const Evidence& evidence, bool rest_matches, Verdict* verdict);
+
+// The messages, separated by semicolons.
+std::string Sentence(const std::vector<Departure>& departures);
+
+std::string Describe(const Tolerance& tolerance, DType after);
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,475 @@
+// Verdicts on ports made by a grammar: method x type x stretch x where x fault, single faults, pairs of faults, faults
+// without a name, and correct ports. Every 32nd case runs; POSENC_DIAGNOSE_ONE_IN=1 runs all (docs/diagnose.md has the
+// figures), and POSENC_DIAGNOSE_PRINT=1 prints the cases that are not as they must be.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "tests/diagnose/diagnose_port.h"
+
+namespace posenc::diagnose::diagnose_verdict_test {
+namespace {
+
+size_t OneInCases() {
+  const char* text = std::getenv("POSENC_DIAGNOSE_ONE_IN");
+  return text == nullptr ? 32 : std::strtoul(text, nullptr, 10);
+}
+bool Prints() { return std::getenv("POSENC_DIAGNOSE_PRINT") != nullptr; }
+
+struct Method {
+  std::string name;
+  RopeParameters parameters;
+  double attention = 1;
+};
+
+std::vector<Method> Methods() {
+  return {{"default", {.rope_type = "default", .rope_theta = 1e4}},
+          {"theta 5e5", {.rope_type = "default", .rope_theta = 5e5}},
+          {"linear", {.rope_type = "linear", .rope_theta = 1e4, .factor = 4}},
+          {"llama3",
+           {.rope_type = "llama3",
+            .rope_theta = 5e5,
+            .factor = 8,
+            .original_max_position_embeddings = 8192,
+            .low_freq_factor = 1,
+            .high_freq_factor = 4}},
+          {"yarn",
+           {.rope_type = "yarn", .rope_theta = 1e6, .factor = 4, .original_max_position_embeddings = 4096},
+           0.1 * std::log(4.0) + 1}};
+}
+
+struct Stretch2 {
+  std::string name;
+  double first;
+  int64_t length;
+};
+const std::vector<Stretch2> kStretches = {{"near", 0, 64}, {"far", 8200, 64}};
+const std::pair<DType, Style> kTypes[] = {{DType::kFP32, Style::kFloat32},
+                                          {DType::kFP16, Style::kEager},
+                                          {DType::kBF16, Style::kEager},
+                                          {DType::kBF16, Style::kExact}};
+
+// A part of the data, as a verdict names it.
+struct Where {
+  std::string name;
+  std::function<bool(const PortCell&)> holds;
+  Part part;
+};
+constexpr int64_t kFrom = 40;
+std::vector<Where> Wheres() {
+  return {{"everywhere", [](const PortCell&) { return true; }, {}},
+          {"k", [](const PortCell& c) { return c.operand == 1; }, {.operands = {Operand::kKey}}},
+          {"row 1", [](const PortCell& c) { return c.b == 1; }, {.batch_rows = {{1, 1}}}},
+          {"head 1 of q",
+           [](const PortCell& c) { return c.operand == 0 && c.h == 1; },
+           {.operands = {Operand::kQuery}, .heads = {{1, 1}}}},
+          {"head 0 of k, row 0",
+           [](const PortCell& c) { return c.operand == 1 && c.h == 0 && c.b == 0; },
+           {.operands = {Operand::kKey}, .batch_rows = {{0, 0}}, .heads = {{0, 0}}}},
+          {"tokens from 40 on", [](const PortCell& c) { return c.s >= kFrom; }, {.tokens = {{kFrom, 63}}}}};
+}
+
+struct Fault2 {
+  std::string name;
+  std::set<std::string> codes;  // any of them names it
+  std::function<void(const Method&, Treatment*)> apply;
+};
+
+void SetFrequencies(const RopeParameters& p, Treatment* t) { t->inv_freq = PaperFrequencies(p, 64); }
+
+std::vector<Fault2> Faults(const Method& method, const Stretch2& stretch) {
+  using T = Treatment*;
+  const double first = stretch.first;
+  std::vector<Fault2> faults = {
+      {"positions + 1", {"POSITIONS"}, [](const Method&, T t) { t->position += 1; }},
+      {"positions - 1", {"POSITIONS"}, [](const Method&, T t) { t->position -= 1; }},
+      {"positions + 7", {"POSITIONS"}, [](const Method&, T t) { t->position += 7; }},
+      {"positions of a page of 16",
+       {"POSITIONS"},
+       [](const Method&, T t) { t->position = std::fmod(t->position, 16); }},
+      {"positions of pages of 16",
+       {"POSITIONS"},
+       [](const Method&, T t) { t->position = 16 * std::floor(t->position / 16); }},
+      {"one position", {"POSITIONS"}, [first](const Method&, T t) { t->position = first + 5; }},
+      {"positions backwards",
+       {"POSITIONS"},
+       [first](const Method&, T t) { t->position = 2 * first + 63 - t->position; }},
+      {"positions clamped",
+       {"POSITIONS"},
+       [first](const Method&, T t) { t->position = std::min(t->position, first + 20); }},
+      {"direction", {"DIRECTION"}, [](const Method&, T t) { t->sign = -1; }},
+      {"pairing", {"PAIRING"}, [](const Method&, T t) { t->interleaved = true; }},
+      {"not rotated", {"NOT_ROTATED"}, [](const Method&, T t) { t->turns = 0; }},
+      {"rotated twice", {"ROTATED_TWICE"}, [](const Method&, T t) { t->turns = 2; }},
+      {"cos and sin exchanged", {"COS_SIN_EXCHANGED"}, [](const Method&, T t) { t->exchanged = true; }},
+      {"scaled", {"ATTENTION_FACTOR"}, [](const Method&, T t) { t->scale *= 0.125; }},
+      {"theta 77777",
+       {"ROPE_THETA"},
+       [](const Method& m, T t) {
+         RopeParameters p = m.parameters;
+         p.rope_theta = 77777;
+         SetFrequencies(p, t);
+       }},
+      {"theta 1e5",
+       {"ROPE_THETA"},
+       [](const Method& m, T t) {
+         RopeParameters p = m.parameters;
+         p.rope_theta = 1e5;
+         SetFrequencies(p, t);
+       }},
+      {"exponents of twice the width",
+       {"FREQUENCY_DIM", "ROPE_THETA"},
+       [](const Method& m, T t) {
+         RopeParameters p = m.parameters;
+         p.frequency_dim = 128;
+         SetFrequencies(p, t);
+       }},
+      {"half the width",
+       {"ROTARY_WIDTH", "FREQUENCY_DIM"},
+       [](const Method& m, T t) { t->inv_freq = PaperFrequencies(m.parameters, 32); }},
+      {"frequencies in bfloat16", {"INV_FREQ_ROUNDED"}, [](const Method&, T t) { t->round_frequency = DType::kBF16; }},
+      {"frequencies in float16", {"INV_FREQ_ROUNDED"}, [](const Method&, T t) { t->round_frequency = DType::kFP16; }},
+      {"positions in bfloat16",
+       {"POSITIONS_ROUNDED", "ANGLES_ROUNDED"},
+       [](const Method&, T t) { t->round_position = DType::kBF16; }},
+      {"positions in float16", {"POSITIONS_ROUNDED"}, [](const Method&, T t) { t->round_position = DType::kFP16; }},
+      {"angles in bfloat16",
+       {"ANGLES_ROUNDED"},
+       [](const Method&, T t) { t->round_frequency = t->round_position = t->round_angle = DType::kBF16; }},
+      {"angles in float16",
+       {"ANGLES_ROUNDED"},
+       [](const Method&, T t) { t->round_frequency = t->round_position = t->round_angle = DType::kFP16; }},
+      {"tables in bfloat16", {"TABLES_ROUNDED"}, [](const Method&, T t) { t->round_table = DType::kBF16; }},
+      {"tables in float16", {"TABLES_ROUNDED"}, [](const Method&, T t) { t->round_table = DType::kFP16; }}};
+  const auto with = [&faults](const char* name, std::set<std::string> codes, const auto& change) {
+    faults.push_back({name, std::move(codes), [change](const Method& m, T t) {
+                        RopeParameters p = m.parameters;
+                        change(p);
+                        SetFrequencies(p, t);
+                      }});
+  };
+  if (method.parameters.rope_type != "default") {
+    with("no scaling", {"SCALING_MISSING"}, [](RopeParameters& p) { p.rope_type = "default"; });
+    faults.push_back({"twice the factor", {"FACTOR", "SCALING_TYPE"}, [](const Method& m, T t) {
+                        RopeParameters p = m.parameters;
+                        p.factor = 2 * *p.factor;
+                        SetFrequencies(p, t);
+                        if (p.rope_type == "yarn") t->scale = 0.1 * std::log(*p.factor) + 1;
+                      }});
+  }
+  if (method.parameters.rope_type == "llama3") {
+    with("low and high exchanged", {"LOW_HIGH_EXCHANGED"},
+         [](RopeParameters& p) { std::swap(p.low_freq_factor, p.high_freq_factor); });
+    with("high 8", {"HIGH_FREQ_FACTOR"}, [](RopeParameters& p) { p.high_freq_factor = 8; });
+    with("length 4096", {"ORIGINAL_LENGTH"}, [](RopeParameters& p) { p.original_max_position_embeddings = 4096; });
+  }
+  if (method.parameters.rope_type == "yarn") {
+    with("length 8192", {"ORIGINAL_LENGTH"}, [](RopeParameters& p) { p.original_max_position_embeddings = 8192; });
+    with("beta_fast 16", {"BETA_FAST"}, [](RopeParameters& p) { p.beta_fast = 16; });
+    with("not truncated", {"TRUNCATE"}, [](RopeParameters& p) { p.truncate = false; });
+    faults.push_back({"no attention factor", {"ATTENTION_FACTOR"}, [](const Method&, T t) { t->scale = 1; }});
+  }
+  return faults;
+}
+
+// Faults that no departure names.
+std::vector<Fault2> Unnamed() {
+  using T = Treatment*;
+  const auto row = [](const char* name, const std::function<void(std::vector<double>*)>& change) {
+    return Fault2{name, {}, [change](const Method&, T t) { t->after = change; }};
+  };
+  const auto frequencies = [](const char* name, const std::function<void(std::vector<double>*)>& change) {
+    return Fault2{name, {}, [change](const Method&, T t) { change(&t->inv_freq); }};
+  };
+  return {row("the first element negated", [](auto* y) { (*y)[0] = -(*y)[0]; }),
+          row("the halves exchanged", [](auto* y) { std::rotate(y->begin(), y->begin() + 32, y->end()); }),
+          row("a bias was added",
+              [](auto* y) {
+                for (double& v : *y) v += 0.25;
+              }),
+          row("one element is 0", [](auto* y) { (*y)[17] = 0; }),
+          row("elements reversed", [](auto* y) { std::reverse(y->begin(), y->end()); }),
+          row("clamped to 1",
+              [](auto* y) {
+                for (double& v : *y) v = std::clamp(v, -1.0, 1.0);
+              }),
+          row("the second half scaled",
+              [](auto* y) {
+                for (size_t n = 32; n < 64; ++n) (*y)[n] *= 1.5;
+              }),
+          row("normalized",
+              [](auto* y) {
+                double sum = 0;
+                for (double v : *y) sum += v * v;
+                for (double& v : *y) v /= std::sqrt(sum / 64);
+              }),
+          frequencies("pairs reversed", [](auto* f) { std::reverse(f->begin(), f->end()); }),
+          frequencies("pair 5 stands", [](auto* f) { (*f)[5] = 0; }),
+          frequencies("one pair later", [](auto* f) { std::rotate(f->begin(), f->begin() + 1, f->end()); }),
+          frequencies("pairs 4 .. 11 at 1.3 times",
+                      [](auto* f) {
+                        for (int k = 4; k < 12; ++k) (*f)[k] *= 1.3;
+                      }),
+          frequencies("odd pairs backwards",
+                      [](auto* f) {
+                        for (size_t k = 1; k < f->size(); k += 2) (*f)[k] *= -1;
+                      }),
+          frequencies("harmonic",
+                      [](auto* f) {
+                        for (size_t k = 0; k < f->size(); ++k) (*f)[k] = 1.0 / (1.0 + static_cast<double>(k * k));
+                      }),
+          {"positions squared", {}, [](const Method&, T t) { t->position = t->position * t->position / 64; }},
+          {"a random phase", {}, [](const Method&, T t) { t->position += std::fmod(t->position * 7919, 13); }}};
+}
+
+struct Case {
+  std::string name;
+  Port port;
+  Method method;
+  std::function<Treatment(const PortCell&)> right, wrong;
+};
+
+enum class Outcome { kNamed, kUnknown, kWithinBound, kSame, kMisleading };
+
+Asked AskedOf(const Method& method) {
+  RotarySettings settings;
+  settings.frequencies = method.parameters;
+  settings.rotary_dim = 64;
+  settings.input_pairing = Pairing::kHalfSplit;
+  Asked asked = AskFor(Completed(settings));
+  asked.offsets = {0, 0};
+  return asked;
+}
+
+std::function<Treatment(const PortCell&)> Right(const Port& port, const Method& method) {
+  return [port, f = PaperFrequencies(method.parameters, 64), method](const PortCell& cell) {
+    return Treatment{.inv_freq = f, .position = port.position(cell.b, cell.s), .scale = method.attention};
+  };
+}
+
+bool SameBytes(const Evidence& a, const Evidence& b) {
+  for (size_t n = 0; n < a.operands.size(); ++n) {
+    const auto x = a.operands[n].after->From(0), y = b.operands[n].after->From(0);
+    if (x != y) return false;
+  }
+  return true;
+}
+
+// The largest difference between right and wrong in units of the tolerance at the norm of a pair.
+bool WithinBound(const Evidence& a, const Evidence& b, const Asked& asked) {
+  const Candidate candidate{.settings = *asked.settings, .offsets = {0, 0}};
+  Evidence both = b;
+  WorkPool pool(1);
+  for (const Precision& precision : {kF32Precision, kHfEagerPrecision, kExactPrecision, kVllmPrecision}) {
+    const auto proof = Prove(candidate, {precision, {a.operands[0].after_dtype, a.operands[0].after_dtype}}, both, {},
+                             pool, NeverCancelled, std::make_unique<Tolerance>().get());
+    if (proof.ok() && proof->misfits->none()) return true;
+  }
+  return false;
+}
+
+struct Count {
+  std::map<Outcome, int> of;
+  std::map<std::string, int> failing;
+  int all() const {
+    int sum = 0;
+    for (const auto& [outcome, count] : of) sum += count;
+    return sum;
+  }
+  void Print(const char* title) {
+    std::printf(
+        "%s: %d cases; %d the same bytes as a correct port; named %d, unknown %d, within the bound %d, "
+        "misleading %d\n",
+        title, all(), of[Outcome::kSame], of[Outcome::kNamed], of[Outcome::kUnknown], of[Outcome::kWithinBound],
+        of[Outcome::kMisleading]);
+    for (const auto& [name, count] : failing) std::printf("   %4d %s\n", count, name.c_str());
+  }
+};
+
+bool HasCode(const std::vector<Departure>& departures, const std::set<std::string>& codes) {
+  return departures.size() == 1 && codes.count(departures[0].code) != 0;
+}
+
+bool Names(const Fault& fault, const std::set<std::string>& codes) {
+  return HasCode(fault.departures, codes) ||
+         std::any_of(fault.alternatives.begin(), fault.alternatives.end(),
+                     [&](const auto& departures) { return HasCode(departures, codes); });
+}
+
+bool InPart(const Fault& fault, const Part& wanted) {
+  if (fault.parts.size() != 1) return false;
+  const Part& part = fault.parts[0];
+  if (part.operands != wanted.operands || part.batch_rows != wanted.batch_rows || part.heads != wanted.heads)
+    return false;
+  // A fault may not show in the first and the last tokens.
+  if (wanted.tokens.empty()) return true;
+  return part.tokens.size() == 1 && part.tokens[0].first >= wanted.tokens[0].first &&
+         part.tokens[0].first <= wanted.tokens[0].first + 8;
+}
+
+Diagnosis Ask(const Evidence& evidence, const Asked& asked) {
+  WorkPool pool(1);
+  auto diagnosis = Diagnose(evidence, asked, 6, {}, pool, NeverCancelled);
+  if (!diagnosis.ok()) throw std::runtime_error(std::string(diagnosis.status().message()));
+  return *std::move(diagnosis);
+}
+
+class Matrix {
+ public:
+  // Calls visit(name, method, stretch, port) for every method, type and stretch.
+  template <class Visitor>
+  static void Each(const Visitor& visit) {
+    for (const Method& method : Methods()) {
+      for (const auto& [dtype, style] : kTypes) {
+        for (const Stretch2& stretch : kStretches) {
+          Port port{.length = stretch.length, .dtype = dtype, .style = style};
+          port.position = [first = stretch.first](int64_t, int64_t s) { return first + static_cast<double>(s); };
+          const std::string name = method.name + ", " + std::string(Name(dtype)) +
+                                   (style == Style::kExact ? " exact" : "") + ", " + stretch.name;
+          visit(name, method, stretch, port);
+        }
+      }
+    }
+  }
+
+  // `accept` says whether a verdict that names something is right.
+  void Run(const std::string& name, const std::string& kind, const Port& port, const Method& method,
+           const std::function<Treatment(const PortCell&)>& wrong, const std::function<bool(const Verdict&)>& accept) {
+    if (n_++ % OneInCases() != 0) return;
+    const Asked asked = AskedOf(method);
+    const uint64_t seed = n_;
+    const Evidence right = Rotated(port, seed, Right(port, method)), given = Rotated(port, seed, wrong);
+    const Verdict verdict = Ask(given, asked).verdict;
+    const bool same = SameBytes(right, given);
+    Outcome outcome = Outcome::kUnknown;
+    if (same) {
+      outcome = verdict.kind == VerdictKind::kMatches ? Outcome::kSame : Outcome::kMisleading;
+    } else if (verdict.kind == VerdictKind::kMatches) {
+      outcome = WithinBound(right, given, asked) ? Outcome::kWithinBound : Outcome::kMisleading;
+    } else if (accept(verdict)) {
+      outcome = Outcome::kNamed;
+    } else if (verdict.kind != VerdictKind::kUnknown) {
+      outcome = Outcome::kMisleading;
+    }
+    ++count.of[outcome];
+    if (outcome == Outcome::kNamed || outcome == Outcome::kSame) return;
+    static const char* const kNames[] = {"named", "unknown", "within the bound", "same", "misleading"};
+    ++count.failing[kind + ": " + kNames[static_cast<int>(outcome)]];
+    if (Prints()) {
+      std::printf("%s | %s | %s | %s\n", kNames[static_cast<int>(outcome)], name.c_str(), kind.c_str(),
+                  verdict.sentence.c_str());
+    }
+  }
+
+  Count count;
+
+ private:
+  size_t n_ = 0;
+};
+
+TEST(DiagnoseVerdict, SingleFaults) {
+  Matrix matrix;
+  Matrix::Each([&](const std::string& name, const Method& method, const Stretch2& stretch, const Port& port) {
+    const auto right = Right(port, method);
+    for (const Fault2& fault : Faults(method, stretch)) {
+      for (const Where& where : Wheres()) {
+        matrix.Run(
+            name + ", " + where.name, fault.name, port, method,
+            [&](const PortCell& cell) {
+              Treatment t = right(cell);
+              if (where.holds(cell)) fault.apply(method, &t);
+              return t;
+            },
+            [&](const Verdict& verdict) {
+              return verdict.faults.size() == 1 && Names(verdict.faults[0], fault.codes) &&
+                     InPart(verdict.faults[0], where.part);
+            });
+      }
+    }
+  });
+  matrix.count.Print("single faults");
+  const int changed = matrix.count.all() - matrix.count.of[Outcome::kSame];
+  EXPECT_EQ(matrix.count.of[Outcome::kMisleading], 0);
+  EXPECT_GE(matrix.count.of[Outcome::kNamed], 0.95 * changed);
+}
+
+TEST(DiagnoseVerdict, PairsOfFaults) {
+  Matrix matrix;
+  Matrix::Each([&](const std::string& name, const Method& method, const Stretch2& stretch, const Port& port) {
+    const auto right = Right(port, method);
+    const std::vector<Fault2> faults = Faults(method, stretch);
+    const std::vector<Where> wheres = Wheres();
+    for (size_t a = 0; a < faults.size(); a += 3) {
+      for (size_t b = 1; b < faults.size(); b += 4) {
+        // One fault in k, the other in a head of q: each must be named in its part.
+        matrix.Run(
+            name, faults[a].name + " and " + faults[b].name, port, method,
+            [&](const PortCell& cell) {
+              Treatment t = right(cell);
+              if (wheres[1].holds(cell)) faults[a].apply(method, &t);
+              if (wheres[3].holds(cell)) faults[b].apply(method, &t);
+              return t;
+            },
+            [&](const Verdict& verdict) {
+              // Every part that is named is right; a fault that does not show need not be named.
+              int right_ones = 0;
+              for (const Fault& fault : verdict.faults) {
+                const bool is_a = Names(fault, faults[a].codes) && InPart(fault, wheres[1].part);
+                const bool is_b = Names(fault, faults[b].codes) && InPart(fault, wheres[3].part);
+                const bool both = Names(fault, faults[a].codes) && Names(fault, faults[b].codes);
+                right_ones += is_a || is_b || both || fault.departures.empty();
+              }
+              return right_ones == static_cast<int>(verdict.faults.size());
+            });
+      }
+    }
+  });
+  matrix.count.Print("pairs of faults");
+  EXPECT_EQ(matrix.count.of[Outcome::kMisleading], 0);
+}
+
+TEST(DiagnoseVerdict, FaultsWithoutAName) {
+  Matrix matrix;
+  Matrix::Each([&](const std::string& name, const Method& method, const Stretch2&, const Port& port) {
+    const auto right = Right(port, method);
+    for (const Fault2& fault : Unnamed()) {
+      for (size_t w = 0; w < 4; ++w) {
+        const Where where = Wheres()[w];
+        matrix.Run(
+            name + ", " + where.name, fault.name, port, method,
+            [&](const PortCell& cell) {
+              Treatment t = right(cell);
+              if (where.holds(cell)) fault.apply(method, &t);
+              return t;
+            },
+            [&](const Verdict& verdict) {
+              return verdict.kind == VerdictKind::kUnknown && verdict.faults.size() == 1 &&
+                     InPart(verdict.faults[0], where.part);
+            });
+      }
+    }
+  });
+  matrix.count.Print("faults without a name (named: unknown, in the right part)");
+  EXPECT_EQ(matrix.count.of[Outcome::kMisleading], 0);
+}
+
+TEST(DiagnoseVerdict, CorrectPorts) {
+  int cases = 0, equal = 0;
+  Matrix::Each([&](const std::string& name, const Method& method, const Stretch2&, const Port& port) {
+    const auto asked = AskedOf(method);
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      const Diagnosis diagnosis = Ask(Rotated(port, seed, Right(port, method)), asked);
+      ++cases;
+      equal += diagnosis.explanations[0].proof.comparison.share() == 1;
+      EXPECT_EQ(diagnosis.verdict.kind, VerdictKind::kMatches) << name << ": " << diagnosis.verdict.sentence;
+    }
+  });
+  std::printf("%d correct ports, %d of them equal bit for bit\n", cases, equal);
+}
+
+}  // namespace
+}  // namespace posenc::diagnose::diagnose_verdict_test
