@@ -27,6 +27,11 @@ absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads)
 }  // namespace
 
 absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
+  if (!part.type.heads_field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const auto own, part.config.Integer({part.type.heads_field}));
+    if (own || part.type.width.num_attention_heads == 0) return own;
+    return part.type.width.num_attention_heads;
+  }
   POSENC_ASSIGN_OR_RETURN(const auto heads,
                           part.config.Integer({"num_attention_heads", "n_head", "n_heads", "num_heads", "heads",
                                                "speech_encoder_attention_heads", "encoder_attention_heads",
@@ -42,6 +47,14 @@ absl::StatusOr<int64_t> HeadDimOf(Part& part) {
   if (part.layer_head_dim) return *part.layer_head_dim;  // ReadHeadDim says where it comes from
   const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
   POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
+  if (type.head_dim_agrees) {
+    POSENC_ASSIGN_OR_RETURN(const auto head_dim, config.Integer({"head_dim"}));
+    if (head_dim && *head_dim != width.value_or(type.head_dim)) {
+      return Against(config.Path(field),
+                     InvalidArgument("CONFLICT", config.Path("head_dim"), fmt::format("{}", *head_dim),
+                                     fmt::format("must be equal to {}, {}", field, width.value_or(type.head_dim))));
+    }
+  }
   if (!field.empty()) part.Comes("head_dim", config.Path(field));
   if (width) return *width;
   // A null head_dim does not stand for the class's default.
@@ -51,7 +64,7 @@ absl::StatusOr<int64_t> HeadDimOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
   if (!hidden && type.width.hidden_size != 0) hidden = type.width.hidden_size;
   if (!hidden || !heads || *heads == 0) {
-    return InvalidArgument("MISSING", config.Path(type.head_dim_field), "",
+    return InvalidArgument("MISSING", config.Path(field.empty() ? type.hidden_size_field : type.head_dim_field), "",
                            fmt::format("must be given, or {} and num_attention_heads above 0", type.hidden_size_field));
   }
   const std::string hidden_path = config.PathOf({type.hidden_size_field, "n_embd", "d_model", "width"});

@@ -46,6 +46,35 @@ absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t
   return types;
 }
 
+// The types of a class whose file does not list them.
+absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t layers) {
+  const LayerPattern& pattern = part.type.pattern;
+  std::vector<std::string> types;
+  if (pattern.every == 0) return types;
+  POSENC_ASSIGN_OR_RETURN(const auto cycle, part.config.Strings(pattern.cycle_field));
+  POSENC_ASSIGN_OR_RETURN(const auto indices, part.config.Numbers(pattern.indices_field));
+  std::optional<int64_t> given;
+  if (!pattern.field.empty()) {
+    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({pattern.field, "_sliding_window_pattern"}));
+  }
+  const int64_t every = std::max<int64_t>(given.value_or(pattern.every), 1);
+  for (int64_t n = 0; n < layers; ++n) {
+    if (cycle && !cycle->empty()) {
+      types.push_back((*cycle)[n % cycle->size()]);
+      continue;
+    }
+    if (!pattern.cycle[0].empty()) {
+      types.emplace_back(n == 0 ? pattern.others : pattern.cycle[n % pattern.cycle.size()]);
+      continue;
+    }
+    const bool regular = indices ? std::find(indices->begin(), indices->end(), n) != indices->end()
+                                 : n % every == (pattern.at < 0 ? every - 1 : pattern.at % every);
+    const bool is_last = n == layers - 1 && (pattern.last || pattern.last_always);
+    types.emplace_back(regular || n < pattern.first || is_last ? pattern.full : pattern.others);
+  }
+  return types;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
@@ -61,26 +90,19 @@ absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t la
   }
   for (std::string_view field : {"layer_types", "layers_block_type"}) {
     POSENC_ASSIGN_OR_RETURN(auto listed, part.config.Strings(field));
-    if (listed) return *std::move(listed);
+    if (!listed) continue;
+    if (part.type.pattern.last_always && !listed->empty()) listed->back() = part.type.pattern.full;
+    return *std::move(listed);
   }
-  std::vector<std::string> types;
-  const LayerPattern& pattern = part.type.pattern;
-  if (pattern.every == 0) return types;
-  std::optional<int64_t> given;
-  if (!pattern.field.empty()) {
-    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({pattern.field, "_sliding_window_pattern"}));
-  }
-  const int64_t every = std::max<int64_t>(given.value_or(pattern.every), 1);
-  for (int64_t n = 0; n < layers; ++n) {
-    const bool full = (n + 1) % every == 0 || (pattern.last && n == layers - 1);
-    types.emplace_back(full ? std::string_view("full_attention") : pattern.others);
-  }
-  return types;
+  return FromPattern(part, layers);
 }
 
 bool LeavesOut(const Part& part, std::string_view layer_type) {
   switch (part.type.layers) {
     case Layers::kSlidingOnly: return layer_type == "full_attention";
+    case Layers::kSlidingOnlyInWindow:
+      return layer_type == "full_attention" ||
+             (part.config.tree().contains("sliding_window") && part.config.Find("sliding_window") == nullptr);
     case Layers::kSlidingOnlyIfWindow:
       return layer_type == "full_attention" &&
              !(part.config.tree().contains("sliding_window") && part.config.Find("sliding_window") == nullptr);
@@ -91,7 +113,7 @@ bool LeavesOut(const Part& part, std::string_view layer_type) {
 }
 
 bool HasAttention(std::string_view layer_type) {
-  for (std::string_view other : {"linear_attention", "conv", "mamba", "recurrent", "moe", "mlp"}) {
+  for (std::string_view other : {"linear_attention", "conv", "mamba", "recurrent", "moe", "mlp", "cross_attention"}) {
     if (layer_type == other) return false;
   }
   return true;
@@ -120,6 +142,16 @@ RopeBlock ClassBlock(const LayerDefaults& defaults) {
   return block;
 }
 
+// These classes add rope_scaling to a block whose rope_type is "default", so that the older key `type` is not read.
+void LeaveDefault(Part& part, RopeBlock& block) {
+  const RopeParameters& written = block.parameters;
+  if (written.rope_type == "default") return;
+  part.Say("NOT_USED", fmt::format("{}.type", block.path),
+           fmt::format("model_type \"{}\" reads only rope_type here: the layers have no scaling", part.type.name));
+  block.parameters = {
+      .rope_type = "default", .rope_theta = written.rope_theta, .partial_rotary_factor = written.partial_rotary_factor};
+}
+
 // BlockFor for Layers::kByType and kByTypeFilled.
 absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
   const LayerDefaults* own = DefaultsOf(part.type, layer_type);
@@ -131,8 +163,14 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
     const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
     if (found != blocks.end() && found->second) {
       result.block = found->second;
+      if (!fills && !result.block->parameters.rope_theta && own != nullptr) {
+        part.Say("DEFAULTED", fmt::format("{}.rope_theta", result.block->path),
+                 fmt::format("absent: {} is used; transformers fails", own->rope_theta));
+      }
       auto& partial = result.block->parameters.partial_rotary_factor;
-      if (fills && !partial) partial = own->partial;
+      const bool is_default = result.block->parameters.rope_type == "default";
+      const bool has_share = fills || (own != nullptr && own->partial_of_default && is_default);
+      if (has_share && !partial) partial = own->partial;
     } else if (fills) {
       result.block = ClassBlock(*own);
       const std::string path = BlockPath(part, layer_type);
@@ -147,6 +185,7 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
   }
   if (!blocks.empty() && part.config.Find("rope_scaling") != nullptr && own != nullptr && own->takes_rope_scaling) {
     result.block = blocks[0].second;
+    if (result.block->type_key == "type") LeaveDefault(part, *result.block);
     result.flat = true;
     return result;
   }

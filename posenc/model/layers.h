@@ -19,7 +19,7 @@ inline constexpr std::string_view kRope = "rope", kNoRope = "no_rope";
 // Returns the type of each layer; empty if layers have no types, or if no list gives them and `layers` is 0 (unknown).
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers);
 
-// False for linear_attention, conv, mamba, recurrent, moe and mlp layers, which no class rotates.
+// False for linear_attention, conv, mamba, recurrent, moe, mlp and cross_attention layers, which no class rotates.
 bool HasAttention(std::string_view layer_type);
 
 // True if the class gives these layers no rotary embedding.

@@ -50,7 +50,9 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   if (!part.type.output_pairing) part.type.output_pairing = part.type.pairing;
   if (part.type.reads_interleave) {
     POSENC_ASSIGN_OR_RETURN(const auto interleave, part.config.Bool("rope_interleave"));
-    if (!interleave.value_or(true)) part.type.pairing = Pairing::kHalfSplit;
+    const bool is_null = part.config.tree().contains("rope_interleave") && !interleave;
+    if (is_null) part.Say("DEFAULTED", "rope_interleave", "null: read as false");
+    if (is_null || !interleave.value_or(true)) part.type.pairing = Pairing::kHalfSplit;
   }
   if (source.input_pairing) {
     if (part.known && *source.input_pairing != part.type.pairing) {

@@ -2,6 +2,7 @@
 // files *_types.cc.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -127,17 +128,26 @@ enum class Layers {
   kByType,               // one block per layer type; by_layer if the file has no block
   kByTypeFilled,         // kByType, and by_layer fills missing or null blocks, and partial
   kSlidingOnly,          // full_attention layers have no rotary embedding
+  kSlidingOnlyInWindow,  // kSlidingOnly, and no layer has one if sliding_window is null
   kSlidingOnlyIfWindow,  // kSlidingOnly, unless sliding_window is null: then all have one
   kNoRopeList,           // no_rope_layers: 1 means rotary embedding, 0 none
   kThetaList,            // layer_rope_theta per layer, 0: none; if absent, every n-th layer back from the last has none
 };
 
-// Layer types for a file that does not list them: every n-th layer is full_attention.
+// Layer types for a file that does not list them: every n-th layer has type `full`.
 struct LayerPattern {
   int64_t every = 0;                                  // n; 0: no pattern
   std::string_view field = "sliding_window_pattern";  // field that gives n, if present
   std::string_view others = "sliding_attention";
-  bool last = false;  // the last layer is full_attention, too
+  std::string_view full = "full_attention";
+  bool last = false;         // the last layer is `full`, too
+  bool last_always = false;  // the last layer is `full`, even if the file lists another type
+  int64_t at = -1;           // layers at, at + n, ... are `full`; -1: n-1, 2n-1, ...
+  int64_t first = 0;         // the first layers are `full`, too
+  // Fields that select the `full` layers in another way, and then replace `every`: a list of their indices; a list of
+  // types that repeats.
+  std::string_view indices_field = "", cycle_field = "";
+  std::array<std::string_view, 4> cycle = {};  // types that repeat, from layer 1 on; layer 0 has `others`
 };
 
 // A class's default block for one layer type.
@@ -148,6 +158,7 @@ struct LayerDefaults {
   bool takes_rope_scaling = false;    // the file's rope_scaling applies to these layers
   std::string_view rope_type = "default";
   std::optional<double> partial;
+  bool partial_of_default = false;       // a given block of rope_type "default" without a share has this one, too
   std::string_view head_dim_field = "";  // field with these layers' head width
   int64_t head_dim = 0;                  // 0: as in the other layers
 };
@@ -193,7 +204,7 @@ struct ModelType {
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
   std::optional<Pairing> output_pairing;    // if it differs from `pairing`
-  bool reads_interleave = false;            // rope_interleave false: q and k come half-split
+  bool reads_interleave = false;            // rope_interleave false or null: q and k come half-split
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 
   double theta = 10000;
@@ -203,18 +214,23 @@ struct ModelType {
   std::string_view partial_field = "partial_rotary_factor";
   // The class's default original_max_position_embeddings, treated as a field outside the block. 0: none.
   double original_length = 0;
-  std::optional<RopeParameters> block;  // the class's default block
+  std::optional<RopeParameters> block;       // the class's default block
+  std::vector<std::string_view> rope_types;  // the only ones that the class accepts; empty: any
   bool negate_angle = false;
 
   // Width of a head: this field, else this number unless 0, else hidden_size / num_attention_heads.
   std::string_view head_dim_field = "head_dim";
   int64_t head_dim = 0;
   std::string_view hidden_size_field = "hidden_size";
+  std::string_view heads_field = "";  // the only name of the number of heads; "": any of the usual ones
   Width width;
   HeadShare share;
   // Multi-head latent attention: the width is qk_rope_head_dim, a separate part of the head, and the softmax scale is
   // multiplied by m(s, mscale_all_dim)^2.
   bool mla = false;
+  int64_t unrotated_dim = 0;               // the class's default qk_nope_head_dim
+  bool head_dim_agrees = false;            // the class reads head_dim beside qk_rope_head_dim, and fails if they differ
+  std::string_view rotary_dim_field = "";  // gives the share of a head that rotates as a number of elements
 
   Layers layers = Layers::kUniform;
   LayerPattern pattern;
@@ -223,6 +239,7 @@ struct ModelType {
   MropeOrder mrope = MropeOrder::kNone;
   std::vector<int64_t> sections;  // default mrope_section; kErnie, if empty: h and w share all pairs
   int64_t axes = 2;               // kAxial
+  bool reads_block = true;        // false: the class reads no scaling block
   bool alternating = false;       // kAxial: pairs alternate between the axes
   bool own_halves = false;        // kAxial: half-split pairing within each axis's elements
   int64_t window = 7;             // kSwin, kSwinV2: default window_size
@@ -233,6 +250,9 @@ struct ModelType {
   // A field of the scaling block that does not affect the rotation: the class multiplies its queries by
   // 1 + field * ln(1 + floor(position / L0)), where L0 is original_max_position_embeddings.
   std::string_view query_scale_field = "";
+  // With any scaling, the class multiplies cos and sin by the block's short_mscale, or long_mscale for sequences above
+  // original_max_position_embeddings, instead of the scaling's own factor. It always takes longrope's short factors.
+  bool mscale_by_length = false;
   Condition only_if;  // if not met, there is no rotary embedding
 
   Terms terms = Terms::kNone;

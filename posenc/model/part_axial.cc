@@ -37,7 +37,12 @@ void NoteUnread(const RopeParameters& block, const std::string& path, Part& part
 absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
   RopeParameters block;
-  if (!blocks.empty()) {
+  NoteNulls(part);
+  if (!blocks.empty() && !part.type.reads_block) {
+    const std::string path = part.config.PathOf({"rope_parameters", "rope_scaling"});
+    part.Say("NOT_USED", path, fmt::format("model_type \"{}\" does not read it", part.type.name));
+  } else if (!blocks.empty()) {
+    if (blocks[0].second) NoteNulls(part, *blocks[0].second);
     if (!blocks[0].first.empty() ||
         (blocks[0].second->parameters.rope_type != "axial" && blocks[0].second->parameters.rope_type != "default")) {
       const bool nested = !blocks[0].first.empty();
@@ -55,9 +60,15 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
   part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}));
-  if (!block.rope_theta) part.Comes("axial.axes[0].rope_theta", part.config.Path(part.type.theta_field));
   part.whole_head = head_dim;
-  const double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
+  double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
+  if (part.type.theta_field != "rope_theta") {  // a newer name, and an older one, which prevails
+    POSENC_ASSIGN_OR_RETURN(const auto usual, part.config.Number({"rope_theta"}));
+    theta = outer_theta.value_or(block.rope_theta.value_or(usual.value_or(part.type.theta)));
+  }
+  if (outer_theta && theta == *outer_theta) {
+    part.Comes("axial.axes[0].rope_theta", part.config.Path(part.type.theta_field));
+  }
   // Two axes: half of the head each. Three: the largest even third each; the rest of the head does not rotate.
   const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;
   AxialRope axial{{}, part.type.alternating};

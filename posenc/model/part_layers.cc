@@ -19,13 +19,13 @@ constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; mo
 absl::Status CheckHasRotary(const Part& part) {
   const Condition& wanted = part.type.only_if;
   if (wanted.field.empty()) return absl::OkStatus();
-  std::string value = wanted.if_absent ? std::string(wanted.value) : "absent";
+  std::string value(wanted.if_absent ? wanted.value : kAbsent);
   if (const nlohmann::json* field = part.config.Find(wanted.field)) {
     value = field->is_string() ? field->get<std::string>() : field->dump();
   }
   if (value == wanted.value) return absl::OkStatus();
   return InvalidArgument(
-      "UNSUPPORTED", part.config.Path(wanted.field), value,
+      value == kAbsent ? "MISSING" : "UNSUPPORTED", part.config.Path(wanted.field), value,
       fmt::format("must be {}: else model_type \"{}\" has no rotary embedding", wanted.value, part.type.name));
 }
 
@@ -131,7 +131,12 @@ absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::
 }
 
 // Adds a note if the file lists types of another number of layers than it has.
-void NoteNumber(Part& part, size_t listed, size_t layers) {
+void NoteNumber(Part& part, size_t layers) {
+  size_t listed = 0;
+  for (std::string_view field : {"layers_block_type", "layer_types"}) {
+    const nlohmann::json* list = part.config.Find(field);
+    if (list != nullptr && list->is_array()) listed = list->size();
+  }
   if (listed == 0 || layers == 0 || listed == layers) return;
   part.Say(
       "LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
@@ -155,7 +160,8 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
     if (!nested) return DefaultsOf(part.type, type) != nullptr;
     return std::any_of(blocks.begin(), blocks.end(), [&type](const auto& block) { return block.first == type; });
   };
-  if ((nested || !part.type.by_layer.empty()) && !too_many_listed &&
+  const bool may_differ = !part.known || part.type.name == "deepseek_v4";
+  if (may_differ && (nested || !part.type.by_layer.empty()) && !too_many_listed &&
       std::none_of(distinct.begin(), distinct.end(), is_label)) {
     types.clear();
   }
@@ -198,7 +204,9 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
                            "rotary_dim, rotary_pct, qk_rope_head_dim");
   }
 
-  POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
+  POSENC_ASSIGN_OR_RETURN(RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
+  const bool ignores_block = !part.type.reads_block && !blocks.empty();
+  if (ignores_block) blocks.clear();
   POSENC_ASSIGN_OR_RETURN(const Types types, TypesOf(part, blocks, static_cast<int64_t>(common.layer_index.size())));
   std::vector<ModelLayers> result;
   for (const std::string& layer_type : types.distinct) {
@@ -215,7 +223,12 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     } else if (types.distinct.size() > 1) {
       entry.layer_index.clear();  // the file does not say which layers have which type
     }
-    NoteNumber(own, types.of_layer.size(), common.layer_index.size());
+    if (part.known) NoteNulls(own);
+    if (ignores_block) {
+      own.Say("NOT_USED", part.config.PathOf({"rope_parameters", "rope_scaling"}),
+              fmt::format("model_type \"{}\" does not read it", part.type.name));
+    }
+    NoteNumber(own, common.layer_index.size());
     POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type));
     if (block.block) {
       if (const auto theta = ThetaOf(part, layer_type)) block.block->parameters.rope_theta = *theta;

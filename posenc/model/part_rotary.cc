@@ -1,6 +1,9 @@
 #include "posenc/model/parts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
@@ -58,6 +61,54 @@ absl::Status NoteContradiction(Part& part, const RopeBlock& block) {
   return absl::OkStatus();
 }
 
+// Reads the share of a head that rotates from a number of elements, for classes that know such a field.
+absl::Status ReadRotaryDim(Part& part, RopeParameters& p) {
+  POSENC_ASSIGN_OR_RETURN(const auto elements, part.config.Number({part.type.rotary_dim_field}));
+  if (!elements || p.partial_rotary_factor) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
+  p.partial_rotary_factor = *elements / static_cast<double>(head_dim);
+  part.Comes("rope_parameters.partial_rotary_factor", part.config.Path(part.type.rotary_dim_field));
+  return absl::OkStatus();
+}
+
+// Returns UNSUPPORTED for a rope_type that the class refuses.
+absl::Status CheckRopeType(const Part& part, const RopeBlock& block) {
+  const auto& accepted = part.type.rope_types;
+  const std::string& given = block.parameters.rope_type;
+  if (accepted.empty() || std::find(accepted.begin(), accepted.end(), given) != accepted.end()) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", fmt::format("{}.{}", block.path, block.type_key), given,
+                         fmt::format("must be one of \"{}\": model_type \"{}\" refuses other scalings",
+                                     fmt::join(accepted, "\", \""), part.type.name));
+}
+
+// ModelType::mscale_by_length. A factor that depends on the length is not a setting.
+absl::Status ReadMscaleByLength(Part& part, RopeBlock& block) {
+  RopeParameters& p = block.parameters;
+  if (!part.type.mscale_by_length || p.rope_type == "default") return absl::OkStatus();
+  const std::string short_path = block.path + ".short_mscale", long_path = block.path + ".long_mscale";
+  for (const auto& [path, value] : {std::pair{&short_path, block.short_mscale}, {&long_path, block.long_mscale}}) {
+    if (!value) {
+      return InvalidArgument("MISSING", *path, "", fmt::format("must be given with rope_type \"{}\"", p.rope_type));
+    }
+  }
+  if (*block.short_mscale != *block.long_mscale) {
+    return Against(short_path, InvalidArgument("UNSUPPORTED", long_path, fmt::format("{}", *block.long_mscale),
+                                               fmt::format("must be equal to short_mscale, {}: a factor by the "
+                                                           "sequence's length is not a setting",
+                                                           *block.short_mscale)));
+  }
+  if (p.rope_type != "longrope") {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.{}", block.path, block.type_key), p.rope_type,
+                           fmt::format("must be \"longrope\" or \"default\" for model_type \"{}\"", part.type.name));
+  }
+  part.Say("NOT_USED", block.path + ".long_factor",
+           fmt::format("model_type \"{}\" computes with short_factor for all lengths", part.type.name));
+  p.longrope_branch = LongropeBranch::kShort;
+  p.attention_factor = *block.short_mscale;
+  part.Comes("rope_parameters.attention_factor", short_path);
+  return absl::OkStatus();
+}
+
 // Moves fields outside the block into it, as transformers' standardize_rope_params does.
 absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& context) {
   const ConfigObject& config = part.config;
@@ -79,6 +130,9 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     p.alpha = written.alpha;
   }
 
+  POSENC_RETURN_IF_ERROR(CheckRopeType(part, block));
+  POSENC_RETURN_IF_ERROR(ReadMscaleByLength(part, block));
+
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, context.theta_field, "rope_theta", "rotary_emb_base"));
   NoteUnused(part, {p.rope_theta, in_block("rope_theta")}, outer_theta);
   if (!p.rope_theta) {
@@ -89,8 +143,11 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   POSENC_ASSIGN_OR_RETURN(const auto outer_partial,
                           Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
   NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
+  if (!outer_partial.value) POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, p));
   if (!p.partial_rotary_factor) {
-    p.partial_rotary_factor = outer_partial.value.value_or(part.type.partial.value_or(1));
+    const std::string name(part.type.partial_field);
+    const bool is_null = part.known && config.tree().contains(name) && !outer_partial.value;  // instead of the default
+    p.partial_rotary_factor = outer_partial.value.value_or(is_null ? 1 : part.type.partial.value_or(1));
     if (outer_partial.value) part.Comes("rope_parameters.partial_rotary_factor", outer_partial.path);
   }
 
@@ -109,11 +166,12 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
       part.Comes("rope_parameters.original_max_position_embeddings", config.Path(kOriginalLength));
     }
     if (!p.original_max_position_embeddings) {
-      POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
+      POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({kLongest, "n_positions", "max_seq_len"}));
       p.original_max_position_embeddings = longest;
       part.Say("DEFAULTED", in_block(kOriginalLength), "absent: max_position_embeddings is used");
       if (longest) {
-        part.Comes("rope_parameters.original_max_position_embeddings", config.Path("max_position_embeddings"));
+        part.Comes("rope_parameters.original_max_position_embeddings",
+                   config.PathOf({kLongest, "n_positions", "max_seq_len"}));
       }
     }
   }
@@ -150,7 +208,7 @@ absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const Rop
   part.whole_head = *settings.head_dim;
   if (part.type.mla) {
     POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
-    part.rotary_offset = rest.value_or(0);
+    part.rotary_offset = rest.value_or(part.type.unrotated_dim);
     part.whole_head += part.rotary_offset;
   } else if (part.type.name == "deepseek_v4") {
     const auto width = static_cast<double>(*settings.head_dim) * p.partial_rotary_factor.value_or(1);
@@ -184,7 +242,42 @@ void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
 
 }  // namespace
 
+void NoteNulls(Part& part) {
+  const ModelType& type = part.type;
+  std::vector<std::string_view> names = {"num_hidden_layers",
+                                         "num_attention_heads",
+                                         "partial_rotary_factor",
+                                         "head_dim",
+                                         "global_head_dim",
+                                         "qk_rope_head_dim",
+                                         "qk_nope_head_dim",
+                                         "rope_theta",
+                                         "image_size",
+                                         "patch_size",
+                                         kLongest,
+                                         kOriginalLength};
+  names.insert(names.end(), {type.hidden_size_field, type.heads_field, type.theta_field, type.pattern.field});
+  for (const LayerDefaults& own : type.by_layer) names.push_back(own.theta_field);
+  for (std::string_view name : names) {
+    const bool is_null = part.config.tree().contains(std::string(name)) && part.config.Find(name) == nullptr;
+    if (!is_null || (name == "head_dim" && type.head_dim == 0)) continue;
+    const std::string path = part.config.Path(name);
+    const auto same = [&path](const Note& note) { return note.field == path; };
+    if (std::any_of(part.notes.begin(), part.notes.end(), same)) continue;
+    part.Say("DEFAULTED", std::string(name), "null: read as if it were absent");
+  }
+}
+
+void NoteNulls(Part& part, const RopeBlock& block) {
+  const bool from_lengths = block.parameters.rope_type == "yarn" || block.parameters.rope_type == "longrope";
+  for (const std::string& name : block.nulls) {
+    if (name == "factor" && from_lengths) continue;
+    part.Say("DEFAULTED", fmt::format("{}.{}", block.path, name), "null: read as if it were absent");
+  }
+}
+
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context) {
+  NoteNulls(part, block);
   POSENC_RETURN_IF_ERROR(Standardize(part, block, context));
   const std::string partial_path = block.path + ".partial_rotary_factor";
   if (block.has_query_scale) {
@@ -198,7 +291,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   const RopeMethod* method = FindRopeMethod(p.rope_type);
   const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
   const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
-  if (part.type.mla) {
+  if (part.type.mla && part.type.partial) {
     p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
   } else if (!part.type.partial && narrows) {
     const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);

@@ -23,6 +23,10 @@ absl::StatusOr<int64_t> HeadDimOf(Part& part);
 
 // Rotary settings of a part's layers: from the scaling block, the fields outside it, and the class's defaults.
 
+// Notes fields that are null where the class takes no null: transformers refuses such a file, or fails.
+void NoteNulls(Part& part);
+void NoteNulls(Part& part, const RopeBlock& block);
+
 // Settings from outside a scaling block.
 struct BlockContext {
   double class_theta;            // the class's rope_theta for these layers

@@ -64,6 +64,7 @@ struct FieldReader {
 std::vector<std::string_view> OthersOf(const ModelType& type) {
   std::vector<std::string_view> others;
   if (!type.query_scale_field.empty()) others = {type.query_scale_field, "max_position_embeddings"};
+  if (type.mscale_by_length) others = {"short_mscale", "long_mscale"};
   if (type.mrope != MropeOrder::kNone) others = {"mrope_section", "mrope_interleaved", "interleaved"};
   return others;
 }
@@ -105,7 +106,19 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
     }
   });
   POSENC_RETURN_IF_ERROR(reader.status);
+  const auto is_null = [&block](std::string_view name) {
+    return block.tree().contains(std::string(name)) && block.Find(name) == nullptr;
+  };
+  if (is_null("truncate")) result.parameters.truncate = false;  // as Python's None
+  for (std::string_view name :
+       {"rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings", "mrope_section"}) {
+    if (is_null(name)) result.nulls.emplace_back(name);
+  }
   POSENC_RETURN_IF_ERROR(ReadSections(block, type, &result.parameters));
+  if (type.mscale_by_length) {
+    POSENC_ASSIGN_OR_RETURN(result.short_mscale, block.Number({"short_mscale"}));
+    POSENC_ASSIGN_OR_RETURN(result.long_mscale, block.Number({"long_mscale"}));
+  }
 
   std::vector<std::string_view> known = OthersOf(type);
   known.insert(known.end(), {"type", "rope_type"});
@@ -135,6 +148,7 @@ bool IsNested(const json& block) {
 absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type) {
   POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
+  if (old_block && old_block->tree().empty()) old_block.reset();  // as transformers does
   if (old_block && new_block) {
     POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block, type));
     POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));

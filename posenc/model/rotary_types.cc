@@ -15,7 +15,23 @@ constexpr Pairing kInter = Pairing::kInterleaved;
 constexpr Precision kF32 = kF32Precision;
 constexpr Precision kVllm = kVllmPrecision;
 constexpr Precision kFloat64Tables = {Frequencies::kFloat64, TableDtype::kTensor, Rounding::kEachOperation};
+constexpr LayerPattern kAllFull = {.every = 1, .field = ""};
+constexpr LayerPattern kAllLinear = {.every = 1, .field = "", .full = "linear_attention"};
 constexpr LayerPattern kEvery4thIsFull = {4, "full_attention_interval", "linear_attention"};
+constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last_always = true};
+constexpr LayerPattern kLfm3 = {
+    .every = 1, .field = "", .others = "conv", .cycle = {"sliding_attention", "conv", "full_attention", "conv"}};
+constexpr LayerPattern kMllama = {.every = 5,
+                                  .field = "",
+                                  .others = "full_attention",
+                                  .full = "cross_attention",
+                                  .at = 3,
+                                  .indices_field = "cross_attention_layers"};
+constexpr LayerPattern kListedAreFull = {.every = 1, .field = "", .others = "conv", .indices_field = "full_attn_idxs"};
+constexpr LayerPattern kListedHaveAttention = {
+    .every = 1 << 30, .field = "", .others = "linear_attention", .indices_field = "attn_layer_indices"};
+constexpr LayerPattern kThirdHasAttention = {
+    .every = 3, .field = "", .others = "recurrent", .full = "attention", .cycle_field = "block_types"};
 
 constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kFull = "full_attention";
@@ -75,6 +91,9 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.layer_type = kSliding, .rope_theta = 10000},
       {.layer_type = kFull, .rope_theta = 1e6, .rope_type = "proportional", .partial = 0.25,
        .head_dim_field = "global_head_dim", .head_dim = 512}};
+  const Blocks embedding_gemma2 = {
+      {.layer_type = kSliding, .rope_theta = 10000},
+      {.layer_type = kFull, .rope_theta = 1e6, .head_dim_field = "global_head_dim", .head_dim = 512}};
   const Blocks laguna = {
       {.layer_type = kFull, .rope_theta = 500000, .partial = 0.5},
       {.layer_type = kSliding, .rope_theta = 10000, .partial = 1}};
@@ -85,8 +104,8 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.layer_type = kFull, .rope_theta = 500000},
       {.layer_type = kSliding, .rope_theta = 10000}};
   const Blocks mimo = {
-      {.layer_type = kFull, .rope_theta = 5e6, .partial = 0.334},
-      {.layer_type = kSliding, .rope_theta = 10000, .partial = 0.334}};
+      {.layer_type = kFull, .rope_theta = 5e6, .partial = 0.334, .partial_of_default = true},
+      {.layer_type = kSliding, .rope_theta = 10000, .partial = 0.334, .partial_of_default = true}};
   const Blocks modernbert = {
       {.layer_type = kSliding, .rope_theta = 10000, .theta_field = "local_rope_theta", .takes_rope_scaling = true},
       {.layer_type = kFull, .rope_theta = 160000, .theta_field = "global_rope_theta", .takes_rope_scaling = true}};
@@ -115,7 +134,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "cwm", .theta = 1e6, .block = Llama3(1e6, 16, 8192, 1, 4), .head_dim = 128},
       {.name = "dbrx"},
       {.name = "deepseek_ocr2_encoder", .width = {4096, 32}},
-      {.name = "deepseek_ocr2_text", .width = {4096, 32}},
+      {.name = "deepseek_ocr2_text", .head_dim_field = "", .width = {4096, 32}},
       {.name = "dia_decoder", .head_dim = 128},
       {.name = "dia_encoder", .head_dim = 128},
       {.name = "diffllama"},
@@ -149,18 +168,19 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "jina_embeddings_v3", .theta = 20000},
       {.name = "kyutai_speech_to_text"},
       {.name = "lasr_encoder", .width = {512, 8}},
-      {.name = "lfm2", .theta = 1e6, .width = {2560, 32}},
+      {.name = "lfm2", .theta = 1e6, .width = {2560, 32}, .pattern = kListedAreFull},
       {.name = "lfm2_moe", .theta = 1e6},
       {.name = "llama", .width = {4096, 32}},
       {.name = "mimi", .width = {512, 8}},
       {.name = "mimi_decoder", .width = {512, 8}},
       {.name = "mimi_encoder", .width = {512, 8}},
-      {.name = "minimax", .theta = 1e6},
+      {.name = "minimax", .theta = 1e6,
+       .pattern = {.every = 2, .field = "", .others = "linear_attention", .at = 0}},
       {.name = "ministral"},
       {.name = "ministral3", .block = ministral3_yarn, .head_dim = 128, .query_scale_field = kLlama4Scaling},
       {.name = "mistral", .width = {4096, 32}},
       {.name = "mixtral", .theta = 1e6},
-      {.name = "mllama_text_model", .theta = 500000, .width = {4096, 32}},
+      {.name = "mllama_text_model", .theta = 500000, .width = {4096, 32}, .pattern = kMllama},
       {.name = "molmo2_text", .head_dim = 128},
       {.name = "moshi"},
       {.name = "muse_glimmer_assistant", .theta = 500000, .head_dim = 128},
@@ -168,7 +188,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "neucodec", .head_dim = 64},
       {.name = "nomic_bert", .theta = 1000},
       {.name = "olmoe"},
-      {.name = "phimoe", .theta = 1e6},
+      {.name = "phimoe", .theta = 1e6, .mscale_by_length = true},
       {.name = "pocket_tts"},
       {.name = "pocket_tts_audio_tokenizer"},
       {.name = "pocket_tts_audio_tokenizer_decoder"},
@@ -190,13 +210,13 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "xcodec2", .head_dim = 64},
 
       // Part of the head rotates (partial_rotary_factor).
-      {.name = "bamba", .partial = 0.5},
+      {.name = "bamba", .partial = 0.5, .partial_field = "", .pattern = kListedHaveAttention},
       {.name = "dots3_note_audio_encoder", .partial = 0.5, .width = {1280, 20}},
       {.name = "glm4_moe", .partial = 0.5},
       {.name = "glmasr_encoder", .partial = 0.5, .width = {1280, 20}},
       {.name = "gpt_neox", .theta_field = "rotary_emb_base", .partial = 0.25, .partial_field = "rotary_pct"},
       {.name = "gpt_neox_japanese", .theta_field = "rotary_emb_base", .partial = 1, .partial_field = "rotary_pct"},
-      {.name = "minimax_m2", .theta = 5e6, .partial = 1, .head_dim = 128},
+      {.name = "minimax_m2", .theta = 5e6, .partial = 1, .head_dim = 128, .rotary_dim_field = "rotary_dim"},
       {.name = "minimax_m3_vl_text", .theta = 5e6, .partial = 1, .head_dim = 128},
       {.name = "nemotron", .partial = 0.5},
       {.name = "nemotron3_5_transcribe_asr_audio", .partial = 0.5, .width = {1280, 10}},
@@ -204,10 +224,10 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "nemotron3_diarization_audio", .partial = 1, .width = {512, 8}},
       {.name = "persimmon", .partial = 0.5, .width = {4096, 64}},
       {.name = "phi", .partial = 0.5},
-      {.name = "phi3", .partial = 1, .original_length = 4096},
-      {.name = "phi4_multimodal", .partial = 1, .original_length = 4096},
+      {.name = "phi3", .partial = 1, .original_length = 4096, .rope_types = {"default", "longrope"}},
+      {.name = "phi4_multimodal", .partial = 1, .original_length = 4096, .rope_types = {"default", "longrope"}},
       {.name = "qwen3_next", .partial = 0.25, .head_dim = 256, .pattern = kEvery4thIsFull},
-      {.name = "recurrent_gemma", .partial = 0.5},
+      {.name = "recurrent_gemma", .partial = 0.5, .rope_types = {"default"}, .pattern = kThirdHasAttention},
       {.name = "solar_open", .theta = 1e6, .partial = 1, .head_dim = 128},
       {.name = "stablelm", .partial = 0.25},
 
@@ -236,17 +256,18 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "flex_olmo", .precision = kF32, .theta = 500000},
       {.name = "olmo", .precision = kF32},
       {.name = "olmo2", .precision = kF32},
-      {.name = "olmo_hybrid", .precision = kF32},
+      {.name = "olmo_hybrid", .precision = kF32, .pattern = {4, "", "linear_attention"}},
 
       // Rotary embedding on some layers only.
       {.name = "afmoe", .head_dim = 128, .layers = kSlidingOnly, .pattern = {4, "global_attn_every_n_layers"}},
       {.name = "cohere2", .pairing = kInter, .precision = kVllm,
-       .width = {8192, 64}, .layers = kSlidingOnly, .pattern = {4}},
+       .width = {8192, 64}, .layers = kSlidingOnlyInWindow, .pattern = {4}},
       {.name = "cohere2_moe", .pairing = kInter, .precision = kVllm,
-       .head_dim = 128, .layers = kSlidingOnly, .pattern = {4}},
+       .head_dim = 128, .layers = kSlidingOnlyInWindow, .pattern = {4}},
       {.name = "exaone4", .width = {4096, 32}, .layers = kSlidingOnlyIfWindow, .pattern = {4}},
       {.name = "exaone_moe", .layers = kSlidingOnlyIfWindow, .pattern = {4}},
-      {.name = "flint", .head_dim = 128, .layers = kSlidingOnly},
+      {.name = "flint", .head_dim = 128, .layers = kSlidingOnly,
+       .pattern = {.every = 4, .field = "", .last = true, .at = 1, .first = 1}},
       {.name = "granite_swa", .layers = kThetaList},
       {.name = "granitemoe_swa", .layers = kThetaList},
       {.name = "kolibri1", .head_dim = 128, .layers = kSlidingOnlyIfWindow, .pattern = {5, ""}},
@@ -257,62 +278,64 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "smollm3", .theta = 2e6, .layers = kNoRopeList},
 
       // One block per layer type.
-      {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .by_layer = beam},
+      {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = beam},
       {.name = "deepseek_v4", .pairing = kInter, .precision = kVllm, .partial = 0.125,
        .head_dim = 512, .layers = kByType, .by_layer = deepseek_v4,
        .note = kLastElements},
       {.name = "diffusion_gemma_text", .partial = 1,
-       .head_dim = 256, .layers = kByType, .pattern = {6}, .by_layer = gemma4},
+       .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = gemma4},
       {.name = "dots3_note_text", .pairing = kInter, .output_pairing = kHalf,
        .head_dim = 64, .mla = true, .layers = kByTypeFilled, .by_layer = dots3},
-      {.name = "embedding_gemma2_text", .head_dim = 256, .layers = kByType, .pattern = {6}, .by_layer = gemma4},
+      {.name = "embedding_gemma2_text", .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = embedding_gemma2},
       {.name = "gemma3_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {6}, .by_layer = gemma3},
-      {.name = "gemma3n_text", .head_dim = 256, .layers = kByTypeFilled, .by_layer = gemma3},
-      {.name = "gemma4_text", .head_dim = 256, .layers = kByType, .pattern = {6}, .by_layer = gemma4},
-      {.name = "gemma4_unified_text", .head_dim = 256, .layers = kByType, .pattern = {6}, .by_layer = gemma4},
-      {.name = "laguna", .partial = 1, .head_dim = 128, .layers = kByType, .by_layer = laguna},
-      {.name = "lfm3", .precision = kF32, .head_dim = 128, .layers = kByType, .by_layer = lfm3},
-      {.name = "mellum", .partial = 1, .head_dim = 128, .layers = kByType, .by_layer = mellum},
-      {.name = "mimo_v2_flash", .partial = 1, .head_dim = 192, .layers = kByType, .by_layer = mimo},
-      {.name = "modernbert", .precision = kVllm, .width = {768, 12}, .layers = kByTypeFilled, .by_layer = modernbert},
-      {.name = "modernbert-decoder", .precision = kVllm, .layers = kByTypeFilled, .by_layer = modernbert},
+      {.name = "gemma3n_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {.every = 5, .field = ""}, .by_layer = gemma3},
+      {.name = "gemma4_text", .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = gemma4},
+      {.name = "gemma4_unified_text", .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = gemma4},
+      {.name = "laguna", .partial = 1, .head_dim = 128, .layers = kByType, .pattern = kAllFull, .by_layer = laguna},
+      {.name = "lfm3", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = kLfm3, .by_layer = lfm3},
+      {.name = "mellum", .head_dim = 128, .layers = kByType, .pattern = kAllFull, .by_layer = mellum},
+      {.name = "mimo_v2_flash", .partial = 1, .head_dim = 192, .layers = kByType, .pattern = {.every = 6, .field = "", .first = 1}, .by_layer = mimo},
+      {.name = "modernbert", .precision = kVllm, .width = {768, 12}, .layers = kByTypeFilled,
+       .pattern = {.every = 3, .field = "global_attn_every_n_layers", .at = 0}, .by_layer = modernbert},
+      {.name = "modernbert-decoder", .precision = kVllm, .layers = kByTypeFilled,
+       .pattern = {.every = 3, .field = "global_attn_every_n_layers", .at = 0}, .by_layer = modernbert},
       {.name = "olmo3", .precision = kF32, .layers = kByTypeFilled, .pattern = {4}, .by_layer = olmo3},
-      {.name = "step3p5", .partial = 1, .head_dim = 128, .layers = kByType, .by_layer = step3p5},
+      {.name = "step3p5", .partial = 1, .head_dim = 128, .layers = kByType, .pattern = kAllFull, .by_layer = step3p5},
       {.name = "t5gemma2_decoder", .head_dim = 256, .layers = kByTypeFilled, .pattern = {6}, .by_layer = gemma3},
       {.name = "t5gemma2_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {6}, .by_layer = gemma3},
       {.name = "ultrabert", .width = {4096, 32}, .layers = kByType, .pattern = {3, ""}, .by_layer = ultrabert},
-      {.name = "zaya", .partial = 1, .head_dim = 128, .layers = kByType, .by_layer = zaya},
+      {.name = "zaya", .partial = 1, .head_dim = 128, .layers = kByType, .pattern = {.every = 1, .field = "", .full = "hybrid"}, .by_layer = zaya},
 
       // Multi-head latent attention.
       {.name = "axk1", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true},
-      {.name = "axk2", .pairing = kInter, .output_pairing = kHalf, .head_dim = 32, .mla = true},
+       .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
+      {.name = "axk2", .pairing = kInter, .output_pairing = kHalf, .head_dim = 32, .mla = true, .unrotated_dim = 64},
       {.name = "bailing_hybrid", .pairing = kInter, .output_pairing = kHalf, .theta = 6e6,
-       .head_dim = 64, .mla = true, .pattern = {4, "layer_group_size", "linear_attention"}},
-      {.name = "deepseek_v2", .pairing = kInter, .precision = kF32, .head_dim = 64, .mla = true},
+       .head_dim = 64, .mla = true, .unrotated_dim = 128, .pattern = {6, "layer_group_size", "linear_attention"}},
+      {.name = "deepseek_v2", .pairing = kInter, .precision = kF32, .head_dim = 64, .mla = true, .unrotated_dim = 128},
       {.name = "deepseek_v3", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true},
-      {.name = "deepseek_v32", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true},
-      {.name = "glm4_moe_lite", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true, .partial = 1,
-       .head_dim = 64, .mla = true},
-      {.name = "glm_moe_dsa", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true},
-      {.name = "hy_v4", .head_dim = 64, .mla = true},
-      {.name = "longcat_flash", .pairing = kInter, .output_pairing = kHalf, .theta = 1e7, .head_dim = 64, .mla = true},
-      {.name = "minicpm3", .head_dim = 32, .mla = true},
+       .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
+      {.name = "deepseek_v32", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 128},
+      {.name = "glm4_moe_lite", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
+       .head_dim = 64, .mla = true, .unrotated_dim = 192, .head_dim_agrees = true},
+      {.name = "glm_moe_dsa", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 192},
+      {.name = "hy_v4", .head_dim = 64, .mla = true, .unrotated_dim = 192},
+      {.name = "longcat_flash", .pairing = kInter, .output_pairing = kHalf, .theta = 1e7, .head_dim = 64, .mla = true, .unrotated_dim = 128},
+      {.name = "minicpm3", .head_dim = 32, .mla = true, .unrotated_dim = 64},
       {.name = "mistral4", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true, .block = mistral4_yarn,
-       .head_dim = 64, .mla = true,
+       .head_dim = 64, .mla = true, .unrotated_dim = 64,
        .query_scale_field = kLlama4Scaling},
       {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
-       .head_dim = 64, .mla = true, .layers = kNoRopeList},
+       .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList},
       {.name = "youtu", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true},
+       .head_dim = 64, .mla = true, .unrotated_dim = 128},
 
       // Rotary embedding only if a field selects it.
-      {.name = "clvp_encoder", .precision = kF32, .theta_field = "",
-       .hidden_size_field = "projection_dim", .width = {768, 12}, .share = {.divisor = 2, .least = 32},
+      {.name = "clvp_encoder", .precision = kF32, .theta_field = "", .head_dim_field = "",
+       .hidden_size_field = "projection_dim", .width = {768, 12}, .share = {.divisor = 2, .least = 32}, .reads_block = false,
        .only_if = {"use_rotary_embedding", "true", true}, .note = kValuesRotate},
       {.name = "esm", .precision = kVllm, .only_if = {"position_embedding_type", "rotary"}},
-      {.name = "granitemoehybrid", .only_if = {"position_embedding_type", "rope"}},
+      {.name = "granitemoehybrid", .pattern = kAllLinear, .only_if = {"position_embedding_type", "rope"}},
       {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base",
        .only_if = {"position_embeddings_type", "rotary"},
        .terms = Terms::kConformerByType, .position_type = "relative"},
@@ -322,8 +345,10 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "zamba2", .head_dim_field = "attention_head_dim", .only_if = {"use_mem_rope", "true"}},
 
       // Rotated width from rotary_dim, or the whole head (RoFormer).
-      {.name = "codegen", .pairing = kInter, .head_dim_field = "rotary_dim", .head_dim = 64},
-      {.name = "gptj", .pairing = kInter, .head_dim_field = "rotary_dim", .head_dim = 64},
+      {.name = "codegen", .pairing = kInter, .theta_field = "", .head_dim_field = "rotary_dim", .head_dim = 64,
+       .reads_block = false},
+      {.name = "gptj", .pairing = kInter, .theta_field = "", .head_dim_field = "rotary_dim", .head_dim = 64,
+       .reads_block = false},
       {.name = "roformer", .pairing = kInter, .precision = kFloat64Tables},
   };
   // clang-format on

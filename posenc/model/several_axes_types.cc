@@ -22,6 +22,7 @@ constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last
 
 // SAM 2's memory attention.
 constexpr std::string_view kMemoryTheta = "memory_attention_rope_theta";
+constexpr std::string_view kMemoryHeads = "memory_attention_num_attention_heads";
 constexpr std::string_view kMemoryWidth = "memory_attention_hidden_size";
 constexpr HeadShare kMemoryShare = {.divisor_field = "memory_attention_downsample_rate"};
 constexpr std::string_view kMemoryAttention =
@@ -49,12 +50,15 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.layer_type = "full_attention", .rope_theta = 1e6, .theta_field = "rope_theta", .partial = 0.25},
       {.layer_type = "sliding_attention", .rope_theta = 10000, .theta_field = "rope_theta", .partial = 1}};
 
+  const RopeParameters cosmos3_edge_default = {.rope_type = "default", .rope_theta = 1e8};
+
   // clang-format off
   return {
       // M-RoPE: positions of a token are (t, h, w) unless noted.
-      {.name = "cohere_compass_text", .layers = kByType, .mrope = kInterleavedAxes, .sections = qwen3_vl},
-      {.name = "cosmos3_edge_text", .theta = 1e8, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
-      {.name = "ernie4_5_vl_moe_text", .pairing = kInter, .precision = kF32, .theta = 500000,
+      {.name = "cohere_compass_text", .head_dim_field = "", .layers = kByType, .pattern = {.every = 1, .field = ""}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "cosmos3_edge_text", .theta = 1e8, .block = cosmos3_edge_default,
+       .rope_types = {"default"}, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "ernie4_5_vl_moe_text", .pairing = kInter, .precision = kF32, .theta = 500000, .rope_types = {"default"},
        .width = {2560, 20}, .mrope = kErnieAxes, .sections = {22, 22, 20}},
       {.name = "glm4v_moe_text", .partial = 0.5, .width = {4096, 96}, .mrope = kContiguous, .sections = glm4v},
       {.name = "glm4v_text", .pairing = kInter, .partial = 1,
@@ -82,15 +86,16 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "qwen3_vl_moe_text", .theta = 500000,
        .width = {2048, 16}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
       {.name = "qwen3_vl_text", .theta = 500000, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
-      {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .mrope = kInterleavedAxes, .sections = qwen3_5},
+      {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .pattern = kEvery4thIsFull, .mrope = kInterleavedAxes, .sections = qwen3_5},
 
       // Axes of an image: positions of a patch are (h, w) unless noted.
       {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
-      {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .width = {384, 6}, .note = kPatchCentres},
+      {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .head_dim_field = "", .width = {384, 6}, .reads_block = false,
+       .note = kPatchCentres},
       {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24}},
-      {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .note = kPatchCentres},
+      {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .head_dim_field = "", .note = kPatchCentres},
       {.name = "edgetam_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
-       .hidden_size_field = kMemoryWidth, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
        .note = kMemoryAttention},
       {.name = "efficientloftr", .scheme = kAxial, .pairing = kInter, .precision = kVllm,
        .head_dim_field = "hidden_size", .head_dim = 256, .alternating = true,
@@ -111,7 +116,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
        .width = {1152, 16}, .alternating = true,
        .note = kColumnsFirst},
       {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
-      {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32,
+      {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .head_dim_field = "",
        .width = {768, 16},
        .note = kColumnRowFromOne},
       {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = 3},
@@ -132,14 +137,14 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "sam2_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
-       .hidden_size_field = kMemoryWidth, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
        .note = kMemoryAttention},
       {.name = "sam3_tracker_video", .scheme = kAxial, .pairing = kInter, .precision = kF32,
        .theta_field = kMemoryTheta,
-       .hidden_size_field = kMemoryWidth, .width = {256, 1}, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .width = {256, 1}, .share = kMemoryShare,
        .note = kMemoryAttention},
       {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}},
-      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .note = kPatchCentres},
+      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .head_dim_field = "", .reads_block = false, .note = kPatchCentres},
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16}, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
   };

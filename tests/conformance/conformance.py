@@ -19,6 +19,7 @@ import check_diagnoses
 import check_diffusers
 import check_embeddings
 import check_gguf
+import check_mutations
 import check_relative_scores
 import check_rotary
 import check_scalings
@@ -34,6 +35,7 @@ SECTIONS = {
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
     "gguf": ("GGUF files", check_gguf.rows),
+    "mutations": ("config.json with one or two fields changed", check_mutations.rows),
     "diagnoses": ("Rotations that posenc diagnose explains", check_diagnoses.rows),
 }
 COMMAND = ("rotary", "scalings", "diagnoses")
@@ -43,7 +45,9 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--programs", type=pathlib.Path, required=True, help="where posenc and posenc-server are")
     arguments.add_argument("sections", nargs="*", default=[], choices=[*SECTIONS, []], help="default: all")
+    arguments.add_argument("--types", default="", help="mutations: only these model types and classes, by commas")
     options = arguments.parse_args()
+    check_mutations.only = set(filter(None, options.types.split(",")))
     quiet()
     print(f"torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), transformers"
           f" {transformers.__version__}, diffusers {diffusers.__version__}.\n"

@@ -1,5 +1,6 @@
 """Runs the rotation of transformers' own modules, with a config and without weights."""
 
+import functools
 import importlib
 import inspect
 import math
@@ -11,6 +12,13 @@ import release
 # Text in a module's source, and the number of axes of positions that it implies.
 AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2), ("feats_height", 2))
 PATCHES = (2, 4)  # rows and columns, for modules that make positions of an image
+
+
+@functools.cache
+def source_of(embedding):
+    """Returns the source of an embedding's class and of its base classes."""
+    own = [item for item in embedding.__mro__ if item.__module__.startswith("transformers.models")]
+    return "\n".join(map(inspect.getsource, own))
 
 
 class CannotRun(Exception):
@@ -39,9 +47,7 @@ class Original:
         self.axes = next((axes for mark, axes in AXES if mark in source), 1)
 
     def source(self):
-        """Returns the source of the embedding's class and of its base classes."""
-        own = [item for item in self.embedding.__mro__ if item.__module__.startswith("transformers.models")]
-        return "\n".join(map(inspect.getsource, own))
+        return source_of(self.embedding)
 
     def fixed_positions(self):
         """Returns the positions [axes][tokens], in posenc's terms, of a module that makes its own; otherwise None."""

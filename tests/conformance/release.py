@@ -41,6 +41,7 @@ def package_of(config_class):
     return config_class.__module__.split(".")[2]
 
 
+@functools.cache
 def rotary_of(config_class):
     """Returns a Rotary for each way in which modules built from this class rotate; empty if none does."""
     name, found = config_class.__name__, []
@@ -56,6 +57,7 @@ def rotary_of(config_class):
     return found
 
 
+@functools.cache
 def source_of(config_class):
     """The text of all modeling files beside this config class."""
     return "\n".join(file.read_text() for file in sorted((MODELS / package_of(config_class)).glob("modeling_*.py")))

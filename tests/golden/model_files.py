@@ -26,6 +26,8 @@ NOTE = (
 
 T_H_W = [[0, 2, 9, 31], [0, 7, 8, 40], [0, 3, 9, 60]]
 TEXT = {"num_hidden_layers": 12}
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 4096}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 FILES = [
     # name, component, layer_type, config.json
     ("Qwen2-VL-7B", "text", "", {"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28,
@@ -59,6 +61,23 @@ FILES = [
     ("Helium", "", "", {"model_type": "helium", "head_dim": 128, "rope_theta": 1e5}),
     ("DINOv3", "", "", {"model_type": "dinov3_vit", "hidden_size": 384, "num_attention_heads": 6, "patch_size": 16,
      "image_size": 224, "rope_theta": 100.0}),
+    # Files whose reading scripts/conformance mutations corrected.
+    ("MiniMax-M2, rotary_dim", "", "", {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64, "rope_theta": 5e6}),
+    ("Phi-3.5-MoE, short factors", "", "", {"model_type": "phimoe", "hidden_size": 64, "num_attention_heads": 4,
+     "max_position_embeddings": 128, "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 32,
+     "short_mscale": 1.25, "long_mscale": 1.25, "short_factor": [1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5],
+     "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]}}),
+    ("Llama, truncate null", "", "", LLAMA | {"rope_scaling": YARN | {"truncate": None}}),
+    ("Llama, yarn below 1", "", "", LLAMA | {"rope_scaling": YARN | {"factor": 0.5}}),
+    ("Llama, llama3 below 1", "", "", LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1.0,
+     "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}),
+    ("DeepSeek-V3, proportional", "", "", {"model_type": "deepseek_v3", "rope_parameters": {"rope_type": "proportional",
+     "rope_theta": 20000.0, "partial_rotary_factor": 0.5}}),
+    ("Gemma 3, type", "", "full_attention", {"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 8.0}}
+     | TEXT),
+    ("Apertus, empty rope_scaling", "", "", {"model_type": "apertus", "hidden_size": 4096, "num_attention_heads": 32,
+     "rope_scaling": {}}),
+    ("Cosmos3 Edge, rope_theta", "", "", {"model_type": "cosmos3_edge_text", "rope_theta": 500.0}),
 ]
 
 

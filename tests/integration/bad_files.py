@@ -197,8 +197,8 @@ REFUSED = [
      "rope_scaling", "CONFLICT", None, "rope_parameters", {"other_field": "rope_parameters"}),
     ("one block for layer types", {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": TYPE},
      "rope_parameters", "CONFLICT", "one block", "per layer type", {}),
-    ("widths of a layer type", {"model_type": "gemma4_text", "num_hidden_layers": 2, "rope_parameters": {
-        "sliding_attention": TYPE, "full_attention": TYPE}, "layer_types": ["sliding_attention"] * 2, "per_layer_config": {
+    ("widths of a layer type", {"model_type": "gemma4_text", "num_hidden_layers": 3, "rope_parameters": {
+        "sliding_attention": TYPE, "full_attention": TYPE}, "layer_types": ["sliding_attention"] * 3, "per_layer_config": {
             "0": {"head_dim": 64}, "1": {"head_dim": 128}}}, "per_layer_config.1.head_dim", "CONFLICT", "128",
      "must be 64", {"other_field": "per_layer_config.0.head_dim"}),
 

@@ -229,7 +229,7 @@ TEST(OtherTypes, NoNameHasTwoRows) {
 
 TEST(Rules, AFlagMayDecide) {
   EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20})"),
-              IsInvalid("UNSUPPORTED", "config_json.position_embedding_type"));
+              IsInvalid("MISSING", "config_json.position_embedding_type"));
   EXPECT_THAT(Read(R"({"model_type": "esm", "hidden_size": 640, "num_attention_heads": 20,
                        "position_embedding_type": "rotary"})"),
               IsOk());

@@ -251,5 +251,95 @@ TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
   EXPECT_EQ(ParametersOf(layers[0]).factor, 2);
 }
 
+// Layers of a type, of files that do not list the types. The rules are those of transformers 5.23's configuration
+// classes; scripts/conformance mutations runs these classes and their models.
+TEST(ModelRules, LayerTypesFollowTheClassesOwnPatterns) {
+  const struct {
+    std::string_view fields;
+    std::string_view layer_type;
+    std::vector<uint32_t> layers;
+  } cases[] = {
+      {R"("model_type": "modernbert", "num_hidden_layers": 7)", "full_attention", {0, 3, 6}},
+      {R"("model_type": "modernbert", "num_hidden_layers": 5, "global_attn_every_n_layers": 2)",
+       "full_attention",
+       {0, 2, 4}},
+      {R"("model_type": "mimo_v2_flash", "num_hidden_layers": 12)", "full_attention", {0, 5, 11}},
+      {R"("model_type": "gemma3n_text", "num_hidden_layers": 10)", "full_attention", {4, 9}},
+      {R"("model_type": "bailing_hybrid", "num_hidden_layers": 12)", "full_attention", {5, 11}},
+      {R"("model_type": "flint", "num_hidden_layers": 7)", "full_attention", {0, 1, 5, 6}},
+      {R"("model_type": "beam", "num_hidden_layers": 8)", "full_attention", {5, 7}},
+      {R"("model_type": "lfm2", "num_hidden_layers": 4, "full_attn_idxs": [1, 3])", "full_attention", {1, 3}},
+      {R"("model_type": "bamba", "num_hidden_layers": 4, "attn_layer_indices": [2])", "full_attention", {2}},
+      {R"("model_type": "recurrent_gemma", "num_hidden_layers": 6)", "attention", {2, 5}},
+      {R"("model_type": "recurrent_gemma", "num_hidden_layers": 4, "block_types": ["recurrent", "attention"])",
+       "attention",
+       {1, 3}},
+      {R"("model_type": "minimax", "num_hidden_layers": 4)", "full_attention", {0, 2}},
+      {R"("model_type": "mllama_text_model", "num_hidden_layers": 10)", "cross_attention", {3, 8}},
+      {R"("model_type": "lfm3", "num_hidden_layers": 8)", "sliding_attention", {4}},
+      {R"("model_type": "gemma4_text", "num_hidden_layers": 2,
+          "layer_types": ["sliding_attention", "sliding_attention"])",
+       "full_attention",
+       {1}},
+  };
+  for (const auto& [fields, layer_type, expected] : cases) {
+    std::vector<uint32_t> found;
+    for (const ModelLayers& layers :
+         Read("{\"hidden_size\": 256, \"num_attention_heads\": 4, " + std::string(fields) + "}")) {
+      if (layers.layer_type == layer_type) found = layers.layer_index;
+    }
+    EXPECT_EQ(found, expected) << fields;
+  }
+}
+
+TEST(ModelRules, NoLayerOfCohere2RotatesWithoutAWindow) {
+  for (const ModelLayers& layers : Read(R"({"model_type": "cohere2", "hidden_size": 256, "num_attention_heads": 4,
+           "num_hidden_layers": 4, "sliding_window": null})")) {
+    EXPECT_FALSE(layers.rotary.has_value());
+  }
+}
+
+TEST(ModelRules, Phi3AndErnieRefuseOtherScalings) {
+  for (const char* type : {"phi3", "ernie4_5_vl_moe_text"}) {
+    EXPECT_THAT(ReadModel({.config_json = std::string(R"({"model_type": ")") + type +
+                                          R"(", "hidden_size": 256, "num_attention_heads": 4,
+                                          "rope_scaling": {"type": "linear", "factor": 2}})"},
+                          {}),
+                IsInvalid("UNSUPPORTED", "config_json.rope_scaling.type"));
+  }
+}
+
+TEST(ModelRules, TwoMagnitudesOfPhi35MoeMustBeEqual) {
+  const std::string start = R"({"model_type": "phimoe", "hidden_size": 16, "num_attention_heads": 4, "rope_scaling": {
+      "type": "longrope", "original_max_position_embeddings": 4096, "short_factor": [1, 2], "long_factor": [3, 4])";
+  EXPECT_THAT(ReadModel({.config_json = start + "}}"}, {}),
+              IsInvalid("MISSING", "config_json.rope_scaling.short_mscale"));
+  EXPECT_THAT(ReadModel({.config_json = start + R"(, "short_mscale": 1, "long_mscale": 1.25}})"}, {}),
+              IsInvalid("UNSUPPORTED", "config_json.rope_scaling.long_mscale"));
+  const auto layers = Read(start + R"(, "short_mscale": 1.25, "long_mscale": 1.25}})");
+  EXPECT_EQ(ParametersOf(layers[0]).longrope_branch, LongropeBranch::kShort);
+  EXPECT_EQ(ParametersOf(layers[0]).attention_factor, 1.25);
+}
+
+TEST(ModelRules, ANullRopeInterleaveIsFalse) {
+  const auto layers = Read(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": null})");
+  EXPECT_EQ(layers[0].rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "config_json.rope_interleave"));
+  EXPECT_EQ(layers[0].rotary_offset, 128);  // the class's default qk_nope_head_dim
+}
+
+TEST(ModelRules, DeepSeeksHeadDimMustAgree) {
+  EXPECT_THAT(
+      ReadModel({.config_json = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 192})"}, {}),
+      IsInvalid("CONFLICT", "config_json.head_dim"));
+}
+
+TEST(ModelRules, NullsThatTransformersRefusesAreNoted) {
+  const auto layers = Read(R"({"model_type": "llama", "head_dim": 64, "num_hidden_layers": null,
+      "rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": null}})");
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "config_json.num_hidden_layers"));
+  EXPECT_THAT(layers[0].notes, HasNote("DEFAULTED", "config_json.rope_scaling.rope_theta"));
+}
+
 }  // namespace
 }  // namespace posenc::model_rules_test

@@ -48,7 +48,7 @@ const Case kScalings[] = {
     {"yarn without a factor", [](R& r) { P(r).clear_factor(); }, "MISSING", ROPE "factor"},
     {"yarn by -2", [](R& r) { P(r).set_factor(-2); }, "OUT_OF_RANGE", ROPE "factor"},
     {"yarn by NaN", [](R& r) { P(r).set_factor(NAN); }, "OUT_OF_RANGE", ROPE "factor"},
-    {"yarn below 1", [](R& r) { P(r).set_factor(0.5); }, "OUT_OF_RANGE", ROPE "factor"},
+    {"yarn by 0", [](R& r) { P(r).set_factor(0); }, "OUT_OF_RANGE", ROPE "factor"},
     {"yarn without L0", [](R& r) { P(r).clear_original_max_position_embeddings(); }, "MISSING",
      ROPE "original_max_position_embeddings"},
     {"L0 0", [](R& r) { P(r).set_original_max_position_embeddings(0); }, "OUT_OF_RANGE",

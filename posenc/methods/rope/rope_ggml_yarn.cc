@@ -50,9 +50,9 @@ absl::Status Complete(RopeParameters& p, const RopeInput& input) {
   if (!p.freq_factors.empty()) {
     POSENC_RETURN_IF_ERROR(RequireFactors("freq_factors", p.freq_factors, input.pairs));
   }
-  if (*p.ext_factor != 0) return CompleteYarn(p, "ggml_yarn");
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "ggml_yarn"));
-  return RequireAtLeast("factor", *p.factor, 1);
+  POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
+  return *p.ext_factor != 0 ? CompleteYarn(p, "ggml_yarn") : absl::OkStatus();
 }
 
 }  // namespace

@@ -47,7 +47,6 @@ absl::Status Complete(RopeParameters& p, const RopeInput&) {
     POSENC_RETURN_IF_ERROR(Require(name, field, "llama3"));
     POSENC_RETURN_IF_ERROR(CheckPositive(name, *field));
   }
-  POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
   return RequireAtLeast("high_freq_factor", *p.high_freq_factor, "low_freq_factor", *p.low_freq_factor);
 }
 

@@ -122,7 +122,7 @@ Values<A> DynamicFormula(const RopeInput& input) {
 
 absl::Status CompleteDynamic(RopeParameters& p, const RopeInput& input) {
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, "dynamic"));
-  POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
+  POSENC_RETURN_IF_ERROR(CheckPositive("factor", *p.factor));
   POSENC_RETURN_IF_ERROR(Require("max_position_embeddings", input.max_position_embeddings, "dynamic"));
   return RequireAboveTwo(input, "dynamic");
 }

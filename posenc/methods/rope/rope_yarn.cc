@@ -12,7 +12,7 @@ absl::Status CompleteYarn(RopeParameters& p, std::string_view rope_type) {
   POSENC_RETURN_IF_ERROR(Require("original_max_position_embeddings", p.original_max_position_embeddings, rope_type));
   POSENC_RETURN_IF_ERROR(CheckPositive("original_max_position_embeddings", *p.original_max_position_embeddings));
   POSENC_RETURN_IF_ERROR(Require("factor", p.factor, rope_type));
-  POSENC_RETURN_IF_ERROR(RequireAtLeast("factor", *p.factor, 1));
+  POSENC_RETURN_IF_ERROR(CheckPositive("factor", *p.factor));
   if (*p.rope_theta == 1) {
     return InvalidArgument("OUT_OF_RANGE", "rope_theta", "1",
                            fmt::format("must not be 1: rope_type \"{}\" divides by ln(rope_theta)", rope_type));

@@ -1,0 +1,56 @@
+"""Where posenc differs from the originals on purpose. docs/accuracy.md lists the reasons, word for word."""
+
+import dataclasses
+import re
+
+from client import Refusal
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPurpose:
+    """A kind of case that is not compared: by posenc's refusal, by the field, by the model type."""
+    reason: str
+    refusal: str = ""  # pattern of "REASON message" of posenc's refusal
+    fields: str = ""  # pattern of a changed field
+    types: str = ""  # pattern of the model type
+    failure: str = ""  # pattern of the difference
+
+    def covers(self, name, fields, failure, ours):
+        if self.refusal and not (isinstance(ours, Refusal) and re.search(self.refusal, f"{ours.reason} {ours.message}")):
+            return False
+        if self.types and not re.fullmatch(self.types, name):
+            return False
+        if self.fields and not any(re.search(self.fields, field) for field in fields):
+            return False
+        return not self.failure or bool(re.search(self.failure, failure))
+
+
+EXCEPTIONS = (
+    OnPurpose("a field of the scaling block that the class does not know is refused; transformers only warns",
+               refusal="^UNKNOWN_FIELD "),
+    OnPurpose("two fields that contradict each other are refused; transformers silently takes one of them",
+               refusal="^CONFLICT .*must be (equal|absent|false)"),
+    OnPurpose("a whole file without a head's width, or what it is computed from, is refused: a width is not guessed",
+               refusal="^MISSING .*(head_dim|num_attention_heads): must be given"),
+    OnPurpose("an odd width is refused, also where it is at most 4, which transformers allows for its own tests",
+               refusal="^OUT_OF_RANGE .*(must be even|even rotary width)"),
+    OnPurpose("a share of the head for which the class computes narrower tables than its attention takes is refused",
+               refusal="^UNSUPPORTED .*computes narrower tables"),
+    OnPurpose("longrope in Gemma 4, whose layers have two widths, fails in transformers, which reads one width of all layers",
+               types=".*gemma4?.*_text", failure="AmbiguousGlobalPerLayerAttributeError"),
+    OnPurpose("buckets for distances below those that have a bucket each are refused",
+               refusal="^OUT_OF_RANGE .*max_distance"),
+    OnPurpose("an image smaller than a patch is refused", refusal="^OUT_OF_RANGE .*patches per side"),
+    OnPurpose("CogVideoX's flag that switches the rotary embedding off is refused; the pipeline would still make tables",
+               refusal="^UNSUPPORTED .*use_rotary_positional_embeddings", types="CogVideoX.*|ConsisID.*"),
+    OnPurpose("QwenImageTransformer2DModel with use_layer3d_rope counts an image's layers as a position, which are no frames", types="QwenImageTransformer2DModel",
+               fields="use_layer3d_rope"),
+    OnPurpose("ChronoEditTransformer3DModel splits its tables in another way than it makes them if the width % 6 is 4",
+               types="ChronoEditTransformer3DModel", fields="attention_head_dim"),
+    OnPurpose("LTX-2 without rope_double_precision computes its frequencies in float32, in steps of its own, some units apart",
+               types="(LTX2Video|SanaWMLTX2Refiner)Transformer3DModel", fields="rope_double_precision"),
+    OnPurpose("a scaling that a vision class's formula does not know is refused; transformers ignores it",
+               refusal="^UNSUPPORTED .*must be one block, of rope_type"),
+    OnPurpose("an mrope_section that is not three numbers, or does not fill the rotated pairs, is refused",
+               refusal="^(MISMATCH|OUT_OF_RANGE) .*mrope_section"),
+)
