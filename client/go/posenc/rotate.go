@@ -12,8 +12,8 @@ import (
 )
 
 // RotateInChunks does what ApplyRotary does, for tensors of any size: it sends q and k in chunks of about chunkBytes
-// (0: 4 MiB), which are whole head rows. If a stream ends early, because the server drains or limits its time, the chunks
-// without an answer go into a new stream, as long as each stream answers at least one.
+// (0: 4 MiB), which are whole head rows. If a stream ends early, because the server drains or limits its time, the
+// chunks without an answer go into a new stream, as long as each stream answers at least one.
 func (c *Client) RotateInChunks(ctx context.Context, request *posencv1.ApplyRotaryRequest,
 	chunkBytes int) (*posencv1.ApplyRotaryResponse, error) {
 	if chunkBytes <= 0 {

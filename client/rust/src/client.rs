@@ -132,7 +132,7 @@ impl Client {
         Ok(Client { stub, options })
     }
 
-    /// The same connection for calls with another time limit.
+    /// Returns a client of this connection whose calls have another time limit.
     pub fn with_timeout(&self, timeout: Duration) -> Client {
         let options = Options { timeout: Some(timeout), ..self.options.clone() };
         Client { options, ..self.clone() }

@@ -29,7 +29,7 @@ pub struct Error {
     /// True if work on the request had begun.
     pub started: bool,
     pub pushback: Option<Pushback>,
-    /// Of rotations in chunks: operand, and its first byte that was not answered.
+    /// Rotations in chunks: operand, and its first byte that was not answered.
     pub resume: Option<(String, u64)>,
 }
 
@@ -68,7 +68,8 @@ impl From<Status> for Error {
 }
 
 /// The code that gRPC's other clients have for an error that is not from the service itself. This client never cancels
-/// a call that it waits for, so CANCELLED comes from its time limit, or from a server that ended the call or connection.
+/// a call that it waits for, so CANCELLED comes from its time limit, or from a server that ended the call or the
+/// connection.
 fn code_of_transport(status: &Status) -> Code {
     let by_transport = status.source();
     let expired = successors(by_transport, |&error| error.source()).any(|error| error.is::<TimeoutExpired>());

@@ -1,8 +1,8 @@
 //! Calls a posenc-server, which computes positional encodings for attention.
 //!
 //! [`v1`] has the messages, generated from the proto files. [`Client`] calls the service with retries and without
-//! gRPC's limit of 4 MiB a message. [`v1::Tensor::of`] and [`v1::Tensor::values`] convert tensors, and [`Error`] has the
-//! details of a refusal.
+//! gRPC's limit of 4 MiB a message. [`v1::Tensor::of`] and [`v1::Tensor::values`] convert tensors, and [`Error`] has
+//! the details of a refusal.
 
 #![allow(clippy::result_large_err)] // Error is as large as gRPC's own Status
 

@@ -84,8 +84,8 @@ async fn rotation_by_a_config_gives_the_bytes_of_every_other_client() {
     }
 }
 
-/// Pair k of a half-split row is rotated by position * 10000^(-k/64). The sum of two float32 products has an error below
-/// 3 units of 2^-24 of |x0| + |x1| <= 4; bfloat16 adds half of its own unit.
+/// Pair k of a half-split row is rotated by position * 10000^(-k/64). The sum of two float32 products has an error
+/// below 3 units of 2^-24 of |x0| + |x1| <= 4; bfloat16 adds half of its own unit.
 #[tokio::test]
 async fn rotation_is_near_the_formula() {
     for (dtype, bound) in [(DataType::Fp32, 2f64.powi(-20)), (DataType::Bf16, 2f64.powi(-7) + 2f64.powi(-20))] {

@@ -77,8 +77,8 @@ const serviceConfig = readFileSync(new URL("../../service_config.json", import.m
 
 /**
  * Makes a client of the server at a gRPC target: "localhost:50051", "unix:/run/posenc.sock",
- * "dns:///posenc.example:443". It connects with the first call. Messages have no limit but gRPC's 2 GiB. A call that the
- * server refuses as UNAVAILABLE is tried up to five times, after the time that the server asks for.
+ * "dns:///posenc.example:443". It connects with the first call. Messages have no limit but gRPC's 2 GiB. A call that
+ * the server refuses as UNAVAILABLE is tried up to five times, after the time that the server asks for.
  */
 export function connect(address: string, options: Options = {}): Client {
   const { tls } = options;

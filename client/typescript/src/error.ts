@@ -21,7 +21,7 @@ export class PosencError extends Error {
   readonly started: boolean;
   /** Milliseconds after which to try again; negative: do not retry. Absent: the server said nothing. */
   readonly pushbackMs?: number;
-  /** Of rotations in chunks: operand, and its first byte that was not answered. */
+  /** Rotations in chunks: operand, and its first byte that was not answered. */
   readonly resume?: { operand: string; byteOffset: number };
 
   constructor(error: ServiceError) {

@@ -27,7 +27,12 @@ function check(schema: DescMessage, init: unknown, path: string): void {
     if (oneof) {
       if (value.case === undefined) continue;
       const field = oneof.fields.find((field) => field.localName === value.case);
-      if (!field) throw unknown(`${at}.case`, value.case, oneof.fields.map((field) => field.localName));
+      if (!field)
+        throw unknown(
+          `${at}.case`,
+          value.case,
+          oneof.fields.map((field) => field.localName),
+        );
       checkField(field, value.value, `${at}.value`);
       continue;
     }
@@ -53,7 +58,11 @@ function checkField(field: DescField, value: unknown, path: string): void {
 
 function checkEnum(type: DescEnum, value: unknown, path: string): void {
   if (type.values.some((known) => known.number === value)) return;
-  throw unknown(path, value, type.values.map((known) => `${type.name}.${known.localName}`));
+  throw unknown(
+    path,
+    value,
+    type.values.map((known) => `${type.name}.${known.localName}`),
+  );
 }
 
 function unknown(path: string, value: unknown, choices: string[]): TypeError {

@@ -43,8 +43,8 @@ export function narrow(dtype: DataType.FP16 | DataType.BF16, elements: Float32Ar
 
 /**
  * Returns a tensor's elements: `values(answer.q, Float32Array)`. FP16 and BF16 are read as Float32Array, which holds
- * all of their values. The array is a view of the tensor's bytes if they are aligned, otherwise a copy. Throws TypeError if
- * the tensor is absent, has another type, or not as many bytes as its shape needs.
+ * all of their values. The array is a view of the tensor's bytes if they are aligned, otherwise a copy. Throws TypeError
+ * if the tensor is absent, has another type, or not as many bytes as its shape needs.
  */
 export function values<T extends Elements>(tensor: Tensor | undefined, type: ElementsType<T>): T {
   requireLittleEndian();
@@ -67,7 +67,8 @@ export function values<T extends Elements>(tensor: Tensor | undefined, type: Ele
 
 /** Returns a typed array over bytes, which it copies if they do not begin at a multiple of the element's size. */
 function aligned<T extends Elements | Uint16Array>(data: Uint8Array, type: ElementsType<T>): T {
-  const bytes = data.byteOffset % type.BYTES_PER_ELEMENT === 0 ? data : new Uint8Array(data); // Buffer.slice would be a view
+  // Buffer.slice would not copy.
+  const bytes = data.byteOffset % type.BYTES_PER_ELEMENT === 0 ? data : new Uint8Array(data);
   return new type(bytes.buffer, bytes.byteOffset, bytes.length / type.BYTES_PER_ELEMENT);
 }
 
@@ -77,11 +78,16 @@ function make(dtype: DataType, data: Uint8Array, shape: readonly number[]): Tens
 
 function dtypeOf(type: unknown): DataType {
   switch (type) {
-    case Float32Array: return DataType.FP32;
-    case Float64Array: return DataType.FP64;
-    case Int32Array: return DataType.INT32;
-    case BigInt64Array: return DataType.INT64;
-    case Uint8Array: return DataType.BOOL;
+    case Float32Array:
+      return DataType.FP32;
+    case Float64Array:
+      return DataType.FP64;
+    case Int32Array:
+      return DataType.INT32;
+    case BigInt64Array:
+      return DataType.INT64;
+    case Uint8Array:
+      return DataType.BOOL;
   }
   throw new TypeError("the elements must be a Float32Array, Float64Array, Int32Array, BigInt64Array or Uint8Array");
 }

@@ -19,8 +19,15 @@ export function misspelt(client: Client): unknown[] {
     client.applyRotary({ rotary: { source: { case: "settings", value: { rotaryDimm: 128n } } } }),
     // @ts-expect-error
     client.applyRotary({ rotary: { source: { case: "setting", value: {} } } }),
-    // @ts-expect-error
-    client.applyRotary({ rotary: { source: { case: "settings", value: { frequencies: { case: "ropeParameters", value: { rope_type: "default" } } } } } }),
+    client.applyRotary({
+      rotary: {
+        source: {
+          case: "settings",
+          // @ts-expect-error
+          value: { frequencies: { case: "ropeParameters", value: { rope_type: "default" } } },
+        },
+      },
+    }),
     // @ts-expect-error
     client.applyRotary({ positions: { source: { case: "offset", value: "far" } } }),
     // @ts-expect-error
@@ -35,9 +42,15 @@ const wrong: [request: unknown, error: RegExp][] = [
   [{ direction: 17 }, /direction is 17, must be one of/],
   [{ rotary: { model: {} } }, /rotary\.model does not exist; posenc\.v1\.RotarySource has: source/],
   [{ rotary: { source: { case: "setting", value: {} } } }, /source\.case is "setting", must be one of model, settings/],
-  [{ rotary: { source: { case: "settings", value: { rotaryDimm: 128n } } } }, /source\.value\.rotaryDimm does not exist/],
+  [
+    { rotary: { source: { case: "settings", value: { rotaryDimm: 128n } } } },
+    /source\.value\.rotaryDimm does not exist/,
+  ],
   [{ q: { tensor: { dtype: "FP32" } } }, /q\.tensor\.dtype is "FP32", must be one of .*DataType\.FP32/],
-  [{ positions: { source: { case: "segments", value: { segment: [{}, { kind: { case: "lines" } }] } } } }, /segment\[1\]\.kind\.case/],
+  [
+    { positions: { source: { case: "segments", value: { segment: [{}, { kind: { case: "lines" } }] } } } },
+    /segment\[1\]\.kind\.case/,
+  ],
   [{ q: 3 }, /q is 3, must be an object/],
 ];
 
@@ -51,6 +64,10 @@ test("an untyped misspelling throws before anything is sent", async () => {
 });
 
 test("a right request is not refused", () => {
-  const request = message(ApplyRotaryRequestSchema, { direction: Direction.INVERSE, layout: Layout.THD, positions: { source: { case: undefined } } });
+  const request = message(ApplyRotaryRequestSchema, {
+    direction: Direction.INVERSE,
+    layout: Layout.THD,
+    positions: { source: { case: undefined } },
+  });
   assert.equal(message(ApplyRotaryRequestSchema, request).direction, Direction.INVERSE);
 });

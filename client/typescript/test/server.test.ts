@@ -69,16 +69,24 @@ function rotation(dtype: DataType.FP32 | DataType.BF16, tokens: number, more: Ro
   } as Rotation;
 }
 
-const model = (configJson: Uint8Array<ArrayBuffer>): Rotation["rotary"] => ({ source: { case: "model", value: { configJson } } });
+const model = (configJson: Uint8Array<ArrayBuffer>): Rotation["rotary"] => ({
+  source: { case: "model", value: { configJson } },
+});
 
 async function refusal(call: Promise<unknown>): Promise<PosencError> {
-  const error = await call.then(() => assert.fail("the call was not refused"), (error: unknown) => error);
+  const error = await call.then(
+    () => assert.fail("the call was not refused"),
+    (error: unknown) => error,
+  );
   assert.ok(error instanceof PosencError, String(error));
   return error;
 }
 
 test("rotation by a config gives the bytes of every other client", async () => {
-  for (const [name, dtype] of [["rotated.fp32", DataType.FP32], ["rotated.bf16", DataType.BF16]] as const) {
+  for (const [name, dtype] of [
+    ["rotated.fp32", DataType.FP32],
+    ["rotated.bf16", DataType.BF16],
+  ] as const) {
     const answer = await peer("ADDRESS").applyRotary(rotation(dtype, 3, { rotary: model(data("config.json")) }));
     assert.ok(data(name).equals(answer.q!.data), `${name}: other bytes`);
   }
@@ -87,7 +95,10 @@ test("rotation by a config gives the bytes of every other client", async () => {
 // Pair k of a half-split row is rotated by position * 10000^(-k/64). The sum of two float32 products has an error below
 // 3 units of 2^-24 of |x0| + |x1| <= 4; bfloat16 adds half of its own unit.
 test("rotation is near the formula", async () => {
-  for (const [dtype, bound] of [[DataType.FP32, 2 ** -20], [DataType.BF16, 2 ** -7 + 2 ** -20]] as const) {
+  for (const [dtype, bound] of [
+    [DataType.FP32, 2 ** -20],
+    [DataType.BF16, 2 ** -7 + 2 ** -20],
+  ] as const) {
     const answer = await peer("ADDRESS").applyRotary(rotation(dtype, 3));
     const x = elements(3 * 32 * 128);
     values(answer.q, Float32Array).forEach((got, i) => {
@@ -105,8 +116,15 @@ test("rounding", () => {
   const records = data("rounding");
   for (let at = 0; at < records.length; at += 8) {
     const value = records.readFloatLE(at);
-    for (const [dtype, want] of [[DataType.FP16, records.subarray(at + 4, at + 6)], [DataType.BF16, records.subarray(at + 6, at + 8)]] as const) {
-      assert.deepEqual(Buffer.from(narrow(dtype, Float32Array.of(value), [1]).data), want, `${DataType[dtype]} of ${value}`);
+    for (const [dtype, want] of [
+      [DataType.FP16, records.subarray(at + 4, at + 6)],
+      [DataType.BF16, records.subarray(at + 6, at + 8)],
+    ] as const) {
+      assert.deepEqual(
+        Buffer.from(narrow(dtype, Float32Array.of(value), [1]).data),
+        want,
+        `${DataType[dtype]} of ${value}`,
+      );
       const wide = values(create(TensorSchema, { dtype, shape: [1n], data: want }), Float32Array);
       assert.deepEqual(Buffer.from(narrow(dtype, wide, [1]).data), want, `${DataType[dtype]} is read as ${wide}`);
     }
@@ -114,12 +132,21 @@ test("rounding", () => {
 });
 
 test("tensors of every type, aligned or not", () => {
-  for (const array of [Float32Array.of(1.5, -2), Float64Array.of(1.1), Int32Array.of(-1, 2), BigInt64Array.of(-1n << 40n), Uint8Array.of(1, 0)]) {
+  for (const array of [
+    Float32Array.of(1.5, -2),
+    Float64Array.of(1.1),
+    Int32Array.of(-1, 2),
+    BigInt64Array.of(-1n << 40n),
+    Uint8Array.of(1, 0),
+  ]) {
     const { dtype, shape, data } = tensor(array, [array.length]);
     for (let shift = 0; shift < 8; ++shift) {
       const moved = Buffer.alloc(64).subarray(shift, shift + data.length);
       moved.set(data);
-      assert.deepEqual(values(create(TensorSchema, { dtype, shape, data: moved }), array.constructor as typeof Float32Array), array);
+      assert.deepEqual(
+        values(create(TensorSchema, { dtype, shape, data: moved }), array.constructor as typeof Float32Array),
+        array,
+      );
     }
   }
   const view = new Float32Array(8).subarray(3, 5);
@@ -142,9 +169,10 @@ test("every call", async () => {
     let i = 0;
     for await (const got of answers as AsyncIterable<Message>) {
       const want = fromBinary<DescMessage>(method.output, data(`calls/${entry}/answer-${i}`));
-      const same = method.name === "GetServerInfo"
-        ? equals(ServerLimitsSchema, (got as GetServerInfoResponse).limits!, (want as GetServerInfoResponse).limits!)
-        : equals<DescMessage>(method.output, got, want);
+      const same =
+        method.name === "GetServerInfo"
+          ? equals(ServerLimitsSchema, (got as GetServerInfoResponse).limits!, (want as GetServerInfoResponse).limits!)
+          : equals<DescMessage>(method.output, got, want);
       assert.ok(same, `${entry}: answer ${i} differs`);
       ++i;
     }
@@ -193,14 +221,22 @@ test("refused calls are retried", async () => {
   await client.applyRotary(rotation(DataType.FP32, 512, wish("refuse 4 pushback 1"))); // 8 MiB
   const forbidden = await refusal(client.applyRotary(rotation(DataType.FP32, 1, wish("refuse 1 pushback -1"))));
   assert.equal(forbidden.pushbackMs, -1);
-  const once = await refusal(peer("REFUSING", { retries: false }).applyRotary(rotation(DataType.FP32, 1, wish("refuse 1 pushback 1"))));
+  const once = await refusal(
+    peer("REFUSING", { retries: false }).applyRotary(rotation(DataType.FP32, 1, wish("refuse 1 pushback 1"))),
+  );
   assert.equal(once.pushbackMs, 1);
 });
 
 test("time limits and cancellation", async () => {
   const client = peer("ADDRESS");
-  assert.equal((await refusal(client.applyRotary(rotation(DataType.FP32, 1), { timeoutMs: -1 }))).code, status.DEADLINE_EXCEEDED);
-  assert.equal((await refusal(client.applyRotary(rotation(DataType.FP32, 1), { signal: AbortSignal.abort() }))).code, status.CANCELLED);
+  assert.equal(
+    (await refusal(client.applyRotary(rotation(DataType.FP32, 1), { timeoutMs: -1 }))).code,
+    status.DEADLINE_EXCEEDED,
+  );
+  assert.equal(
+    (await refusal(client.applyRotary(rotation(DataType.FP32, 1), { signal: AbortSignal.abort() }))).code,
+    status.CANCELLED,
+  );
 });
 
 function table(count: bigint, dtype: DataType, form: TableForm): MessageInitShape<typeof GenerateTableRequestSchema> {
@@ -215,7 +251,10 @@ test("an answer of 64 MiB", async () => {
   for (let row = 0; row < 131_072; row += 4099) {
     for (let k = 0; k < 64; ++k) {
       const angle = row * 10000 ** (-k / 64);
-      const error = Math.max(Math.abs(cos[64 * row + k] - Math.cos(angle)), Math.abs(sin[64 * row + k] - Math.sin(angle)));
+      const error = Math.max(
+        Math.abs(cos[64 * row + k] - Math.cos(angle)),
+        Math.abs(sin[64 * row + k] - Math.sin(angle)),
+      );
       assert.ok(error <= 2 ** -25 + 1e-9, `row ${row}, pair ${k}: error ${error}`);
     }
   }
@@ -229,7 +268,10 @@ test("chunks give the bytes of one call", async () => {
     for (const name of ["ADDRESS", "REFUSING"]) {
       const request = rotation(dtype, 40, { k, ...wish("refuse 1 pushback 1") });
       const inChunks = await peer(name).rotateInChunks(request, { chunkBytes: 100_000 });
-      assert.ok(equals(TensorSchema, whole.q!, inChunks.q!) && equals(TensorSchema, whole.k!, inChunks.k!), `${name}: other bytes`);
+      assert.ok(
+        equals(TensorSchema, whole.q!, inChunks.q!) && equals(TensorSchema, whole.k!, inChunks.k!),
+        `${name}: other bytes`,
+      );
       assert.equal(inChunks.info!.rotaryDim, 128n);
     }
   }
@@ -248,11 +290,18 @@ test("tiles give the bytes of one call", async () => {
 
 test("an error in a stream of requests ends the call", async () => {
   const wrong = { part: { case: "header", value: { direktion: 3 } } } as never;
-  await assert.rejects(async () => { for await (const _ of peer("ADDRESS").streamApplyRotary([wrong])); }, /direktion does not exist/);
+  await assert.rejects(async () => {
+    for await (const _ of peer("ADDRESS").streamApplyRotary([wrong]));
+  }, /direktion does not exist/);
 });
 
 test("TLS with a client's certificate", async () => {
-  const mine = { ca: data("ca.pem"), certificate: data("client.pem"), key: data("client.key"), serverName: "server.example" };
+  const mine = {
+    ca: data("ca.pem"),
+    certificate: data("client.pem"),
+    key: data("client.key"),
+    serverName: "server.example",
+  };
   await peer("TLS", { tls: mine }).getServerInfo({});
   for (const wrong of [{ ca: mine.ca }, { ...mine, serverName: "other.example" }]) {
     const refused = await refusal(peer("TLS", { tls: wrong, retries: false }).getServerInfo({}));

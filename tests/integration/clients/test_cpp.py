@@ -3,7 +3,7 @@
 import json
 import re
 
-from conftest import ROOT
+from languages import ROOT
 
 
 def test_the_page(page):

@@ -1,7 +1,7 @@
 """The Java package, whose build generates its messages, and docs/clients/java.md."""
 
 import pytest
-from conftest import needs
+from languages import needs
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import numpy
 import pytest
 import samples
 from client import SERVICE
-from conftest import ROOT, needs
+from languages import ROOT, needs
 from posenc.v1 import service_pb2
 
 

@@ -1,7 +1,7 @@
 """The Rust crate and docs/clients/rust.md."""
 
 import pytest
-from conftest import ROOT, needs, run
+from languages import ROOT, needs, run
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import re
 
 import numpy
 import pytest
-from conftest import ROOT, needs, numbers, run
+from languages import ROOT, needs, numbers, run
 
 
 @pytest.fixture(autouse=True)

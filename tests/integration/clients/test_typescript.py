@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ROOT, needs, run
+from languages import ROOT, needs, run
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type VerdictKind int32
+
+const (
+	VerdictKind_VERDICT_KIND_UNSPECIFIED VerdictKind = 0
+	// Every element is equal to the expected one, or within the bound. Without expected settings: to what was found.
+	VerdictKind_VERDICT_KIND_MATCHES VerdictKind = 1
+	// One departure explains every element that is not as expected.
+	VerdictKind_VERDICT_KIND_DIFFERS VerdictKind = 2
+	// Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+	VerdictKind_VERDICT_KIND_SEVERAL_FAULTS VerdictKind = 3
+	// Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+	VerdictKind_VERDICT_KIND_UNKNOWN VerdictKind = 4
+)
+
+// Enum value maps for VerdictKind.
+var (
+	VerdictKind_name = map[int32]string{
+		0: "VERDICT_KIND_UNSPECIFIED",
+		1: "VERDICT_KIND_MATCHES",
+		2: "VERDICT_KIND_DIFFERS",
+		3: "VERDICT_KIND_SEVERAL_FAULTS",
+		4: "VERDICT_KIND_UNKNOWN",
+	}
+	VerdictKind_value = map[string]int32{
+		"VERDICT_KIND_UNSPECIFIED":    0,
+		"VERDICT_KIND_MATCHES":        1,
+		"VERDICT_KIND_DIFFERS":        2,
+		"VERDICT_KIND_SEVERAL_FAULTS": 3,
+		"VERDICT_KIND_UNKNOWN":        4,
+	}
+)
+
+func (x VerdictKind) Enum() *VerdictKind {
+	p := new(VerdictKind)
+	*p = x
+	return p
+}
+
+func (x VerdictKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VerdictKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_diagnose_proto_enumTypes[0].Descriptor()
+}
+
+func (VerdictKind) Type() protoreflect.EnumType {
+	return &file_posenc_v1_diagnose_proto_enumTypes[0]
+}
+
+func (x VerdictKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VerdictKind.Descriptor instead.
+func (VerdictKind) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{0}
+}
+
 type BiasMaskKind int32
 
 const (
@@ -69,11 +128,11 @@ func (x BiasMaskKind) String() string {
 }
 
 func (BiasMaskKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_diagnose_proto_enumTypes[0].Descriptor()
+	return file_posenc_v1_diagnose_proto_enumTypes[1].Descriptor()
 }
 
 func (BiasMaskKind) Type() protoreflect.EnumType {
-	return &file_posenc_v1_diagnose_proto_enumTypes[0]
+	return &file_posenc_v1_diagnose_proto_enumTypes[1]
 }
 
 func (x BiasMaskKind) Number() protoreflect.EnumNumber {
@@ -82,7 +141,7 @@ func (x BiasMaskKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BiasMaskKind.Descriptor instead.
 func (BiasMaskKind) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{0}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{1}
 }
 
 // Dependence of the visible cells' values, in each head.
@@ -129,11 +188,11 @@ func (x BiasFollows) String() string {
 }
 
 func (BiasFollows) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_diagnose_proto_enumTypes[1].Descriptor()
+	return file_posenc_v1_diagnose_proto_enumTypes[2].Descriptor()
 }
 
 func (BiasFollows) Type() protoreflect.EnumType {
-	return &file_posenc_v1_diagnose_proto_enumTypes[1]
+	return &file_posenc_v1_diagnose_proto_enumTypes[2]
 }
 
 func (x BiasFollows) Number() protoreflect.EnumNumber {
@@ -142,7 +201,7 @@ func (x BiasFollows) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BiasFollows.Descriptor instead.
 func (BiasFollows) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{2}
 }
 
 // Rotated tensors to diagnose. Any subset of tokens and heads with its positions is accepted; 64 adjacent tokens
@@ -272,7 +331,8 @@ type TableEvidence struct {
 	// finite.
 	Cos *Tensor `protobuf:"bytes,1,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin *Tensor `protobuf:"bytes,2,opt,name=sin,proto3" json:"sin,omitempty"`
-	// Form of the tables. Required. If an entry occurs twice, the first one is read.
+	// Form of the tables. Default: found from the tables' width and from entries that are repeated. If an entry occurs
+	// twice, the first one is read.
 	Form          TableForm `protobuf:"varint,3,opt,name=form,proto3,enum=posenc.v1.TableForm" json:"form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -564,9 +624,11 @@ type Departure struct {
 	// Stable code in UPPER_SNAKE_CASE: PAIRING, ROTARY_WIDTH, ROTARY_OFFSET, DIRECTION, POSITIONS, ATTENTION_FACTOR,
 	// SCALING_MISSING, SCALING_TYPE, SCALING_LENGTH, FACTOR_INVERTED, POSITIONS_DIVIDED, ROPE_THETA, FREQUENCY_DIM,
 	// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
-	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES. Departures from the expected precision:
+	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
+	// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
 	// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-	// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE.
+	// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+	// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
 	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -617,6 +679,355 @@ func (x *Departure) GetMessage() string {
 	return ""
 }
 
+// Answer of a diagnosis in one line.
+type Verdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  VerdictKind            `protobuf:"varint,1,opt,name=kind,proto3,enum=posenc.v1.VerdictKind" json:"kind,omitempty"`
+	// One line without a final full stop. MATCHES: how many elements are equal, and the bound of the others.
+	Sentence string `protobuf:"bytes,2,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// DIFFERS: one fault; SEVERAL_FAULTS: one or more; UNKNOWN: the parts that nothing explains. Rows outside their parts
+	// are as expected.
+	Faults []*Fault `protobuf:"bytes,3,rep,name=faults,proto3" json:"faults,omitempty"`
+	// Bound within which an element that is not equal counts as rounded, in words.
+	Bound         string `protobuf:"bytes,4,opt,name=bound,proto3" json:"bound,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verdict) Reset() {
+	*x = Verdict{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verdict) ProtoMessage() {}
+
+func (x *Verdict) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
+func (*Verdict) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Verdict) GetKind() VerdictKind {
+	if x != nil {
+		return x.Kind
+	}
+	return VerdictKind_VERDICT_KIND_UNSPECIFIED
+}
+
+func (x *Verdict) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *Verdict) GetFaults() []*Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+func (x *Verdict) GetBound() string {
+	if x != nil {
+		return x.Bound
+	}
+	return ""
+}
+
+type Fault struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What happened; for a part that nothing explains, what was measured.
+	Sentence string `protobuf:"bytes,1,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// Departures from what was expected. Empty: not explained.
+	Departures []*Departure `protobuf:"bytes,2,rep,name=departures,proto3" json:"departures,omitempty"`
+	// Other explanations that give the same bytes on this data.
+	Alternatives []*FaultAlternative `protobuf:"bytes,3,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
+	// Smallest parts of the evidence that differ.
+	Parts []*EvidencePart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
+	// Numbers that were fitted to the data for this explanation.
+	FreeValues int64 `protobuf:"varint,5,opt,name=free_values,json=freeValues,proto3" json:"free_values,omitempty"`
+	// Independent values that differ from the expected ones in these parts: angles of a token and a pair; values of a bias
+	// by head and distance. An explanation with more than half as many free values is not given.
+	ExplainedValues int64 `protobuf:"varint,6,opt,name=explained_values,json=explainedValues,proto3" json:"explained_values,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Fault) Reset() {
+	*x = Fault{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fault) ProtoMessage() {}
+
+func (x *Fault) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fault.ProtoReflect.Descriptor instead.
+func (*Fault) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Fault) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *Fault) GetDepartures() []*Departure {
+	if x != nil {
+		return x.Departures
+	}
+	return nil
+}
+
+func (x *Fault) GetAlternatives() []*FaultAlternative {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
+}
+
+func (x *Fault) GetParts() []*EvidencePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *Fault) GetFreeValues() int64 {
+	if x != nil {
+		return x.FreeValues
+	}
+	return 0
+}
+
+func (x *Fault) GetExplainedValues() int64 {
+	if x != nil {
+		return x.ExplainedValues
+	}
+	return 0
+}
+
+type FaultAlternative struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Departures    []*Departure           `protobuf:"bytes,1,rep,name=departures,proto3" json:"departures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FaultAlternative) Reset() {
+	*x = FaultAlternative{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FaultAlternative) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FaultAlternative) ProtoMessage() {}
+
+func (x *FaultAlternative) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FaultAlternative.ProtoReflect.Descriptor instead.
+func (*FaultAlternative) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FaultAlternative) GetDepartures() []*Departure {
+	if x != nil {
+		return x.Departures
+	}
+	return nil
+}
+
+// Part of the evidence. An empty field: everything along that axis.
+type EvidencePart struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Operands []Operand              `protobuf:"varint,1,rep,packed,name=operands,proto3,enum=posenc.v1.Operand" json:"operands,omitempty"`
+	// Batch rows; sequences of packed tokens.
+	BatchRows []*IndexRange `protobuf:"bytes,2,rep,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
+	Heads     []*IndexRange `protobuf:"bytes,3,rep,name=heads,proto3" json:"heads,omitempty"`
+	// Tokens within a batch row; rows of a table; queries of a bias.
+	Tokens []*IndexRange `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Pairs  []*IndexRange `protobuf:"bytes,5,rep,name=pairs,proto3" json:"pairs,omitempty"`
+	// Distances j - i of a bias, query i and key j counted from 0.
+	Distances     []*IndexRange `protobuf:"bytes,6,rep,name=distances,proto3" json:"distances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvidencePart) Reset() {
+	*x = EvidencePart{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvidencePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvidencePart) ProtoMessage() {}
+
+func (x *EvidencePart) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvidencePart.ProtoReflect.Descriptor instead.
+func (*EvidencePart) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *EvidencePart) GetOperands() []Operand {
+	if x != nil {
+		return x.Operands
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetBatchRows() []*IndexRange {
+	if x != nil {
+		return x.BatchRows
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetHeads() []*IndexRange {
+	if x != nil {
+		return x.Heads
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetTokens() []*IndexRange {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetPairs() []*IndexRange {
+	if x != nil {
+		return x.Pairs
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetDistances() []*IndexRange {
+	if x != nil {
+		return x.Distances
+	}
+	return nil
+}
+
+// Indices first .. last, both included.
+type IndexRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          int64                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexRange) Reset() {
+	*x = IndexRange{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexRange) ProtoMessage() {}
+
+func (x *IndexRange) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexRange.ProtoReflect.Descriptor instead.
+func (*IndexRange) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *IndexRange) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *IndexRange) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 type FirstDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// OPERAND_UNSPECIFIED for a table and for inv_freq.
@@ -631,7 +1042,7 @@ type FirstDifference struct {
 
 func (x *FirstDifference) Reset() {
 	*x = FirstDifference{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[5]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +1054,7 @@ func (x *FirstDifference) String() string {
 func (*FirstDifference) ProtoMessage() {}
 
 func (x *FirstDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[5]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +1067,7 @@ func (x *FirstDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstDifference.ProtoReflect.Descriptor instead.
 func (*FirstDifference) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{5}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FirstDifference) GetOperand() Operand {
@@ -715,7 +1126,7 @@ type MeasuredRotation struct {
 
 func (x *MeasuredRotation) Reset() {
 	*x = MeasuredRotation{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[6]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +1138,7 @@ func (x *MeasuredRotation) String() string {
 func (*MeasuredRotation) ProtoMessage() {}
 
 func (x *MeasuredRotation) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[6]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +1151,7 @@ func (x *MeasuredRotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasuredRotation.ProtoReflect.Descriptor instead.
 func (*MeasuredRotation) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{6}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MeasuredRotation) GetInputPairing() Pairing {
@@ -828,7 +1239,7 @@ type Undecided struct {
 
 func (x *Undecided) Reset() {
 	*x = Undecided{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[7]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1251,7 @@ func (x *Undecided) String() string {
 func (*Undecided) ProtoMessage() {}
 
 func (x *Undecided) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[7]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1264,7 @@ func (x *Undecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Undecided.ProtoReflect.Descriptor instead.
 func (*Undecided) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{7}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Undecided) GetCode() string {
@@ -902,7 +1313,7 @@ type MeasuredMask struct {
 
 func (x *MeasuredMask) Reset() {
 	*x = MeasuredMask{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[8]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1325,7 @@ func (x *MeasuredMask) String() string {
 func (*MeasuredMask) ProtoMessage() {}
 
 func (x *MeasuredMask) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[8]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1338,7 @@ func (x *MeasuredMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasuredMask.ProtoReflect.Descriptor instead.
 func (*MeasuredMask) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{8}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MeasuredMask) GetKind() BiasMaskKind {
@@ -997,7 +1408,7 @@ type BiasCell struct {
 
 func (x *BiasCell) Reset() {
 	*x = BiasCell{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[9]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1420,7 @@ func (x *BiasCell) String() string {
 func (*BiasCell) ProtoMessage() {}
 
 func (x *BiasCell) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[9]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1433,7 @@ func (x *BiasCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BiasCell.ProtoReflect.Descriptor instead.
 func (*BiasCell) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{9}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BiasCell) GetIndex() []int64 {
@@ -1075,7 +1486,7 @@ type BiasExplanation struct {
 
 func (x *BiasExplanation) Reset() {
 	*x = BiasExplanation{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1498,7 @@ func (x *BiasExplanation) String() string {
 func (*BiasExplanation) ProtoMessage() {}
 
 func (x *BiasExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1511,7 @@ func (x *BiasExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BiasExplanation.ProtoReflect.Descriptor instead.
 func (*BiasExplanation) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{10}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BiasExplanation) GetSentence() string {
@@ -1233,7 +1644,38 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\rk_computed_in\x18\x15 \x01(\x0e2\x13.posenc.v1.DataTypeR\vkComputedIn\"9\n" +
 	"\tDeparture\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x87\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x91\x01\n" +
+	"\aVerdict\x12*\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x16.posenc.v1.VerdictKindR\x04kind\x12\x1a\n" +
+	"\bsentence\x18\x02 \x01(\tR\bsentence\x12(\n" +
+	"\x06faults\x18\x03 \x03(\v2\x10.posenc.v1.FaultR\x06faults\x12\x14\n" +
+	"\x05bound\x18\x04 \x01(\tR\x05bound\"\x95\x02\n" +
+	"\x05Fault\x12\x1a\n" +
+	"\bsentence\x18\x01 \x01(\tR\bsentence\x124\n" +
+	"\n" +
+	"departures\x18\x02 \x03(\v2\x14.posenc.v1.DepartureR\n" +
+	"departures\x12?\n" +
+	"\falternatives\x18\x03 \x03(\v2\x1b.posenc.v1.FaultAlternativeR\falternatives\x12-\n" +
+	"\x05parts\x18\x04 \x03(\v2\x17.posenc.v1.EvidencePartR\x05parts\x12\x1f\n" +
+	"\vfree_values\x18\x05 \x01(\x03R\n" +
+	"freeValues\x12)\n" +
+	"\x10explained_values\x18\x06 \x01(\x03R\x0fexplainedValues\"H\n" +
+	"\x10FaultAlternative\x124\n" +
+	"\n" +
+	"departures\x18\x01 \x03(\v2\x14.posenc.v1.DepartureR\n" +
+	"departures\"\xb2\x02\n" +
+	"\fEvidencePart\x12.\n" +
+	"\boperands\x18\x01 \x03(\x0e2\x12.posenc.v1.OperandR\boperands\x124\n" +
+	"\n" +
+	"batch_rows\x18\x02 \x03(\v2\x15.posenc.v1.IndexRangeR\tbatchRows\x12+\n" +
+	"\x05heads\x18\x03 \x03(\v2\x15.posenc.v1.IndexRangeR\x05heads\x12-\n" +
+	"\x06tokens\x18\x04 \x03(\v2\x15.posenc.v1.IndexRangeR\x06tokens\x12+\n" +
+	"\x05pairs\x18\x05 \x03(\v2\x15.posenc.v1.IndexRangeR\x05pairs\x123\n" +
+	"\tdistances\x18\x06 \x03(\v2\x15.posenc.v1.IndexRangeR\tdistances\"6\n" +
+	"\n" +
+	"IndexRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x03R\x04last\"\x87\x01\n" +
 	"\x0fFirstDifference\x12,\n" +
 	"\aoperand\x18\x01 \x01(\x0e2\x12.posenc.v1.OperandR\aoperand\x12\x14\n" +
 	"\x05index\x18\x02 \x03(\x03R\x05index\x12\x1a\n" +
@@ -1284,7 +1726,13 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x10first_difference\x18\n" +
 	" \x01(\v2\x1a.posenc.v1.FirstDifferenceR\x0ffirstDifference\x12\x17\n" +
 	"\asame_as\x18\v \x01(\x05R\x06sameAs\x12\x1a\n" +
-	"\bexpected\x18\f \x01(\bR\bexpected*\xcb\x01\n" +
+	"\bexpected\x18\f \x01(\bR\bexpected*\x9a\x01\n" +
+	"\vVerdictKind\x12\x1c\n" +
+	"\x18VERDICT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14VERDICT_KIND_MATCHES\x10\x01\x12\x18\n" +
+	"\x14VERDICT_KIND_DIFFERS\x10\x02\x12\x1f\n" +
+	"\x1bVERDICT_KIND_SEVERAL_FAULTS\x10\x03\x12\x18\n" +
+	"\x14VERDICT_KIND_UNKNOWN\x10\x04*\xcb\x01\n" +
 	"\fBiasMaskKind\x12\x1e\n" +
 	"\x1aBIAS_MASK_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BIAS_MASK_KIND_NONE\x10\x01\x12\x17\n" +
@@ -1313,62 +1761,80 @@ func file_posenc_v1_diagnose_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_diagnose_proto_rawDescData
 }
 
-var file_posenc_v1_diagnose_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_posenc_v1_diagnose_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_posenc_v1_diagnose_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_posenc_v1_diagnose_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_posenc_v1_diagnose_proto_goTypes = []any{
-	(BiasMaskKind)(0),        // 0: posenc.v1.BiasMaskKind
-	(BiasFollows)(0),         // 1: posenc.v1.BiasFollows
-	(*RotationEvidence)(nil), // 2: posenc.v1.RotationEvidence
-	(*BeforeAndAfter)(nil),   // 3: posenc.v1.BeforeAndAfter
-	(*TableEvidence)(nil),    // 4: posenc.v1.TableEvidence
-	(*Explanation)(nil),      // 5: posenc.v1.Explanation
-	(*Departure)(nil),        // 6: posenc.v1.Departure
-	(*FirstDifference)(nil),  // 7: posenc.v1.FirstDifference
-	(*MeasuredRotation)(nil), // 8: posenc.v1.MeasuredRotation
-	(*Undecided)(nil),        // 9: posenc.v1.Undecided
-	(*MeasuredMask)(nil),     // 10: posenc.v1.MeasuredMask
-	(*BiasCell)(nil),         // 11: posenc.v1.BiasCell
-	(*BiasExplanation)(nil),  // 12: posenc.v1.BiasExplanation
-	(*Tensor)(nil),           // 13: posenc.v1.Tensor
-	(TableForm)(0),           // 14: posenc.v1.TableForm
-	(*RotarySettings)(nil),   // 15: posenc.v1.RotarySettings
-	(Direction)(0),           // 16: posenc.v1.Direction
-	(*PrecisionAxes)(nil),    // 17: posenc.v1.PrecisionAxes
-	(DataType)(0),            // 18: posenc.v1.DataType
-	(Operand)(0),             // 19: posenc.v1.Operand
-	(Pairing)(0),             // 20: posenc.v1.Pairing
-	(*BiasMethod)(nil),       // 21: posenc.v1.BiasMethod
-	(*BiasGeometry)(nil),     // 22: posenc.v1.BiasGeometry
+	(VerdictKind)(0),         // 0: posenc.v1.VerdictKind
+	(BiasMaskKind)(0),        // 1: posenc.v1.BiasMaskKind
+	(BiasFollows)(0),         // 2: posenc.v1.BiasFollows
+	(*RotationEvidence)(nil), // 3: posenc.v1.RotationEvidence
+	(*BeforeAndAfter)(nil),   // 4: posenc.v1.BeforeAndAfter
+	(*TableEvidence)(nil),    // 5: posenc.v1.TableEvidence
+	(*Explanation)(nil),      // 6: posenc.v1.Explanation
+	(*Departure)(nil),        // 7: posenc.v1.Departure
+	(*Verdict)(nil),          // 8: posenc.v1.Verdict
+	(*Fault)(nil),            // 9: posenc.v1.Fault
+	(*FaultAlternative)(nil), // 10: posenc.v1.FaultAlternative
+	(*EvidencePart)(nil),     // 11: posenc.v1.EvidencePart
+	(*IndexRange)(nil),       // 12: posenc.v1.IndexRange
+	(*FirstDifference)(nil),  // 13: posenc.v1.FirstDifference
+	(*MeasuredRotation)(nil), // 14: posenc.v1.MeasuredRotation
+	(*Undecided)(nil),        // 15: posenc.v1.Undecided
+	(*MeasuredMask)(nil),     // 16: posenc.v1.MeasuredMask
+	(*BiasCell)(nil),         // 17: posenc.v1.BiasCell
+	(*BiasExplanation)(nil),  // 18: posenc.v1.BiasExplanation
+	(*Tensor)(nil),           // 19: posenc.v1.Tensor
+	(TableForm)(0),           // 20: posenc.v1.TableForm
+	(*RotarySettings)(nil),   // 21: posenc.v1.RotarySettings
+	(Direction)(0),           // 22: posenc.v1.Direction
+	(*PrecisionAxes)(nil),    // 23: posenc.v1.PrecisionAxes
+	(DataType)(0),            // 24: posenc.v1.DataType
+	(Operand)(0),             // 25: posenc.v1.Operand
+	(Pairing)(0),             // 26: posenc.v1.Pairing
+	(*BiasMethod)(nil),       // 27: posenc.v1.BiasMethod
+	(*BiasGeometry)(nil),     // 28: posenc.v1.BiasGeometry
 }
 var file_posenc_v1_diagnose_proto_depIdxs = []int32{
-	3,  // 0: posenc.v1.RotationEvidence.q:type_name -> posenc.v1.BeforeAndAfter
-	3,  // 1: posenc.v1.RotationEvidence.k:type_name -> posenc.v1.BeforeAndAfter
-	13, // 2: posenc.v1.BeforeAndAfter.before:type_name -> posenc.v1.Tensor
-	13, // 3: posenc.v1.BeforeAndAfter.after:type_name -> posenc.v1.Tensor
-	13, // 4: posenc.v1.TableEvidence.cos:type_name -> posenc.v1.Tensor
-	13, // 5: posenc.v1.TableEvidence.sin:type_name -> posenc.v1.Tensor
-	14, // 6: posenc.v1.TableEvidence.form:type_name -> posenc.v1.TableForm
-	6,  // 7: posenc.v1.Explanation.departures:type_name -> posenc.v1.Departure
-	15, // 8: posenc.v1.Explanation.settings:type_name -> posenc.v1.RotarySettings
-	16, // 9: posenc.v1.Explanation.direction:type_name -> posenc.v1.Direction
-	17, // 10: posenc.v1.Explanation.precision:type_name -> posenc.v1.PrecisionAxes
-	17, // 11: posenc.v1.Explanation.same_precisions:type_name -> posenc.v1.PrecisionAxes
-	18, // 12: posenc.v1.Explanation.computed_in:type_name -> posenc.v1.DataType
-	7,  // 13: posenc.v1.Explanation.first_difference:type_name -> posenc.v1.FirstDifference
-	18, // 14: posenc.v1.Explanation.k_computed_in:type_name -> posenc.v1.DataType
-	19, // 15: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
-	20, // 16: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
-	20, // 17: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
-	0,  // 18: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
-	21, // 19: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
-	22, // 20: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
-	17, // 21: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
-	7,  // 22: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	4,  // 0: posenc.v1.RotationEvidence.q:type_name -> posenc.v1.BeforeAndAfter
+	4,  // 1: posenc.v1.RotationEvidence.k:type_name -> posenc.v1.BeforeAndAfter
+	19, // 2: posenc.v1.BeforeAndAfter.before:type_name -> posenc.v1.Tensor
+	19, // 3: posenc.v1.BeforeAndAfter.after:type_name -> posenc.v1.Tensor
+	19, // 4: posenc.v1.TableEvidence.cos:type_name -> posenc.v1.Tensor
+	19, // 5: posenc.v1.TableEvidence.sin:type_name -> posenc.v1.Tensor
+	20, // 6: posenc.v1.TableEvidence.form:type_name -> posenc.v1.TableForm
+	7,  // 7: posenc.v1.Explanation.departures:type_name -> posenc.v1.Departure
+	21, // 8: posenc.v1.Explanation.settings:type_name -> posenc.v1.RotarySettings
+	22, // 9: posenc.v1.Explanation.direction:type_name -> posenc.v1.Direction
+	23, // 10: posenc.v1.Explanation.precision:type_name -> posenc.v1.PrecisionAxes
+	23, // 11: posenc.v1.Explanation.same_precisions:type_name -> posenc.v1.PrecisionAxes
+	24, // 12: posenc.v1.Explanation.computed_in:type_name -> posenc.v1.DataType
+	13, // 13: posenc.v1.Explanation.first_difference:type_name -> posenc.v1.FirstDifference
+	24, // 14: posenc.v1.Explanation.k_computed_in:type_name -> posenc.v1.DataType
+	0,  // 15: posenc.v1.Verdict.kind:type_name -> posenc.v1.VerdictKind
+	9,  // 16: posenc.v1.Verdict.faults:type_name -> posenc.v1.Fault
+	7,  // 17: posenc.v1.Fault.departures:type_name -> posenc.v1.Departure
+	10, // 18: posenc.v1.Fault.alternatives:type_name -> posenc.v1.FaultAlternative
+	11, // 19: posenc.v1.Fault.parts:type_name -> posenc.v1.EvidencePart
+	7,  // 20: posenc.v1.FaultAlternative.departures:type_name -> posenc.v1.Departure
+	25, // 21: posenc.v1.EvidencePart.operands:type_name -> posenc.v1.Operand
+	12, // 22: posenc.v1.EvidencePart.batch_rows:type_name -> posenc.v1.IndexRange
+	12, // 23: posenc.v1.EvidencePart.heads:type_name -> posenc.v1.IndexRange
+	12, // 24: posenc.v1.EvidencePart.tokens:type_name -> posenc.v1.IndexRange
+	12, // 25: posenc.v1.EvidencePart.pairs:type_name -> posenc.v1.IndexRange
+	12, // 26: posenc.v1.EvidencePart.distances:type_name -> posenc.v1.IndexRange
+	25, // 27: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
+	26, // 28: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
+	26, // 29: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
+	1,  // 30: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
+	27, // 31: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
+	28, // 32: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
+	23, // 33: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
+	13, // 34: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_diagnose_proto_init() }
@@ -1384,8 +1850,8 @@ func file_posenc_v1_diagnose_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_diagnose_proto_rawDesc), len(file_posenc_v1_diagnose_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   11,
+			NumEnums:      3,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -126,7 +126,8 @@ type ErrorInfo struct {
 	//
 	//	field        path of the field, e.g. "q.tensor.shape[3]". Fields of a config.json have the path of the message that
 	//	             gives the file, then config_json, then their path as the file spells it, e.g.
-	//	             "rotary.model.config_json.text_config.rope_scaling.factor". An unknown field is named by its number:
+	//	             "rotary.model.config_json.text_config.rope_scaling.factor"; a key of a GGUF follows gguf, e.g.
+	//	             "rotary.model.gguf.llama.rope.freq_base". An unknown field is named by its number:
 	//	             "q.tensor.2000". "request": the whole message.
 	//	value        the field's value; "absent" for MISSING, "present" for a message or list that is not shown
 	//	limit        what the value must be, as a clause that begins with "must" and gives numbers with their unit:

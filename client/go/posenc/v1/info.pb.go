@@ -99,7 +99,7 @@ type AnswerInfo struct {
 	Device string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
 	// Changes whenever any byte of any answer changes.
 	NumericsVersion uint32 `protobuf:"varint,3,opt,name=numerics_version,json=numericsVersion,proto3" json:"numerics_version,omitempty"`
-	// Rules by which config.json is read, e.g. "transformers 5.23".
+	// Rules by which config.json is read, e.g. "transformers 5.23". A note of code GGUF says whose rules a GGUF is read by.
 	ConfigRules string `protobuf:"bytes,4,opt,name=config_rules,json=configRules,proto3" json:"config_rules,omitempty"`
 	// Fingerprint of 128 bits over everything that determines the table or bias per position. Equal fingerprints mean
 	// equal bytes.
@@ -348,7 +348,7 @@ type Note struct {
 	//	NO_ROPE           the layer has no rotary embedding
 	//	POSITIONS         what the positions count, and in which order
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// Field of the request, or config_json and the path of a field of the file. Empty: the whole answer.
+	// Field of the request, or config_json or gguf and the path of a field of the file. Empty: the whole answer.
 	Field         string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields

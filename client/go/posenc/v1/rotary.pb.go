@@ -783,7 +783,7 @@ type RopeParameters struct {
 	// Rotated share of a head, in (0, 1]: rotary_dim = int(head_dim * partial_rotary_factor). Default 1. Only with
 	// RotarySettings.head_dim. "proportional" reads it with either width and keeps that width.
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
-	// Scaling factor s >= 1 (linear, linear_positions, proportional: > 0). Default for longrope and yarn:
+	// Scaling factor s > 0 (ntk, ggml_yarn: >= 1). Default for longrope and yarn:
 	// max_position_embeddings / original_max_position_embeddings; for proportional 1.
 	Factor *float64 `protobuf:"fixed64,4,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	// L0, the original length in tokens, > 0.
@@ -1593,8 +1593,15 @@ type ModelConfig struct {
 	// Text of the file instead of its bytes, for callers with JSON requests, in which bytes are base64. Same limits as
 	// config_json; setting both is CONFLICT. Errors name fields of the file by config_json in either case.
 	ConfigJsonText string `protobuf:"bytes,7,opt,name=config_json_text,json=configJsonText,proto3" json:"config_json_text,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Bytes of a GGUF (version 2 or 3, little-endian) instead of a config.json; setting both is CONFLICT. The answer is what
+	// llama.cpp rotates by that file, or its ALiBi: a table by general.architecture says how it reads the keys, and
+	// docs/model-types.md lists the architectures. Needed are the header and the tensors rope_freqs.weight,
+	// rope_factors_long.weight and rope_factors_short.weight, which must be FP32; keys of the tokenizer and other tensors
+	// should be left out (the C++ client's ReadModelFile does it). At most ServerLimits.max_config_json_bytes. Errors and
+	// notes name a key KEY of the file as gguf.KEY, e.g. "model.gguf.llama.rope.freq_base". A GGUF has no component.
+	Gguf          []byte `protobuf:"bytes,8,opt,name=gguf,proto3" json:"gguf,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelConfig) Reset() {
@@ -1685,6 +1692,13 @@ func (x *ModelConfig) GetConfigJsonText() string {
 		return x.ConfigJsonText
 	}
 	return ""
+}
+
+func (x *ModelConfig) GetGguf() []byte {
+	if x != nil {
+		return x.Gguf
+	}
+	return nil
 }
 
 type isModelConfig_Layer interface {
@@ -2580,7 +2594,7 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\v_rotary_dimB\v\n" +
 	"\t_head_dimB\x1a\n" +
 	"\x18_max_position_embeddingsB\x13\n" +
-	"\x11_half_split_parts\"\xb7\x02\n" +
+	"\x11_half_split_parts\"\xcb\x02\n" +
 	"\vModelConfig\x12\x1f\n" +
 	"\vconfig_json\x18\x01 \x01(\fR\n" +
 	"configJson\x12\x1c\n" +
@@ -2591,7 +2605,8 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"layerIndex\x127\n" +
 	"\rinput_pairing\x18\x05 \x01(\x0e2\x12.posenc.v1.PairingR\finputPairing\x129\n" +
 	"\x0eoutput_pairing\x18\x06 \x01(\x0e2\x12.posenc.v1.PairingR\routputPairing\x12(\n" +
-	"\x10config_json_text\x18\a \x01(\tR\x0econfigJsonTextB\a\n" +
+	"\x10config_json_text\x18\a \x01(\tR\x0econfigJsonText\x12\x12\n" +
+	"\x04gguf\x18\b \x01(\fR\x04ggufB\a\n" +
 	"\x05layer\"\x81\x01\n" +
 	"\fRotarySource\x12.\n" +
 	"\x05model\x18\x01 \x01(\v2\x16.posenc.v1.ModelConfigH\x00R\x05model\x127\n" +

@@ -3576,8 +3576,12 @@ type DiagnoseRequest struct {
 	Evidence isDiagnoseRequest_Evidence `protobuf_oneof:"evidence"`
 	// Maximum number of explanations in the answer, 1 .. 32. Default 5.
 	MaxExplanations *int32 `protobuf:"varint,10,opt,name=max_explanations,json=maxExplanations,proto3,oneof" json:"max_explanations,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Distance from the expected element that counts as rounding, in units of the last place of after's type at the norm
+	// of the element's pair; 0 .. 2^20. Absent: 2, and 1.25 * 2^-22 of the angle for float32 phases, unless `precision`
+	// has exact ones.
+	ToleranceUlp  *float64 `protobuf:"fixed64,11,opt,name=tolerance_ulp,json=toleranceUlp,proto3,oneof" json:"tolerance_ulp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DiagnoseRequest) Reset() {
@@ -3693,6 +3697,13 @@ func (x *DiagnoseRequest) GetMaxExplanations() int32 {
 	return 0
 }
 
+func (x *DiagnoseRequest) GetToleranceUlp() float64 {
+	if x != nil && x.ToleranceUlp != nil {
+		return *x.ToleranceUlp
+	}
+	return 0
+}
+
 type isDiagnoseRequest_Evidence interface {
 	isDiagnoseRequest_Evidence()
 }
@@ -3723,7 +3734,9 @@ type DiagnoseResponse struct {
 	// Rotation as measured from the data alone. Absent if nothing could be measured.
 	Measured *MeasuredRotation `protobuf:"bytes,2,opt,name=measured,proto3" json:"measured,omitempty"`
 	// Reasons why the first explanation may not be the only one, or not the right one. Empty: no reason was found.
-	Undecided     []*Undecided `protobuf:"bytes,3,rep,name=undecided,proto3" json:"undecided,omitempty"`
+	Undecided []*Undecided `protobuf:"bytes,3,rep,name=undecided,proto3" json:"undecided,omitempty"`
+	// The answer in one line.
+	Verdict       *Verdict `protobuf:"bytes,4,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3779,6 +3792,13 @@ func (x *DiagnoseResponse) GetUndecided() []*Undecided {
 	return nil
 }
 
+func (x *DiagnoseResponse) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
 // Request to find which method produced an attention bias: ALiBi in its forms, with slopes by rule or free slopes; T5's
 // buckets, with the table recovered from the bias; only a mask. Mask and structure are measured. The methods that agree
 // with them are computed and compared bit for bit, without hidden cells.
@@ -3803,6 +3823,9 @@ type DiagnoseBiasRequest struct {
 	MaxExplanations *int32 `protobuf:"varint,6,opt,name=max_explanations,json=maxExplanations,proto3,oneof" json:"max_explanations,omitempty"`
 	// If true, the answer has `values`.
 	ReturnValues bool `protobuf:"varint,7,opt,name=return_values,json=returnValues,proto3" json:"return_values,omitempty"`
+	// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
+	// 0 .. 2^20. Absent: 2.
+	ToleranceUlp *float64 `protobuf:"fixed64,8,opt,name=tolerance_ulp,json=toleranceUlp,proto3,oneof" json:"tolerance_ulp,omitempty"`
 	// Bias to diagnose: FP64, FP32, FP16 or BF16, [B, H, Sq, Sk], or [H, Sq, Sk] as GenerateBias returns it. Required;
 	// not empty, no NaN, no positive infinity. Any subset of heads, queries and batch rows is accepted. If the values
 	// depend on the key, the keys must start with the first one.
@@ -3890,6 +3913,13 @@ func (x *DiagnoseBiasRequest) GetReturnValues() bool {
 	return false
 }
 
+func (x *DiagnoseBiasRequest) GetToleranceUlp() float64 {
+	if x != nil && x.ToleranceUlp != nil {
+		return *x.ToleranceUlp
+	}
+	return 0
+}
+
 func (x *DiagnoseBiasRequest) GetBias() *Tensor {
 	if x != nil {
 		return x.Bias
@@ -3913,7 +3943,9 @@ type DiagnoseBiasResponse struct {
 	ComparedAs DataType `protobuf:"varint,7,opt,name=compared_as,json=comparedAs,proto3,enum=posenc.v1.DataType" json:"compared_as,omitempty"`
 	// Values in FP64, with return_values only. BIAS_FOLLOWS_DISTANCE: [H, Sq + Sk - 1], indexed by j - i + Sq - 1.
 	// BIAS_FOLLOWS_KEY: [H, Sk]. Otherwise absent. NaN where every cell is hidden.
-	Values        *Tensor `protobuf:"bytes,8,opt,name=values,proto3" json:"values,omitempty"`
+	Values *Tensor `protobuf:"bytes,8,opt,name=values,proto3" json:"values,omitempty"`
+	// The answer in one line.
+	Verdict       *Verdict `protobuf:"bytes,9,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4000,6 +4032,13 @@ func (x *DiagnoseBiasResponse) GetComparedAs() DataType {
 func (x *DiagnoseBiasResponse) GetValues() *Tensor {
 	if x != nil {
 		return x.Values
+	}
+	return nil
+}
+
+func (x *DiagnoseBiasResponse) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
 	}
 	return nil
 }
@@ -4297,7 +4336,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x06output\x18\a \x01(\v2\x11.posenc.v1.RegionR\x06output\"n\n" +
 	"\x16RelativeValuesResponse\x12)\n" +
 	"\x04info\x18\x01 \x01(\v2\x15.posenc.v1.AnswerInfoR\x04info\x12)\n" +
-	"\x06values\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x06values\"\xa7\x04\n" +
+	"\x06values\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x06values\"\xe3\x04\n" +
 	"\x0fDiagnoseRequest\x123\n" +
 	"\bexpected\x18\x01 \x01(\v2\x17.posenc.v1.RotarySourceR\bexpected\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
@@ -4309,14 +4348,17 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x05table\x18\b \x01(\v2\x18.posenc.v1.TableEvidenceH\x00R\x05table\x12.\n" +
 	"\binv_freq\x18\t \x01(\v2\x11.posenc.v1.TensorH\x00R\ainvFreq\x12.\n" +
 	"\x10max_explanations\x18\n" +
-	" \x01(\x05H\x01R\x0fmaxExplanations\x88\x01\x01B\n" +
+	" \x01(\x05H\x01R\x0fmaxExplanations\x88\x01\x01\x12(\n" +
+	"\rtolerance_ulp\x18\v \x01(\x01H\x02R\ftoleranceUlp\x88\x01\x01B\n" +
 	"\n" +
 	"\bevidenceB\x13\n" +
-	"\x11_max_explanations\"\xbb\x01\n" +
+	"\x11_max_explanationsB\x10\n" +
+	"\x0e_tolerance_ulp\"\xe9\x01\n" +
 	"\x10DiagnoseResponse\x12:\n" +
 	"\fexplanations\x18\x01 \x03(\v2\x16.posenc.v1.ExplanationR\fexplanations\x127\n" +
 	"\bmeasured\x18\x02 \x01(\v2\x1b.posenc.v1.MeasuredRotationR\bmeasured\x122\n" +
-	"\tundecided\x18\x03 \x03(\v2\x14.posenc.v1.UndecidedR\tundecided\"\xa5\x03\n" +
+	"\tundecided\x18\x03 \x03(\v2\x14.posenc.v1.UndecidedR\tundecided\x12,\n" +
+	"\averdict\x18\x04 \x01(\v2\x12.posenc.v1.VerdictR\averdict\"\xe1\x03\n" +
 	"\x13DiagnoseBiasRequest\x121\n" +
 	"\bexpected\x18\x01 \x01(\v2\x15.posenc.v1.BiasMethodR\bexpected\x12\"\n" +
 	"\n" +
@@ -4325,11 +4367,13 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\tprecision\x18\x04 \x01(\v2\x14.posenc.v1.PrecisionR\tprecision\x12*\n" +
 	"\x05hints\x18\x05 \x01(\v2\x14.posenc.v1.CallHintsR\x05hints\x12.\n" +
 	"\x10max_explanations\x18\x06 \x01(\x05H\x02R\x0fmaxExplanations\x88\x01\x01\x12#\n" +
-	"\rreturn_values\x18\a \x01(\bR\freturnValues\x12%\n" +
+	"\rreturn_values\x18\a \x01(\bR\freturnValues\x12(\n" +
+	"\rtolerance_ulp\x18\b \x01(\x01H\x03R\ftoleranceUlp\x88\x01\x01\x12%\n" +
 	"\x04bias\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x04biasB\r\n" +
 	"\v_head_startB\x0f\n" +
 	"\r_query_offsetB\x13\n" +
-	"\x11_max_explanations\"\xa1\x03\n" +
+	"\x11_max_explanationsB\x10\n" +
+	"\x0e_tolerance_ulp\"\xcf\x03\n" +
 	"\x14DiagnoseBiasResponse\x12\x1a\n" +
 	"\bsentence\x18\x01 \x01(\tR\bsentence\x12+\n" +
 	"\x04mask\x18\x02 \x01(\v2\x17.posenc.v1.MeasuredMaskR\x04mask\x120\n" +
@@ -4339,7 +4383,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\tundecided\x18\x06 \x03(\v2\x14.posenc.v1.UndecidedR\tundecided\x124\n" +
 	"\vcompared_as\x18\a \x01(\x0e2\x13.posenc.v1.DataTypeR\n" +
 	"comparedAs\x12)\n" +
-	"\x06values\x18\b \x01(\v2\x11.posenc.v1.TensorR\x06values*\x93\x01\n" +
+	"\x06values\x18\b \x01(\v2\x11.posenc.v1.TensorR\x06values\x12,\n" +
+	"\averdict\x18\t \x01(\v2\x12.posenc.v1.VerdictR\averdict*\x93\x01\n" +
 	"\vPairScaling\x12\x1c\n" +
 	"\x18PAIR_SCALING_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PAIR_SCALING_KEPT\x10\x01\x12\x1d\n" +
@@ -4462,10 +4507,11 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(*Explanation)(nil),               // 77: posenc.v1.Explanation
 	(*MeasuredRotation)(nil),          // 78: posenc.v1.MeasuredRotation
 	(*Undecided)(nil),                 // 79: posenc.v1.Undecided
-	(*MeasuredMask)(nil),              // 80: posenc.v1.MeasuredMask
-	(BiasFollows)(0),                  // 81: posenc.v1.BiasFollows
-	(*BiasCell)(nil),                  // 82: posenc.v1.BiasCell
-	(*BiasExplanation)(nil),           // 83: posenc.v1.BiasExplanation
+	(*Verdict)(nil),                   // 80: posenc.v1.Verdict
+	(*MeasuredMask)(nil),              // 81: posenc.v1.MeasuredMask
+	(BiasFollows)(0),                  // 82: posenc.v1.BiasFollows
+	(*BiasCell)(nil),                  // 83: posenc.v1.BiasCell
+	(*BiasExplanation)(nil),           // 84: posenc.v1.BiasExplanation
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	5,   // 0: posenc.v1.GetServerInfoResponse.devices:type_name -> posenc.v1.Device
@@ -4605,54 +4651,56 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	77,  // 134: posenc.v1.DiagnoseResponse.explanations:type_name -> posenc.v1.Explanation
 	78,  // 135: posenc.v1.DiagnoseResponse.measured:type_name -> posenc.v1.MeasuredRotation
 	79,  // 136: posenc.v1.DiagnoseResponse.undecided:type_name -> posenc.v1.Undecided
-	48,  // 137: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
-	49,  // 138: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 139: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 140: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
-	80,  // 141: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
-	81,  // 142: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
-	82,  // 143: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
-	83,  // 144: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
-	79,  // 145: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
-	63,  // 146: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
-	55,  // 147: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
-	1,   // 148: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	11,  // 149: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
-	16,  // 150: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
-	19,  // 151: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
-	21,  // 152: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
-	23,  // 153: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
-	26,  // 154: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
-	28,  // 155: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
-	30,  // 156: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
-	32,  // 157: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
-	34,  // 158: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
-	36,  // 159: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
-	38,  // 160: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
-	40,  // 161: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
-	42,  // 162: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
-	44,  // 163: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
-	2,   // 164: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	12,  // 165: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
-	17,  // 166: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
-	20,  // 167: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
-	22,  // 168: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
-	25,  // 169: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
-	27,  // 170: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
-	29,  // 171: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
-	31,  // 172: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
-	33,  // 173: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
-	35,  // 174: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
-	37,  // 175: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
-	39,  // 176: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
-	41,  // 177: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
-	43,  // 178: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
-	45,  // 179: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
-	164, // [164:180] is the sub-list for method output_type
-	148, // [148:164] is the sub-list for method input_type
-	148, // [148:148] is the sub-list for extension type_name
-	148, // [148:148] is the sub-list for extension extendee
-	0,   // [0:148] is the sub-list for field type_name
+	80,  // 137: posenc.v1.DiagnoseResponse.verdict:type_name -> posenc.v1.Verdict
+	48,  // 138: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
+	49,  // 139: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
+	50,  // 140: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
+	55,  // 141: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
+	81,  // 142: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
+	82,  // 143: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
+	83,  // 144: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
+	84,  // 145: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
+	79,  // 146: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
+	63,  // 147: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
+	55,  // 148: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
+	80,  // 149: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
+	1,   // 150: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	11,  // 151: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
+	16,  // 152: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
+	19,  // 153: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
+	21,  // 154: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
+	23,  // 155: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
+	26,  // 156: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
+	28,  // 157: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
+	30,  // 158: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
+	32,  // 159: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
+	34,  // 160: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
+	36,  // 161: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
+	38,  // 162: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
+	40,  // 163: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
+	42,  // 164: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
+	44,  // 165: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
+	2,   // 166: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	12,  // 167: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
+	17,  // 168: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
+	20,  // 169: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
+	22,  // 170: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
+	25,  // 171: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
+	27,  // 172: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
+	29,  // 173: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
+	31,  // 174: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
+	33,  // 175: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
+	35,  // 176: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
+	37,  // 177: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
+	39,  // 178: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
+	41,  // 179: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
+	43,  // 180: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
+	45,  // 181: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
+	166, // [166:182] is the sub-list for method output_type
+	150, // [150:166] is the sub-list for method input_type
+	150, // [150:150] is the sub-list for extension type_name
+	150, // [150:150] is the sub-list for extension extendee
+	0,   // [0:150] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

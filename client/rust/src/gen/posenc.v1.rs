@@ -139,7 +139,7 @@ pub struct RopeParameters {
     /// RotarySettings.head_dim. "proportional" reads it with either width and keeps that width.
     #[prost(double, optional, tag = "3")]
     pub partial_rotary_factor: ::core::option::Option<f64>,
-    /// Scaling factor s >= 1 (linear, linear_positions, proportional: > 0). Default for longrope and yarn:
+    /// Scaling factor s > 0 (ntk, ggml_yarn: >= 1). Default for longrope and yarn:
     /// max_position_embeddings / original_max_position_embeddings; for proportional 1.
     #[prost(double, optional, tag = "4")]
     pub factor: ::core::option::Option<f64>,
@@ -376,6 +376,14 @@ pub struct ModelConfig {
     /// config_json; setting both is CONFLICT. Errors name fields of the file by config_json in either case.
     #[prost(string, tag = "7")]
     pub config_json_text: ::prost::alloc::string::String,
+    /// Bytes of a GGUF (version 2 or 3, little-endian) instead of a config.json; setting both is CONFLICT. The answer is what
+    /// llama.cpp rotates by that file, or its ALiBi: a table by general.architecture says how it reads the keys, and
+    /// docs/model-types.md lists the architectures. Needed are the header and the tensors rope_freqs.weight,
+    /// rope_factors_long.weight and rope_factors_short.weight, which must be FP32; keys of the tokenizer and other tensors
+    /// should be left out (the C++ client's ReadModelFile does it). At most ServerLimits.max_config_json_bytes. Errors and
+    /// notes name a key KEY of the file as gguf.KEY, e.g. "model.gguf.llama.rope.freq_base". A GGUF has no component.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub gguf: ::prost::bytes::Bytes,
     /// Layer whose settings to use. Absent: all layers must have equal settings, else INVALID_ARGUMENT lists the choices.
     #[prost(oneof = "model_config::Layer", tags = "3, 4")]
     pub layer: ::core::option::Option<model_config::Layer>,
@@ -2490,7 +2498,7 @@ pub struct AnswerInfo {
     /// Changes whenever any byte of any answer changes.
     #[prost(uint32, tag = "3")]
     pub numerics_version: u32,
-    /// Rules by which config.json is read, e.g. "transformers 5.23".
+    /// Rules by which config.json is read, e.g. "transformers 5.23". A note of code GGUF says whose rules a GGUF is read by.
     #[prost(string, tag = "4")]
     pub config_rules: ::prost::alloc::string::String,
     /// Fingerprint of 128 bits over everything that determines the table or bias per position. Equal fingerprints mean
@@ -2558,7 +2566,7 @@ pub struct Note {
     /// POSITIONS         what the positions count, and in which order
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
-    /// Field of the request, or config_json and the path of a field of the file. Empty: the whole answer.
+    /// Field of the request, or config_json or gguf and the path of a field of the file. Empty: the whole answer.
     #[prost(string, tag = "2")]
     pub field: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -2841,7 +2849,8 @@ pub struct TableEvidence {
     pub cos: ::core::option::Option<Tensor>,
     #[prost(message, optional, tag = "2")]
     pub sin: ::core::option::Option<Tensor>,
-    /// Form of the tables. Required. If an entry occurs twice, the first one is read.
+    /// Form of the tables. Default: found from the tables' width and from entries that are repeated. If an entry occurs
+    /// twice, the first one is read.
     #[prost(enumeration = "TableForm", tag = "3")]
     pub form: i32,
 }
@@ -2923,13 +2932,90 @@ pub struct Departure {
     /// Stable code in UPPER_SNAKE_CASE: PAIRING, ROTARY_WIDTH, ROTARY_OFFSET, DIRECTION, POSITIONS, ATTENTION_FACTOR,
     /// SCALING_MISSING, SCALING_TYPE, SCALING_LENGTH, FACTOR_INVERTED, POSITIONS_DIVIDED, ROPE_THETA, FREQUENCY_DIM,
     /// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
-    /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES. Departures from the expected precision:
+    /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
+    /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
     /// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-    /// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE.
+    /// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+    /// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+}
+/// Answer of a diagnosis in one line.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Verdict {
+    #[prost(enumeration = "VerdictKind", tag = "1")]
+    pub kind: i32,
+    /// One line without a final full stop. MATCHES: how many elements are equal, and the bound of the others.
+    #[prost(string, tag = "2")]
+    pub sentence: ::prost::alloc::string::String,
+    /// DIFFERS: one fault; SEVERAL_FAULTS: one or more; UNKNOWN: the parts that nothing explains. Rows outside their parts
+    /// are as expected.
+    #[prost(message, repeated, tag = "3")]
+    pub faults: ::prost::alloc::vec::Vec<Fault>,
+    /// Bound within which an element that is not equal counts as rounded, in words.
+    #[prost(string, tag = "4")]
+    pub bound: ::prost::alloc::string::String,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Fault {
+    /// What happened; for a part that nothing explains, what was measured.
+    #[prost(string, tag = "1")]
+    pub sentence: ::prost::alloc::string::String,
+    /// Departures from what was expected. Empty: not explained.
+    #[prost(message, repeated, tag = "2")]
+    pub departures: ::prost::alloc::vec::Vec<Departure>,
+    /// Other explanations that give the same bytes on this data.
+    #[prost(message, repeated, tag = "3")]
+    pub alternatives: ::prost::alloc::vec::Vec<FaultAlternative>,
+    /// Smallest parts of the evidence that differ.
+    #[prost(message, repeated, tag = "4")]
+    pub parts: ::prost::alloc::vec::Vec<EvidencePart>,
+    /// Numbers that were fitted to the data for this explanation.
+    #[prost(int64, tag = "5")]
+    pub free_values: i64,
+    /// Independent values that differ from the expected ones in these parts: angles of a token and a pair; values of a bias
+    /// by head and distance. An explanation with more than half as many free values is not given.
+    #[prost(int64, tag = "6")]
+    pub explained_values: i64,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FaultAlternative {
+    #[prost(message, repeated, tag = "1")]
+    pub departures: ::prost::alloc::vec::Vec<Departure>,
+}
+/// Part of the evidence. An empty field: everything along that axis.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EvidencePart {
+    #[prost(enumeration = "Operand", repeated, tag = "1")]
+    pub operands: ::prost::alloc::vec::Vec<i32>,
+    /// Batch rows; sequences of packed tokens.
+    #[prost(message, repeated, tag = "2")]
+    pub batch_rows: ::prost::alloc::vec::Vec<IndexRange>,
+    #[prost(message, repeated, tag = "3")]
+    pub heads: ::prost::alloc::vec::Vec<IndexRange>,
+    /// Tokens within a batch row; rows of a table; queries of a bias.
+    #[prost(message, repeated, tag = "4")]
+    pub tokens: ::prost::alloc::vec::Vec<IndexRange>,
+    #[prost(message, repeated, tag = "5")]
+    pub pairs: ::prost::alloc::vec::Vec<IndexRange>,
+    /// Distances j - i of a bias, query i and key j counted from 0.
+    #[prost(message, repeated, tag = "6")]
+    pub distances: ::prost::alloc::vec::Vec<IndexRange>,
+}
+/// Indices first .. last, both included.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IndexRange {
+    #[prost(int64, tag = "1")]
+    pub first: i64,
+    #[prost(int64, tag = "2")]
+    pub last: i64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3078,6 +3164,46 @@ pub struct BiasExplanation {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
+pub enum VerdictKind {
+    Unspecified = 0,
+    /// Every element is equal to the expected one, or within the bound. Without expected settings: to what was found.
+    Matches = 1,
+    /// One departure explains every element that is not as expected.
+    Differs = 2,
+    /// Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+    SeveralFaults = 3,
+    /// Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+    Unknown = 4,
+}
+impl VerdictKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "VERDICT_KIND_UNSPECIFIED",
+            Self::Matches => "VERDICT_KIND_MATCHES",
+            Self::Differs => "VERDICT_KIND_DIFFERS",
+            Self::SeveralFaults => "VERDICT_KIND_SEVERAL_FAULTS",
+            Self::Unknown => "VERDICT_KIND_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "VERDICT_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "VERDICT_KIND_MATCHES" => Some(Self::Matches),
+            "VERDICT_KIND_DIFFERS" => Some(Self::Differs),
+            "VERDICT_KIND_SEVERAL_FAULTS" => Some(Self::SeveralFaults),
+            "VERDICT_KIND_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
 pub enum BiasMaskKind {
     Unspecified = 0,
     /// No cell is hidden.
@@ -3215,7 +3341,8 @@ pub struct ErrorInfo {
     /// Errors about a request (the reasons from MISSING to DAMAGED) always have the keys field, value and limit:
     /// field        path of the field, e.g. "q.tensor.shape\[3\]". Fields of a config.json have the path of the message that
     /// gives the file, then config_json, then their path as the file spells it, e.g.
-    /// "rotary.model.config_json.text_config.rope_scaling.factor". An unknown field is named by its number:
+    /// "rotary.model.config_json.text_config.rope_scaling.factor"; a key of a GGUF follows gguf, e.g.
+    /// "rotary.model.gguf.llama.rope.freq_base". An unknown field is named by its number:
     /// "q.tensor.2000". "request": the whole message.
     /// value        the field's value; "absent" for MISSING, "present" for a message or list that is not shown
     /// limit        what the value must be, as a clause that begins with "must" and gives numbers with their unit:
@@ -4062,6 +4189,11 @@ pub struct DiagnoseRequest {
     /// Maximum number of explanations in the answer, 1 .. 32. Default 5.
     #[prost(int32, optional, tag = "10")]
     pub max_explanations: ::core::option::Option<i32>,
+    /// Distance from the expected element that counts as rounding, in units of the last place of after's type at the norm
+    /// of the element's pair; 0 .. 2^20. Absent: 2, and 1.25 * 2^-22 of the angle for float32 phases, unless `precision`
+    /// has exact ones.
+    #[prost(double, optional, tag = "11")]
+    pub tolerance_ulp: ::core::option::Option<f64>,
     /// Evidence to diagnose. Required.
     #[prost(oneof = "diagnose_request::Evidence", tags = "7, 8, 9")]
     pub evidence: ::core::option::Option<diagnose_request::Evidence>,
@@ -4093,6 +4225,9 @@ pub struct DiagnoseResponse {
     /// Reasons why the first explanation may not be the only one, or not the right one. Empty: no reason was found.
     #[prost(message, repeated, tag = "3")]
     pub undecided: ::prost::alloc::vec::Vec<Undecided>,
+    /// The answer in one line.
+    #[prost(message, optional, tag = "4")]
+    pub verdict: ::core::option::Option<Verdict>,
 }
 /// Request to find which method produced an attention bias: ALiBi in its forms, with slopes by rule or free slopes; T5's
 /// buckets, with the table recovered from the bias; only a mask. Mask and structure are measured. The methods that agree
@@ -4126,6 +4261,10 @@ pub struct DiagnoseBiasRequest {
     /// If true, the answer has `values`.
     #[prost(bool, tag = "7")]
     pub return_values: bool,
+    /// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
+    /// 0 .. 2^20. Absent: 2.
+    #[prost(double, optional, tag = "8")]
+    pub tolerance_ulp: ::core::option::Option<f64>,
     /// Bias to diagnose: FP64, FP32, FP16 or BF16, \[B, H, Sq, Sk\], or \[H, Sq, Sk\] as GenerateBias returns it. Required;
     /// not empty, no NaN, no positive infinity. Any subset of heads, queries and batch rows is accepted. If the values
     /// depend on the key, the keys must start with the first one.
@@ -4158,6 +4297,9 @@ pub struct DiagnoseBiasResponse {
     /// BIAS_FOLLOWS_KEY: \[H, Sk\]. Otherwise absent. NaN where every cell is hidden.
     #[prost(message, optional, tag = "8")]
     pub values: ::core::option::Option<Tensor>,
+    /// The answer in one line.
+    #[prost(message, optional, tag = "9")]
+    pub verdict: ::core::option::Option<Verdict>,
 }
 /// Effect of a scaling on a pair's frequency.
 #[allow(clippy::all)]

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/diagnose.proto.
  */
 export const file_posenc_v1_diagnose: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb3NlbmMvdjEvZGlhZ25vc2UucHJvdG8SCXBvc2VuYy52MSJeChBSb3RhdGlvbkV2aWRlbmNlEiQKAXEYASABKAsyGS5wb3NlbmMudjEuQmVmb3JlQW5kQWZ0ZXISJAoBaxgCIAEoCzIZLnBvc2VuYy52MS5CZWZvcmVBbmRBZnRlciJsCg5CZWZvcmVBbmRBZnRlchIVCg1yb3Rhcnlfb2Zmc2V0GAEgASgDEiEKBmJlZm9yZRgCIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISIAoFYWZ0ZXIYDyABKAsyES5wb3NlbmMudjEuVGVuc29yInMKDVRhYmxlRXZpZGVuY2USHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIooFCgtFeHBsYW5hdGlvbhIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIrCghzZXR0aW5ncxgDIAEoCzIZLnBvc2VuYy52MS5Sb3RhcnlTZXR0aW5ncxIXCg9xX3JvdGFyeV9vZmZzZXQYBCABKAMSFwoPa19yb3Rhcnlfb2Zmc2V0GAUgASgDEicKCWRpcmVjdGlvbhgGIAEoDjIULnBvc2VuYy52MS5EaXJlY3Rpb24SFgoOcG9zaXRpb25fc2hpZnQYByABKAESDwoHc2VxX2xlbhgIIAEoAxIrCglwcmVjaXNpb24YCSABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIxCg9zYW1lX3ByZWNpc2lvbnMYCiADKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIoCgtjb21wdXRlZF9pbhgLIAEoDjITLnBvc2VuYy52MS5EYXRhVHlwZRIQCghlbGVtZW50cxgMIAEoAxIWCg5lcXVhbF9lbGVtZW50cxgNIAEoAxITCgtlcXVhbF9zaGFyZRgOIAEoARIRCgl3b3JzdF91bHAYDyABKAQSEgoKbWVkaWFuX3VscBgQIAEoBBI0ChBmaXJzdF9kaWZmZXJlbmNlGBEgASgLMhoucG9zZW5jLnYxLkZpcnN0RGlmZmVyZW5jZRIQCghjb21wbGV0ZRgSIAEoCBIPCgdzYW1lX2FzGBMgASgFEhkKEWF0dGVudGlvbl9zY2FsaW5nGBQgASgBEioKDWtfY29tcHV0ZWRfaW4YFSABKA4yEy5wb3NlbmMudjEuRGF0YVR5cGUiKgoJRGVwYXJ0dXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSJmCg9GaXJzdERpZmZlcmVuY2USIwoHb3BlcmFuZBgBIAEoDjISLnBvc2VuYy52MS5PcGVyYW5kEg0KBWluZGV4GAIgAygDEhAKCGNvbXB1dGVkGAMgASgBEg0KBWdpdmVuGAQgASgBIpsCChBNZWFzdXJlZFJvdGF0aW9uEikKDWlucHV0X3BhaXJpbmcYASABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIqCg5vdXRwdXRfcGFpcmluZxgCIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEhIKCnJvdGFyeV9kaW0YAyABKAMSFQoNcm90YXJ5X29mZnNldBgEIAEoAxIZChFhdHRlbnRpb25fc2NhbGluZxgFIAEoARIVCg1ub3JtX3Jlc2lkdWFsGAYgASgBEhUKDWhlYWRfcmVzaWR1YWwYByABKAESEAoIaW52X2ZyZXEYCCADKAESHAoUaW52X2ZyZXFfdW5jZXJ0YWludHkYCSADKAESDAoEYXhpcxgKIAMoAyI6CglVbmRlY2lkZWQSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg4KBnJlbWVkeRgDIAEoCSKtAQoMTWVhc3VyZWRNYXNrEiUKBGtpbmQYASABKA4yFy5wb3NlbmMudjEuQmlhc01hc2tLaW5kEgwKBGZpbGwYAiABKAESFAoMaGlnaGVzdF9maWxsGAMgASgBEg0KBWNlbGxzGAQgASgDEg4KBm9mZnNldBgFIAEoAxIOCgZ3aW5kb3cYBiABKAMSDgoGcHJlZml4GAcgASgDEhMKC3BhZGRlZF9rZXlzGAggASgDIigKCEJpYXNDZWxsEg0KBWluZGV4GAEgAygDEg0KBXZhbHVlGAIgASgBIuECCg9CaWFzRXhwbGFuYXRpb24SEAoIc2VudGVuY2UYASABKAkSJQoGbWV0aG9kGAIgASgLMhUucG9zZW5jLnYxLkJpYXNNZXRob2QSKQoIZ2VvbWV0cnkYAyABKAsyFy5wb3NlbmMudjEuQmlhc0dlb21ldHJ5EisKCXByZWNpc2lvbhgEIAEoCzIYLnBvc2VuYy52MS5QcmVjaXNpb25BeGVzEhAKCGVsZW1lbnRzGAUgASgDEhYKDmVxdWFsX2VsZW1lbnRzGAYgASgDEhMKC2VxdWFsX3NoYXJlGAcgASgBEhEKCXdvcnN0X3VscBgIIAEoBBISCgptZWRpYW5fdWxwGAkgASgEEjQKEGZpcnN0X2RpZmZlcmVuY2UYCiABKAsyGi5wb3NlbmMudjEuRmlyc3REaWZmZXJlbmNlEg8KB3NhbWVfYXMYCyABKAUSEAoIZXhwZWN0ZWQYDCABKAgqywEKDEJpYXNNYXNrS2luZBIeChpCSUFTX01BU0tfS0lORF9VTlNQRUNJRklFRBAAEhcKE0JJQVNfTUFTS19LSU5EX05PTkUQARIXChNCSUFTX01BU0tfS0lORF9LRVlTEAISGQoVQklBU19NQVNLX0tJTkRfQ0FVU0FMEAMSGQoVQklBU19NQVNLX0tJTkRfV0lORE9XEAQSGQoVQklBU19NQVNLX0tJTkRfUFJFRklYEAUSGAoUQklBU19NQVNLX0tJTkRfT1RIRVIQBiqNAQoLQmlhc0ZvbGxvd3MSHAoYQklBU19GT0xMT1dTX1VOU1BFQ0lGSUVEEAASGAoUQklBU19GT0xMT1dTX05PVEhJTkcQARIZChVCSUFTX0ZPTExPV1NfRElTVEFOQ0UQAhIUChBCSUFTX0ZPTExPV1NfS0VZEAMSFQoRQklBU19GT0xMT1dTX0JPVEgQBEJLCg1kZXYucG9zZW5jLnYxQg1EaWFnbm9zZVByb3RvUAFaHXBvc2VuYy5kZXYvcG9zZW5jL3YxO3Bvc2VuY3YxqgIJUG9zZW5jLlYxYgZwcm90bzM", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
+  fileDesc("Chhwb3NlbmMvdjEvZGlhZ25vc2UucHJvdG8SCXBvc2VuYy52MSJeChBSb3RhdGlvbkV2aWRlbmNlEiQKAXEYASABKAsyGS5wb3NlbmMudjEuQmVmb3JlQW5kQWZ0ZXISJAoBaxgCIAEoCzIZLnBvc2VuYy52MS5CZWZvcmVBbmRBZnRlciJsCg5CZWZvcmVBbmRBZnRlchIVCg1yb3Rhcnlfb2Zmc2V0GAEgASgDEiEKBmJlZm9yZRgCIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISIAoFYWZ0ZXIYDyABKAsyES5wb3NlbmMudjEuVGVuc29yInMKDVRhYmxlRXZpZGVuY2USHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIooFCgtFeHBsYW5hdGlvbhIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIrCghzZXR0aW5ncxgDIAEoCzIZLnBvc2VuYy52MS5Sb3RhcnlTZXR0aW5ncxIXCg9xX3JvdGFyeV9vZmZzZXQYBCABKAMSFwoPa19yb3Rhcnlfb2Zmc2V0GAUgASgDEicKCWRpcmVjdGlvbhgGIAEoDjIULnBvc2VuYy52MS5EaXJlY3Rpb24SFgoOcG9zaXRpb25fc2hpZnQYByABKAESDwoHc2VxX2xlbhgIIAEoAxIrCglwcmVjaXNpb24YCSABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIxCg9zYW1lX3ByZWNpc2lvbnMYCiADKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIoCgtjb21wdXRlZF9pbhgLIAEoDjITLnBvc2VuYy52MS5EYXRhVHlwZRIQCghlbGVtZW50cxgMIAEoAxIWCg5lcXVhbF9lbGVtZW50cxgNIAEoAxITCgtlcXVhbF9zaGFyZRgOIAEoARIRCgl3b3JzdF91bHAYDyABKAQSEgoKbWVkaWFuX3VscBgQIAEoBBI0ChBmaXJzdF9kaWZmZXJlbmNlGBEgASgLMhoucG9zZW5jLnYxLkZpcnN0RGlmZmVyZW5jZRIQCghjb21wbGV0ZRgSIAEoCBIPCgdzYW1lX2FzGBMgASgFEhkKEWF0dGVudGlvbl9zY2FsaW5nGBQgASgBEioKDWtfY29tcHV0ZWRfaW4YFSABKA4yEy5wb3NlbmMudjEuRGF0YVR5cGUiKgoJRGVwYXJ0dXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSJyCgdWZXJkaWN0EiQKBGtpbmQYASABKA4yFi5wb3NlbmMudjEuVmVyZGljdEtpbmQSEAoIc2VudGVuY2UYAiABKAkSIAoGZmF1bHRzGAMgAygLMhAucG9zZW5jLnYxLkZhdWx0Eg0KBWJvdW5kGAQgASgJIs0BCgVGYXVsdBIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIxCgxhbHRlcm5hdGl2ZXMYAyADKAsyGy5wb3NlbmMudjEuRmF1bHRBbHRlcm5hdGl2ZRImCgVwYXJ0cxgEIAMoCzIXLnBvc2VuYy52MS5FdmlkZW5jZVBhcnQSEwoLZnJlZV92YWx1ZXMYBSABKAMSGAoQZXhwbGFpbmVkX3ZhbHVlcxgGIAEoAyI8ChBGYXVsdEFsdGVybmF0aXZlEigKCmRlcGFydHVyZXMYASADKAsyFC5wb3NlbmMudjEuRGVwYXJ0dXJlIvwBCgxFdmlkZW5jZVBhcnQSJAoIb3BlcmFuZHMYASADKA4yEi5wb3NlbmMudjEuT3BlcmFuZBIpCgpiYXRjaF9yb3dzGAIgAygLMhUucG9zZW5jLnYxLkluZGV4UmFuZ2USJAoFaGVhZHMYAyADKAsyFS5wb3NlbmMudjEuSW5kZXhSYW5nZRIlCgZ0b2tlbnMYBCADKAsyFS5wb3NlbmMudjEuSW5kZXhSYW5nZRIkCgVwYWlycxgFIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlEigKCWRpc3RhbmNlcxgGIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlIikKCkluZGV4UmFuZ2USDQoFZmlyc3QYASABKAMSDAoEbGFzdBgCIAEoAyJmCg9GaXJzdERpZmZlcmVuY2USIwoHb3BlcmFuZBgBIAEoDjISLnBvc2VuYy52MS5PcGVyYW5kEg0KBWluZGV4GAIgAygDEhAKCGNvbXB1dGVkGAMgASgBEg0KBWdpdmVuGAQgASgBIpsCChBNZWFzdXJlZFJvdGF0aW9uEikKDWlucHV0X3BhaXJpbmcYASABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIqCg5vdXRwdXRfcGFpcmluZxgCIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEhIKCnJvdGFyeV9kaW0YAyABKAMSFQoNcm90YXJ5X29mZnNldBgEIAEoAxIZChFhdHRlbnRpb25fc2NhbGluZxgFIAEoARIVCg1ub3JtX3Jlc2lkdWFsGAYgASgBEhUKDWhlYWRfcmVzaWR1YWwYByABKAESEAoIaW52X2ZyZXEYCCADKAESHAoUaW52X2ZyZXFfdW5jZXJ0YWludHkYCSADKAESDAoEYXhpcxgKIAMoAyI6CglVbmRlY2lkZWQSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg4KBnJlbWVkeRgDIAEoCSKtAQoMTWVhc3VyZWRNYXNrEiUKBGtpbmQYASABKA4yFy5wb3NlbmMudjEuQmlhc01hc2tLaW5kEgwKBGZpbGwYAiABKAESFAoMaGlnaGVzdF9maWxsGAMgASgBEg0KBWNlbGxzGAQgASgDEg4KBm9mZnNldBgFIAEoAxIOCgZ3aW5kb3cYBiABKAMSDgoGcHJlZml4GAcgASgDEhMKC3BhZGRlZF9rZXlzGAggASgDIigKCEJpYXNDZWxsEg0KBWluZGV4GAEgAygDEg0KBXZhbHVlGAIgASgBIuECCg9CaWFzRXhwbGFuYXRpb24SEAoIc2VudGVuY2UYASABKAkSJQoGbWV0aG9kGAIgASgLMhUucG9zZW5jLnYxLkJpYXNNZXRob2QSKQoIZ2VvbWV0cnkYAyABKAsyFy5wb3NlbmMudjEuQmlhc0dlb21ldHJ5EisKCXByZWNpc2lvbhgEIAEoCzIYLnBvc2VuYy52MS5QcmVjaXNpb25BeGVzEhAKCGVsZW1lbnRzGAUgASgDEhYKDmVxdWFsX2VsZW1lbnRzGAYgASgDEhMKC2VxdWFsX3NoYXJlGAcgASgBEhEKCXdvcnN0X3VscBgIIAEoBBISCgptZWRpYW5fdWxwGAkgASgEEjQKEGZpcnN0X2RpZmZlcmVuY2UYCiABKAsyGi5wb3NlbmMudjEuRmlyc3REaWZmZXJlbmNlEg8KB3NhbWVfYXMYCyABKAUSEAoIZXhwZWN0ZWQYDCABKAgqmgEKC1ZlcmRpY3RLaW5kEhwKGFZFUkRJQ1RfS0lORF9VTlNQRUNJRklFRBAAEhgKFFZFUkRJQ1RfS0lORF9NQVRDSEVTEAESGAoUVkVSRElDVF9LSU5EX0RJRkZFUlMQAhIfChtWRVJESUNUX0tJTkRfU0VWRVJBTF9GQVVMVFMQAxIYChRWRVJESUNUX0tJTkRfVU5LTk9XThAEKssBCgxCaWFzTWFza0tpbmQSHgoaQklBU19NQVNLX0tJTkRfVU5TUEVDSUZJRUQQABIXChNCSUFTX01BU0tfS0lORF9OT05FEAESFwoTQklBU19NQVNLX0tJTkRfS0VZUxACEhkKFUJJQVNfTUFTS19LSU5EX0NBVVNBTBADEhkKFUJJQVNfTUFTS19LSU5EX1dJTkRPVxAEEhkKFUJJQVNfTUFTS19LSU5EX1BSRUZJWBAFEhgKFEJJQVNfTUFTS19LSU5EX09USEVSEAYqjQEKC0JpYXNGb2xsb3dzEhwKGEJJQVNfRk9MTE9XU19VTlNQRUNJRklFRBAAEhgKFEJJQVNfRk9MTE9XU19OT1RISU5HEAESGQoVQklBU19GT0xMT1dTX0RJU1RBTkNFEAISFAoQQklBU19GT0xMT1dTX0tFWRADEhUKEUJJQVNfRk9MTE9XU19CT1RIEARCSwoNZGV2LnBvc2VuYy52MUINRGlhZ25vc2VQcm90b1ABWh1wb3NlbmMuZGV2L3Bvc2VuYy92MTtwb3NlbmN2MaoCCVBvc2VuYy5WMWIGcHJvdG8z", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
 
 /**
  * Rotated tensors to diagnose. Any subset of tokens and heads with its positions is accepted; 64 adjacent tokens
@@ -101,7 +101,8 @@ export type TableEvidence = Message<"posenc.v1.TableEvidence"> & {
   sin?: Tensor | undefined;
 
   /**
-   * Form of the tables. Required. If an entry occurs twice, the first one is read.
+   * Form of the tables. Default: found from the tables' width and from entries that are repeated. If an entry occurs
+   * twice, the first one is read.
    *
    * @generated from field: posenc.v1.TableForm form = 3;
    */
@@ -287,9 +288,11 @@ export type Departure = Message<"posenc.v1.Departure"> & {
    * Stable code in UPPER_SNAKE_CASE: PAIRING, ROTARY_WIDTH, ROTARY_OFFSET, DIRECTION, POSITIONS, ATTENTION_FACTOR,
    * SCALING_MISSING, SCALING_TYPE, SCALING_LENGTH, FACTOR_INVERTED, POSITIONS_DIVIDED, ROPE_THETA, FREQUENCY_DIM,
    * SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
-   * OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES. Departures from the expected precision:
+   * OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
+   * LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
    * FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-   * INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE.
+   * INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+   * bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
    *
    * @generated from field: string code = 1;
    */
@@ -307,6 +310,193 @@ export type Departure = Message<"posenc.v1.Departure"> & {
  */
 export const DepartureSchema: GenMessage<Departure> = /*@__PURE__*/
   messageDesc(file_posenc_v1_diagnose, 4);
+
+/**
+ * Answer of a diagnosis in one line.
+ *
+ * @generated from message posenc.v1.Verdict
+ */
+export type Verdict = Message<"posenc.v1.Verdict"> & {
+  /**
+   * @generated from field: posenc.v1.VerdictKind kind = 1;
+   */
+  kind: VerdictKind;
+
+  /**
+   * One line without a final full stop. MATCHES: how many elements are equal, and the bound of the others.
+   *
+   * @generated from field: string sentence = 2;
+   */
+  sentence: string;
+
+  /**
+   * DIFFERS: one fault; SEVERAL_FAULTS: one or more; UNKNOWN: the parts that nothing explains. Rows outside their parts
+   * are as expected.
+   *
+   * @generated from field: repeated posenc.v1.Fault faults = 3;
+   */
+  faults: Fault[];
+
+  /**
+   * Bound within which an element that is not equal counts as rounded, in words.
+   *
+   * @generated from field: string bound = 4;
+   */
+  bound: string;
+};
+
+/**
+ * Describes the message posenc.v1.Verdict.
+ * Use `create(VerdictSchema)` to create a new message.
+ */
+export const VerdictSchema: GenMessage<Verdict> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 5);
+
+/**
+ * @generated from message posenc.v1.Fault
+ */
+export type Fault = Message<"posenc.v1.Fault"> & {
+  /**
+   * What happened; for a part that nothing explains, what was measured.
+   *
+   * @generated from field: string sentence = 1;
+   */
+  sentence: string;
+
+  /**
+   * Departures from what was expected. Empty: not explained.
+   *
+   * @generated from field: repeated posenc.v1.Departure departures = 2;
+   */
+  departures: Departure[];
+
+  /**
+   * Other explanations that give the same bytes on this data.
+   *
+   * @generated from field: repeated posenc.v1.FaultAlternative alternatives = 3;
+   */
+  alternatives: FaultAlternative[];
+
+  /**
+   * Smallest parts of the evidence that differ.
+   *
+   * @generated from field: repeated posenc.v1.EvidencePart parts = 4;
+   */
+  parts: EvidencePart[];
+
+  /**
+   * Numbers that were fitted to the data for this explanation.
+   *
+   * @generated from field: int64 free_values = 5;
+   */
+  freeValues: bigint;
+
+  /**
+   * Independent values that differ from the expected ones in these parts: angles of a token and a pair; values of a bias
+   * by head and distance. An explanation with more than half as many free values is not given.
+   *
+   * @generated from field: int64 explained_values = 6;
+   */
+  explainedValues: bigint;
+};
+
+/**
+ * Describes the message posenc.v1.Fault.
+ * Use `create(FaultSchema)` to create a new message.
+ */
+export const FaultSchema: GenMessage<Fault> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 6);
+
+/**
+ * @generated from message posenc.v1.FaultAlternative
+ */
+export type FaultAlternative = Message<"posenc.v1.FaultAlternative"> & {
+  /**
+   * @generated from field: repeated posenc.v1.Departure departures = 1;
+   */
+  departures: Departure[];
+};
+
+/**
+ * Describes the message posenc.v1.FaultAlternative.
+ * Use `create(FaultAlternativeSchema)` to create a new message.
+ */
+export const FaultAlternativeSchema: GenMessage<FaultAlternative> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 7);
+
+/**
+ * Part of the evidence. An empty field: everything along that axis.
+ *
+ * @generated from message posenc.v1.EvidencePart
+ */
+export type EvidencePart = Message<"posenc.v1.EvidencePart"> & {
+  /**
+   * @generated from field: repeated posenc.v1.Operand operands = 1;
+   */
+  operands: Operand[];
+
+  /**
+   * Batch rows; sequences of packed tokens.
+   *
+   * @generated from field: repeated posenc.v1.IndexRange batch_rows = 2;
+   */
+  batchRows: IndexRange[];
+
+  /**
+   * @generated from field: repeated posenc.v1.IndexRange heads = 3;
+   */
+  heads: IndexRange[];
+
+  /**
+   * Tokens within a batch row; rows of a table; queries of a bias.
+   *
+   * @generated from field: repeated posenc.v1.IndexRange tokens = 4;
+   */
+  tokens: IndexRange[];
+
+  /**
+   * @generated from field: repeated posenc.v1.IndexRange pairs = 5;
+   */
+  pairs: IndexRange[];
+
+  /**
+   * Distances j - i of a bias, query i and key j counted from 0.
+   *
+   * @generated from field: repeated posenc.v1.IndexRange distances = 6;
+   */
+  distances: IndexRange[];
+};
+
+/**
+ * Describes the message posenc.v1.EvidencePart.
+ * Use `create(EvidencePartSchema)` to create a new message.
+ */
+export const EvidencePartSchema: GenMessage<EvidencePart> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 8);
+
+/**
+ * Indices first .. last, both included.
+ *
+ * @generated from message posenc.v1.IndexRange
+ */
+export type IndexRange = Message<"posenc.v1.IndexRange"> & {
+  /**
+   * @generated from field: int64 first = 1;
+   */
+  first: bigint;
+
+  /**
+   * @generated from field: int64 last = 2;
+   */
+  last: bigint;
+};
+
+/**
+ * Describes the message posenc.v1.IndexRange.
+ * Use `create(IndexRangeSchema)` to create a new message.
+ */
+export const IndexRangeSchema: GenMessage<IndexRange> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 9);
 
 /**
  * @generated from message posenc.v1.FirstDifference
@@ -342,7 +532,7 @@ export type FirstDifference = Message<"posenc.v1.FirstDifference"> & {
  * Use `create(FirstDifferenceSchema)` to create a new message.
  */
 export const FirstDifferenceSchema: GenMessage<FirstDifference> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 5);
+  messageDesc(file_posenc_v1_diagnose, 10);
 
 /**
  * @generated from message posenc.v1.MeasuredRotation
@@ -421,7 +611,7 @@ export type MeasuredRotation = Message<"posenc.v1.MeasuredRotation"> & {
  * Use `create(MeasuredRotationSchema)` to create a new message.
  */
 export const MeasuredRotationSchema: GenMessage<MeasuredRotation> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 6);
+  messageDesc(file_posenc_v1_diagnose, 11);
 
 /**
  * @generated from message posenc.v1.Undecided
@@ -454,7 +644,7 @@ export type Undecided = Message<"posenc.v1.Undecided"> & {
  * Use `create(UndecidedSchema)` to create a new message.
  */
 export const UndecidedSchema: GenMessage<Undecided> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 7);
+  messageDesc(file_posenc_v1_diagnose, 12);
 
 /**
  * Hidden cells of a bias. Query i and key j count from 0 here, independently of their positions.
@@ -523,7 +713,7 @@ export type MeasuredMask = Message<"posenc.v1.MeasuredMask"> & {
  * Use `create(MeasuredMaskSchema)` to create a new message.
  */
 export const MeasuredMaskSchema: GenMessage<MeasuredMask> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 8);
+  messageDesc(file_posenc_v1_diagnose, 13);
 
 /**
  * @generated from message posenc.v1.BiasCell
@@ -547,7 +737,7 @@ export type BiasCell = Message<"posenc.v1.BiasCell"> & {
  * Use `create(BiasCellSchema)` to create a new message.
  */
 export const BiasCellSchema: GenMessage<BiasCell> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 9);
+  messageDesc(file_posenc_v1_diagnose, 14);
 
 /**
  * Method that was computed and compared with the bias, without hidden cells.
@@ -648,7 +838,51 @@ export type BiasExplanation = Message<"posenc.v1.BiasExplanation"> & {
  * Use `create(BiasExplanationSchema)` to create a new message.
  */
 export const BiasExplanationSchema: GenMessage<BiasExplanation> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 10);
+  messageDesc(file_posenc_v1_diagnose, 15);
+
+/**
+ * @generated from enum posenc.v1.VerdictKind
+ */
+export enum VerdictKind {
+  /**
+   * @generated from enum value: VERDICT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Every element is equal to the expected one, or within the bound. Without expected settings: to what was found.
+   *
+   * @generated from enum value: VERDICT_KIND_MATCHES = 1;
+   */
+  MATCHES = 1,
+
+  /**
+   * One departure explains every element that is not as expected.
+   *
+   * @generated from enum value: VERDICT_KIND_DIFFERS = 2;
+   */
+  DIFFERS = 2,
+
+  /**
+   * Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+   *
+   * @generated from enum value: VERDICT_KIND_SEVERAL_FAULTS = 3;
+   */
+  SEVERAL_FAULTS = 3,
+
+  /**
+   * Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+   *
+   * @generated from enum value: VERDICT_KIND_UNKNOWN = 4;
+   */
+  UNKNOWN = 4,
+}
+
+/**
+ * Describes the enum posenc.v1.VerdictKind.
+ */
+export const VerdictKindSchema: GenEnum<VerdictKind> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_diagnose, 0);
 
 /**
  * @generated from enum posenc.v1.BiasMaskKind
@@ -700,7 +934,7 @@ export enum BiasMaskKind {
  * Describes the enum posenc.v1.BiasMaskKind.
  */
 export const BiasMaskKindSchema: GenEnum<BiasMaskKind> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_diagnose, 0);
+  enumDesc(file_posenc_v1_diagnose, 1);
 
 /**
  * Dependence of the visible cells' values, in each head.
@@ -746,5 +980,5 @@ export enum BiasFollows {
  * Describes the enum posenc.v1.BiasFollows.
  */
 export const BiasFollowsSchema: GenEnum<BiasFollows> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_diagnose, 1);
+  enumDesc(file_posenc_v1_diagnose, 2);
 

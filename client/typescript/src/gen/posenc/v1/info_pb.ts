@@ -87,7 +87,7 @@ export type AnswerInfo = Message<"posenc.v1.AnswerInfo"> & {
   numericsVersion: number;
 
   /**
-   * Rules by which config.json is read, e.g. "transformers 5.23".
+   * Rules by which config.json is read, e.g. "transformers 5.23". A note of code GGUF says whose rules a GGUF is read by.
    *
    * @generated from field: string config_rules = 4;
    */
@@ -234,7 +234,7 @@ export type Note = Message<"posenc.v1.Note"> & {
   code: string;
 
   /**
-   * Field of the request, or config_json and the path of a field of the file. Empty: the whole answer.
+   * Field of the request, or config_json or gguf and the path of a field of the file. Empty: the whole answer.
    *
    * @generated from field: string field = 2;
    */

@@ -20,8 +20,8 @@ import java.util.Optional;
  * @param column column of that place, from 1; 0: none
  * @param started true if work on the request had begun
  * @param pushback time after which to try again; negative: do not retry
- * @param operand of rotations in chunks: the operand of byteOffset
- * @param byteOffset of rotations in chunks: the operand's first byte that was not answered
+ * @param operand rotations in chunks: the operand of byteOffset
+ * @param byteOffset rotations in chunks: the operand's first byte that was not answered
  */
 public record PosencError(
     Status.Code code, String message, String reason, String field, String value, String limit, String otherField,

@@ -160,8 +160,8 @@ public final class Tensors {
     float magnitude = Math.abs(value);
     if (Float.isNaN(value)) return sign | 0x7E00;
     if (magnitude >= 65520) return sign | 0x7C00; // halfway to 65536, which would be the next value
-    // Values below 2^-14 are subnormal: multiples of 2^-24. The only rounding is that of rint. A value that it rounds up
-    // to the next power of two carries into the exponent's bits.
+    // Values below 2^-14 are subnormal: multiples of 2^-24. The only rounding is that of rint. A value that it rounds
+    // up to the next power of two carries into the exponent's bits.
     int exponent = Math.max(Math.getExponent(magnitude), -14);
     int units = (int) Math.rint(Math.scalb((double) magnitude, 10 - exponent));
     return sign | (exponent + 14 << 10) + units;

@@ -139,8 +139,8 @@ final class ServerTest {
   }
 
   /**
-   * Pair k of a half-split row is rotated by position * 10000^(-k/64). The sum of two float32 products has an error below
-   * 3 units of 2^-24 of |x0| + |x1| <= 4; bfloat16 adds half of its own unit.
+   * Pair k of a half-split row is rotated by position * 10000^(-k/64). The sum of two float32 products has an error
+   * below 3 units of 2^-24 of |x0| + |x1| <= 4; bfloat16 adds half of its own unit.
    */
   @Test
   void rotationIsNearTheFormula() {
@@ -154,7 +154,9 @@ final class ServerTest {
         double angle = (100_000 + i / 4096) * Math.pow(10000, -k / 64.0);
         double x0 = x[row + k];
         double x1 = x[row + k + 64];
-        double want = i % 128 < 64 ? x0 * Math.cos(angle) - x1 * Math.sin(angle) : x1 * Math.cos(angle) + x0 * Math.sin(angle);
+        double cos = Math.cos(angle);
+        double sin = Math.sin(angle);
+        double want = i % 128 < 64 ? x0 * cos - x1 * sin : x1 * cos + x0 * sin;
         assertEquals(want, rotated[i], bound, "element " + i);
       }
     }
@@ -171,7 +173,8 @@ final class ServerTest {
         Tensor narrow = Tensors.narrow(dtype, new float[] {value}, 1);
         assertArrayEquals(want, narrow.getData().toByteArray(), dtype + " of " + value);
         float[] wide = Tensors.floats(narrow);
-        assertArrayEquals(want, Tensors.narrow(dtype, wide, 1).getData().toByteArray(), dtype + " is read as " + wide[0]);
+        Tensor again = Tensors.narrow(dtype, wide, 1);
+        assertArrayEquals(want, again.getData().toByteArray(), dtype + " is read as " + wide[0]);
       }
     }
   }
@@ -313,7 +316,8 @@ final class ServerTest {
       for (String peer : List.of("ADDRESS", "REFUSING")) { // the second one ends the first stream early
         var wish = wishing("refuse 1 pushback 1", request.toBuilder());
         var inChunks = connect(peer, new Options()).rotateInChunks(wish, 100_000, Duration.ofMinutes(1));
-        assertTrue(whole.getQ().equals(inChunks.getQ()) && whole.getK().equals(inChunks.getK()), peer + ": other bytes");
+        assertTrue(whole.getQ().equals(inChunks.getQ()), peer + ": other bytes of q");
+        assertTrue(whole.getK().equals(inChunks.getK()), peer + ": other bytes of k");
         assertEquals(128, inChunks.getInfo().getRotaryDim());
       }
     }
@@ -331,7 +335,8 @@ final class ServerTest {
   void tilesGiveTheBytesOfOneCall() throws IOException {
     GenerateTableRequest request = table(100, DataType.DATA_TYPE_BF16, TableForm.TABLE_FORM_DUPLICATED);
     ByteArrayOutputStream cos = new ByteArrayOutputStream();
-    var tiles = stub("ADDRESS").streamTable(StreamTableRequest.newBuilder().setTable(request).setRowsPerTile(7).build());
+    var inTiles = StreamTableRequest.newBuilder().setTable(request).setRowsPerTile(7).build();
+    var tiles = stub("ADDRESS").streamTable(inTiles);
     while (tiles.hasNext()) {
       var tile = tiles.next();
       assertEquals(cos.size() / 256, tile.getRowBegin());
