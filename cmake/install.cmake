@@ -67,6 +67,10 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/posenc DESTINATION ${include} COMP
   FILES_MATCHING PATTERN "*.pb.h")
 install(DIRECTORY proto/posenc DESTINATION ${CMAKE_INSTALL_DATADIR}/posenc/proto COMPONENT library)
 
+# The library in plain C, for programs in any language.
+install(TARGETS posenc_c_api LIBRARY COMPONENT library)
+install(FILES posenc/c_api/posenc.h DESTINATION ${include}/posenc/c_api COMPONENT library)
+
 install(EXPORT posenc NAMESPACE posenc:: FILE posencTargets.cmake DESTINATION ${package} COMPONENT library)
 write_basic_package_version_file(posencConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES cmake/posencConfig.cmake cmake/library_dependencies.cmake

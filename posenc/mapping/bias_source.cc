@@ -21,13 +21,14 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
     return InvalidArgument("CONFLICT", "swin_v2.model.config_json", "swin_v2", "must be of a model with such a bias");
   }
   v1::BiasMethod said, filled = method;
+  const PayloadsOfCopy payloads(reader.payloads, method, filled);
   BiasMethod of_model;
   of_model.settings = *layers->bias;
   WriteBiasMethod(of_model, &said);
   POSENC_RETURN_IF_ERROR(Within("swin_v2", FillFrom(said.swin_v2(), filled.mutable_swin_v2())));
   ResolvedBias resolved;
   resolved.precision = layers->precision;
-  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadBiasMethod(reader, filled));
+  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadBiasMethod({payloads, reader.limits, reader.plan_source}, filled));
   resolved.notes = std::move(layers->notes);
   const int64_t heads = std::get<SwinV2Settings>(resolved.method.settings).output_weight.rows;
   if (heads == layers->bias_heads) return resolved;

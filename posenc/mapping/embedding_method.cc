@@ -43,7 +43,7 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Sinusoidal& mes
 
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Grid& message) {
   Resolved resolved;
-  v1::Grid filled = message;
+  v1::Grid filled = message;  // a grid has no tensors
   if (message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kGrid));
     v1::Grid said;
@@ -83,9 +83,10 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& messag
   }
   POSENC_ASSIGN_OR_RETURN(const ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kLearned));
   v1::Learned said, filled = message;
+  const PayloadsOfCopy payloads(reader.payloads, message, filled);
   said.set_offset(layers.table->offset);
   POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
-  POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, ReadLearned(reader, filled));
+  POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, ReadLearned({payloads, reader.limits, reader.plan_source}, filled));
   const std::vector<int64_t>& shape = settings.table_shape.shape;
   if (shape != std::vector{layers.table->rows, layers.table->width}) {
     return InvalidArgument("MISMATCH", "table.shape", ToString(shape),
@@ -118,6 +119,8 @@ absl::StatusOr<Resolved> ResolveWithin(std::string_view field, const Reader& rea
 absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& reader, const v1::Sinusoidal& message) {
   OfModel<SinusoidalSettings> resolved;
   v1::Sinusoidal filled = message;
+  const PayloadsOfCopy payloads(reader.payloads, message, filled);
+  const Reader of_copy{payloads, reader.limits, reader.plan_source};
   if (message.has_model()) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectWeighted(reader, message.model(), Wanted::kSinusoidal));
     SinusoidalSettings complete = *layers.sinusoidal;
@@ -131,8 +134,8 @@ absl::StatusOr<OfModel<SinusoidalSettings>> ResolveSinusoidal(const Reader& read
     resolved.precision = layers.precision;
     resolved.notes = std::move(layers.notes);
   }
-  POSENC_RETURN_IF_ERROR(ReadFields(reader, filled, &resolved.settings));
-  POSENC_RETURN_IF_ERROR(ReadTokenValid(reader, filled, &resolved.settings.token_valid));
+  POSENC_RETURN_IF_ERROR(ReadFields(of_copy, filled, &resolved.settings));
+  POSENC_RETURN_IF_ERROR(ReadTokenValid(of_copy, filled, &resolved.settings.token_valid));
   return resolved;
 }
 

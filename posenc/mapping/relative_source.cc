@@ -60,6 +60,7 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   resolved.notes = std::move(layers->notes);
   resolved.precision = layers->precision;
   v1::RelativeMethod said, filled = method;
+  const PayloadsOfCopy payloads(reader.payloads, method, filled);
   WriteRelativeMethod(resolved.model->settings, &said);
   if (said.method_case() != method.method_case()) {
     return InvalidArgument("CONFLICT", fmt::format("{}.model.config_json", field.name()), field.name(),
@@ -69,7 +70,7 @@ absl::StatusOr<ResolvedTerms> Resolve(const Reader& reader, const v1::RelativeMe
   const auto& reflection = *filled.GetReflection();
   const absl::Status status = FillFrom(reflection.GetMessage(said, &field), reflection.MutableMessage(&filled, &field));
   if (!status.ok()) return Within(field.name(), status);
-  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadRelativeMethod(reader, filled));
+  POSENC_ASSIGN_OR_RETURN(resolved.method, ReadRelativeMethod({payloads, reader.limits, reader.plan_source}, filled));
   POSENC_RETURN_IF_ERROR(CheckTables(*resolved.model, resolved.method));
   return resolved;
 }
@@ -94,7 +95,8 @@ absl::StatusOr<ResolvedTerms> ResolveValues(const Reader& reader, const v1::Shaw
                                             const v1::Precision& precision) {
   v1::RelativeMethod method;
   *method.mutable_shaw() = shaw;
-  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve(reader, method));
+  const PayloadsOfCopy payloads(reader.payloads, shaw, method.shaw());
+  POSENC_ASSIGN_OR_RETURN(ResolvedTerms resolved, Resolve({payloads, reader.limits, reader.plan_source}, method));
   POSENC_RETURN_IF_ERROR(ReadPrecisionOf(precision, &resolved));
   if (!resolved.model || resolved.model->has_values) return resolved;
   return InvalidArgument("UNSUPPORTED", "shaw.model.config_json", "",

@@ -35,6 +35,22 @@ void Copy(const Message& from, const FieldDescriptor& field, Message* to) {
   }
 }
 
+// Adds the tensors within `copy`, at any depth, each with the one at its place in `original`.
+void AddTensors(const Message& original, const Message& copy,
+                std::vector<std::pair<const v1::Tensor*, const v1::Tensor*>>* tensors) {
+  if (copy.GetDescriptor() == v1::Tensor::descriptor()) {
+    tensors->emplace_back(&static_cast<const v1::Tensor&>(copy), &static_cast<const v1::Tensor&>(original));
+    return;
+  }
+  const auto& reflection = *copy.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(copy, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) continue;  // no list has tensors
+    AddTensors(reflection.GetMessage(original, field), reflection.GetMessage(copy, field), tensors);
+  }
+}
+
 bool IsOfTheCaller(const FieldDescriptor& field) {
   return field.message_type() == v1::Tensor::descriptor() || field.message_type() == v1::ModelConfig::descriptor() ||
          field.enum_type() == v1::WeightLayout_descriptor();
@@ -82,6 +98,18 @@ absl::Status FillFrom(const Message& said, Message* given) {
     }
   }
   return absl::OkStatus();
+}
+
+PayloadsOfCopy::PayloadsOfCopy(const Payloads& payloads, const Message& original, const Message& copy)
+    : payloads_(payloads) {
+  AddTensors(original, copy, &originals_);
+}
+
+const v1::Tensor& PayloadsOfCopy::Original(const v1::Tensor& tensor) const {
+  for (const auto& [copy, original] : originals_) {
+    if (copy == &tensor) return *original;
+  }
+  return tensor;
 }
 
 }  // namespace posenc::wire

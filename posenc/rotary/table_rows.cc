@@ -81,6 +81,7 @@ bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr
   std::vector<double> column;
   for (int64_t n = 0; n < sequences; ++n) {
     const int64_t begin = positions.begin(n), count = positions.begin(n + 1) - begin;
+    if (count == 0) continue;  // an empty sequence has no token that Fill() could begin with
     column.resize(count);
     for (int64_t axis = 0; axis < axes; ++axis) {
       positions.Fill(begin, count, column.data(), axis);

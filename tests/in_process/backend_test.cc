@@ -427,5 +427,58 @@ TEST(InProcess, StopsAtItsTimeLimit) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(response.status())) << response.status();
 }
 
+// Returns a tensor of FP32 ones.
+v1::Tensor Ones(std::initializer_list<int64_t> shape) {
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DATA_TYPE_FP32);
+  int64_t count = 1;
+  for (const int64_t size : shape) {
+    tensor.add_shape(size);
+    count *= size;
+  }
+  const std::vector<float> ones(count, 1.0f);
+  tensor.set_data(ones.data(), ones.size() * sizeof(float));
+  return tensor;
+}
+
+// Settings are completed in copies of their messages, whose tensors are still the caller's.
+TEST_F(BackendTest, InputsOfSettings) {
+  v1::RelativeValuesRequest values;
+  *values.mutable_shaw()->mutable_table() = Ones({5, 4});
+  values.mutable_shaw()->set_order(v1::SHAW_ORDER_KEY_MINUS_QUERY);
+  values.mutable_shaw()->set_clip(true);
+  values.set_layout(v1::LAYOUT_BHSD);
+  values.set_dtype(v1::DATA_TYPE_FP32);
+  *values.mutable_probabilities() = Ones({1, 1, 3, 3});
+  const auto inline_values = Ask(&Backend::RelativeValues, values);
+  ASSERT_TRUE(inline_values.ok()) << inline_values.status();
+  const std::string table = std::exchange(*values.mutable_shaw()->mutable_table()->mutable_data(), "");
+  const wire::TensorView table_view{&values.shaw().table(),
+                                    {reinterpret_cast<const std::byte*>(table.data()), table.size()}};
+  for (Backend* backend : {static_cast<Backend*>(&client_), static_cast<Backend*>(&in_process_)}) {
+    const auto beside = backend->RelativeValues(values, {.inputs = {table_view}});
+    ASSERT_TRUE(beside.ok()) << beside.status();
+    EXPECT_EQ(beside->values().data(), inline_values->values().data());
+  }
+
+  v1::GenerateEmbeddingRequest embedding;
+  embedding.mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_FAIRSEQ);
+  embedding.mutable_sinusoidal()->set_dim(4);
+  embedding.mutable_sinusoidal()->set_padding_idx(1);
+  v1::Tensor& valid = *embedding.mutable_sinusoidal()->mutable_token_valid();
+  valid.set_dtype(v1::DATA_TYPE_BOOL);
+  for (const int64_t size : {1, 3}) valid.add_shape(size);
+  const std::string flags("\0\1\1", 3);
+  valid.set_data(flags);
+  embedding.set_dtype(v1::DATA_TYPE_FP32);
+  const auto inline_embedding = Ask(&Backend::GenerateEmbedding, embedding);
+  ASSERT_TRUE(inline_embedding.ok()) << inline_embedding.status();
+  valid.clear_data();
+  const wire::TensorView valid_view{&valid, {reinterpret_cast<const std::byte*>(flags.data()), flags.size()}};
+  const auto beside = in_process_.GenerateEmbedding(embedding, {.inputs = {valid_view}});
+  ASSERT_TRUE(beside.ok()) << beside.status();
+  EXPECT_EQ(beside->embedding().data(), inline_embedding->embedding().data());
+}
+
 }  // namespace
 }  // namespace posenc::backend_test

@@ -56,6 +56,21 @@ TEST(CachedPlans, NoAnglesThatTakeLong) {
   EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
 }
 
+TEST(CachedPlans, EmptyTensors) {
+  for (const v1::Layout layout : {v1::LAYOUT_BSHD, v1::LAYOUT_BHSD}) {
+    v1::ApplyRotaryRequest request = Request(12346.75);
+    ASSERT_THAT(Prepare(request, false), IsOk());
+    request.set_layout(layout);
+    v1::Tensor& q = *request.mutable_q()->mutable_tensor();
+    q.clear_shape();
+    q.clear_data();
+    for (const int64_t size : {1, layout == v1::LAYOUT_BSHD ? 0 : 2, layout == v1::LAYOUT_BSHD ? 2 : 0, 4}) {
+      q.add_shape(size);
+    }
+    EXPECT_THAT(Prepare(request, true), IsOk());
+  }
+}
+
 TEST(CachedPlans, NoXpos) {
   v1::ApplyRotaryRequest request = Request(12347.5);
   request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);

@@ -1,0 +1,18 @@
+"""posenc: positional encodings for attention, exact and reproducible.
+
+    import posenc
+    client = posenc.connect("localhost:50051")  # or posenc.local(), in this process
+    q, k = client.rope(q, k, model="config.json", positions=0, layout="BSHD")
+
+posenc.aio has the same methods as coroutines, posenc.torch the rotary modules of transformers' models.
+"""
+
+from posenc._model import Model
+from posenc._retry import RetryPolicy
+from posenc._tls import TLS
+from posenc._wire import Message
+from posenc.client import Client, connect, local
+from posenc.errors import DeadlineExceeded, Error, Internal, InvalidArgument, NotAllowed, NotFound, TooLarge, Unavailable
+
+__all__ = ["Client", "DeadlineExceeded", "Error", "Internal", "InvalidArgument", "Message", "Model", "NotAllowed",
+           "NotFound", "RetryPolicy", "TLS", "TooLarge", "Unavailable", "connect", "local"]

@@ -1,0 +1,130 @@
+"""Models: the text of a config.json from whatever describes it, and the arguments that stand for messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+
+from posenc._wire import Encoded, Encoder, join
+from posenc._descriptors import api
+from posenc.errors import InvalidArgument, invalid
+
+
+class PretrainedConfig(Protocol):
+    """transformers' configurations."""
+
+    def to_json_string(self, use_diff: bool = ...) -> str: ...
+
+
+class Model:
+    """A model's config.json, read once. Pass it instead of a path in a loop.
+
+    `source` is a path of a config.json or of the folder that holds it, the file's contents as a dict, or a
+    transformers.PretrainedConfig. `layer` is an index or one of the file's layer types, `component` a part of the file:
+    see posenc.v1.ModelConfig. Further fields of that message, such as input_pairing, are keyword arguments.
+    """
+
+    def __init__(self, source: ModelLike, *, layer: int | str | None = None, component: str | None = None, **fields: Any):
+        if isinstance(source, Model):
+            kept = {name: value for name, value in source._fields.items()
+                    if layer is None or name not in ("layer_type", "layer_index")}
+            self._fields = {**kept, **_choice(layer, component), **fields}
+        else:
+            self._fields = {"config_json": _config_json(source), **_choice(layer, component), **fields}
+        pieces, _ = Encoder({}, True).message(api().messages["posenc.v1.ModelConfig"], self._fields, "model")
+        self.encoded = Encoded(join(pieces))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The file's contents."""
+        return cast("dict[str, Any]", json.loads(self._fields["config_json"]))
+
+
+ModelLike: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | PretrainedConfig | Model"
+
+
+def _choice(layer: int | str | None, component: str | None) -> dict[str, Any]:
+    chosen: dict[str, Any] = {} if component is None else {"component": component}
+    if layer is not None:
+        chosen["layer_type" if isinstance(layer, str) else "layer_index"] = layer
+    return chosen
+
+
+def _config_json(source: Any) -> bytes:
+    if isinstance(source, Mapping):
+        return json.dumps(dict(cast("Mapping[str, Any]", source))).encode()
+    if isinstance(source, (str, os.PathLike)):
+        path = pathlib.Path(cast("str | os.PathLike[str]", source))
+        if path.is_dir():
+            path = path / "config.json"
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise invalid("model", path, f"must be a readable config.json: {error.strerror}", "NOT_FOUND") from error
+    if hasattr(source, "to_json_string"):
+        return cast(PretrainedConfig, source).to_json_string(use_diff=False).encode()
+    raise invalid("model", type(source).__name__, "must be a path, a folder, a dict, a PretrainedConfig or a posenc.Model")
+
+
+_CACHE: dict[tuple[Any, ...], tuple[tuple[int, int], Model]] = {}  # by path and choice; with the file's time and size
+_CACHE_SIZE = 64
+
+
+def model_of(source: ModelLike, layer: int | str | None = None, component: str | None = None) -> Model:
+    """Returns the Model of a source. A file is read again only if its time or its size changes."""
+    if isinstance(source, Model):
+        return source if layer is None and component is None else Model(source, layer=layer, component=component)
+    if not isinstance(source, (str, os.PathLike)):
+        return Model(source, layer=layer, component=component)
+    key = (os.fspath(source), layer, component)
+    try:
+        path = key[0] if not os.path.isdir(key[0]) else os.path.join(key[0], "config.json")
+        stat = os.stat(path)
+    except OSError:
+        return Model(source, layer=layer, component=component)  # says why it cannot be read
+    stamp = (stat.st_mtime_ns, stat.st_size)
+    found = _CACHE.get(key)
+    if found is not None and found[0] == stamp:
+        return found[1]
+    model = Model(source, layer=layer, component=component)
+    if len(_CACHE) >= _CACHE_SIZE:
+        _CACHE.clear()
+    _CACHE[key] = (stamp, model)
+    return model
+
+
+def _positions(value: Any, path: str) -> Mapping[str, Any]:
+    """A whole number is the offset of every sequence's first token; anything else is one position per token."""
+    return {"offset": value} if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else {"ids": value}
+
+
+def _precision(value: Any, path: str) -> Mapping[str, Any]:
+    return {"preset": value.upper() if isinstance(value, str) else value}
+
+
+def _model_config(value: Any, path: str) -> Encoded:
+    try:
+        return model_of(value).encoded
+    except InvalidArgument as error:
+        raise invalid(path, error.value, error.limit, error.reason) from error
+
+
+def _source(value: Any, path: str) -> Mapping[str, Any]:
+    return {"model": value}
+
+
+# What may stand for a message, by the message's name.
+SHORTHANDS: Mapping[str, Callable[[Any, str], Any]] = {
+    "posenc.v1.ModelConfig": _model_config,
+    "posenc.v1.RotarySource": _source,
+    "posenc.v1.BiasMethod": _source,
+    "posenc.v1.ComparedSettings": _source,
+    "posenc.v1.Positions": _positions,
+    "posenc.v1.Precision": _precision,
+    "posenc.v1.RotaryOperand": lambda value, path: {"tensor": value},
+}

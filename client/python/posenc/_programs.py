@@ -1,0 +1,18 @@
+"""The programs posenc and posenc-server, which lie inside the package beside the libraries that they need."""
+
+import importlib.resources
+import os
+import sys
+
+
+def _run(name: str) -> None:
+    program = str(importlib.resources.files("posenc").joinpath("programs", name))
+    os.execv(program, [name, *sys.argv[1:]])
+
+
+def posenc() -> None:
+    _run("posenc")
+
+
+def posenc_server() -> None:
+    _run("posenc-server")

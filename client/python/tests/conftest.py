@@ -1,0 +1,60 @@
+"""A server of the installed package, and a client of it beside one that computes in this process."""
+
+import importlib.resources
+import json
+import pathlib
+import sys
+
+import pytest
+
+import posenc
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "tests/integration"))
+from certificates import Authority  # noqa: E402
+from server_process import ServerProcess  # noqa: E402
+
+SERVER = str(importlib.resources.files("posenc").joinpath("programs/posenc-server"))
+LLAMA = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 2, "rope_theta": 500000.0,
+         "max_position_embeddings": 8192}
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    process = ServerProcess([SERVER], tmp_path_factory.mktemp("server"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def remote(server):
+    with posenc.connect(f"127.0.0.1:{server.port}") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def local():
+    with posenc.local() as client:
+        yield client
+
+
+@pytest.fixture(params=["remote", "local"])
+def client(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def llama(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return path
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory):
+    """A server that asks for certificates, its authority, and a client's certificate with its key."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    certificate, key = authority.issue("localhost")
+    process = ServerProcess([SERVER], tmp_path_factory.mktemp("tls"), "--tls-cert", certificate, "--tls-key", key,
+                            "--tls-client-ca", authority.certificate, "--tls-client-auth", "required")
+    yield process, authority, authority.issue("caller")
+    process.stop()

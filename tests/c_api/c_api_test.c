@@ -1,0 +1,184 @@
+/* Calls libposenc.so from C11, as a program without C++ and Protocol Buffers does. Prints each failed check. */
+#include <stdio.h>
+#include <string.h>
+
+#include "posenc/c_api/posenc.h"
+
+static int failures = 0;
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                     \
+    }                                                                 \
+  } while (0)
+
+/* ApplyRotaryRequest of one head row of two FP32 elements at position 1, whose data lie beside the message:
+ * rotary { settings { rope_parameters { rope_type: "default" } rotary_dim: 2 input_pairing: PAIRING_HALF_SPLIT } }
+ * positions { offset: 1 } layout: LAYOUT_BSHD q { tensor { dtype: DATA_TYPE_FP32 shape: [1, 1, 1, 2] } } */
+static const unsigned char kRotation[] = {0x0a, 0x11, 0x12, 0x0f, 0x0a, 0x09, 0x0a, 0x07, 'd',  'e',
+                                          'f',  'a',  'u',  'l',  't',  0x18, 0x02, 0x30, 0x02, /**/
+                                          0x12, 0x02, 0x08, 0x01, 0x18, 0x01, 0x3a, 0x0a, 0x7a, 0x08,
+                                          0x08, 0x01, 0x12, 0x04, 0x01, 0x01, 0x01, 0x02};
+static const float kQuery[2] = {1, 0};
+/* cos 1 and sin 1, correctly rounded to FP32 (MPFR). */
+static const float kRotated[2] = {0.540302277f, 0.841470957f};
+
+static posenc_call Rotation(const posenc_input* input, const posenc_output* output) {
+  posenc_call call = {0};
+  call.struct_size = sizeof call;
+  call.rpc = "ApplyRotary";
+  call.request = kRotation;
+  call.request_size = sizeof kRotation;
+  call.inputs = input;
+  call.input_count = 1;
+  call.outputs = output;
+  call.output_count = output == NULL ? 0 : 1;
+  return call;
+}
+
+static void RotatesIntoTheCallersMemory(posenc_context* context) {
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  float rotated[2] = {0};
+  const posenc_output output = {rotated, sizeof rotated};
+  const posenc_call call = Rotation(&input, &output);
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 0 && answer->error == NULL);
+  CHECK(memcmp(rotated, kRotated, sizeof rotated) == 0);
+  CHECK(answer->tensor_count == 2 && answer->tensors[0].data == rotated && answer->tensors[0].size == sizeof rotated);
+  CHECK(answer->tensors[1].data == NULL && answer->tensors[1].size == 0);
+  CHECK(answer->message_size > 0);
+  posenc_free(answer);
+}
+
+static void RotatesInPlace(posenc_context* context) {
+  float q[2] = {1, 0};
+  const posenc_input input = {"q.tensor", q, sizeof q};
+  const posenc_output output = {q, sizeof q};
+  const posenc_call call = Rotation(&input, &output);
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 0 && memcmp(q, kRotated, sizeof q) == 0);
+  posenc_free(answer);
+}
+
+static void AllocatesWhatHasNoOutput(posenc_context* context) {
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  const posenc_call call = Rotation(&input, NULL);
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 0 && answer->tensors[0].size == sizeof kRotated);
+  CHECK(memcmp(answer->tensors[0].data, kRotated, sizeof kRotated) == 0);
+  posenc_free(answer);
+}
+
+/* GenerateTableRequest of positions that lie beside the message:
+ * rotary { settings { as above } } positions { ids { dtype: DATA_TYPE_INT64 shape: [2] } }
+ * dtype: DATA_TYPE_FP32 form: TABLE_FORM_HALF_WIDTH */
+static const unsigned char kTable[] = {0x0a, 0x11, 0x12, 0x0f, 0x0a, 0x09, 0x0a, 0x07, 'd',  'e',  'f',  'a',  'u',
+                                       'l',  't',  0x18, 0x02, 0x30, 0x02, /**/
+                                       0x12, 0x07, 0x1a, 0x05, 0x08, 0x06, 0x12, 0x01, 0x02, 0x20, 0x01, 0x28, 0x01};
+
+static void TakesPositionsBesideTheMessage(posenc_context* context) {
+  const int64_t ids[2] = {0, 1};
+  const posenc_input input = {"positions.ids", ids, sizeof ids};
+  posenc_call call = Rotation(&input, NULL);
+  call.rpc = "GenerateTable";
+  call.request = kTable;
+  call.request_size = sizeof kTable;
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 0 && answer->tensor_count == 2 && answer->tensors[0].size == 8 && answer->tensors[1].size == 8);
+  if (answer->code == 0) {
+    const float* cosines = answer->tensors[0].data;
+    const float* sines = answer->tensors[1].data;
+    CHECK(cosines[0] == 1 && cosines[1] == kRotated[0] && sines[0] == 0 && sines[1] == kRotated[1]);
+  }
+  posenc_free(answer);
+  const posenc_input twice[2] = {input, input};
+  call.inputs = twice;
+  call.input_count = 2;
+  answer = posenc_run(context, &call);
+  CHECK(answer->code == 3 && strcmp(answer->error->reason, "NOT_READ") == 0);
+  posenc_free(answer);
+}
+
+/* Checks code, reason and field of a call's error. */
+static void Fails(posenc_context* context, const posenc_call* call, int code, const char* reason, const char* field) {
+  const posenc_answer* answer = posenc_run(context, call);
+  CHECK(answer->code == code && answer->error != NULL && answer->tensor_count == 0);
+  if (answer->error != NULL) {
+    if (strcmp(answer->error->reason, reason) != 0 || strcmp(answer->error->field, field) != 0) {
+      fprintf(stderr, "got %s of %s: %s\n", answer->error->reason, answer->error->field, answer->error->message);
+      ++failures;
+    }
+    CHECK(strlen(answer->error->limit) > 0);
+  }
+  posenc_free(answer);
+}
+
+static void NamesWhatIsWrong(posenc_context* context) {
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  posenc_call call = Rotation(&input, NULL);
+  call.rpc = "NoSuchCall";
+  Fails(context, &call, 12, "UNSUPPORTED", "rpc");
+  call.rpc = "StreamTable";
+  Fails(context, &call, 12, "UNSUPPORTED", "rpc");
+  call = Rotation(&input, NULL);
+  call.request_size = 5;
+  Fails(context, &call, 3, "MALFORMED", "request");
+  call = Rotation(&input, NULL);
+  call.timeout_ns = -1;
+  Fails(context, &call, 3, "OUT_OF_RANGE", "timeout_ns");
+  const posenc_input elsewhere = {"k.tensor", kQuery, sizeof kQuery};
+  call = Rotation(&elsewhere, NULL);
+  Fails(context, &call, 3, "NOT_READ", "inputs[0].tensor");
+  const posenc_input shorter = {"q.tensor", kQuery, 4};
+  call = Rotation(&shorter, NULL);
+  Fails(context, &call, 3, "MISMATCH", "q.tensor.data");
+  float rotated[3];
+  const posenc_output longer = {rotated, sizeof rotated};
+  call = Rotation(&input, &longer);
+  Fails(context, &call, 3, "MISMATCH", "outputs[0]");
+}
+
+static void OptionsAreCheckedAndMayBeShorter(void) {
+  posenc_options options = {0};
+  options.struct_size = sizeof options;
+  options.max_output_bytes = -1;
+  CHECK(posenc_create(&options) == NULL);
+  /* An older caller's struct ends after `threads`; the bytes behind it are not read. */
+  options.struct_size = offsetof(posenc_options, max_request_bytes);
+  options.threads = 1;
+  posenc_context* context = posenc_create(&options);
+  CHECK(context != NULL);
+  posenc_destroy(context);
+  options.struct_size = sizeof options;
+  options.max_output_bytes = 4;
+  context = posenc_create(&options);
+  CHECK(context != NULL);
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  const posenc_call call = Rotation(&input, NULL);
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 8 && strcmp(answer->error->reason, "TOO_LARGE") == 0);
+  posenc_destroy(context);
+  CHECK(answer->error->message[0] != '\0'); /* an answer outlives its context */
+  posenc_free(answer);
+}
+
+int main(void) {
+  CHECK(posenc_abi_version() == POSENC_ABI_VERSION);
+  CHECK(strlen(posenc_version()) > 0);
+  posenc_context* context = posenc_create(NULL);
+  CHECK(context != NULL);
+  if (context == NULL) return 1;
+  RotatesIntoTheCallersMemory(context);
+  RotatesInPlace(context);
+  AllocatesWhatHasNoOutput(context);
+  TakesPositionsBesideTheMessage(context);
+  NamesWhatIsWrong(context);
+  OptionsAreCheckedAndMayBeShorter();
+  posenc_destroy(context);
+  posenc_destroy(NULL);
+  posenc_free(NULL);
+  printf("%d failed checks\n", failures);
+  return failures != 0;
+}
