@@ -16,7 +16,7 @@ double Distance(const Explanation& explanation) {
   double distance = explanation.proof.comparison.mean_log();
   // Near position 0 a recurrence gives the same as frequencies that are one ULP off, as other systems' are. Therefore
   // it must explain more than one element in a thousand.
-  if (candidate.fault == TableFault::kRecurrence) distance = std::max(distance, 1e-3);
+  if (candidate.fault == TableFault::kRecurrence) distance = std::max(1.5 * distance, 1e-3);
   if (distance == 0) return 0;
   const auto departures = static_cast<double>(candidate.departures.size());
   return distance * (1 + 0.05 * departures) + 1e-4 * (departures + static_cast<double>(candidate.free_values));

@@ -31,7 +31,7 @@ EXCEPTIONS = (
     OnPurpose("two fields that contradict each other are refused; transformers silently takes one of them",
                refusal="^CONFLICT .*must be (equal|absent|false)"),
     OnPurpose("a whole file without a head's width, or what it is computed from, is refused: a width is not guessed",
-               refusal="^MISSING .*(head_dim|num_attention_heads): must be given"),
+               refusal="^MISSING .*(num_attention_heads: must be given|must be given, or .* and num_attention_heads)"),
     OnPurpose("an odd width is refused, also where it is at most 4, which transformers allows for its own tests",
                refusal="^OUT_OF_RANGE .*(must be even|even rotary width)"),
     OnPurpose("a share of the head for which the class computes narrower tables than its attention takes is refused",
