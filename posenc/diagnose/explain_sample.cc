@@ -142,6 +142,11 @@ class Explainer {
         const size_t before = f_.explanations.size();
         POSENC_RETURN_IF_ERROR(Try(candidate));
         if (f_.explanations.size() == before) continue;
+        // Slightly other frequencies resemble a recurrence, which gives nearly all elements if it was applied.
+        if (fault == TableFault::kRecurrence && f_.explanations.back().proof.comparison.share() < 0.9) {
+          f_.explanations.pop_back();
+          continue;
+        }
         const auto without = Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_);
         POSENC_RETURN_IF_ERROR(cancelled_());
         const bool no_effect = without.ok() && without->digest == f_.explanations.back().proof.digest;
