@@ -56,14 +56,14 @@ TEST(Admission, TellsNeverFromNotNow) {
 TEST(Admission, HasAReserveForConnectionsThatHoldLittle) {
   const auto admission = Admission::Create(1600, 16000);
   Charge request[4], bytes[4], more;
-  EXPECT_EQ(admission->AdmitRequest(16000, &request[0], &bytes[0], "large"), Verdict::kAdmitted);
-  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1], "large"), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitRequest(16000, &request[0], &bytes[0], {"large"}), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1], {"large"}), Verdict::kOverloaded);
   EXPECT_EQ(admission->AdmitRequest(1, &request[1], &bytes[1]), Verdict::kOverloaded) << "of no connection";
-  EXPECT_EQ(admission->AdmitRequest(251, &request[1], &bytes[1], "small"), Verdict::kOverloaded);
-  EXPECT_EQ(admission->AdmitRequest(200, &request[1], &bytes[1], "small"), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(251, &request[1], &bytes[1], {"small"}), Verdict::kOverloaded);
+  EXPECT_EQ(admission->AdmitRequest(200, &request[1], &bytes[1], {"small"}), Verdict::kAdmitted);
   EXPECT_EQ(admission->AdmitBytes(51, 200, &more, &request[1]), Verdict::kOverloaded);
   EXPECT_EQ(admission->AdmitBytes(50, 200, &more, &request[1]), Verdict::kAdmitted);
-  EXPECT_EQ(admission->AdmitRequest(250, &request[2], &bytes[2], "other"), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(250, &request[2], &bytes[2], {"other"}), Verdict::kAdmitted);
   EXPECT_EQ(admission->counters().in_flight_bytes, 16500);
   more.ReturnBytes(30);
   bytes[1].Return();
@@ -76,7 +76,7 @@ TEST(Admission, HasAReserveOfRequestsToo) {
   std::vector<Charge> charges(2 * 200);
   size_t used = 0;
   const auto admit = [&](const std::string& connection) {
-    const Verdict verdict = admission->AdmitRequest(0, &charges[used], &charges[used + 1], connection);
+    const Verdict verdict = admission->AdmitRequest(0, &charges[used], &charges[used + 1], {connection});
     used += verdict == Verdict::kAdmitted ? 2 : 0;
     return verdict == Verdict::kAdmitted;
   };
@@ -89,6 +89,22 @@ TEST(Admission, HasAReserveOfRequestsToo) {
     EXPECT_FALSE(admit(connection)) << "a quarter of the reserve is 2";
   }
   EXPECT_FALSE(admit("f")) << "the reserve is used up";
+}
+
+TEST(Admission, HasLimitsOfAHolderItself) {
+  const auto admission = Admission::Create(100, 1000);
+  const Holder small{.name = "small", .max_requests = 2, .max_bytes = 100};
+  Charge request[3], bytes[3], more;
+  EXPECT_EQ(admission->AdmitRequest(101, &request[0], &bytes[0], small), Verdict::kTooLarge);
+  EXPECT_EQ(admission->AdmitRequest(60, &request[0], &bytes[0], small), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(41, &request[1], &bytes[1], small), Verdict::kOverQuota);
+  EXPECT_EQ(admission->AdmitRequest(10, &request[1], &bytes[1], small), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(0, &request[2], &bytes[2], small), Verdict::kOverQuota) << "two requests";
+  EXPECT_EQ(admission->AdmitBytes(31, 60, &more, &request[0]), Verdict::kOverQuota);
+  EXPECT_EQ(admission->AdmitBytes(41, 60, &more, &request[0]), Verdict::kTooLarge)
+      << "with its own request it never fits";
+  EXPECT_EQ(admission->AdmitBytes(30, 60, &more, &request[0]), Verdict::kAdmitted);
+  EXPECT_EQ(admission->AdmitRequest(900, &request[2], &bytes[2], {"other"}), Verdict::kAdmitted) << "others are free";
 }
 
 TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
