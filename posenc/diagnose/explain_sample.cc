@@ -122,6 +122,14 @@ class Explainer {
     return candidate;
   }
 
+  // True if the fault has an effect. Slightly other frequencies resemble a recurrence, so that must also give half of
+  // the elements that are not equal without it.
+  static bool Explains(TableFault fault, const Proof& without, const Proof& with) {
+    if (without.digest == with.digest) return false;
+    const double left = 1 - with.comparison.share(), left_without = 1 - without.comparison.share();
+    return fault != TableFault::kRecurrence || left <= left_without / 2;
+  }
+
   // Tries known faults of frameworks' tables.
   absl::Status TryFaults() {
     if (!f_.IsRotation() || f_.explanations.empty()) return absl::OkStatus();
@@ -142,15 +150,9 @@ class Explainer {
         const size_t before = f_.explanations.size();
         POSENC_RETURN_IF_ERROR(Try(candidate));
         if (f_.explanations.size() == before) continue;
-        // Slightly other frequencies resemble a recurrence, which gives nearly all elements if it was applied.
-        if (fault == TableFault::kRecurrence && f_.explanations.back().proof.comparison.share() < 0.9) {
-          f_.explanations.pop_back();
-          continue;
-        }
         const auto without = Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_);
         POSENC_RETURN_IF_ERROR(cancelled_());
-        const bool no_effect = without.ok() && without->digest == f_.explanations.back().proof.digest;
-        if (no_effect) f_.explanations.pop_back();
+        if (without.ok() && !Explains(fault, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
       }
     }
     Rank(&f_.explanations);
