@@ -51,7 +51,8 @@ struct GgufFactors {
   std::vector<float> values;
 };
 
-// What a GGUF says about positions: its metadata without the tokenizer, and its small tensors of frequency factors.
+// The part of a GGUF that concerns positions: its metadata without the tokenizer, and its small tensors of frequency
+// factors.
 struct Gguf {
   uint32_t version = 3;
   std::vector<GgufPair> pairs;

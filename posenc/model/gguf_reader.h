@@ -32,7 +32,7 @@ struct GgufFile {
   }
 };
 
-// What sets layers of a model apart.
+// The settings in which layers of a model differ.
 struct GgufLayerKind {
   bool attends = true;
   bool sliding = false;

@@ -44,7 +44,8 @@ class Rpc {
   ~Rpc() = default;
 };
 
-// Who is charged for the RPC's requests and bytes.
+// Returns the holder that is charged for the RPC's requests and bytes: its identity or, without a policy, its
+// connection.
 inline Holder HolderOf(const Rpc& rpc) {
   const Identity* identity = rpc.identity();
   if (identity == nullptr) return {.name = rpc.connection()};

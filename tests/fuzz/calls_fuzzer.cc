@@ -227,7 +227,7 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   for (const Result& result : {first, second}) {
     const grpc::StatusCode code = result.status.error_code();
     if (code == grpc::DEADLINE_EXCEEDED || code == grpc::CANCELLED) return 0;
-    // What the first call left in caches takes no slow steps of the second.
+    // The second call takes fewer slow steps, because the first has filled the caches.
     if (result.status.error_message().find("slow steps") != std::string::npos) return 0;
   }
   Check(first.messages == second.messages && first.status.error_message() == second.status.error_message(),

@@ -95,7 +95,7 @@ def test_tokens(start_server, files, authority, server_files):
         assert (refusal.code.name, refusal.reason) == ("PERMISSION_DENIED", "NOT_ALLOWED")
         assert refusal.field == "method" and "ApplyRotary" in refusal.value and "compute" in refusal.limit
         assert refusal.started == "false"
-        # Streams, reflection and unknown methods are guarded too; health is not.
+        # Streams and reflection are guarded too; health is not.
         assert code(client, "StreamTable", samples.stream(), metadata=bearer("good")) == ("PERMISSION_DENIED", "NOT_ALLOWED")
         assert code(client, "StreamApplyRotary", iter([])) == ("UNAUTHENTICATED", "NO_CREDENTIALS")
         with pytest.raises(grpc.RpcError) as error:

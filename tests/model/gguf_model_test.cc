@@ -1,4 +1,4 @@
-// What llama.cpp rotates by a GGUF. tests/conformance/check_gguf.py compares all architectures with libllama.
+// Reading of GGUF files by llama.cpp's rules. tests/conformance/check_gguf.py compares all architectures with libllama.
 #include <gtest/gtest.h>
 
 #include "posenc/model/gguf_types.h"

@@ -754,7 +754,7 @@ func (x *Verdict) GetBound() string {
 
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened; for a part that nothing explains, what was measured.
+	// Sentence that says what happened; for a part that nothing explains, what was measured.
 	Sentence string `protobuf:"bytes,1,opt,name=sentence,proto3" json:"sentence,omitempty"`
 	// Departures from what was expected. Empty: not explained.
 	Departures []*Departure `protobuf:"bytes,2,rep,name=departures,proto3" json:"departures,omitempty"`

@@ -2962,7 +2962,7 @@ pub struct Verdict {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Fault {
-    /// What happened; for a part that nothing explains, what was measured.
+    /// Sentence that says what happened; for a part that nothing explains, what was measured.
     #[prost(string, tag = "1")]
     pub sentence: ::prost::alloc::string::String,
     /// Departures from what was expected. Empty: not explained.

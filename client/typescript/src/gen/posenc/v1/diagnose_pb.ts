@@ -357,7 +357,7 @@ export const VerdictSchema: GenMessage<Verdict> = /*@__PURE__*/
  */
 export type Fault = Message<"posenc.v1.Fault"> & {
   /**
-   * What happened; for a part that nothing explains, what was measured.
+   * Sentence that says what happened; for a part that nothing explains, what was measured.
    *
    * @generated from field: string sentence = 1;
    */
