@@ -23,6 +23,36 @@ void StayAwake(const Ready& ready) {
   while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
 }
 
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// A task that a thread runs.
+struct Running {
+  const WorkPool* pool;
+  TaskQueue::Taken* taken;
+  bool is_nested;           // between the slabs of another one
+  Clock::time_point since;  // when its time was charged last
+
+  // The time since then, without that of nested tasks.
+  double Lap() {
+    const Clock::time_point now = Clock::now();
+    return Seconds(now - std::exchange(since, now));
+  }
+};
+
+thread_local Running* running = nullptr;
+thread_local bool alone = false, helped = true;
+
+bool RunsTaskOf(const WorkPool& pool) { return running != nullptr && running->pool == &pool; }
+
+// noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
+void RunOnce(const std::function<void()>& task) noexcept {
+  const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
+  const MemoryScope uncounted(nullptr);
+  task();
+}
+
 // Time after which the relief thread runs a small task that waits.
 constexpr std::chrono::milliseconds kLate(1);
 
@@ -44,12 +74,14 @@ WorkPool::~WorkPool() {
   relief_.join();
 }
 
-void WorkPool::Submit(std::function<void()> task, Lane lane) {
-  const MemoryScope uncounted(nullptr);  // other threads free what the queues hold
+void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* owner) {
+  static const TaskOwner kNobody;
+  const MemoryScope uncounted(nullptr);  // other threads free what the queue holds
   bool all_busy;
   {
     std::lock_guard lock(mutex_);
-    (lane == Lane::kSmall ? small_ : bulk_).push_back(std::move(task));
+    if (owner == nullptr) owner = !RunsTaskOf(*this) ? &kNobody : &TaskQueue::OwnerOf(*running->taken);
+    tasks_.Push(std::move(task), lane, *owner);
     CountWaiting();
     if (waiting_ <= awake_) return;
     all_busy = idle_ == 0;
@@ -58,29 +90,7 @@ void WorkPool::Submit(std::function<void()> task, Lane lane) {
   if (all_busy && lane == Lane::kSmall) late_.notify_one();
 }
 
-void WorkPool::CountWaiting() {
-  small_waiting_ = small_.size();
-  waiting_ = small_.size() + bulk_.size();
-}
-
-namespace {
-
-constexpr size_t kSmallInARow = 8;
-
-// A small task runs no other small task: the stack would grow with the queue, and the first would end last.
-thread_local bool in_small_task = false;
-thread_local bool alone = false, helped = true;
-
-// noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
-void Run(const std::function<void()>& task, Lane lane) noexcept {
-  const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
-  const MemoryScope uncounted(nullptr);
-  const bool before = std::exchange(in_small_task, lane == Lane::kSmall);
-  task();
-  in_small_task = before;
-}
-
-}  // namespace
+void WorkPool::CountWaiting() { waiting_ = tasks_.size(); }
 
 NoWorkStealing::NoWorkStealing(Help help)
     : before_(std::exchange(alone, true)), helped_before_(std::exchange(helped, help == Help::kIdleThreads)) {}
@@ -100,67 +110,72 @@ size_t WorkPool::CountLongTasks(Clock::duration time) const {
 void WorkPool::Work(Begun* begun) {
   for (;; ++awake_) {
     StayAwake([this] { return waiting_ > 0; });
-    std::function<void()> task;
-    Lane lane;
+    TaskQueue::Taken taken;
     {
       std::unique_lock lock(mutex_);
       --awake_;
       ++idle_;
-      ready_.wait(lock, [this] { return stopping_ || !small_.empty() || !bulk_.empty(); });
+      ready_.wait(lock, [this] { return stopping_ || tasks_.size() > 0; });
       --idle_;
-      if (small_.empty() && bulk_.empty()) return;
-      const bool small = !small_.empty() && (bulk_.empty() || small_in_a_row_ < kSmallInARow);
-      lane = small ? Lane::kSmall : Lane::kBulk;
-      small_in_a_row_ = small ? small_in_a_row_ + 1 : 0;
-      if (small) {
-        task = TakeSmallTask();
-      } else {
-        task = std::move(bulk_.front());
-        bulk_.pop_front();
-        CountWaiting();
-      }
-      if (idle_ == 0 && !small_.empty()) late_.notify_one();
+      if (tasks_.size() == 0) return;
+      taken = tasks_.Take();
+      if (taken.lane == Lane::kSmall) ++small_taken_;
+      CountWaiting();
+      if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
     }
     *begun = Clock::now().time_since_epoch().count();
-    Run(task, lane);
+    Run(&taken);
     *begun = 0;
   }
 }
 
-std::function<void()> WorkPool::TakeSmallTask() {
-  std::function<void()> task = std::move(small_.front());
-  small_.pop_front();
-  ++small_taken_;
-  CountWaiting();
-  return task;
+void WorkPool::Run(TaskQueue::Taken* taken) {
+  Running here = {this, taken, running != nullptr, Clock::now()};
+  Running* const outer = std::exchange(running, &here);
+  RunOnce(taken->task);
+  running = outer;
+  taken->task = nullptr;
+  const double seconds = here.Lap();
+  if (outer != nullptr) outer->since = here.since;
+  const std::lock_guard lock(mutex_);
+  tasks_.Charge(taken, seconds);
+  tasks_.End(taken);
 }
 
-void WorkPool::RunSmallTask() {
-  if (small_waiting_ == 0 || in_small_task || alone) return;
+// A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow with
+// the queue, and the first would end last.
+void WorkPool::RunBetweenSlabs() {
+  if (waiting_ == 0 || alone) return;
+  if (running != nullptr && (running->is_nested || running->taken->lane == Lane::kSmall)) return;
   const MemoryScope uncounted(nullptr);
-  std::function<void()> task;
+  TaskQueue::Taken taken;
   {
     std::lock_guard lock(mutex_);
-    if (small_.empty()) return;
-    task = TakeSmallTask();
+    TaskQueue::Taken* const outer = RunsTaskOf(*this) ? running->taken : nullptr;
+    if (outer != nullptr) tasks_.Charge(outer, running->Lap());
+    taken = tasks_.TakeBetween(outer);
+    if (taken.account == nullptr) return;
+    if (taken.lane == Lane::kSmall) ++small_taken_;
+    CountWaiting();
   }
-  Run(task, Lane::kSmall);
+  Run(&taken);
 }
 
 void WorkPool::Relieve(Begun* begun) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    late_.wait(lock, [this] { return stopping_ || !small_.empty(); });
+    late_.wait(lock, [this] { return stopping_ || tasks_.small() > 0; });
     if (stopping_) return;  // the other threads run what is left
-    const size_t taken = small_taken_;
+    const size_t before = small_taken_;
     late_.wait_for(lock, kLate, [this] { return stopping_; });
-    if (small_.empty() || small_taken_ != taken) continue;
-    std::function<void()> task = TakeSmallTask();
+    if (tasks_.small() == 0 || small_taken_ != before) continue;
+    TaskQueue::Taken taken = tasks_.TakeSmall();
+    ++small_taken_;
+    CountWaiting();
     lock.unlock();
     *begun = Clock::now().time_since_epoch().count();
-    Run(task, Lane::kSmall);
+    Run(&taken);
     *begun = 0;
-    task = nullptr;
     lock.lock();
   }
 }
@@ -206,7 +221,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
 
   auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
-      RunSmallTask();
+      RunBetweenSlabs();
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
         const InterruptionScope scope(&cancelled);

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -14,14 +13,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/task_queue.h"
 
 namespace posenc {
 
-// Priority lanes. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a time, so a long bulk
-// task does not block them. After eight small tasks in a row the pool takes a bulk task, so bulk does not starve. If no
-// small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs them.
-enum class Lane { kSmall, kBulk };
-
+// Tasks run in the order of TaskQueue: owners share the threads by weight, and small tasks need not wait for bulk ones. If
+// no small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs them.
 class WorkPool {
  public:
   // 0 threads counts as 1.
@@ -35,8 +32,9 @@ class WorkPool {
   // Number of threads that have been in one task for longer than `time`. Thread-safe.
   size_t CountLongTasks(std::chrono::steady_clock::duration time) const;
 
-  // Runs the task on a thread of the pool; FIFO within a lane. A task that throws terminates the process. Thread-safe.
-  void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
+  // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that this
+  // thread runs, or nobody. A task that throws terminates the process. Thread-safe.
+  void Submit(std::function<void()> task, Lane lane = Lane::kBulk, const TaskOwner* owner = nullptr);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and
   // on idle threads of the pool, at most threads() in all, and returns when all have ended. The caller always takes
@@ -51,17 +49,17 @@ class WorkPool {
   using Begun = std::atomic<Clock::rep>;  // when a thread's task began; 0: none
   void Work(Begun* begun);
   void Relieve(Begun* begun);
-  void RunSmallTask();
-  // These require mutex_.
-  std::function<void()> TakeSmallTask();
+  void RunBetweenSlabs();
+  // Runs a task that was taken and charges its owner.
+  void Run(TaskQueue::Taken* taken);
+  // Requires mutex_.
   void CountWaiting();
 
   std::mutex mutex_;
   std::condition_variable ready_, late_;
-  std::deque<std::function<void()>> small_, bulk_;
-  std::atomic<size_t> waiting_{0}, small_waiting_{0};  // queue lengths, readable without mutex_
+  TaskQueue tasks_;
+  std::atomic<size_t> waiting_{0};  // tasks, readable without mutex_
   std::atomic<size_t> awake_;                          // threads that check for a task without a notify
-  size_t small_in_a_row_ = 0;
   size_t idle_ = 0;         // threads that wait for a task
   size_t small_taken_ = 0;  // tasks since the start
   bool stopping_ = false;
@@ -74,7 +72,7 @@ class WorkPool {
 
 enum class Help { kNone, kIdleThreads };
 
-// RAII scope that disables work stealing: WorkPool::ParallelFor() on this thread runs no small task between slabs. Pool
+// RAII scope that disables work stealing: WorkPool::ParallelFor() on this thread runs no task between slabs. Pool
 // threads help it only with Help::kIdleThreads. The innermost scope applies.
 class NoWorkStealing {
  public:

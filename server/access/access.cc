@@ -118,23 +118,36 @@ absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Admit(const Calle
   POSENC_ASSIGN_OR_RETURN(std::shared_ptr<const Identity> identity, Identify(*policy, caller));
   if (!identity->Allows(right)) return NotAllowed(*identity, right, "method", method);
   if (!IsWithinRate(*identity)) {
-    return Unavailable("QUOTA", "more calls a second than the policy allows to " + identity->name);
+    return Unavailable("QUOTA", "more calls or compute time a second than the policy allows to " + identity->name);
   }
   return identity;
 }
 
 bool AccessControl::IsWithinRate(const Identity& identity) {
-  if (identity.requests_per_second == 0) return true;
-  const double most = std::max(identity.requests_per_second, 1.0);
-  const Clock::time_point now = Clock::now();
+  if (identity.requests_per_second == 0 && identity.compute_per_second == 0) return true;
   const std::lock_guard lock(mutex_);
-  const auto [found, added] = rates_.try_emplace(identity.name, Rate{most, now});
-  Rate& rate = found->second;
-  const double passed = std::chrono::duration<double>(now - rate.since).count();
-  rate = {std::min(most, rate.calls + passed * identity.requests_per_second), now};
-  if (rate.calls < 1) return false;
-  rate.calls -= 1;
+  Rate& rate = Refill(identity);
+  if (rate.calls < 1 || rate.compute < 0) return false;
+  if (identity.requests_per_second > 0) rate.calls -= 1;
   return true;
+}
+
+void AccessControl::SpendCompute(const Identity& identity, Clock::duration time) {
+  if (identity.compute_per_second == 0) return;
+  const std::lock_guard lock(mutex_);
+  Refill(identity).compute -= std::chrono::duration<double>(time).count();
+}
+
+AccessControl::Rate& AccessControl::Refill(const Identity& identity) {
+  const double most_calls = std::max(identity.requests_per_second, 1.0), most_compute = identity.compute_per_second;
+  const Clock::time_point now = Clock::now();
+  Rate& rate = rates_.try_emplace(identity.name, Rate{most_calls, most_compute, now}).first->second;
+  const double passed = std::chrono::duration<double>(now - rate.since).count();
+  // Without a limit there is always enough.
+  const double calls = identity.requests_per_second == 0 ? most_calls : passed * identity.requests_per_second;
+  rate = {std::min(most_calls, rate.calls + calls),
+          std::min(most_compute, rate.compute + passed * identity.compute_per_second), now};
+  return rate;
 }
 
 void AccessControl::Reload() {

@@ -44,8 +44,11 @@ class AccessControl {
   // Returns the caller's identity if it may make a call that needs `right`, and counts the call against its rate.
   // UNAUTHENTICATED if it has no identity: reason NO_CREDENTIALS, or BAD_CREDENTIALS if what it shows is not known, has
   // expired or could be overheard. PERMISSION_DENIED, reason NOT_ALLOWED, if it lacks the right. UNAVAILABLE, reason
-  // QUOTA, above its rate. `method` is for the error's text.
+  // QUOTA, above its rates. `method` is for the error's text.
   absl::StatusOr<std::shared_ptr<const Identity>> Admit(const Caller& caller, Right right, std::string_view method);
+
+  // Counts the time in which a call of the identity computed. Later calls are refused until its rate allows them.
+  void SpendCompute(const Identity& identity, std::chrono::steady_clock::duration time);
 
   // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the
   // log says why, once for each change.
@@ -54,9 +57,10 @@ class AccessControl {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A second's calls may come at once.
+  // What an identity may take now. A second's worth is saved at most.
   struct Rate {
-    double calls = 0;  // that may begin now
+    double calls = 0;
+    double compute = 0;  // seconds; below 0 after calls that took more than there was
     Clock::time_point since;
   };
   struct Texts {
@@ -69,6 +73,8 @@ class AccessControl {
   absl::StatusOr<Policy> Parse(const Texts& texts) const;
   absl::StatusOr<std::shared_ptr<const Identity>> Identify(const Policy& policy, const Caller& caller) const;
   bool IsWithinRate(const Identity& identity);
+  // Requires mutex_.
+  Rate& Refill(const Identity& identity);
   void Fail(const absl::Status& why);
 
   const AccessFiles files_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "posenc/base/status.h"
@@ -18,12 +19,14 @@ using Json = nlohmann::json;
 
 constexpr size_t kLongestName = 64;
 constexpr double kMostRequests = 1e9;  // a second
+constexpr double kMostThreads = 1e6;
+constexpr double kMostWeight = 1e3;
 
 absl::Status Wrong(std::string_view reason, const std::string& place, std::string_view value, std::string_view limit) {
   return InvalidArgument(reason, place, value, limit);
 }
 
-absl::Status WrongType(const std::string& place, const Json& value, const char* type) {
+absl::Status WrongType(const std::string& place, const Json& value, const std::string& type) {
   return Wrong("OUT_OF_RANGE", place, value.dump(-1, ' ', false, Json::error_handler_t::replace),
                std::string("must be ") + type);
 }
@@ -66,6 +69,17 @@ class Fields {
     }
     *value = json->get<int64_t>();
     return absl::OkStatus();
+  }
+  absl::Status Number(const std::string& name, double most, double* value, double least = 0) {
+    const Json* json = Find(name);
+    if (json == nullptr) return absl::OkStatus();
+    const double given = json->is_number() ? json->get<double>() : 0;
+    if (given > 0 && given >= least && given <= most) {
+      *value = given;
+      return absl::OkStatus();
+    }
+    const std::string range = least == 0 ? absl::StrCat("above 0 and at most ", most) : absl::StrCat(least, " .. ", most);
+    return WrongType(PathOf(name), *json, range);
   }
   absl::Status CheckAllKnown() const {
     for (const auto& [name, value] : object_.items()) {
@@ -128,14 +142,12 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place
   std::vector<std::string> rights;
   POSENC_RETURN_IF_ERROR(fields.Texts("allow", &rights));
   POSENC_RETURN_IF_ERROR(ReadRights(fields.PathOf("allow"), rights, &identity));
-  if (const Json* rate = fields.Find("requests_per_second"); rate != nullptr) {
-    if (!rate->is_number() || !(rate->get<double>() > 0) || rate->get<double>() > kMostRequests) {
-      return WrongType(fields.PathOf("requests_per_second"), *rate, "above 0 and at most 1e9");
-    }
-    identity.requests_per_second = rate->get<double>();
-  }
+  POSENC_RETURN_IF_ERROR(fields.Number("requests_per_second", kMostRequests, &identity.requests_per_second));
+  POSENC_RETURN_IF_ERROR(fields.Number("compute_per_second", kMostThreads, &identity.compute_per_second));
+  POSENC_RETURN_IF_ERROR(fields.Number("weight", kMostWeight, &identity.weight, 1 / kMostWeight));
   POSENC_RETURN_IF_ERROR(fields.Count("max_in_flight_requests", &identity.max_in_flight_requests));
   POSENC_RETURN_IF_ERROR(fields.Count("max_in_flight_bytes", &identity.max_in_flight_bytes));
+  POSENC_RETURN_IF_ERROR(fields.Count("max_call_cost", &identity.max_call_cost));
   POSENC_RETURN_IF_ERROR(fields.CheckAllKnown());
   return identity;
 }

@@ -10,6 +10,11 @@
 //   allow                   list of rights: "compute", "stream", "diagnose", "shared_memory", "info", "reflection"
 //   requests_per_second     limit of the calls that begin; the calls of one second may come at once. Absent: none
 //   max_in_flight_requests, max_in_flight_bytes   limits of what its calls hold together. Absent: the server's own
+//   max_call_cost           limit of the slow steps of one call. Absent: the server's own
+//   compute_per_second      limit of the time in which its calls compute, in seconds a second, all threads together; a
+//                           second's worth may come at once. Absent: none
+//   weight                  0.001 .. 1000: of two identities that ask for more than there is, one of twice the weight gets
+//                           twice the compute time, and may hold twice as much. Absent: 1
 // The token file has a line for each token: NAME SHA256 [EXPIRY]. NAME is an identity's; SHA256 is the digest of the
 // token, in hex; EXPIRY is like 2027-01-31T00:00:00Z. Lines may be empty or begin with '#'.
 #pragma once
@@ -45,6 +50,9 @@ struct Identity {
   double requests_per_second = 0;  // 0: no limit
   int64_t max_in_flight_requests = kUnlimited;
   int64_t max_in_flight_bytes = kUnlimited;
+  int64_t max_call_cost = kUnlimited;
+  double compute_per_second = 0;  // 0: no limit
+  double weight = 1;
 
   bool Allows(Right right) const { return rights[static_cast<size_t>(right)]; }
 };

@@ -1,6 +1,7 @@
 #include "server/core/admission.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
 constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve
+constexpr std::chrono::seconds kPresence(1);
 
 }  // namespace
 
@@ -20,6 +22,7 @@ Charge& Charge::operator=(Charge&& other) noexcept {
     bytes_ = other.bytes_;
     requests_ = other.requests_;
     handlers_ = other.handlers_;
+    is_shared_ = other.is_shared_;
   }
   return *this;
 }
@@ -50,13 +53,20 @@ Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge
   if (size > std::min(max_bytes_, holder.max_bytes)) return Verdict::kTooLarge;
   if (draining_) return Verdict::kDraining;
   Share* const share = holder.name.empty() ? nullptr : &*shares_.try_emplace(holder.name).first;
-  if (share != nullptr) share->second.max_bytes = holder.max_bytes;
+  double part = 1;
+  if (share != nullptr) {
+    share->second.max_bytes = holder.max_bytes;
+    share->second.weight = holder.weight;
+    if (holder.weight > 0) part = PartOf(share);
+  }
   const bool in_quota = share == nullptr || (share->second.requests < holder.max_requests && IsInQuota(size, *share));
-  if (!in_quota || !RequestFits(share) || !BytesFit(size, share)) {
-    if (share != nullptr && share->second.charges == 0) shares_.erase(holder.name);
+  const bool in_part = part == 1 || IsInPart(size, *share, part);
+  if (!in_quota || !in_part || !RequestFits(share) || !BytesFit(size, share)) {
+    if (share != nullptr && share->second.charges == 0 && holder.weight == 0) shares_.erase(holder.name);
     return in_quota ? Verdict::kOverloaded : Verdict::kOverQuota;
   }
   *request = Take(0, 1, 0, share);
+  request->is_shared_ = part < 1;
   *bytes = Take(size, 0, 0, share);
   return Verdict::kAdmitted;
 }
@@ -126,6 +136,25 @@ bool Admission::IsInQuota(int64_t size, const Share& share) {
   return size <= share.second.max_bytes - share.second.bytes;
 }
 
+double Admission::PartOf(Share* share) {
+  const auto now = std::chrono::steady_clock::now();
+  share->second.last_seen = now;
+  double sum = 0;
+  for (auto other = shares_.begin(); other != shares_.end();) {
+    const HolderShare& holds = other->second;
+    const bool is_present = holds.charges > 0 || now - holds.last_seen < kPresence;
+    sum += is_present ? holds.weight : 0;
+    other = is_present ? std::next(other) : shares_.erase(other);
+  }
+  return share->second.weight / sum;
+}
+
+bool Admission::IsInPart(int64_t size, const Share& share, double part) const {
+  const HolderShare& holds = share.second;
+  return holds.requests == 0 || (static_cast<double>(holds.requests + 1) <= part * static_cast<double>(max_requests_) &&
+                                 static_cast<double>(holds.bytes + size) <= part * static_cast<double>(max_bytes_));
+}
+
 bool Admission::BytesFit(int64_t size, const Share* share) const {
   const int64_t free = max_bytes_ - counters_.in_flight_bytes, reserve = max_bytes_ / kReserve;
   if (size <= free) return true;
@@ -167,7 +196,9 @@ void Admission::ReturnBytes(int64_t bytes, Share* share) {
 void Admission::Return(const Charge& charge) {
   std::lock_guard lock(mutex_);
   Add(-charge.bytes_, -charge.requests_, charge.share_);
-  if (charge.share_ != nullptr && --charge.share_->second.charges == 0) shares_.erase(charge.share_->first);
+  if (charge.share_ != nullptr && --charge.share_->second.charges == 0 && charge.share_->second.weight == 0) {
+    shares_.erase(charge.share_->first);
+  }
   handlers_ -= charge.handlers_;
   if (handlers_ == 0 || counters_.in_flight_requests == 0) ended_.notify_all();
 }

@@ -3,7 +3,8 @@
 //
 // A holder is a connection or, with a policy, an identity. One that holds little is admitted even if others hold all:
 // beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. One
-// holder alone can hold everything up to the limits, and up to limits of its own.
+// holder alone can hold everything up to the limits, and up to limits of its own. Holders with a weight that were there
+// in the same second share the limits by weight: each can hold its part, or one request that is larger.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,7 @@ struct Holder {
   std::string name;  // empty: unknown, without a share of the reserve
   int64_t max_requests = std::numeric_limits<int64_t>::max();
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
+  double weight = 0;  // 0: takes no part in the shares by weight
 };
 
 // Sums over the calls of one holder.
@@ -31,6 +33,8 @@ struct HolderShare {
   int64_t bytes = 0;
   int64_t requests = 0;
   int64_t max_bytes = 0;  // of the holder's last request
+  double weight = 0;
+  std::chrono::steady_clock::time_point last_seen;
 };
 using HolderShares = std::map<std::string, HolderShare>;
 
@@ -47,6 +51,8 @@ class Charge {
   void Return();
   // Returns some of the charged bytes.
   void ReturnBytes(int64_t bytes);
+  // True if others with a weight were there when it was charged.
+  bool is_shared() const { return is_shared_; }
 
  private:
   friend class Admission;
@@ -55,6 +61,7 @@ class Charge {
   int64_t bytes_ = 0;
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
+  bool is_shared_ = false;
 };
 
 class Admission : public std::enable_shared_from_this<Admission> {
@@ -104,6 +111,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   using Share = HolderShares::value_type;
   // These require mutex_.
   static bool IsInQuota(int64_t size, const Share& share);
+  // The part of the limits that the holder of `share` may hold: 1 if no other has a weight.
+  double PartOf(Share* share);
+  bool IsInPart(int64_t size, const Share& share, double part) const;
   bool BytesFit(int64_t size, const Share* share) const;
   bool RequestFits(const Share* share) const;
   Charge Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share);
@@ -117,7 +127,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   mutable std::mutex mutex_;
   std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
-  HolderShares shares_;  // of holders that hold anything
+  HolderShares shares_;  // of holders that hold anything, or have a weight and were there in the last second
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;

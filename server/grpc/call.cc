@@ -151,6 +151,12 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   __builtin_unreachable();
 }
 
+void Call::Submit(std::function<void()> task, Lane lane) {
+  const Identity* identity = rpc_->identity();
+  const TaskOwner owner = identity == nullptr ? TaskOwner() : TaskOwner{identity->name, identity->weight};
+  core_->pool.Submit(std::move(task), lane, &owner);
+}
+
 void Call::BeginWork() {
   work_began_ = Clock::now();
   if (waits_since_ == Clock::time_point()) return;
@@ -195,10 +201,13 @@ absl::Status Call::StillWanted() const {
 }
 
 absl::Status Call::CountStep() const {
-  const int64_t limit = core_->config.max_call_cost;
+  const int64_t server_limit = core_->config.max_call_cost;
+  const int64_t limit = rpc_->identity() == nullptr ? server_limit
+                                                    : std::min(server_limit, rpc_->identity()->max_call_cost);
   if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) return StillWanted();
   return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),
-                  absl::StrCat("must take at most ", limit, " slow steps (--max-call-cost)"));
+                  absl::StrCat("must take at most ", limit, " slow steps (",
+                               limit == server_limit ? "--max-call-cost" : "the policy's max_call_cost", ")"));
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {
@@ -313,6 +322,7 @@ grpc::Status Call::End(const absl::Status& result) {
   } else if (!status.ok()) {
     core_->admission->CountFailure();
   }
+  if (rpc_->identity() != nullptr) core_->spend_compute(*rpc_->identity(), computed_);
   metrics_->Count(queued_, computed_, bytes_in_, bytes_out_);
   if (!status.ok()) metrics_->CountError(DetailsOf(status).reason);
   Trace();

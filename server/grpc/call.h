@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -54,6 +55,8 @@ struct Core {
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   const Devices* devices = nullptr;                        // other than the CPU; null: none
+  // Counts the time in which a call of an identity computed.
+  std::function<void(const Identity&, std::chrono::steady_clock::duration)> spend_compute = [](const auto&, auto) {};
   RecentCalls recent_calls;
   WorkPool pool;
   Timers timers;
@@ -94,6 +97,10 @@ class Call {
   absl::Status Refuse(Admission::Verdict verdict, int64_t bytes);
 
   size_t bytes_in() const { return bytes_in_; }
+  // True if other identities, with which the server is shared, are there. Then calls of all of them wait in the pool.
+  bool is_shared() const { return request_charge_.is_shared(); }
+  // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
+  void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
   // Further charges of the call's connection refer to it.
   const Charge& request_charge() const { return request_charge_; }
   // A step of a stream has charged the bytes of its message: they count if its memory can never fit beside them.

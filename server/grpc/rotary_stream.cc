@@ -92,7 +92,7 @@ class RotaryCall final : public Reactor {
     if (stopped_.ok() && !computing_ && !held_up_ && !received_.empty()) {
       computing_ = true;
       const absl::Status submitted = WithoutExceptions([this] {
-        core_->pool.Submit([this, first = &received_.front()] { Work(first); });
+        call_.Submit([this, first = &received_.front()] { Work(first); });
         return absl::OkStatus();
       });
       if (!submitted.ok()) computing_ = false;

@@ -49,7 +49,8 @@ class Rpc {
 inline Holder HolderOf(const Rpc& rpc) {
   const Identity* identity = rpc.identity();
   if (identity == nullptr) return {.name = rpc.connection()};
-  return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes};
+  return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes,
+          identity->weight};
 }
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all

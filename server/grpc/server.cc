@@ -141,6 +141,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
+    server->core_.spend_compute = [access = server->access_.get()](const Identity& identity, auto time) {
+      access->SpendCompute(identity, time);
+    };
   }
   POSENC_ASSIGN_OR_RETURN(
       server->listener_,

@@ -26,7 +26,7 @@ class TileCall final : public Reactor {
  private:
   absl::Status SubmitTile() {
     return WithoutExceptions([this] {
-      core_->pool.Submit([this] { WriteTile(); });
+      call_.Submit([this] { WriteTile(); });
       return absl::OkStatus();
     });
   }

@@ -36,7 +36,8 @@ class UnaryCall final : public Reactor {
   void Start() override {
     if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
     absl::Status status = call_.Admit();
-    if (status.ok() && operation_.scheduling == Scheduling::kAsSmallAsItsRequest && IsWithin(kAtOnceBytes)) {
+    const bool at_once = operation_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
+    if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
       const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
       status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
       if (!IsWouldBlock(status)) return End(status);
@@ -62,7 +63,7 @@ class UnaryCall final : public Reactor {
   absl::Status Submit(size_t most) {
     call_.WaitForWork();
     return WithoutExceptions([this, most] {
-      core_->pool.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
+      call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
       return absl::OkStatus();
     });
   }

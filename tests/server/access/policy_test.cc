@@ -45,7 +45,8 @@ TEST(Policy, ReadsIdentitiesAndTokens) {
   const auto policy =
       ParsePolicy(R"({"identities": [
       {"name": "train", "certificates": ["dns:*.train"], "allow": ["compute", "stream"], "requests_per_second": 2.5,
-       "max_in_flight_requests": 4, "max_in_flight_bytes": 1000},
+       "max_in_flight_requests": 4, "max_in_flight_bytes": 1000, "max_call_cost": 7, "compute_per_second": 0.5,
+       "weight": 2},
       {"name": "local", "unix_sockets": true, "allow": ["info"]},
       {"name": "all", "anonymous": true}]})",
                   "# comment\n\ntrain " + kDigest + " 2027-01-31T00:00:00Z\n  local " + kDigest + "\r\n");
@@ -56,6 +57,9 @@ TEST(Policy, ReadsIdentitiesAndTokens) {
   EXPECT_FALSE(train.Allows(Right::kInfo) || train.Allows(Right::kSharedMemory));
   EXPECT_EQ(train.requests_per_second, 2.5);
   EXPECT_EQ(train.max_in_flight_requests, 4);
+  EXPECT_EQ(train.max_call_cost, 7);
+  EXPECT_EQ(train.compute_per_second, 0.5);
+  EXPECT_EQ(train.weight, 2);
   EXPECT_EQ(train.max_in_flight_bytes, 1000);
   EXPECT_EQ(policy->identities[1]->max_in_flight_bytes, Identity::kUnlimited);
   EXPECT_TRUE(policy->identities[2]->anonymous && policy->identities[2]->rights.none());
@@ -95,6 +99,9 @@ TEST(Policy, NamesThePlaceOfAnError) {
       {R"({"identities": [{"name": "a", "anonymous": 1}]})", "", "identities[0].anonymous", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "requests_per_second": 0}]})", "", "identities[0].requests_per_second",
        "OUT_OF_RANGE"},
+      {R"({"identities": [{"name": "a", "compute_per_second": "1"}]})", "", "identities[0].compute_per_second",
+       "OUT_OF_RANGE"},
+      {R"({"identities": [{"name": "a", "weight": 1e4}]})", "", "identities[0].weight", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "max_in_flight_bytes": 1.5}]})", "", "identities[0].max_in_flight_bytes",
        "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "max_in_flight_requests": 0}]})", "", "identities[0].max_in_flight_requests",

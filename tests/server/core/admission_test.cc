@@ -107,6 +107,42 @@ TEST(Admission, HasLimitsOfAHolderItself) {
   EXPECT_EQ(admission->AdmitRequest(900, &request[2], &bytes[2], {"other"}), Verdict::kAdmitted) << "others are free";
 }
 
+// Admits a request of one byte and keeps it.
+Verdict Admit(Admission* admission, std::vector<Charge>* charges, const Holder& holder, int64_t size = 1) {
+  Charge request, bytes;
+  const Verdict verdict = admission->AdmitRequest(size, &request, &bytes, holder);
+  if (verdict != Verdict::kAdmitted) return verdict;
+  charges->push_back(std::move(request));
+  charges->push_back(std::move(bytes));
+  return verdict;
+}
+
+TEST(Admission, HoldersWithWeightsShareTheLimits) {
+  const auto admission = Admission::Create(90, 9000);
+  const Holder one = {.name = "one", .weight = 1}, two = {.name = "two", .weight = 2};
+  std::vector<Charge> of_one, of_two;
+  while (Admit(admission.get(), &of_one, one) == Verdict::kAdmitted) {
+    EXPECT_FALSE(of_one[of_one.size() - 2].is_shared());
+  }
+  EXPECT_EQ(admission->counters().in_flight_requests, 90) << "alone, it can hold everything";
+  EXPECT_EQ(Admit(admission.get(), &of_two, two), Verdict::kAdmitted) << "from the reserve";
+  EXPECT_TRUE(of_two[0].is_shared());
+  of_one.resize(60);
+  EXPECT_EQ(Admit(admission.get(), &of_one, one), Verdict::kOverloaded) << "a third of 90 is 30";
+  while (Admit(admission.get(), &of_two, two) == Verdict::kAdmitted) {
+  }
+  EXPECT_EQ(of_two.size(), 120U);
+  of_one.resize(58);
+  EXPECT_EQ(Admit(admission.get(), &of_one, one, 3000), Verdict::kOverloaded) << "a third of the bytes";
+  EXPECT_EQ(Admit(admission.get(), &of_one, one, 2900), Verdict::kAdmitted);
+  of_one.clear();
+  EXPECT_EQ(Admit(admission.get(), &of_one, one, 8000), Verdict::kAdmitted) << "one large request";
+  of_one.clear();
+  of_two.clear();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  for (int n = 0; n < 90; ++n) EXPECT_EQ(Admit(admission.get(), &of_one, one), Verdict::kAdmitted);
+}
+
 TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
   const auto admission = Admission::Create(10, 100);
   Charge request, bytes, answer, late, late_bytes;

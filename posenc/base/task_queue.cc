@@ -1,0 +1,106 @@
+#include "posenc/base/task_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace posenc {
+namespace {
+
+constexpr int kSmallInARow = 8;
+
+}  // namespace
+
+struct TaskQueue::Account {
+  TaskOwner owner;
+  double used = 0;     // seconds for a weight of 1
+  double average = 0;  // seconds of a task
+  std::deque<std::function<void()>> small, bulk;
+  int small_in_a_row = 0;
+  size_t running = 0;
+
+  bool is_idle() const { return small.empty() && bulk.empty() && running == 0; }
+  Lane next() const {
+    return !small.empty() && (bulk.empty() || small_in_a_row < kSmallInARow) ? Lane::kSmall : Lane::kBulk;
+  }
+};
+
+TaskQueue::TaskQueue() = default;
+TaskQueue::~TaskQueue() = default;
+
+void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& owner) {
+  Account& account = accounts_[owner.name];
+  if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_);
+  account.owner = owner;
+  (lane == Lane::kSmall ? account.small : account.bulk).push_back(std::move(task));
+  ++size_;
+  if (lane == Lane::kSmall) ++small_;
+}
+
+template <typename Fits>
+TaskQueue::Account* TaskQueue::LeastUsed(const Fits& fits) {
+  Account* least = nullptr;
+  for (auto& [name, account] : accounts_) {
+    if (fits(account) && (least == nullptr || account.used < least->used)) least = &account;
+  }
+  return least;
+}
+
+TaskQueue::Taken TaskQueue::Take() {
+  Account* const account = LeastUsed([](const Account& a) { return !a.small.empty() || !a.bulk.empty(); });
+  return TakeFrom(account, account->next());
+}
+
+TaskQueue::Taken TaskQueue::TakeSmall() {
+  return TakeFrom(LeastUsed([](const Account& a) { return !a.small.empty(); }), Lane::kSmall);
+}
+
+TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running) {
+  const Account* const own = running == nullptr ? nullptr : running->account;
+  Account* const account = LeastUsed([own](const Account& a) {
+    if (!a.small.empty() && (own == nullptr || own == &a)) return true;
+    return own != nullptr && own != &a && a.used < own->used && (!a.small.empty() || !a.bulk.empty());
+  });
+  if (account == nullptr) return {};
+  return TakeFrom(account, account->small.empty() ? Lane::kBulk : Lane::kSmall);
+}
+
+TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
+  auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
+  Taken taken = {std::move(tasks.front()), lane, account, account->average};
+  tasks.pop_front();
+  account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
+  ++account->running;
+  ++running_;
+  --size_;
+  if (lane == Lane::kSmall) --small_;
+  now_ = std::max(now_, account->used);
+  account->used += taken.expected / account->owner.weight;
+  return taken;
+}
+
+void TaskQueue::Charge(Taken* taken, double seconds) {
+  if (taken->account->owner.name.empty()) return;
+  taken->used += seconds;
+  taken->expected -= seconds;
+  if (taken->expected >= 0) return;
+  taken->account->used -= taken->expected / taken->account->owner.weight;
+  taken->expected = 0;
+}
+
+void TaskQueue::End(Taken* taken) {
+  Account& account = *taken->account;
+  account.used -= taken->expected / account.owner.weight;
+  // A task that is unlike the last ones changes the expectation by a quarter.
+  account.average += (taken->used - account.average) / 4;
+  --account.running;
+  taken->account = nullptr;
+  if (--running_ > 0 || size_ > 0) return;
+  // All begin anew. One account stays, so that a lone owner's tasks allocate none.
+  accounts_.erase(std::next(accounts_.begin()), accounts_.end());
+  accounts_.begin()->second.used = now_ = 0;
+}
+
+const TaskOwner& TaskQueue::OwnerOf(const Taken& taken) { return taken.account->owner; }
+
+}  // namespace posenc

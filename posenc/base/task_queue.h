@@ -1,0 +1,72 @@
+// Queue of tasks whose owners share the threads by weight. Not thread-safe.
+//
+// Next is a task of the owner that has used least time for its weight: start-time fair queuing (Goyal, Vin, Cheng:
+// Start-time Fair Queuing, SIGCOMM 1996), with measured times. An owner that comes back after a pause begins where the
+// others are: time that it did not use is not saved for later. When nothing waits or runs, all begin anew.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace posenc {
+
+// Priority lanes of one owner's tasks. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a
+// time, so a long bulk task does not block them. After eight small tasks in a row a bulk task is next, so bulk does not
+// starve.
+enum class Lane { kSmall, kBulk };
+
+struct TaskOwner {
+  std::string name;   // empty: nobody, whose tasks are not measured and come first
+  double weight = 1;  // above 0
+};
+
+class TaskQueue {
+ public:
+  struct Account;
+
+  TaskQueue();
+  ~TaskQueue();
+
+  struct Taken {
+    std::function<void()> task;
+    Lane lane = Lane::kBulk;
+    Account* account = nullptr;  // valid until End()
+    double expected = 0;         // seconds that are charged in advance and not used yet
+    double used = 0;             // seconds
+  };
+
+  void Push(std::function<void()> task, Lane lane, const TaskOwner& owner);
+
+  size_t size() const { return size_; }
+  size_t small() const { return small_; }
+
+  // Takes the next task. Requires size() > 0.
+  Taken Take();
+  // Takes the next small task. Requires small() > 0.
+  Taken TakeSmall();
+  // Takes a task to run between the slabs of one of `running`: a small task of the same owner, or any task of an owner
+  // that has used less. Returns one without an account if there is none. `running` is null: any small task.
+  Taken TakeBetween(const Taken* running);
+
+  // Charges time that a task has used since the last call.
+  void Charge(Taken* taken, double seconds);
+  // Must be called for each task taken, after its last Charge().
+  void End(Taken* taken);
+
+  static const TaskOwner& OwnerOf(const Taken& taken);
+
+ private:
+  // The account that has used least among those that have a task which `fits`.
+  template <typename Fits>
+  Account* LeastUsed(const Fits& fits);
+  Taken TakeFrom(Account* account, Lane lane);
+
+  std::map<std::string, Account> accounts_;  // by owner
+  size_t size_ = 0, small_ = 0, running_ = 0;
+  double now_ = 0;  // what the owner of the last task taken had used, for its weight
+};
+
+}  // namespace posenc

@@ -1,0 +1,143 @@
+#include "posenc/base/task_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace posenc::task_queue_test {
+namespace {
+
+const TaskOwner kNobody;
+
+// Pushes a task of an owner that notes its name.
+void Push(TaskQueue* queue, std::string* ran, char name, double weight, Lane lane = Lane::kBulk) {
+  queue->Push([ran, name] { *ran += name; }, lane, {std::string(1, name), weight});
+}
+
+// Runs one task, which takes `seconds`.
+void RunNext(TaskQueue* queue, double seconds) {
+  TaskQueue::Taken taken = queue->Take();
+  taken.task();
+  queue->Charge(&taken, seconds);
+  queue->End(&taken);
+}
+
+TEST(TaskQueue, OneOwnersTasksKeepTheirOrder) {
+  TaskQueue queue;
+  std::string ran;
+  for (const char name : std::string("abc")) queue.Push([&ran, name] { ran += name; }, Lane::kBulk, kNobody);
+  for (int n = 0; n < 10; ++n) queue.Push([&ran] { ran += 's'; }, Lane::kSmall, kNobody);
+  EXPECT_EQ(queue.size(), 13U);
+  EXPECT_EQ(queue.small(), 10U);
+  while (queue.size() > 0) RunNext(&queue, 1);
+  EXPECT_EQ(ran, "ssssssssassbc");
+}
+
+// a's tasks take ten times as long as b's. Both always have tasks that wait.
+TEST(TaskQueue, TimeIsSharedByWeight) {
+  for (const double weight : {1.0, 3.0}) {
+    TaskQueue queue;
+    std::string ran;
+    for (int n = 0; n < 1000; ++n) {
+      Push(&queue, &ran, 'a', weight);
+      Push(&queue, &ran, 'b', 1);
+    }
+    std::map<char, double> time;
+    for (double total = 0; total < 400;) {
+      TaskQueue::Taken taken = queue.Take();
+      const char name = TaskQueue::OwnerOf(taken).name[0];
+      const double cost = name == 'a' ? 10 : 1;
+      queue.Charge(&taken, cost);
+      queue.End(&taken);
+      time[name] += cost;
+      total += cost;
+    }
+    EXPECT_NEAR(time['a'] / time['b'], weight, 0.15 * weight);
+  }
+}
+
+// An owner of many tasks has used much. One that comes later is next, but has no claim on the time before it came.
+TEST(TaskQueue, WhoComesLaterIsNextAndSavesNothing) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 100; ++n) Push(&queue, &ran, 'a', 1);
+  for (int n = 0; n < 10; ++n) RunNext(&queue, 1);
+  ran.clear();
+  for (int n = 0; n < 20; ++n) Push(&queue, &ran, 'b', 1);
+  for (int n = 0; n < 12; ++n) RunNext(&queue, 1);
+  EXPECT_EQ(std::count(ran.begin(), ran.end(), 'b'), 6) << ran;
+  EXPECT_LE(ran.find('b'), 1U) << ran;
+}
+
+TEST(TaskQueue, TasksThatRunCountAtTheirOwnersAverage) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 8; ++n) Push(&queue, &ran, 'a', 1);
+  for (int n = 0; n < 4; ++n) RunNext(&queue, 1);
+  for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'b', 1);
+  // Three threads take a task each before any ends.
+  std::string taken_from;
+  std::vector<TaskQueue::Taken> taken;
+  for (int n = 0; n < 3; ++n) {
+    taken.push_back(queue.Take());
+    taken_from += TaskQueue::OwnerOf(taken.back()).name;
+  }
+  EXPECT_NE(taken_from.find('a'), std::string::npos) << taken_from;
+  EXPECT_NE(taken_from.find('b'), std::string::npos) << taken_from;
+  for (TaskQueue::Taken& one : taken) queue.End(&one);
+}
+
+TEST(TaskQueue, NobodysTasksComeFirst) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 3; ++n) Push(&queue, &ran, 'a', 1);
+  RunNext(&queue, 1);
+  for (int n = 0; n < 3; ++n) queue.Push([&ran] { ran += '-'; }, Lane::kBulk, kNobody);
+  while (queue.size() > 0) RunNext(&queue, 1);
+  EXPECT_EQ(ran, "a---aa");
+}
+
+TEST(TaskQueue, BetweenSlabsRunSmallTasksAndThoseOfWhoHasUsedLess) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'a', 1);
+  TaskQueue::Taken bulk = queue.Take();
+  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr) << "no bulk task of the same owner";
+  Push(&queue, &ran, 'b', 1);
+  Push(&queue, &ran, 'b', 1, Lane::kSmall);
+  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr) << "a has used as little as b";
+  queue.Charge(&bulk, 1);
+  for (const Lane lane : {Lane::kSmall, Lane::kBulk}) {
+    TaskQueue::Taken between = queue.TakeBetween(&bulk);
+    ASSERT_NE(between.account, nullptr);
+    EXPECT_EQ(TaskQueue::OwnerOf(between).name, "b");
+    EXPECT_EQ(between.lane, lane);
+    queue.Charge(&between, 0.25);
+    queue.End(&between);
+  }
+  Push(&queue, &ran, 'a', 1, Lane::kSmall);
+  TaskQueue::Taken own = queue.TakeBetween(&bulk);
+  ASSERT_NE(own.account, nullptr);
+  EXPECT_EQ(own.lane, Lane::kSmall);
+  queue.End(&own);
+  queue.End(&bulk);
+}
+
+TEST(TaskQueue, WhenNothingWaitsAllBeginAnew) {
+  TaskQueue queue;
+  std::string ran;
+  Push(&queue, &ran, 'b', 1);
+  RunNext(&queue, 1e-3);
+  Push(&queue, &ran, 'a', 1);
+  RunNext(&queue, 100);
+  for (const char name : std::string("ab")) Push(&queue, &ran, name, 1);
+  RunNext(&queue, 1);
+  EXPECT_EQ(ran, "baa") << "an owner's earlier time does not count";
+  RunNext(&queue, 1);
+}
+
+}  // namespace
+}  // namespace posenc::task_queue_test
