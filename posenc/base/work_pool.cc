@@ -142,8 +142,8 @@ void WorkPool::Run(TaskQueue::Taken* taken) {
   tasks_.End(taken);
 }
 
-// A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow with
-// the queue, and the first would end last.
+// A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow
+// with the queue, and the first would end last.
 void WorkPool::RunBetweenSlabs() {
   if (waiting_ == 0 || alone) return;
   if (running != nullptr && (running->is_nested || running->taken->lane == Lane::kSmall)) return;

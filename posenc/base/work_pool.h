@@ -17,8 +17,9 @@
 
 namespace posenc {
 
-// Tasks run in the order of TaskQueue: owners share the threads by weight, and small tasks need not wait for bulk ones. If
-// no small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs them.
+// Tasks run in the order of TaskQueue: owners share the threads by weight, and small tasks need not wait for bulk ones.
+// If no small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs
+// them.
 class WorkPool {
  public:
   // 0 threads counts as 1.
@@ -32,8 +33,8 @@ class WorkPool {
   // Number of threads that have been in one task for longer than `time`. Thread-safe.
   size_t CountLongTasks(std::chrono::steady_clock::duration time) const;
 
-  // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that this
-  // thread runs, or nobody. A task that throws terminates the process. Thread-safe.
+  // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that
+  // this thread runs, or nobody. A task that throws terminates the process. Thread-safe.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk, const TaskOwner* owner = nullptr);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and
@@ -59,9 +60,9 @@ class WorkPool {
   std::condition_variable ready_, late_;
   TaskQueue tasks_;
   std::atomic<size_t> waiting_{0};  // tasks, readable without mutex_
-  std::atomic<size_t> awake_;                          // threads that check for a task without a notify
-  size_t idle_ = 0;         // threads that wait for a task
-  size_t small_taken_ = 0;  // tasks since the start
+  std::atomic<size_t> awake_;       // threads that check for a task without a notify
+  size_t idle_ = 0;                 // threads that wait for a task
+  size_t small_taken_ = 0;          // tasks since the start
   bool stopping_ = false;
   std::vector<Begun> begun_;  // of each thread, and of the relief thread
   std::vector<std::thread> threads_;

@@ -78,7 +78,8 @@ class Fields {
       *value = given;
       return absl::OkStatus();
     }
-    const std::string range = least == 0 ? absl::StrCat("above 0 and at most ", most) : absl::StrCat(least, " .. ", most);
+    const std::string range =
+        least == 0 ? absl::StrCat("above 0 and at most ", most) : absl::StrCat(least, " .. ", most);
     return WrongType(PathOf(name), *json, range);
   }
   absl::Status CheckAllKnown() const {

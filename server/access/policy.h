@@ -13,7 +13,8 @@
 //   max_call_cost           limit of the slow steps of one call. Absent: the server's own
 //   compute_per_second      limit of the time in which its calls compute, in seconds a second, all threads together; a
 //                           second's worth may come at once. Absent: none
-//   weight                  0.001 .. 1000: of two identities that ask for more than there is, one of twice the weight gets
+//   weight                  0.001 .. 1000: of two identities that ask for more than there is, one of twice the weight
+//   gets
 //                           twice the compute time, and may hold twice as much. Absent: 1
 // The token file has a line for each token: NAME SHA256 [EXPIRY]. NAME is an identity's; SHA256 is the digest of the
 // token, in hex; EXPIRY is like 2027-01-31T00:00:00Z. Lines may be empty or begin with '#'.

@@ -202,8 +202,8 @@ absl::Status Call::StillWanted() const {
 
 absl::Status Call::CountStep() const {
   const int64_t server_limit = core_->config.max_call_cost;
-  const int64_t limit = rpc_->identity() == nullptr ? server_limit
-                                                    : std::min(server_limit, rpc_->identity()->max_call_cost);
+  const int64_t limit =
+      rpc_->identity() == nullptr ? server_limit : std::min(server_limit, rpc_->identity()->max_call_cost);
   if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) return StillWanted();
   return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),
                   absl::StrCat("must take at most ", limit, " slow steps (",

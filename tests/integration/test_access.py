@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import random
 import re
 import stat
 import subprocess
@@ -195,6 +196,55 @@ def test_limits_of_an_identity(start_server, files, tmp_path):
         for stream in streams:
             stream.cancel()
         wait_until(lambda: code(client, "Explain", samples.explain(), metadata=bearer("small")) is None, "the calls have not ended")
+
+
+def slow(chance):
+    """A small answer that takes milliseconds of compute time, and is in no cache."""
+    return samples.table(count=4096, rotary_dim=2, dtype=samples.FP64, offset=2**51 + chance.randrange(1 << 24))
+
+
+def test_two_identities_share_compute_time(start_server, files, tmp_path):
+    """One keeps 32 calls in flight, the other two: it would get a seventeenth in order of arrival."""
+    files.set_policy({"name": "many", "allow": ALL}, {"name": "few", "allow": ALL})
+    files.tokens.write_text(line("many", "many") + line("few", "few"))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, "--threads", "1", *files.flags())
+    answered, stop = {"many": 0, "few": 0}, threading.Event()
+
+    def keep_calling(name, number):
+        chance = random.Random(f"{name} {number}")
+        with Client(socket, APART) as client:
+            while not stop.is_set():
+                client.call("GenerateTable", slow(chance), metadata=bearer(name))
+                answered[name] += 1
+                if answered["few"] >= 50:
+                    stop.set()
+
+    threads = [threading.Thread(target=keep_calling, args=(name, number))
+               for name, count in (("many", 32), ("few", 2)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answered["few"] >= 50 and answered["many"] < 2 * answered["few"], answered
+
+
+def test_limits_of_cost(start_server, files, tmp_path):
+    files.set_policy({"name": "cheap", "allow": ALL, "max_call_cost": 2000},
+                     {"name": "spends", "allow": ALL, "compute_per_second": 1e-4},
+                     {"name": "free", "allow": ALL})
+    files.tokens.write_text("".join(line(name, name) for name in ("cheap", "spends", "free")))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, *files.flags())
+    chance = random.Random(1)
+    with Client(socket) as client:
+        refusal = client.refusal("GenerateTable", slow(chance), metadata=bearer("cheap"))
+        assert (refusal.code.name, refusal.reason) == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
+        assert "at most 2000 slow steps (the policy's max_call_cost)" in refusal.message
+        # The first call takes more than there is, and is not interrupted. The next one comes too soon.
+        assert code(client, "GenerateTable", slow(chance), metadata=bearer("spends")) is None
+        assert code(client, metadata=bearer("spends")) == ("UNAVAILABLE", "QUOTA")
+        assert code(client, "GenerateTable", slow(chance), metadata=bearer("free")) is None
 
 
 def held_open(stop):
