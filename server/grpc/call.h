@@ -62,6 +62,9 @@ struct Core {
   Timers timers;
 };
 
+// The device that an answer's info names. Empty if the answer has no info.
+std::string DeviceOf(const google::protobuf::Message& response);
+
 // Converts the exception being handled: UNAVAILABLE for std::bad_alloc, else INTERNAL.
 absl::Status StatusOfCurrentException();
 
@@ -156,9 +159,8 @@ class Call {
   // Allocates the answer and computes it from `payloads`. Throws std::bad_alloc.
   absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                        std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer);
-  // Counts the tensors of an answer, by their types and the device that `response`'s info names; the CPU if it has
-  // none.
-  void CountTensors(const std::vector<wire::Output>& outputs, const google::protobuf::Message& response);
+  // Counts the tensors of an answer, by their types and the device that computed them; empty: the CPU.
+  void CountTensors(const std::vector<wire::Output>& outputs, const std::string& device);
   void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);
   // Frees the request's bytes and returns their charges.
   void ReleaseRequest();

@@ -23,6 +23,7 @@ struct Prepared {
   bool has_regions = false;
   wire::Job job;
   wire::Answer layout;
+  std::string device;  // that computes the outputs
 };
 
 // LRU cache of a few small calls. Thread-safe.

@@ -57,7 +57,7 @@ class TileCall final : public Reactor {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
     POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
-    call_.CountTensors(job.outputs, *response);
+    call_.CountTensors(job.outputs, DeviceOf(*response));
     next_row_ += tiles_.RowsAt(next_row_);
     return absl::OkStatus();
   }

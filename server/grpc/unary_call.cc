@@ -109,7 +109,7 @@ class UnaryCall final : public Reactor {
     }
     POSENC_RETURN_IF_ERROR(
         call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_));
-    call_.CountTensors(prepared->job.outputs, *prepared->response);
+    call_.CountTensors(prepared->job.outputs, prepared->device);
     return absl::OkStatus();
   }
 
@@ -117,6 +117,8 @@ class UnaryCall final : public Reactor {
   absl::Status Decide(const Prepared& prepared) {
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
     POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.CountStep(); }));
+    // A search passes over what cannot be computed. Its answer is whole only if the limits have not stopped any of it.
+    POSENC_RETURN_IF_ERROR(call_.CountStep());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
     if (layout.size() > kDecidedBytes) {
       POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
@@ -148,6 +150,7 @@ class UnaryCall final : public Reactor {
     POSENC_ASSIGN_OR_RETURN(prepared->job,
                             operation_.prepare(*prepared->request, call_.payloads(), context, prepared->response));
     if (prepared->job.decide) return prepared;
+    prepared->device = DeviceOf(*prepared->response);
     POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
     // Bytes that were copied from shared memory may have changed since.
     if (!context.may_block() && call_.copied_bytes() == 0) {

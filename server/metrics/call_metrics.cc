@@ -110,12 +110,13 @@ void MethodMetrics::CountError(const std::string& reason) {
   counter->Increment();
 }
 
-void MethodMetrics::CountTensor(std::string_view dtype, std::string_view device, size_t bytes) {
-  const std::string key = std::string(dtype).append(" ").append(device);
+void MethodMetrics::CountTensor(v1::DataType dtype, const std::string& device, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  Counter*& counter = tensors_[key];
+  Counter*& counter = tensors_[{dtype, device}];
   if (counter == nullptr) {
-    counter = &families_->tensors.Add(With(With(labels_, "dtype", dtype), "device", device));
+    constexpr std::string_view kPrefix = "DATA_TYPE_";
+    const std::string_view name = v1::DataType_Name(dtype);
+    counter = &families_->tensors.Add(With(With(labels_, "dtype", name.substr(kPrefix.size())), "device", device));
   }
   counter->Increment(static_cast<double>(bytes));
 }

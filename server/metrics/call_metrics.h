@@ -11,7 +11,9 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
+#include "posenc/v1/tensor.pb.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
@@ -35,8 +37,8 @@ class MethodMetrics {
   void Count(Duration queued, Duration computed, size_t bytes_in, size_t bytes_out);
   // The call ended with an error of this reason (proto/posenc/v1/error.proto).
   void CountError(const std::string& reason);
-  // An answer had a tensor of this type, e.g. "FP32", computed on this device, e.g. "cpu".
-  void CountTensor(std::string_view dtype, std::string_view device, size_t bytes);
+  // An answer had a tensor of this type, computed on this device, e.g. "cpu".
+  void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);
 
  private:
   static constexpr size_t kCodes = 17;
@@ -52,7 +54,7 @@ class MethodMetrics {
   std::mutex mutex_;                                       // guards the members below
   std::array<prometheus::Counter*, kCodes> handled_ = {};  // by code; null: none yet
   std::map<std::string, prometheus::Counter*> errors_;
-  std::map<std::string, prometheus::Counter*> tensors_;  // by type and device
+  std::map<std::pair<v1::DataType, std::string>, prometheus::Counter*> tensors_;  // by type and device
 };
 
 // Metrics of all methods. Thread-safe.

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 import grpc
 import h2.events
 import mutations
+import numpy
 import pytest
 import samples
 from bare_http2 import ShutWindow
-from client import APART, SECONDS, Client
+from client import APART, SECONDS, Client, Refusal
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
@@ -214,6 +215,32 @@ def test_slow_values_are_limited_by_cost(start_server):
         client.when_idle()
         # A stream's limit holds for each tile.
         client.call("StreamTable", service_pb2.StreamTableRequest(table=slow, rows_per_tile=512))
+
+
+def test_a_limit_of_cost_never_shortens_a_diagnosis(start_server):
+    """The least limit that allows the call gives the same answer as a large one. The fuzzer found a limit at which the
+    last candidate was left out, with OK."""
+    rng = numpy.random.default_rng(1)
+    request = samples.diagnosis(rng.standard_normal((1, 2, 1, 8)), rng.standard_normal((1, 2, 1, 8)), offset=12, rotary_dim=8)
+    request.expected.settings.xpos.scale_base, request.expected.settings.xpos.centre = 256, 32.375
+
+    def diagnose(limit):
+        server = start_server("--max-call-cost", limit)
+        with Client(server.port) as client:
+            try:
+                return client.call("Diagnose", request).SerializeToString(deterministic=True)
+            except grpc.RpcError as error:
+                assert Refusal.of(error).reason == "TOO_LARGE"
+                return None
+
+    least, enough = 1, 4096
+    expected = diagnose(enough)
+    assert expected is not None
+    while least < enough:
+        middle = (least + enough) // 2
+        answer = diagnose(middle)
+        assert answer in (None, expected)
+        least, enough = (middle + 1, enough) if answer is None else (least, middle)
 
 
 def test_a_server_takes_all_descriptors_that_it_may(server_program, tmp_path):
