@@ -14,11 +14,16 @@
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/c_api/posenc.h"
+#include "posenc/client/model_file.h"
 #include "posenc/in_process/in_process.h"
 #include "posenc/wire/rpcs.h"
 
 struct posenc_context {
   posenc::InProcess service;
+};
+
+struct posenc_stream {
+  std::unique_ptr<posenc::InProcess::Stream> stream;
 };
 
 namespace posenc {
@@ -82,6 +87,8 @@ class Answer : public posenc_answer {
     return answer.release();
   }
 
+  static const posenc_answer* WithoutMessage() { return std::make_unique<Answer>().release(); }
+
   static void Free(const posenc_answer* answer) { delete static_cast<const Answer*>(answer); }
 
  private:
@@ -92,7 +99,7 @@ class Answer : public posenc_answer {
   std::vector<std::unique_ptr<std::string>> data_;
 };
 
-// Returns the tensor at a path of fields, or null if the request has none there.
+// Returns the tensor or the tensor's chunk at a path of fields, or null if the request has none there.
 const Message* TensorAt(const Message& request, std::string_view path) {
   const Message* message = &request;
   for (size_t begin = 0; begin <= path.size();) {
@@ -105,7 +112,9 @@ const Message* TensorAt(const Message& request, std::string_view path) {
     if (!message->GetReflection()->HasField(*message, field)) return nullptr;
     message = &message->GetReflection()->GetMessage(*message, field);
   }
-  return message->GetDescriptor() == v1::Tensor::descriptor() ? message : nullptr;
+  const bool has_data =
+      message->GetDescriptor() == v1::Tensor::descriptor() || message->GetDescriptor() == v1::TensorChunk::descriptor();
+  return has_data ? message : nullptr;
 }
 
 absl::StatusOr<CallOptions> OptionsOf(const posenc_call& call, const Message& request) {
@@ -130,23 +139,76 @@ absl::StatusOr<CallOptions> OptionsOf(const posenc_call& call, const Message& re
   return options;
 }
 
-absl::StatusOr<const posenc_answer*> Run(Backend& service, const posenc_call& call) {
-  const std::string_view name = call.rpc == nullptr ? "" : call.rpc;
-  const wire::RpcDescription* rpc = wire::FindRpc(name);
-  if (rpc == nullptr || name.starts_with("Stream")) {
-    return Restore(absl::StatusCode::kUnimplemented, absl::StrCat("rpc: is ", Quote(name), "; must be a unary RPC"),
-                   {.reason = "UNSUPPORTED", .field = "rpc", .value = Quote(name), .limit = "must be a unary RPC"});
-  }
-  const std::unique_ptr<Message> request(rpc->request.New());
+absl::Status Parse(const posenc_call& call, Message* request) {
   constexpr size_t kMost = 2147483647;
   if (call.request_size > kMost) return TooLarge("request", absl::StrCat(call.request_size), "must be below 2 GiB");
-  if (!request->ParseFromArray(call.request, static_cast<int>(call.request_size))) {
-    return InvalidArgument("MALFORMED", kWholeRequest, "",
-                           absl::StrCat("must be a ", request->GetDescriptor()->full_name()));
-  }
+  if (request->ParseFromArray(call.request, static_cast<int>(call.request_size))) return absl::OkStatus();
+  return InvalidArgument("MALFORMED", kWholeRequest, "",
+                         absl::StrCat("must be a ", request->GetDescriptor()->full_name()));
+}
+
+// Returns the RPC that a call names, which must be a stream or must not.
+absl::StatusOr<const wire::RpcDescription*> RpcOf(const posenc_call& call, bool stream) {
+  const std::string_view name = call.rpc == nullptr ? "" : call.rpc;
+  const wire::RpcDescription* rpc = wire::FindRpc(name);
+  if (rpc != nullptr && name.starts_with("Stream") == stream) return rpc;
+  const std::string limit = stream ? "must be a streaming RPC" : "must be a unary RPC";
+  return Restore(absl::StatusCode::kUnimplemented, absl::StrCat("rpc: is ", Quote(name), "; ", limit),
+                 {.reason = "UNSUPPORTED", .field = "rpc", .value = Quote(name), .limit = limit});
+}
+
+absl::StatusOr<const posenc_answer*> Run(Backend& service, const posenc_call& call) {
+  POSENC_ASSIGN_OR_RETURN(const wire::RpcDescription* rpc, RpcOf(call, /*stream=*/false));
+  const std::unique_ptr<Message> request(rpc->request.New());
+  POSENC_RETURN_IF_ERROR(Parse(call, request.get()));
   POSENC_ASSIGN_OR_RETURN(const CallOptions options, OptionsOf(call, *request));
   POSENC_ASSIGN_OR_RETURN(auto response, service.CallUnary(*request, options));
   return Answer::Of(std::move(response), options.outputs);
+}
+
+absl::StatusOr<const posenc_answer*> Open(InProcess& service, const posenc_call& call, posenc_stream** stream) {
+  POSENC_ASSIGN_OR_RETURN(const wire::RpcDescription* rpc, RpcOf(call, /*stream=*/true));
+  if (call.output_count > 0) return InvalidArgument("NOT_READ", "outputs", "", "must be empty: each tile has its own");
+  const std::unique_ptr<Message> request(rpc->request.New());
+  POSENC_RETURN_IF_ERROR(Parse(call, request.get()));
+  POSENC_ASSIGN_OR_RETURN(const CallOptions options, OptionsOf(call, *request));
+  POSENC_ASSIGN_OR_RETURN(auto opened, service.Open(*request, options));
+  auto result = std::make_unique<posenc_stream>(std::move(opened));
+  const posenc_answer* answer = Answer::WithoutMessage();
+  *stream = result.release();
+  return answer;
+}
+
+absl::StatusOr<const posenc_answer*> Next(InProcess::Stream& stream, const posenc_call* part) {
+  v1::StreamApplyRotaryRequest request;
+  CallOptions options;
+  if (part != nullptr) {
+    POSENC_RETURN_IF_ERROR(Parse(*part, &request));
+    POSENC_ASSIGN_OR_RETURN(options, OptionsOf(*part, request));
+  }
+  const bool has_request = part != nullptr && part->request_size > 0;
+  POSENC_ASSIGN_OR_RETURN(auto response, stream.Next(has_request ? &request : nullptr, options));
+  return response == nullptr ? Answer::WithoutMessage() : Answer::Of(std::move(response), options.outputs);
+}
+
+absl::StatusOr<const posenc_answer*> ReadModel(const char* path) {
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path));
+  return Answer::Of(std::make_unique<v1::ModelConfig>(std::move(model)), {});
+}
+
+// Calls `work` and makes an answer of its errors. Returns null only if memory is lacking even for an error.
+template <typename Work>
+const posenc_answer* Answered(Work&& work) try {
+  try {
+    const absl::StatusOr<const posenc_answer*> answer = work();
+    return answer.ok() ? *answer : Answer::Failed(answer.status());
+  } catch (const std::bad_alloc&) {
+    return Answer::Failed(TooLarge("request", "", "must fit the memory of this process"));
+  } catch (const std::exception& error) {
+    return Answer::Failed(absl::InternalError(error.what()));
+  }
+} catch (...) {
+  return nullptr;
 }
 
 }  // namespace
@@ -172,17 +234,27 @@ posenc_context* posenc_create(const posenc_options* options) try {
 
 void posenc_destroy(posenc_context* context) { delete context; }
 
-const posenc_answer* posenc_run(posenc_context* context, const posenc_call* call) try {
-  try {
-    const auto answer = posenc::Run(context->service, posenc::Known(*call));
-    return answer.ok() ? *answer : posenc::Answer::Failed(answer.status());
-  } catch (const std::bad_alloc&) {
-    return posenc::Answer::Failed(posenc::TooLarge("request", "", "must fit the memory of this process"));
-  } catch (const std::exception& error) {
-    return posenc::Answer::Failed(absl::InternalError(error.what()));
-  }
-} catch (...) {
-  return nullptr;
+const posenc_answer* posenc_run(posenc_context* context, const posenc_call* call) {
+  return posenc::Answered([&] { return posenc::Run(context->service, posenc::Known(*call)); });
 }
 
 void posenc_free(const posenc_answer* answer) { posenc::Answer::Free(answer); }
+
+const posenc_answer* posenc_open(posenc_context* context, const posenc_call* call, posenc_stream** stream) {
+  *stream = nullptr;
+  return posenc::Answered([&] { return posenc::Open(context->service, posenc::Known(*call), stream); });
+}
+
+const posenc_answer* posenc_next(posenc_stream* stream, const posenc_call* part) {
+  return posenc::Answered([&] {
+    if (part == nullptr) return posenc::Next(*stream->stream, nullptr);
+    const posenc_call known = posenc::Known(*part);
+    return posenc::Next(*stream->stream, &known);
+  });
+}
+
+void posenc_close(posenc_stream* stream) { delete stream; }
+
+const posenc_answer* posenc_read_model(const char* path) {
+  return posenc::Answered([&] { return posenc::ReadModel(path); });
+}

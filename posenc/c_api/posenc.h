@@ -72,7 +72,8 @@ typedef struct posenc_output {
 
 typedef struct posenc_call {
   size_t struct_size;
-  /* Name of a unary RPC of PositionalEncodingService: "ApplyRotary", "GenerateTable", ... */
+  /* Name of an RPC of PositionalEncodingService: "ApplyRotary", "GenerateTable", ..., or for posenc_open of a stream.
+   */
   const char* rpc;
   /* Serialized request. */
   const void* request;
@@ -126,6 +127,35 @@ const posenc_answer* posenc_run(posenc_context* context, const posenc_call* call
 
 /* Frees an answer, whatever its context is doing. NULL is ignored. Thread-safe for different answers. */
 void posenc_free(const posenc_answer* answer);
+
+/* A stream: StreamTable, StreamBias or StreamApplyRotary, one answer at a time. Not thread-safe, but streams may run at
+ * the same time. */
+typedef struct posenc_stream posenc_stream;
+
+/* Begins a stream by its RPC's first request, which for StreamApplyRotary has the header. call->outputs must be empty;
+ * call->timeout_ns limits the whole stream. Returns an answer without a message, which the caller frees, as with
+ * posenc_run. *stream is NULL if it failed; otherwise the caller ends it by posenc_close, before the context. */
+const posenc_answer* posenc_open(posenc_context* context, const posenc_call* call, posenc_stream** stream);
+
+/* Returns the stream's next answer, which the caller frees and which outlives the stream.
+ *
+ * StreamTable, StreamBias: the next tile. After the last one the answer's message is NULL. Of `part`, which may be
+ * NULL, only the outputs are read: destinations of the tile's tensors, in the order of their fields.
+ *
+ * StreamApplyRotary: with `part` NULL, the answer to the header. Otherwise part->request is a StreamApplyRotaryRequest
+ * with a chunk, and the answer is that of the chunk. Its rows may lie beside it, as the input "chunk.rows", and the
+ * rotated rows are written to the one output, if there is one; otherwise they are in the answer's message.
+ *
+ * part->rpc and part->timeout_ns are not read. */
+const posenc_answer* posenc_next(posenc_stream* stream, const posenc_call* part);
+
+/* Ends a stream. NULL is ignored. */
+void posenc_close(posenc_stream* stream);
+
+/* Reads the file of a model: a config.json, a GGUF, of which only the header without the tokenizer and the frequency
+ * factors are read, or a folder with one of them (posenc/client/model_file.h). The answer's message is a ModelConfig.
+ * An error's message begins with the path; codes 5 NOT_FOUND and 7 PERMISSION_DENIED can occur, too. Thread-safe. */
+const posenc_answer* posenc_read_model(const char* path);
 
 #ifdef __cplusplus
 }

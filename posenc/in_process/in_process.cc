@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/base/status.h"
 #include "posenc/client/tensor_memory.h"
@@ -120,26 +121,108 @@ void InProcess::DescribeProcess(v1::GetServerInfoResponse* response) const {
   device.set_threads(static_cast<int32_t>(pool_.threads()));
 }
 
-absl::Status InProcess::DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
-                                AnyTileSink sink, const CallOptions& options) {
-  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
-  const wire::TileOperation& operation = wire::LibraryOperations().TilesOf(rpc);
-  const Cancellation cancelled = DeadlineOf(options);
-  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
-  const wire::InMessage payloads;
-  POSENC_ASSIGN_OR_RETURN(const wire::TileStream stream, RunInterruptibly(cancelled, [&] {
-                            return operation.prepare(request, payloads, options_.limits);
-                          }));
-  int64_t row = 0;
-  do {
-    const std::unique_ptr<google::protobuf::Message> tile(rpc.response.New());
-    POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled, [&] {
-      return RunInto(stream.tile(row, tile.get()), payloads, request, *tile, options, pool_, cancelled);
+// StreamTable and StreamBias.
+class InProcess::Tiles final : public Stream {
+ public:
+  Tiles(const wire::RpcDescription& rpc, wire::TileStream stream, WorkPool* pool, Cancellation cancelled)
+      : rpc_(rpc), stream_(std::move(stream)), pool_(*pool), cancelled_(std::move(cancelled)) {}
+
+  absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
+                                                                  const CallOptions& options) override {
+    if (part != nullptr) return InvalidArgument("NOT_READ", "part", "", "must be absent: the stream takes one request");
+    if (ended_) return nullptr;
+    std::unique_ptr<google::protobuf::Message> tile(rpc_.response.New());
+    POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
+      return RunInto(stream_.tile(row_, tile.get()), wire::InMessage(), rpc_.request, *tile, options, pool_,
+                     cancelled_);
     }));
+    row_ += stream_.RowsAt(row_);
+    ended_ = row_ >= stream_.rows;
+    return tile;
+  }
+
+ private:
+  const wire::RpcDescription& rpc_;
+  const wire::TileStream stream_;
+  WorkPool& pool_;
+  const Cancellation cancelled_;
+  int64_t row_ = 0;
+  bool ended_ = false;
+};
+
+// StreamApplyRotary.
+class InProcess::Chunks final : public Stream {
+ public:
+  Chunks(wire::RotaryStream stream, WorkPool* pool, Cancellation cancelled)
+      : stream_(std::move(stream)), pool_(*pool), cancelled_(std::move(cancelled)) {}
+
+  absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
+                                                                  const CallOptions& options) override {
+    auto answer = std::make_unique<v1::StreamApplyRotaryResponse>();
+    if (part == nullptr) {
+      *answer->mutable_info() = stream_.info();
+      return answer;
+    }
+    POSENC_RETURN_IF_ERROR(wire::RejectUnknown(*part));
+    if (part->has_header()) return InvalidArgument("CONFLICT", "header", "", "must be sent once");
+    const v1::RotaryChunk& chunk = part->chunk();
+    const std::string& data = chunk.rows().data();
+    absl::Span<const std::byte> rows(reinterpret_cast<const std::byte*>(data.data()), data.size());
+    for (const wire::TensorView& input : options.inputs) rows = input.bytes;
+    POSENC_RETURN_IF_ERROR(stream_.Check(chunk, rows.size()));
+    answer->mutable_chunk()->set_operand(chunk.operand());
+    v1::TensorChunk& rotated = *answer->mutable_chunk()->mutable_rows();
+    rotated.set_byte_offset(chunk.rows().byte_offset());
+    std::byte* output = options.outputs.empty() ? nullptr : options.outputs[0].data();
+    if (output == nullptr) {
+      rotated.mutable_data()->resize(rows.size());
+      output = reinterpret_cast<std::byte*>(rotated.mutable_data()->data());
+    } else if (options.outputs[0].size() != rows.size()) {
+      return InvalidArgument("MISMATCH", "outputs[0]", absl::StrCat(options.outputs[0].size(), " bytes"),
+                             absl::StrCat("must be the ", rows.size(), " bytes of the chunk"));
+    }
+    POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
+      return stream_.Rotate(chunk.operand(), chunk.rows().byte_offset(), static_cast<int64_t>(rows.size()),
+                            ContiguousBytes(rows.data(), rows.size()), output, pool_, cancelled_);
+    }));
+    return answer;
+  }
+
+ private:
+  const wire::RotaryStream stream_;
+  WorkPool& pool_;
+  const Cancellation cancelled_;
+};
+
+absl::StatusOr<std::unique_ptr<InProcess::Stream>> InProcess::Open(const google::protobuf::Message& request,
+                                                                   const CallOptions& options) {
+  const wire::RpcDescription& rpc = wire::RpcOf(*request.GetDescriptor());
+  const Cancellation cancelled = DeadlineOf(options);
+  POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  const wire::BesideMessage payloads(options.inputs);
+  return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<std::unique_ptr<Stream>> {
+    if (const auto* parts = google::protobuf::DynamicCastToGenerated<v1::StreamApplyRotaryRequest>(&request)) {
+      if (!parts->has_header()) return InvalidArgument("MISSING", "header", "", "must be given, first");
+      POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
+                              wire::RotaryStream::Create(parts->header(), payloads, options_.limits));
+      return std::make_unique<Chunks>(std::move(stream), &pool_, cancelled);
+    }
+    POSENC_ASSIGN_OR_RETURN(wire::TileStream stream,
+                            wire::LibraryOperations().TilesOf(rpc).prepare(request, payloads, options_.limits));
+    return std::make_unique<Tiles>(rpc, std::move(stream), &pool_, cancelled);
+  });
+}
+
+absl::Status InProcess::DoTiles(const wire::RpcDescription&, const google::protobuf::Message& request, AnyTileSink sink,
+                                const CallOptions& options) {
+  POSENC_RETURN_IF_ERROR(RefuseMemory(options));
+  POSENC_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, Open(request, options));
+  for (;;) {
+    POSENC_ASSIGN_OR_RETURN(const std::unique_ptr<google::protobuf::Message> tile, stream->Next(nullptr, {}));
+    if (tile == nullptr) return absl::OkStatus();
     POSENC_RETURN_IF_ERROR(sink(*tile));
-    row += stream.RowsAt(row);
-  } while (row < stream.rows);
-  return absl::OkStatus();
+  }
 }
 
 absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRotaryRequest& header,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
@@ -25,7 +26,24 @@ class InProcess final : public Backend {
  public:
   explicit InProcess(const InProcessOptions& options = {});
 
+  // A stream, one message at a time. Not thread-safe. Its InProcess must outlive it.
+  class Stream {
+   public:
+    virtual ~Stream() = default;
+    // Returns the next answer, or null after the last tile. `part` is the next chunk of a StreamApplyRotary, whose rows
+    // may be the one input, and for whose answer there may be one output; for the first answer, and for tiles, `part`
+    // is null. The time limit is that of Open().
+    virtual absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
+                                                                            const CallOptions& options) = 0;
+  };
+  // Begins a StreamTable, a StreamBias, or a StreamApplyRotary by its header. Aborts for the request of another RPC.
+  // options.inputs are read during this call only.
+  absl::StatusOr<std::unique_ptr<Stream>> Open(const google::protobuf::Message& request, const CallOptions& options);
+
  private:
+  class Tiles;
+  class Chunks;
+
   absl::Status DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
                        const CallOptions& options, google::protobuf::Message* response) override;
   absl::Status DoTiles(const wire::RpcDescription& rpc, const google::protobuf::Message& request, AnyTileSink sink,

@@ -164,6 +164,121 @@ static void OptionsAreCheckedAndMayBeShorter(void) {
   posenc_free(answer);
 }
 
+/* Begins a stream, and expects that it succeeds. */
+static posenc_stream* Open(posenc_context* context, const posenc_call* call) {
+  posenc_stream* stream = NULL;
+  const posenc_answer* answer = posenc_open(context, call, &stream);
+  CHECK(answer->code == 0 && answer->message == NULL && stream != NULL);
+  posenc_free(answer);
+  return stream;
+}
+
+/* A StreamTableRequest of kTable and rows_per_tile: 1. */
+static void StreamsTiles(posenc_context* context) {
+  unsigned char request[2 + sizeof kTable + 2] = {0x0a, sizeof kTable};
+  memcpy(request + 2, kTable, sizeof kTable);
+  request[sizeof request - 2] = 0x10;
+  request[sizeof request - 1] = 0x01;
+  const int64_t ids[2] = {0, 1};
+  const posenc_input input = {"table.positions.ids", ids, sizeof ids};
+  posenc_call call = Rotation(&input, NULL);
+  call.rpc = "StreamTable";
+  call.request = request;
+  call.request_size = sizeof request;
+  posenc_stream* stream = Open(context, &call);
+  if (stream == NULL) return;
+  const posenc_answer* first = posenc_next(stream, NULL);
+  CHECK(first->code == 0 && first->message != NULL && first->tensor_count == 2);
+  CHECK(first->tensors[0].size == 4 && *(const float*)first->tensors[0].data == 1);
+  float cosine = 0;
+  const posenc_output output = {&cosine, sizeof cosine};
+  posenc_call part = {0};
+  part.struct_size = sizeof part;
+  part.outputs = &output;
+  part.output_count = 1;
+  const posenc_answer* second = posenc_next(stream, &part);
+  CHECK(second->code == 0 && cosine == kRotated[0] && second->tensors[0].data == &cosine);
+  CHECK(*(const float*)second->tensors[1].data == kRotated[1]);
+  const posenc_answer* end = posenc_next(stream, NULL);
+  CHECK(end->code == 0 && end->message == NULL && end->tensor_count == 0);
+  posenc_close(stream);
+  CHECK(*(const float*)first->tensors[1].data == 0); /* an answer outlives its stream */
+  posenc_free(end);
+  posenc_free(second);
+  posenc_free(first);
+}
+
+static void StreamsChunks(posenc_context* context) {
+  unsigned char header[2 + sizeof kRotation] = {0x0a, sizeof kRotation};
+  memcpy(header + 2, kRotation, sizeof kRotation);
+  posenc_call call = {0};
+  call.struct_size = sizeof call;
+  call.rpc = "StreamApplyRotary";
+  call.request = header;
+  call.request_size = sizeof header;
+  posenc_stream* stream = Open(context, &call);
+  if (stream == NULL) return;
+  const posenc_answer* info = posenc_next(stream, NULL);
+  CHECK(info->code == 0 && info->message_size > 0);
+  posenc_free(info);
+  /* StreamApplyRotaryRequest { chunk { operand: OPERAND_QUERY rows { byte_offset: 0 } } } */
+  static const unsigned char kChunk[] = {0x12, 0x04, 0x08, 0x01, 0x7a, 0x00};
+  const posenc_input rows = {"chunk.rows", kQuery, sizeof kQuery};
+  float rotated[2] = {0};
+  const posenc_output output = {rotated, sizeof rotated};
+  posenc_call part = Rotation(&rows, &output);
+  part.request = kChunk;
+  part.request_size = sizeof kChunk;
+  const posenc_answer* answer = posenc_next(stream, &part);
+  CHECK(answer->code == 0 && memcmp(rotated, kRotated, sizeof rotated) == 0);
+  CHECK(answer->message_size == sizeof kChunk && memcmp(answer->message, kChunk, sizeof kChunk) == 0);
+  posenc_free(answer);
+  part.output_count = 0; /* then the rows are in the message, behind 8 bytes of it */
+  answer = posenc_next(stream, &part);
+  CHECK(answer->code == 0 && answer->message_size == sizeof kChunk + 2 + sizeof kRotated);
+  CHECK(answer->code == 0 && memcmp((const char*)answer->message + 8, kRotated, sizeof kRotated) == 0);
+  posenc_free(answer);
+  const posenc_output shorter = {rotated, 4};
+  part = Rotation(&rows, &shorter);
+  part.request = kChunk;
+  part.request_size = sizeof kChunk;
+  answer = posenc_next(stream, &part);
+  CHECK(answer->code == 3 && strcmp(answer->error->field, "outputs[0]") == 0);
+  posenc_free(answer);
+  part.request = header;
+  part.request_size = sizeof header;
+  part.input_count = 0;
+  answer = posenc_next(stream, &part);
+  CHECK(answer->code == 3 && strcmp(answer->error->field, "header") == 0);
+  posenc_free(answer);
+  posenc_close(stream);
+}
+
+static void RefusesOtherStreams(posenc_context* context) {
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  const posenc_call call = Rotation(&input, NULL);
+  posenc_stream* stream = NULL;
+  const posenc_answer* answer = posenc_open(context, &call, &stream);
+  CHECK(answer->code == 12 && stream == NULL && strcmp(answer->error->field, "rpc") == 0);
+  posenc_free(answer);
+  posenc_close(NULL);
+}
+
+static void ReadsModels(void) {
+  static const char kPath[] = "c_api_test.config.json", kText[] = "{\"model_type\": \"llama\"}";
+  FILE* file = fopen(kPath, "w");
+  CHECK(file != NULL && fputs(kText, file) >= 0 && fclose(file) == 0);
+  const posenc_answer* answer = posenc_read_model(kPath);
+  /* ModelConfig { config_json: the text } */
+  CHECK(answer->code == 0 && answer->message_size == 2 + strlen(kText));
+  CHECK(answer->code == 0 && memcmp((const char*)answer->message + 2, kText, strlen(kText)) == 0);
+  posenc_free(answer);
+  remove(kPath);
+  answer = posenc_read_model(kPath);
+  CHECK(answer->code == 5 && strstr(answer->error->message, kPath) != NULL);
+  posenc_free(answer);
+}
+
 int main(void) {
   CHECK(posenc_abi_version() == POSENC_ABI_VERSION);
   CHECK(strlen(posenc_version()) > 0);
@@ -176,6 +291,10 @@ int main(void) {
   TakesPositionsBesideTheMessage(context);
   NamesWhatIsWrong(context);
   OptionsAreCheckedAndMayBeShorter();
+  StreamsTiles(context);
+  StreamsChunks(context);
+  RefusesOtherStreams(context);
+  ReadsModels();
   posenc_destroy(context);
   posenc_destroy(NULL);
   posenc_free(NULL);

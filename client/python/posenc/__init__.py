@@ -9,10 +9,11 @@ posenc.aio has the same methods as coroutines, posenc.torch the rotary modules o
 
 from posenc._model import Model
 from posenc._retry import RetryPolicy
+from posenc._streams import RotatedRows
 from posenc._tls import TLS
 from posenc._wire import Message
 from posenc.client import Client, connect, local
 from posenc.errors import DeadlineExceeded, Error, Internal, InvalidArgument, NotAllowed, NotFound, TooLarge, Unavailable
 
 __all__ = ["Client", "DeadlineExceeded", "Error", "Internal", "InvalidArgument", "Message", "Model", "NotAllowed",
-           "NotFound", "RetryPolicy", "TLS", "TooLarge", "Unavailable", "connect", "local"]
+           "NotFound", "RetryPolicy", "RotatedRows", "TLS", "TooLarge", "Unavailable", "connect", "local"]

@@ -10,9 +10,13 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from posenc._wire import Encoded, Encoder, join
 from posenc._descriptors import api
-from posenc.errors import InvalidArgument, invalid
+from posenc._tensors import NUMPY
+from posenc._wire import Encoded, Encoder, join, new_message
+from posenc.errors import Error, InvalidArgument, invalid
+
+
+_GGUF = b"GGUF"  # the first bytes of such a file
 
 
 class PretrainedConfig(Protocol):
@@ -22,11 +26,12 @@ class PretrainedConfig(Protocol):
 
 
 class Model:
-    """A model's config.json, read once. Pass it instead of a path in a loop.
+    """A model's config.json or GGUF, read once. Pass it instead of a path in a loop.
 
-    `source` is a path of a config.json or of the folder that holds it, the file's contents as a dict, or a
-    transformers.PretrainedConfig. `layer` is an index or one of the file's layer types, `component` a part of the file:
-    see posenc.v1.ModelConfig. Further fields of that message, such as input_pairing, are keyword arguments.
+    `source` is a path of a config.json, of a GGUF (read without its tokenizer and weights) or of a folder that holds one
+    of them, a config.json's contents as a dict, or a transformers.PretrainedConfig. `layer` is an index or one of the file's
+    layer types, `component` a part of the file: see posenc.v1.ModelConfig. Further fields of that message, such as
+    input_pairing, are keyword arguments.
     """
 
     def __init__(self, source: ModelLike, *, layer: int | str | None = None, component: str | None = None, **fields: Any):
@@ -35,13 +40,15 @@ class Model:
                     if layer is None or name not in ("layer_type", "layer_index")}
             self._fields = {**kept, **_choice(layer, component), **fields}
         else:
-            self._fields = {"config_json": _config_json(source), **_choice(layer, component), **fields}
+            self._fields = {**_file(source), **_choice(layer, component), **fields}
         pieces, _ = Encoder({}, True).message(api().messages["posenc.v1.ModelConfig"], self._fields, "model")
         self.encoded = Encoded(join(pieces))
 
     @property
     def config(self) -> dict[str, Any]:
-        """The file's contents."""
+        """The contents of the config.json."""
+        if "config_json" not in self._fields:
+            raise ValueError("a GGUF has no config.json")
         return cast("dict[str, Any]", json.loads(self._fields["config_json"]))
 
 
@@ -55,20 +62,40 @@ def _choice(layer: int | str | None, component: str | None) -> dict[str, Any]:
     return chosen
 
 
-def _config_json(source: Any) -> bytes:
+def _file(source: Any) -> dict[str, Any]:
+    """Returns the field of ModelConfig that holds a model's file."""
     if isinstance(source, Mapping):
-        return json.dumps(dict(cast("Mapping[str, Any]", source))).encode()
+        return {"config_json": json.dumps(dict(cast("Mapping[str, Any]", source))).encode()}
     if isinstance(source, (str, os.PathLike)):
-        path = pathlib.Path(cast("str | os.PathLike[str]", source))
-        if path.is_dir():
-            path = path / "config.json"
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise invalid("model", path, f"must be a readable config.json: {error.strerror}", "NOT_FOUND") from error
+        return _read(pathlib.Path(cast("str | os.PathLike[str]", source)))
     if hasattr(source, "to_json_string"):
-        return cast(PretrainedConfig, source).to_json_string(use_diff=False).encode()
+        return {"config_json": cast(PretrainedConfig, source).to_json_string(use_diff=False).encode()}
     raise invalid("model", type(source).__name__, "must be a path, a folder, a dict, a PretrainedConfig or a posenc.Model")
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a config.json here, and by the library what only that can read: a GGUF, the Hugging Face cache's folders."""
+    config = path
+    if path.is_dir() and (path / "config.json").exists() and not any(path.glob("*.gguf")):
+        config = path / "config.json"
+    if not config.is_dir():
+        try:
+            with open(config, "rb") as file:
+                start = file.read(len(_GGUF))
+                if start != _GGUF and config.suffix != ".gguf":
+                    return {"config_json": start + file.read()}
+        except OSError as error:
+            raise invalid("model", path, f"must be a readable file or folder: {error.strerror}", "NOT_FOUND") from error
+    from posenc._library import read_model
+    try:
+        read = new_message(api().messages["posenc.v1.ModelConfig"], memoryview(read_model(os.fspath(path))), NUMPY)
+    except Error as error:
+        field, reason = (f"model.{error.field}", error.reason) if error.field else ("model", "UNSUPPORTED")
+        if error.code == "NOT_FOUND":
+            reason = error.code
+        raise InvalidArgument(f"model: {error.message}", "INVALID_ARGUMENT", reason, field, error.value or str(path),
+                              error.limit or error.message) from error
+    return read.to_dict()
 
 
 _CACHE: dict[tuple[Any, ...], tuple[tuple[int, int], Model]] = {}  # by path and choice; with the file's time and size

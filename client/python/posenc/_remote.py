@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
 
 from posenc import _descriptors as d
+from posenc import _remote_streams as streams
 from posenc import _tensors
-from posenc._model import SHORTHANDS
+from posenc._plans import encode
 from posenc._retry import Retries, RetryPolicy
-from posenc._shared_memory import Lease, SharedMemory
+from posenc._shared_memory import Lease, SharedMemory, shared_memory_of
+from posenc._streams import RotatedRows, Rotation, in_threads
 from posenc._tls import TLS
-from posenc._wire import Encoder, Message, join, new_message, own_tensors
+from posenc._wire import Message, join, new_message, own_tensors
 from posenc.aio import AsyncClient
 from posenc.client import Client
-from posenc.errors import Error, NotFound, Unavailable, make_error
+from posenc.errors import Error, Unavailable, make_error
 
 
 def _options(retry: RetryPolicy, tls: TLS | bool) -> list[tuple[str, Any]]:
@@ -46,12 +48,11 @@ class _Exchange:
         self._leases: dict[str, Lease] = {}
         if shared is not None:
             request, self._leases = shared.place(rpc, request)
-        encoder = Encoder(SHORTHANDS, True)
-        pieces, _ = encoder.message(rpc.request, request, "")
-        self._data = join(pieces)
+        encoded = encode(rpc.request, request, True)
+        self._data = join(encoded.pieces)
         self._shared = shared
         # Calls in a caller's own shared memory are repeated only if they had not begun. Our blocks are filled again.
-        self.has_regions = encoder.regions > 2 * len(self._leases)
+        self.has_regions = encoded.regions > 2 * len(self._leases)
         self._rpc, self._kind, self._out = rpc, _tensors.kind_of(like), out
         for n, tensor in enumerate(out or ()):
             _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
@@ -63,14 +64,13 @@ class _Exchange:
         return self._data
 
     def has_lost_memory(self, error: Error) -> bool:
-        """True if the server does not know our blocks, because it has restarted. Then another exchange gets new ones."""
-        if self._shared is None or not self._leases or not isinstance(error, NotFound):
-            return False
-        self._shared.forget()
-        return True
+        """True if the server does not know our blocks. Another exchange then gets new ones, or none."""
+        return self._shared is not None and bool(self._leases) and self._shared.has_lost(error)
 
     def answer(self, data: bytes) -> Message:
         answer = new_message(self._rpc.response, memoryview(data), self._kind)
+        if self._shared is not None and self._leases:
+            self._shared.worked()
         for name, lease in self._leases.items():
             answer.put(name, lease.answer(self._kind))
         for n, (name, tensor) in enumerate(zip(own_tensors(self._rpc.response), self._out or ())):
@@ -104,16 +104,34 @@ def _error(error: Any, address: str) -> tuple[Error, int | None, bool]:
     return make_error(code, message, {}), wait, True
 
 
-class RemoteClient(Client):
+class _Remote:
+    """What the clients of both kinds share."""
+
     def __init__(self, address: str, tls: TLS | bool, timeout: float, retry: RetryPolicy | None,
-                 shared_memory: str | None, token: str | None):
-        self._address, self._timeout, self._retry = address, timeout, retry or RetryPolicy()
-        self._shared = SharedMemory(shared_memory) if shared_memory else None
+                 shared_memory: str | bool | None, token: str | None):
+        self._address, self._tls, self._timeout, self._retry = address, tls, timeout, retry or RetryPolicy()
+        self._shared = shared_memory_of(address, shared_memory)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
-        options = _options(self._retry, tls)
-        self._channel = (grpc.secure_channel(address, _credentials(tls), options) if tls else
-                         grpc.insecure_channel(address, options))
         self._methods: dict[str, Any] = {}
+
+    def _open(self, module: Any) -> Any:
+        """Returns a channel of grpc or of grpc.aio."""
+        options = _options(self._retry, self._tls)
+        if self._tls:
+            return module.secure_channel(self._address, _credentials(self._tls), options)
+        return module.insecure_channel(self._address, options)
+
+    def _retries(self, timeout: float | None) -> Retries:
+        return Retries(self._retry, self._timeout if timeout is None else timeout)
+
+    def _error(self, failed: Any) -> tuple[Error, int | None, bool]:
+        return _error(failed, self._address)
+
+
+class RemoteClient(_Remote, Client):
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._channel = self._open(grpc)
 
     def close(self) -> None:
         self._channel.close()
@@ -124,32 +142,37 @@ class RemoteClient(Client):
              out: Sequence[Any] | None) -> Message:
         exchange = _Exchange(rpc, request, like, out, self._shared)
         method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
-        retries = Retries(self._retry, self._timeout if timeout is None else timeout)
-        renewed = False
+        retries = self._retries(timeout)
+        renewals = 0
         while True:
             try:
                 return exchange.answer(method(exchange.attempt(), timeout=retries.remaining(), metadata=self._metadata))
             except grpc.RpcError as failed:
-                error, pushback, started = _error(failed, self._address)
-            if not renewed and exchange.has_lost_memory(error):
-                renewed, exchange = True, _Exchange(rpc, request, like, out, self._shared)
+                error, pushback, started = self._error(failed)
+            if renewals < 2 and exchange.has_lost_memory(error):
+                renewals, exchange = renewals + 1, _Exchange(rpc, request, like, out, self._shared)
                 continue
             time.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
 
+    def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Any]:
+        rpc = d.api().rpcs[name]
+        data, kind = join(encode(rpc.request, request, True).pieces), _tensors.kind_of(like)
+        return streams.tiles(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
 
-class AsyncRemoteClient(AsyncClient):
-    def __init__(self, address: str, tls: TLS | bool, timeout: float, retry: RetryPolicy | None,
-                 shared_memory: str | None, token: str | None):
-        self._address, self._timeout, self._retry = address, timeout, retry or RetryPolicy()
-        self._shared = SharedMemory(shared_memory) if shared_memory else None
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
-        options = _options(self._retry, tls)
-        self._channel: Any = (grpc.aio.secure_channel(address, _credentials(tls), options) if tls else
-                              grpc.aio.insecure_channel(address, options))
-        self._methods: dict[str, Any] = {}
+    def _rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
+        return streams.rows(self._channel, rotation, self._retries(timeout), self._metadata, self._error)
+
+
+class AsyncRemoteClient(_Remote, AsyncClient):
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._channel = self._open(grpc.aio)
+        self._blocking: grpc.Channel | None = None
 
     async def close(self) -> None:
         await self._channel.close()
+        if self._blocking is not None:
+            self._blocking.close()
         if self._shared is not None:
             self._shared.forget()
 
@@ -157,14 +180,25 @@ class AsyncRemoteClient(AsyncClient):
                    out: Sequence[Any] | None) -> Message:
         exchange = _Exchange(rpc, request, like, out, self._shared)
         method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
-        retries = Retries(self._retry, self._timeout if timeout is None else timeout)
-        renewed = False
+        retries = self._retries(timeout)
+        renewals = 0
         while True:
             try:
                 return exchange.answer(await method(exchange.attempt(), timeout=retries.remaining(), metadata=self._metadata))
             except grpc.RpcError as failed:
-                error, pushback, started = _error(failed, self._address)
-            if not renewed and exchange.has_lost_memory(error):
-                renewed, exchange = True, _Exchange(rpc, request, like, out, self._shared)
+                error, pushback, started = self._error(failed)
+            if renewals < 2 and exchange.has_lost_memory(error):
+                renewals, exchange = renewals + 1, _Exchange(rpc, request, like, out, self._shared)
                 continue
             await asyncio.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
+
+    def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> AsyncIterator[Any]:
+        rpc = d.api().rpcs[name]
+        data, kind = join(encode(rpc.request, request, True).pieces), _tensors.kind_of(like)
+        return streams.tiles_async(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
+
+    def _rows(self, rotation: Rotation, timeout: float | None) -> AsyncIterator[RotatedRows[Any]]:
+        # On a channel without asyncio, whose calls lose the server's status if it comes while they write.
+        if self._blocking is None:
+            self._blocking = self._open(grpc)
+        return in_threads(streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error))

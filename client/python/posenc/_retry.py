@@ -34,6 +34,10 @@ class Retries:
         """Seconds left, for an attempt's deadline."""
         return max(0.0, self._end - time.monotonic())
 
+    def progress(self) -> None:
+        """Counts attempts from the beginning: the last one has done a part of the work."""
+        self._attempts, self._backoff = 0, self._policy.initial_backoff
+
     def wait_after(self, error: Error, pushback_ms: int | None, repeatable: bool) -> float:
         """Returns how long to wait before the next attempt, in seconds; raises the error if there is to be none."""
         self._attempts += 1

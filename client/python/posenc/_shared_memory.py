@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import re
 import socket
 import threading
 from collections.abc import Mapping
@@ -18,13 +19,29 @@ from typing import Any
 from posenc import _descriptors as d
 from posenc import _tensors
 from posenc._wire import Encoder, Message, join, new_message
-from posenc.errors import Unavailable
+from posenc.errors import Error, NotFound, Unavailable
 
+# Where a server on this host is looked for unless connect() names its side socket: as the Helm chart has it.
+VARIABLE, USUAL = "POSENC_SHARED_MEMORY_SOCKET", "/run/posenc/memory.sock"
 SMALLEST = 1 << 20  # bytes; smaller tensors are sent in messages, which costs less than looking for a block
 _MOST_FREE = 8  # blocks that wait for the next call
-_SECONDS = 10.0
+_SECONDS, _SECONDS_FOUND = 10.0, 1.0  # to wait for a side socket that was given, and one that was found
 # The operands that a call may overwrite, by RPC, and whether they are in a message of their own.
 _OPERANDS = {"ApplyRotary": (("q", True), ("k", True)), "AddBias": (("scores", False),)}
+
+
+def shared_memory_of(address: str, given: str | bool | None) -> SharedMemory | None:
+    """Returns the memory to share with the server at an address. `given`: the side socket, False for none, None to look."""
+    if isinstance(given, str):
+        return SharedMemory(given, found=False)
+    if given is None and _LOCAL.match(address):
+        path = os.environ.get(VARIABLE, USUAL)
+        if path and os.path.exists(path):
+            return SharedMemory(path, found=True)
+    return None
+
+
+_LOCAL = re.compile(r"(unix:|unix-abstract:|((dns|ipv4|ipv6):/*)?(localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(:|$))")
 
 
 class _Block:
@@ -64,10 +81,16 @@ class Lease:
 
 
 class SharedMemory:
-    """Blocks that are registered at a server's side socket. Thread-safe."""
+    """Blocks that are registered at a server's side socket. Thread-safe.
 
-    def __init__(self, path: str):
-        self._path = path
+    A socket that was found instead of given may be another server's, or closed to this user. Then it is not used: the first
+    error turns shared memory off.
+    """
+
+    def __init__(self, path: str, found: bool):
+        self._path, self._found = path, found
+        self._works = False  # the server has computed in a block
+        self._off = False
         self._lock = threading.RLock()  # the garbage collector may give a block back anywhere
         self._socket: socket.socket | None = None
         self._free: list[_Block] = []
@@ -75,7 +98,7 @@ class SharedMemory:
     def place(self, rpc: d.Rpc, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Lease]]:
         """Puts the large operands of a request into blocks. Returns the request with regions, and the places by field."""
         leases: dict[str, Lease] = {}
-        for name, is_operand in _OPERANDS.get(rpc.name, ()):
+        for name, is_operand in () if self._off else _OPERANDS.get(rpc.name, ()):
             holder: Any = request.get(name) if is_operand else request
             if not isinstance(holder, Mapping) or "output" in holder:
                 continue
@@ -108,6 +131,19 @@ class SharedMemory:
             self._socket = None
             self._free.clear()
 
+    def worked(self) -> None:
+        self._works = True
+
+    def has_lost(self, error: Error) -> bool:
+        """True if the server does not know our blocks: it has restarted, or the socket is another server's."""
+        refused = error.reason == "UNSUPPORTED" and error.field.endswith(("region", "output"))
+        unknown = isinstance(error, NotFound) or self._found and refused
+        if unknown:
+            self.forget()
+            self._off = self._found and not self._works
+            self._works = False
+        return unknown
+
     def _take(self, view: _tensors.View) -> Lease | None:
         """Returns a place, or None if the server does not register more memory."""
         size = 1 << (view.size - 1).bit_length()
@@ -116,7 +152,13 @@ class SharedMemory:
                 if block.size == size:
                     return Lease(self, self._free.pop(n), view)
             block = _Block(size)
-            answer = self._ask({"register_memfd": {"byte_size": size}}, block.file)
+            try:
+                answer = self._ask({"register_memfd": {"byte_size": size}}, block.file)
+            except Unavailable:
+                self._off = self._found
+                if not self._found:
+                    raise
+                return None
             block.token, block.connection = answer.token or b"", self._socket
         return Lease(self, block, view) if block.token else None
 
@@ -129,7 +171,7 @@ class SharedMemory:
         try:
             if self._socket is None:
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self._socket.settimeout(_SECONDS)
+                self._socket.settimeout(_SECONDS_FOUND if self._found else _SECONDS)
                 self._socket.connect(self._path)
             socket.send_fds(self._socket, [join(pieces)], list(files))
             packet = self._socket.recv(8192)

@@ -32,7 +32,7 @@ _NUMPY = {FP32: "<f4", FP16: "<f2", FP64: "<f8", INT32: "<i4", INT64: "<i8", BOO
 _NUMBERS = {np.dtype(name): number for number, name in _NUMPY.items()}
 _TORCH = {FP32: "float32", FP16: "float16", BF16: "bfloat16", FP64: "float64", INT32: "int32", INT64: "int64",
           BOOL: "bool"}
-_BYTES = {FP32: 4, FP16: 2, BF16: 2, FP64: 8, INT32: 4, INT64: 8, BOOL: 1}
+BYTES = {FP32: 4, FP16: 2, BF16: 2, FP64: 8, INT32: 4, INT64: 8, BOOL: 1}
 _COPIED = 32 << 10  # up to these bytes, a copy takes less time than a view
 _DTYPES = "must be float32, float16, bfloat16, float64, int32, int64 or bool"
 
@@ -55,24 +55,38 @@ def header(dtype: int, shape: tuple[int, ...]) -> bytes:
     return b"\x08" + varint(dtype) + (b"\x12" + varint(len(sizes)) + sizes if shape else b"")
 
 
+def address_of(memory: Any) -> int:
+    """Returns the address of a buffer's first byte."""
+    return np.frombuffer(memory, np.uint8).__array_interface__["data"][0] if len(memory) else 0
+
+
+def _address(array: Any) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # in half of the other's time
+    except (TypeError, ValueError):  # read-only, empty, or of a type without a buffer's format
+        return array.__array_interface__["data"][0]
+
+
 class NumPyKind:
     """NumPy arrays; also what is converted to them: buffers, lists and numbers."""
 
     def view(self, tensor: Any, field: str) -> View:
-        array: np.ndarray[Any, Any] = np.asarray(tensor)
-        if array.dtype.byteorder == ">":
-            array = array.astype(array.dtype.newbyteorder("<"))
+        array: np.ndarray[Any, Any] = tensor if type(tensor) is np.ndarray else np.asarray(tensor)
         dtype = _NUMBERS.get(array.dtype)
         if dtype is None:
-            if array.dtype.name != "bfloat16":
+            if array.dtype.byteorder == ">":
+                array = array.astype(array.dtype.newbyteorder("<"))
+            dtype = _NUMBERS.get(array.dtype) or (BF16 if array.dtype.name == "bfloat16" else 0)
+            if not dtype:
                 raise invalid(f"{field}.dtype", array.dtype, _DTYPES)
-            dtype = BF16
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        return View(dtype, array.shape, array.__array_interface__["data"][0], array.nbytes, array)
+        return View(dtype, array.shape, _address(array), array.nbytes, array)
 
-    def empty(self, dtype: int, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, _numpy_dtype(dtype))
+    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
+        """Returns a tensor of `size` bytes, whose contents are undefined, and its view."""
+        array = np.empty(shape, _numpy_dtype(dtype))
+        return array, View(dtype, shape, _address(array), size, array)
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
         """Returns a tensor over a writable buffer of the tensor's size, aligned to its elements."""
@@ -99,10 +113,14 @@ class TorchKind:
             tensor = tensor.resolve_conj().resolve_neg()
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
-        return View(dtype, tuple(tensor.shape), tensor.data_ptr(), tensor.numel() * _BYTES[dtype], tensor)
+        return View(dtype, tuple(tensor.shape), tensor.data_ptr(), tensor.numel() * BYTES[dtype], tensor)
 
     def empty(self, dtype: int, shape: tuple[int, ...]) -> Any:
         return self._torch.empty(shape, dtype=self._dtypes[dtype])
+
+    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
+        tensor = self.empty(dtype, shape)
+        return tensor, View(dtype, shape, tensor.data_ptr(), size, tensor)
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
         if 0 in shape:
@@ -120,7 +138,7 @@ class NamespaceKind:
     def view(self, tensor: Any, field: str) -> View:
         return _dlpack_view(tensor, field)
 
-    def empty(self, dtype: int, shape: tuple[int, ...]) -> Any:
+    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
         return None  # its arrays may be immutable: the answer gets memory of its own
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
@@ -151,7 +169,7 @@ def _dlpack_view(tensor: Any, field: str) -> View:
 
 def kind_of(tensor: Any) -> Kind:
     """Returns the kind of a tensor, or NumPy's for None and what is converted to it."""
-    if tensor is None or isinstance(tensor, np.ndarray):
+    if tensor is None or isinstance(tensor, (np.ndarray, np.generic)):
         return NUMPY
     torch: Any = sys.modules.get("torch")  # a caller with a tensor of torch has imported it
     if torch is not None and isinstance(tensor, torch.Tensor):
@@ -166,7 +184,7 @@ def destination(kind: Kind, tensor: Any, field: str) -> View:
     if isinstance(kind, (NamespaceKind, DLPackKind)):
         raise invalid(field, type(tensor).__name__, "must be a NumPy array or a tensor of torch")
     view = kind.view(tensor, field)
-    if view.owner is not tensor:
+    if view.address != _address(tensor) if isinstance(tensor, np.ndarray) else view.owner is not tensor:
         raise invalid(field, "strided or big-endian", "must be contiguous and little-endian")
     if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
         raise invalid(field, "read-only", "must be writable")
@@ -206,12 +224,12 @@ def received(kind: Kind, dtype: int, shape: tuple[int, ...], data: memoryview) -
 
     The bytes belong to this answer alone, so the view may be written to.
     """
-    if math.prod(shape) * _BYTES[dtype] != len(data):
+    if math.prod(shape) * BYTES[dtype] != len(data):
         raise ValueError(f"an answer has {len(data)} bytes for shape {shape}")
     if len(data) <= _COPIED:
         return kind.wrap(dtype, shape, bytearray(data))
-    address = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-    if address % _BYTES[dtype] == 0:
+    address = address_of(data)
+    if address % BYTES[dtype] == 0:
         memory: Any = (ctypes.c_char * len(data)).from_address(address)
         memory.owner = data
     else:

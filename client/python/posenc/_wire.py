@@ -1,8 +1,8 @@
 """Messages to and from the wire's bytes, by their descriptors.
 
 A request is a list of pieces, in which tensors are still where the caller has them: sending joins the pieces once, and in
-this process the tensors are passed beside the message. An answer is parsed when its fields are read; its tensors are
-views of the received bytes.
+this process the tensors are passed beside the message. A field of an answer is parsed when it is read; tensors are views of
+the received bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posenc import _descriptors as d
 from posenc import _tensors
 from posenc.errors import InvalidArgument, invalid
 
-TENSOR, REGION = "posenc.v1.Tensor", "posenc.v1.Region"
+TENSOR, REGION, MODEL = "posenc.v1.Tensor", "posenc.v1.Region", "posenc.v1.ModelConfig"
 _PACK = {d.DOUBLE: struct.Struct("<d"), d.FLOAT: struct.Struct("<f"), d.FIXED64_TYPE: struct.Struct("<Q"),
          d.FIXED32_TYPE: struct.Struct("<I")}
 _RANGES = {d.INT64: (-2**63, 2**63), d.UINT64: (0, 2**64), d.INT32: (-2**31, 2**31), d.UINT32: (0, 2**32)}
@@ -40,6 +40,7 @@ class Encoder:
         self._inline = inline
         self.tensors: list[tuple[str, _tensors.View]] = []  # with their paths
         self.regions = 0  # parts of shared memory that the request names
+        self.reads_files = False  # the request has paths of models, whose files may change
 
     def message(self, schema: d.MessageType, value: Any, path: str) -> tuple[list[Any], int]:
         """Returns the pieces of a message, bytes or Views, and their size."""
@@ -82,6 +83,8 @@ class Encoder:
     def _shorthand(self, schema: d.MessageType, value: Any, path: str) -> Any:
         if schema.full_name == TENSOR:
             return _tensors.kind_of(value).view(value, path)
+        if schema.full_name == MODEL:
+            self.reads_files = True
         shorthand = self._shorthands.get(schema.full_name)
         if shorthand is None:
             raise invalid(path, value, f"must be a mapping of the fields of {schema.name}")
@@ -166,6 +169,7 @@ class Message:
 
     def __init__(self, schema: d.MessageType, data: memoryview, kind: _tensors.Kind):
         self._type, self._data, self._kind = schema, data, kind
+        self._found: dict[int, list[int | memoryview]] | None = None  # the fields that are present, by number
         # Memory beside the message for the data of its own tensors, in their order: see keep_beside().
         self._beside: Sequence[Any] | None = None
 
@@ -178,10 +182,16 @@ class Message:
         self.__dict__[name] = tensor
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._type.fields:
+        field = None if name.startswith("_") else self._type.fields.get(name)
+        if field is None:
             raise AttributeError(f"{self._type.name} has no field {name!r}")
-        self._parse()
-        return self.__dict__[name]
+        if self._found is None:
+            found: dict[int, list[int | memoryview]] = {}
+            for number, _, value in d.read_fields(self._data):
+                found.setdefault(number, []).append(value)
+            self._found = found
+        self.__dict__[name] = parsed = self._parsed(field, self._found.get(field.number, ()))
+        return parsed
 
     def __iter__(self) -> Iterator[Any]:
         for name in own_tensors(self._type):
@@ -208,23 +218,20 @@ class Message:
             raise invalid(path, self._type.name, f"must be a {schema.name}")
         return Encoded(bytes(self._data))
 
-    def _parse(self) -> None:
-        values: dict[str, Any] = {name: None if field.has_presence else _empty(field)
-                                  for name, field in self._type.fields.items()}
-        for number, _, value in d.read_fields(self._data):
-            field = self._type.by_number.get(number)
-            if field is None or field.name in self.__dict__:  # of a newer server, or put() here
-                continue
-            if field.message is not None and field.message.is_map_entry:
-                entry = new_message(field.message, _view(value), self._kind)
-                values[field.name][entry.key] = entry.value
-            elif field.repeated:
-                values[field.name] += (_unpacked(field, _view(value)) if field.packed and isinstance(value, memoryview) else
-                                       [self._value(field, value)])
-            else:
-                values[field.name] = self._value(field, value)
-        for name, value in values.items():
-            self.__dict__.setdefault(name, value)
+    def _parsed(self, field: d.Field, found: Sequence[int | memoryview]) -> Any:
+        """Returns a field's value. `found`: what the message has of it, in order."""
+        if field.message is not None and field.message.is_map_entry:
+            entries = [new_message(field.message, _view(value), self._kind) for value in found]
+            return {entry.key: entry.value for entry in entries}
+        if field.repeated:
+            values: list[Any] = []
+            for value in found:
+                values += (_unpacked(field, value) if field.packed and isinstance(value, memoryview) else
+                           [self._value(field, value)])
+            return values
+        if found:
+            return self._value(field, found[-1])
+        return None if field.has_presence else _zero(field)
 
     def _value(self, field: d.Field, value: int | memoryview) -> Any:
         if field.message is None:
@@ -298,12 +305,6 @@ def _view(value: int | memoryview) -> memoryview:
     if not isinstance(value, memoryview):
         raise ValueError("a number in place of a message")
     return value
-
-
-def _empty(field: d.Field) -> Any:
-    if field.repeated:
-        return {} if field.message is not None and field.message.is_map_entry else []
-    return _zero(field)
 
 
 def _zero(field: d.Field) -> Any:

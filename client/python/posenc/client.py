@@ -6,12 +6,13 @@ posenc/aio.py is made from this file by client/python/generate.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from posenc import messages as m
 from posenc._descriptors import api
 from posenc._model import ModelLike, model_of
+from posenc._streams import CHUNK_BYTES, RotatedRows, Rotation
 from posenc._wire import Message
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class Client(abc.ABC):
 
     Keyword arguments are fields of the RPC's request (proto/posenc/v1/service.proto), with the same names, values,
     defaults and limits; a mapping stands for a message, and a name without its type for an enum's value
-    (layout="BSHD"). Short forms: `model`, with `layer` and `component`, is a path, a folder, a dict, a PretrainedConfig
-    or a posenc.Model; `positions` is the first token's position or one position per token; `precision` is a preset.
+    (layout="BSHD"). Short forms: `model`, with `layer` and `component`, is a path of a config.json or a GGUF, a folder,
+    a dict, a PretrainedConfig or a posenc.Model; `positions` is the first token's position or one position per token;
+    `precision` is a preset.
 
     Tensors are NumPy arrays, torch tensors on the CPU, or anything with DLPack or the buffer protocol. An answer's tensors
     are of the request's kind; without a tensor in the request, NumPy's, or `like`'s. The answer also says what was
@@ -67,6 +69,37 @@ class Client(abc.ABC):
                    "k": operand(k, k_fields)}
         return self._call("ApplyRotary", request, q, timeout, ("q.tensor", "k.tensor"), out)
 
+    def rope_in_chunks(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
+                             settings: f.RotarySettings | None = None, layer: int | str | None = None,
+                             component: str | None = None, q_fields: f.RotaryOperand | None = None,
+                             k_fields: f.RotaryOperand | None = None, out: Sequence[T] | None = None,
+                             chunk_bytes: int = CHUNK_BYTES, timeout: float | None = None,
+                             **fields: Unpack[f.ApplyRotaryFields]) -> m.ApplyRotaryResponse[T]:
+        """Rotates q and k of any size, also above the server's limits: in chunks of about `chunk_bytes`, by a stream.
+
+        With np.memmap arrays and `out`, only a few chunks are in memory at a time. If a stream ends early, the chunks
+        without an answer go into a new one. `timeout` is for all of them.
+        """
+        rotation = Rotation({"rotary": source(model, settings, layer, component), **fields}, operand(q, q_fields),
+                            operand(k, k_fields), out, chunk_bytes, whole=True)
+        for _ in self._rows(rotation, timeout):
+            pass
+        return rotation.result()
+
+    def stream_rope(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
+                    settings: f.RotarySettings | None = None, layer: int | str | None = None, component: str | None = None,
+                    q_fields: f.RotaryOperand | None = None, k_fields: f.RotaryOperand | None = None,
+                    out: Sequence[T] | None = None, chunk_bytes: int = CHUNK_BYTES, timeout: float | None = None,
+                    **fields: Unpack[f.ApplyRotaryFields]) -> Iterator[RotatedRows[T]]:
+        """Yields the rows of rope_in_chunks() as they are rotated, in any order.
+
+            for part in client.stream_rope(q, k, model="config.json", positions=0, layout="BSHD"):
+                use(part.operand, part.begin, part.rows)
+        """
+        rotation = Rotation({"rotary": source(model, settings, layer, component), **fields}, operand(q, q_fields),
+                            operand(k, k_fields), out, chunk_bytes, whole=False)
+        return self._rows(rotation, timeout)
+
     @overload
     def table(self, *, like: T, model: ModelLike | None = ..., settings: f.RotarySettings | None = ...,
                     layer: int | str | None = ..., component: str | None = ..., timeout: float | None = ...,
@@ -85,6 +118,18 @@ class Client(abc.ABC):
         request = {"rotary": source(model, settings, layer, component), **fields}
         return self._call("GenerateTable", request, like, timeout)
 
+    def stream_table(self, *, like: Any = None, rows_per_tile: int | None = None, model: ModelLike | None = None,
+                     settings: f.RotarySettings | None = None, layer: int | str | None = None, component: str | None = None,
+                     timeout: float | None = None,
+                     **fields: Unpack[f.GenerateTableRequest]) -> Iterator[m.StreamTableResponse[Any]]:
+        """Yields a table of any size in tiles of rows. Only the first has `info`.
+
+            for tile in client.stream_table(model=path, positions=0, count=1 << 24, dtype="FP32", form="HALF_WIDTH"):
+                use(tile.row_begin, tile.cos, tile.sin)
+        """
+        table = {"rotary": source(model, settings, layer, component), **fields}
+        return self._tiles("StreamTable", {"table": table, "rows_per_tile": rows_per_tile}, like, timeout)
+
     @overload
     def bias(self, *, like: T, model: ModelLike | None = ..., layer: int | str | None = ..., component: str | None = ...,
                    timeout: float | None = ..., **fields: Unpack[f.GenerateBiasRequest]) -> m.GenerateBiasResponse[T]: ...
@@ -101,6 +146,13 @@ class Client(abc.ABC):
                                dtype="FP32").bias
         """
         return self._call("GenerateBias", {"method": source(model, None, layer, component), **fields}, like, timeout)
+
+    def stream_bias(self, *, like: Any = None, rows_per_tile: int | None = None, model: ModelLike | None = None,
+                    layer: int | str | None = None, component: str | None = None, timeout: float | None = None,
+                    **fields: Unpack[f.GenerateBiasRequest]) -> Iterator[m.StreamBiasResponse[Any]]:
+        """Yields an attention bias of any size in tiles of query rows. Only the first has `info`."""
+        bias = {"method": source(model, None, layer, component), **fields}
+        return self._tiles("StreamBias", {"bias": bias, "rows_per_tile": rows_per_tile}, like, timeout)
 
     def add_bias(self, scores: T, *, model: ModelLike | None = None, layer: int | str | None = None,
                        component: str | None = None, out: Sequence[T] | None = None, timeout: float | None = None,
@@ -201,6 +253,14 @@ class Client(abc.ABC):
                    out: Sequence[Any] | None) -> Any:
         ...
 
+    @abc.abstractmethod
+    def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Any]:
+        ...
+
+    @abc.abstractmethod
+    def _rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
+        ...
+
 
 def _subject(model: ModelLike | None, layer: int | str | None, component: str | None) -> Any:
     return None if model is None else model_of(model, layer, component).encoded
@@ -214,13 +274,14 @@ def _side(side: Any) -> Any:
 
 
 def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, retry: RetryPolicy | None = None,
-            shared_memory: str | None = None, token: str | None = None) -> Client:
+            shared_memory: str | bool | None = None, token: str | None = None) -> Client:
     """Returns a client of a posenc-server: "host:50051", "unix:/run/posenc.sock", "dns:///posenc.example:443".
 
     `tls`: True to check the server's certificate by the system's authorities, or a posenc.TLS. `timeout`: seconds a call,
     unless it says otherwise. A server is not needed until the first call. `shared_memory`: the --shared-memory-socket of a
-    server on this host; tensors of 1 MiB and more of rope and add_bias are then passed in shared memory. `token`: the
-    bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only.
+    server on this host; tensors of 1 MiB and more of rope and add_bias are then passed in shared memory. By default, a
+    client of a local address looks for it at $POSENC_SHARED_MEMORY_SOCKET or /run/posenc/memory.sock; False: never.
+    `token`: the bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only.
     """
     from posenc._remote import RemoteClient
     return RemoteClient(address, tls, timeout, retry, shared_memory, token)

@@ -68,5 +68,5 @@ def make_error(code: str, message: str, details: Mapping[str, str]) -> Error:
 
 def invalid(field: str, value: object, limit: str, reason: str = "UNSUPPORTED") -> InvalidArgument:
     """Returns the error for an argument that this package cannot send."""
-    text = str(value)[:64]
+    text = str(value)[:256]
     return InvalidArgument(f"{field}: is {text}; {limit}", "INVALID_ARGUMENT", reason, field, text, limit)

@@ -194,7 +194,8 @@ def test_asyncio_has_all_methods():
     def names(client):
         return {name for name in vars(client) if not name.startswith("__")}
     assert names(posenc.Client) == names(posenc.aio.AsyncClient)
-    assert all(asyncio.iscoroutinefunction(getattr(posenc.aio.AsyncClient, name)) for name in names(posenc.Client)
+    iterators = {"stream_rope", "stream_table", "stream_bias", "_tiles", "_rows"}
+    assert all(asyncio.iscoroutinefunction(getattr(posenc.aio.AsyncClient, name)) for name in names(posenc.Client) - iterators
                if name != "_abc_impl")
 
 
@@ -286,6 +287,80 @@ def test_shared_memory_of_no_server(server, tmp_path):
         with pytest.raises(posenc.Unavailable, match="--shared-memory-socket"):
             client.rope(large(), model=LLAMA, positions=0, layout="BSHD")
         assert client.rope(Q, model=LLAMA, positions=0, layout="BSHD").q.shape == Q.shape
+
+
+@pytest.fixture
+def found(sharing, tmp_path, monkeypatch):
+    """The side socket is named by the environment; returns its path."""
+    path = str(tmp_path / "side.sock")
+    monkeypatch.setenv("POSENC_SHARED_MEMORY_SOCKET", path)
+    return path
+
+
+def rotate_large(client, local):
+    q = large()
+    expected = local.rope(q, model=LLAMA, positions=3, layout="BSHD").q
+    assert (client.rope(q, model=LLAMA, positions=3, layout="BSHD").q == expected).all()
+
+
+def test_shared_memory_is_found(sharing, found, local):
+    with posenc.connect(sharing._address) as client:
+        rotate_large(client, local)
+        assert sharing.info().counters.regions == 1
+    with posenc.connect(sharing._address, shared_memory=False) as client:
+        rotate_large(client, local)
+
+    async def work():
+        async with posenc.aio.connect(sharing._address) as client:
+            answer = await client.rope(large(), model=LLAMA, positions=3, layout="BSHD")
+            assert (answer.q == local.rope(large(), model=LLAMA, positions=3, layout="BSHD").q).all()
+            return sharing.info().counters.regions
+    assert asyncio.run(work()) == 1
+
+
+def test_a_found_socket_of_another_server_is_not_used(server, sharing, found, local, tmp_path):
+    """Of a server without shared memory, of one with its own, and of nobody."""
+    with posenc.connect(f"127.0.0.1:{server.port}") as client:
+        rotate_large(client, local)
+        assert client._shared._off
+    (tmp_path / "other").mkdir()
+    with ServerProcess([SERVER], tmp_path / "other", "--shared-memory-socket", str(tmp_path / "other.sock")) as process:
+        with posenc.connect(f"127.0.0.1:{process.port}") as client:
+            rotate_large(client, local)
+            rotate_large(client, local)
+            assert client._shared._off and client.info().counters.regions == 0
+
+
+def test_a_found_socket_that_nobody_serves(server, local, tmp_path, monkeypatch):
+    (tmp_path / "nobody.sock").touch()
+    monkeypatch.setenv("POSENC_SHARED_MEMORY_SOCKET", str(tmp_path / "nobody.sock"))
+    with posenc.connect(f"127.0.0.1:{server.port}") as client:
+        rotate_large(client, local)
+        assert client._shared._off
+
+
+def test_a_server_that_restarts_shares_memory_again(tmp_path, local, monkeypatch):
+    side = str(tmp_path / "side.sock")
+    monkeypatch.setenv("POSENC_SHARED_MEMORY_SOCKET", side)
+    with ServerProcess([SERVER], tmp_path, "--shared-memory-socket", side) as process:
+        address = f"127.0.0.1:{process.port}"
+        client = posenc.connect(address, retry=posenc.RetryPolicy(max_attempts=40, max_backoff=0.5))
+        rotate_large(client, local)
+    (tmp_path / "again").mkdir()
+    with ServerProcess([SERVER, "--listen", address], tmp_path / "again", "--shared-memory-socket", side):
+        rotate_large(client, local)
+        assert client.info().counters.regions == 1
+
+
+@pytest.mark.parametrize("address, is_local", [
+    ("localhost:50051", True), ("127.0.0.1:1", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("unix:/run/posenc/grpc.sock", True),
+    ("ipv4:127.0.0.1:1", True), ("dns:///localhost:1", True), ("10.0.0.1:1", False), ("localhost.example:1", False),
+    ("dns:///posenc.example:443", False), ("127.0.0.1.example:1", False)])
+def test_only_local_addresses_look_for_shared_memory(tmp_path, monkeypatch, address, is_local):
+    (tmp_path / "side.sock").touch()
+    monkeypatch.setenv("POSENC_SHARED_MEMORY_SOCKET", str(tmp_path / "side.sock"))
+    with posenc.connect(address) as client:
+        assert (client._shared is not None) == is_local
 
 
 def test_a_policy(tmp_path):

@@ -9,6 +9,7 @@ import google.protobuf.descriptor_pool
 import google.protobuf.message_factory
 import numpy as np
 import pytest
+import gguf_file
 from conftest import LLAMA
 
 import posenc
@@ -38,6 +39,59 @@ def test_a_changed_file_is_read_again(local, llama):
     first = local.rope(Q, model=llama, positions=3, layout="BSHD").q
     llama.write_text(json.dumps({**LLAMA, "rope_theta": 20000.0}))
     assert (local.rope(Q, model=llama, positions=3, layout="BSHD").q != first).any()
+
+
+@pytest.fixture
+def gguf(tmp_path):
+    """A GGUF with a tokenizer and 8 MiB of other tensors, more than a server takes."""
+    (tmp_path / "model").mkdir()
+    path = tmp_path / "model" / "llama.gguf"
+    path.write_bytes(gguf_file.model("llama", {"rope_freqs.weight": gguf_file.llama3_factors()}, padding=8 << 20,
+                                     rope__freq_base=500000.0))
+    return path
+
+
+def test_ggufs(client, gguf, tmp_path):
+    q = np.random.default_rng(1).standard_normal((1, 2, 3, 128)).astype(np.float32)
+    config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0,
+              "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                               "original_max_position_embeddings": 8192}}
+    expected = client.rope(q, model=posenc.Model(config, input_pairing="INTERLEAVED", output_pairing="INTERLEAVED"),
+                           positions=700, layout="BSHD").q
+    without_suffix = tmp_path / "blob"
+    without_suffix.symlink_to(gguf)
+    for model in (gguf, str(gguf), gguf.parent, posenc.Model(gguf), without_suffix):
+        answer = client.rope(q, model=model, positions=700, layout="BSHD")
+        assert np.allclose(answer.q, expected, rtol=0, atol=1e-3)  # the file's factors are float32
+    assert len(posenc.Model(gguf).encoded.data) < 2000
+    with pytest.raises(ValueError, match="no config.json"):
+        posenc.Model(gguf).config
+    assert not client.compare(gguf, LLAMA).same
+    bloom = tmp_path / "bloom.gguf"
+    bloom.write_bytes(gguf_file.model("bloom"))
+    bias = client.bias(model=bloom, geometry={"query_length": 2, "key_length": 2}, form="DENSE", dtype="FP32").bias
+    assert bias.shape == (32, 2, 2)
+
+
+def test_a_snapshot_of_the_hugging_face_cache(client, tmp_path):
+    cache = tmp_path / "models--meta--llama"
+    (cache / "snapshots" / "abcd").mkdir(parents=True)
+    (cache / "snapshots" / "abcd" / "config.json").write_text(json.dumps(LLAMA))
+    expected = client.rope(Q, model=LLAMA, positions=3, layout="BSHD").q
+    assert (client.rope(Q, model=cache, positions=3, layout="BSHD").q == expected).all()
+
+
+def test_bad_files_of_models(local, gguf, tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(gguf.read_bytes()[:100])
+    (tmp_path / "empty").mkdir()
+    (gguf.parent / "config.json").write_text("{}")
+    for path, field, message in ((tmp_path / "broken.gguf", "model.gguf.", "broken.gguf: "),
+                                 (tmp_path / "empty", "model", "has no config.json and no .gguf"),
+                                 (gguf.parent, "model", "several model files"),
+                                 (tmp_path / "none.gguf", "model", "No such file")):
+        with pytest.raises(posenc.InvalidArgument, match=message) as caught:
+            local.rope(Q, model=path, positions=3, layout="BSHD")
+        assert caught.value.field.startswith(field) and str(path) in caught.value.message
 
 
 def test_layers(client):
