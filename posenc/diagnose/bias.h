@@ -22,10 +22,10 @@ struct AskedBias {
   bool of_model = false;  // true: from a model; false: from settings
 };
 
-// Cells that differ by more than the tolerance, and the indices at which there is one.
+// Cells that differ by more than the tolerance, and the rows [B, H, Sq] and distances j - i + Sq - 1 that have one.
 struct BiasMisfits {
   int64_t cells = 0;
-  std::vector<uint8_t> batch_rows, heads, queries, distances;  // distances: j - i + Sq - 1
+  std::vector<uint8_t> rows, distances;
 };
 
 struct BiasDifference {

@@ -195,6 +195,42 @@ std::string Place(const BiasEvidence& e, int64_t offset) {
   return fmt::format("; the first query is at position {}", offset);
 }
 
+std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked) {
+  std::vector<BiasCandidate> candidates;
+  const auto* wanted = std::get_if<AlibiSettings>(&asked.method.settings);
+  if (wanted == nullptr) return candidates;
+  const auto add = [&](AlibiSettings settings, const std::string& words) {
+    BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = OffsetOf(asked)};
+    candidate.sentence = "ALiBi" + words;
+    candidate.variants.push_back({{settings}, asked.precision, ""});
+    if (settings.bias_dtype != DType::kBF16) {
+      settings.bias_dtype = DType::kBF16;
+      candidate.variants.push_back({{settings}, asked.precision, ", computed in bfloat16"});
+    }
+    candidates.push_back(std::move(candidate));
+  };
+  add(*wanted, " with the expected slopes");
+  // NameOtherForm() adds that the slopes are the expected ones.
+  const std::pair<AlibiForm, const char*> forms[] = {{AlibiForm::kCausal, ", -slope (i - j) up to the query"},
+                                                     {AlibiForm::kSymmetric, ", -slope |i - j|"},
+                                                     {AlibiForm::kBloom, ", slope * j as in BLOOM"},
+                                                     {AlibiForm::kMpt, ", slope * (j - (Sk - 1)) as in MPT"},
+                                                     {AlibiForm::kAsymmetric, ", -slope (i - j) on both sides"}};
+  for (const auto& [form, words] : forms) {
+    if (form == wanted->form) continue;
+    AlibiSettings other = *wanted;
+    other.form = form;
+    other.position_mask.reset();
+    other.future_slopes.reset();
+    if (form == AlibiForm::kAsymmetric) {
+      other.future_slopes = AlibiSlopes(asked.precision.frequencies, *wanted);
+      for (double& slope : other.future_slopes->values) slope = -slope;
+    }
+    add(std::move(other), words);
+  }
+  return candidates;
+}
+
 std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& e, const BiasStructure& structure) {
   std::vector<BiasCandidate> candidates;
   if (structure.follows == Follows::kDistance) {

@@ -55,12 +55,16 @@ std::vector<int64_t> QueryOffsets(const BiasEvidence& evidence, const BiasStruct
 // Words for the first query's position. Empty if the caller gave that position, or if it is 0 in a square bias.
 std::string Place(const BiasEvidence& evidence, int64_t offset);
 
+// ALiBi with the expected slopes, in other forms and computed in bfloat16. Empty if something else was asked for.
+std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked);
 // ALiBi candidates if values are linear in the distance or in the key's position: slopes by rule, then as measured.
 std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const BiasStructure& structure);
-// T5 candidates, with the resulting table, if distances share values as the buckets of some settings do. `asked`:
-// settings to try beside the usual ones; may be null.
+// T5 candidates if distances share values as the buckets of some settings do: with the expected table, then with the
+// table that results. `asked`: what was asked for and computed; null if nothing was. If it is T5, its settings are
+// tried beside the usual ones.
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& evidence, const BiasStructure& structure,
-                                                        const T5Settings* asked, const Cancellation& cancelled);
+                                                        const BiasExplanation* asked, bool has_table,
+                                                        const Cancellation& cancelled);
 // The table for completed settings: for each bucket the first unmasked value found in it, 0 if there is none.
 absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundMask& mask, Frequencies arithmetic,
                                       const T5Settings& settings, int64_t query_offset, const Cancellation& cancelled);
@@ -68,24 +72,31 @@ absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundM
 // Comparison of a method's bias with the data.
 
 // Computes the bias by the explanation's method, precision and geometry, and fills in the comparison.
-// Cells within `tolerance_ulp` are no misfits.
+// Cells within `tolerance_ulp` are no misfits. `only_fits`: stops soon after the first misfit.
 absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
-                   WorkPool& pool, const Cancellation& cancelled, BiasExplanation* explanation);
+                   WorkPool& pool, const Cancellation& cancelled, bool only_fits, BiasExplanation* explanation);
 
-// The verdict. `transformed`: what was asked for, compared with the data after a simple change of them, and the fault
-// that this change stands for.
-struct BiasChange {
-  BiasExplanation explanation;
-  Departure departure;
-};
-Verdict JudgeBias(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis, const std::optional<AskedBias>& asked,
-                  const std::vector<BiasChange>& transformed, double tolerance_ulp);
+// True if a is nearer to the data.
+bool IsBetter(const Comparison& a, const Comparison& b);
 
 // Slopes of the heads in the bias; slopes of all batch rows if each row has its own.
 std::vector<double> SlopesHere(const BiasExplanation& explanation, const AlibiSettings& alibi);
 int64_t OffsetOf(const BiasExplanation& explanation);
-// Words and code for slopes that differ from the wanted ones.
-Departure SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, DType dtype);
+
+// Departures of a bias, in words.
+
+struct FittedDeparture {
+  Departure departure;
+  int64_t free_values = 0;  // numbers that were fitted to the data for it
+};
+// Departure of slopes that differ from the wanted ones. `head`: the first of them; `bias_max`: the alibi_bias_max of
+// the wanted ones.
+FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
+                                double bias_max);
+// Departure of a T5 table whose values in the data's buckets differ from the expected ones.
+FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanation& asked, DType dtype);
+// Says that queries stand `shift` positions too far.
+std::string OffsetFault(int64_t shift);
 
 // Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 

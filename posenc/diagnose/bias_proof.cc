@@ -29,6 +29,7 @@ class GivenRow {
     for (size_t j = 0; j < values_.size(); ++j) narrow_[j] = static_cast<float>(values_[j]) + 0.0f;
     Convert(DType::kFP32, dtype_, narrow_.data(), bytes_.data(), narrow_.size());
   }
+  size_t index(const Cell& at) const { return (at.b * evidence_.heads() + at.h) * evidence_.queries() + at.i; }
   const std::vector<double>& values() const { return values_; }
   const std::byte* bytes() const { return bytes_.data(); }
 
@@ -41,15 +42,13 @@ class GivenRow {
 };
 
 // Marks the cells of a row from `begin` to `end` that differ by more than the tolerance.
-void AddMisfits(const Cell& at, size_t begin, size_t end, int64_t queries, double tolerance_ulp, DType dtype,
-                const std::byte* ours, const std::byte* theirs, BiasMisfits* misfits) {
+void AddMisfits(const Cell& at, size_t row, size_t begin, size_t end, int64_t queries, double tolerance_ulp,
+                DType dtype, const std::byte* ours, const std::byte* theirs, BiasMisfits* misfits) {
   const size_t size = SizeOf(dtype);
   for (size_t j = begin; j < end; ++j) {
-    Comparison one;
-    one.Add(dtype, ours + j * size, theirs + j * size, 1);
-    if (static_cast<double>(one.worst()) <= tolerance_ulp) continue;
+    if (static_cast<double>(UlpDistance(dtype, ours + j * size, theirs + j * size)) <= tolerance_ulp) continue;
     ++misfits->cells;
-    misfits->batch_rows[at.b] = misfits->heads[at.h] = misfits->queries[at.i] = 1;
+    misfits->rows[row] = 1;
     misfits->distances[static_cast<int64_t>(j) - at.i + queries - 1] = 1;
   }
 }
@@ -65,8 +64,9 @@ void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, doub
     const size_t cells = end - begin;
     const size_t differs = explanation->comparison.Add(dtype, ours + begin * size, row.bytes() + begin * size, cells);
     if (differs == cells) continue;
-    AddMisfits(at, begin + differs, end, queries, tolerance_ulp, dtype, ours, row.bytes(), &explanation->misfits);
-    for (size_t j = begin; j < end; ++j) {
+    AddMisfits(at, row.index(at), begin + differs, end, queries, tolerance_ulp, dtype, ours, row.bytes(),
+               &explanation->misfits);
+    for (size_t j = begin; explanation->asked && j < end; ++j) {
       const double computed = ValueOf(dtype, ours + j * size);
       if (std::fabs(computed) <= *largest) continue;
       *largest = std::fabs(computed);
@@ -81,7 +81,7 @@ void CompareRow(const Cell& at, const GivenRow& row, const FoundMask& mask, doub
 }  // namespace
 
 absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
-                   WorkPool& pool, const Cancellation& cancelled, BiasExplanation* explanation) {
+                   WorkPool& pool, const Cancellation& cancelled, bool only_fits, BiasExplanation* explanation) {
   const DType dtype = ComparedAs(e.bias.dtype);
   GenerateBias call{.method = explanation->method,
                     .geometry = explanation->geometry,
@@ -103,8 +103,8 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, double toleranc
   std::vector<std::byte> tile(matrices * std::min(most, e.queries()) * row_bytes);
   GivenRow row(e);
   double largest = 0;
-  explanation->misfits = {0, std::vector<uint8_t>(e.batch()), std::vector<uint8_t>(e.heads()),
-                          std::vector<uint8_t>(e.queries()), std::vector<uint8_t>(e.queries() + e.keys() - 1)};
+  explanation->misfits = {0, std::vector<uint8_t>(e.batch() * e.heads() * e.queries()),
+                          std::vector<uint8_t>(e.queries() + e.keys() - 1)};
   for (int64_t first = 0; first < e.queries(); first += most) {
     const int64_t count = std::min(most, e.queries() - first);
     POSENC_RETURN_IF_ERROR(bias.WriteRows(first, count, nullptr, tile.data(), pool, cancelled));
@@ -115,6 +115,7 @@ absl::Status Prove(const BiasEvidence& e, const FoundMask& mask, double toleranc
           const Cell at{b, h, first + n, 0};
           row.Load(at);
           const int64_t matrix = (batched ? b * e.heads() : 0) + h;
+          if (only_fits && explanation->misfits.cells > 0) return absl::OkStatus();
           CompareRow(at, row, mask, tolerance_ulp, e.queries(), dtype, tile.data() + (matrix * count + n) * row_bytes,
                      &largest, explanation);
         }

@@ -159,26 +159,27 @@ absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, Foun
 
 }  // namespace
 
+const std::byte* BiasEvidence::Row(int64_t b, int64_t h, int64_t i) const {
+  const int64_t by_head = head_stride == 0 ? queries() : head_stride;
+  const int64_t by_batch = batch_stride == 0 ? heads() * by_head : batch_stride;
+  return data + (b * by_batch + h * by_head + i) * keys() * SizeOf(bias.dtype);
+}
+
 void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
   const size_t size = SizeOf(bias.dtype);
   if (transposed) {
-    const std::byte* matrix = data + (b * heads() + h) * queries() * keys() * size;
-    for (int64_t j = 0; j < keys(); ++j) {
-      Convert(bias.dtype, DType::kFP64, matrix + (j * keys() + i) * size, out + j, 1);
-      out[j] /= divisor;
-    }
-    return;
-  }
-  const std::byte* from = data + ((b * heads() + h) * queries() + i) * keys() * size;
-  if (bias.dtype == DType::kFP64) {
-    std::memcpy(out, from, keys() * size);
+    for (int64_t j = 0; j < keys(); ++j) Convert(bias.dtype, DType::kFP64, Row(b, h, j) + i * size, out + j, 1);
+  } else if (bias.dtype == DType::kFP64) {
+    std::memcpy(out, Row(b, h, i), keys() * size);
   } else {
     std::vector<float> wide(keys());
-    Convert(bias.dtype, DType::kFP32, from, wide.data(), wide.size());
+    Convert(bias.dtype, DType::kFP32, Row(b, h, i), wide.data(), wide.size());
     std::copy(wide.begin(), wide.end(), out);
   }
   if (divisor == 1) return;
-  for (int64_t j = 0; j < keys(); ++j) out[j] /= divisor;
+  for (int64_t j = 0; j < keys(); ++j) {
+    if (out[j] > undivided) out[j] /= divisor;
+  }
 }
 
 absl::Status VisitRows(

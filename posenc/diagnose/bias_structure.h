@@ -25,9 +25,12 @@ struct BiasEvidence {
   const std::byte* data = nullptr;
   // The position of the first query; the first key has position 0. Absent: found from the bias if it shows it.
   std::optional<int64_t> query_offset;
-  // Load() transposes and divides, to undo what a port may have done. Transposed: Sq = Sk.
+  // Distances between batch rows and heads in rows of Sk cells, if this is a part of a larger bias; 0: there are no
+  // gaps.
+  int64_t batch_stride = 0, head_stride = 0;
+  // Load() transposes, and divides values above `undivided`, to undo what a port may have done. Transposed: Sq = Sk.
   bool transposed = false;
-  double divisor = 1;
+  double divisor = 1, undivided = -std::numeric_limits<double>::infinity();
 
   int64_t batch() const { return bias.shape[0]; }
   int64_t heads() const { return bias.shape[1]; }
@@ -35,6 +38,9 @@ struct BiasEvidence {
   int64_t keys() const { return bias.shape[3]; }
   // Writes row (b, h, i) to `out`: Sk values as float64.
   void Load(int64_t b, int64_t h, int64_t i, double* out) const;
+
+ private:
+  const std::byte* Row(int64_t b, int64_t h, int64_t i) const;
 };
 
 // Calls visit(b, h, i, row) with each row in order. Stops at the first error, of visit or of cancelled.

@@ -74,6 +74,13 @@ bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Setti
   return false;
 }
 
+bool AreSameWhereKnown(const ByDistance& values, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  for (size_t n = 0; n < a.size(); ++n) {
+    if (a[n] != b[n] && !std::isnan(values.At(values.first() + static_cast<int64_t>(n)))) return false;
+  }
+  return true;
+}
+
 struct Found {
   BiasCandidate candidate;
   std::vector<int32_t> buckets;
@@ -91,12 +98,15 @@ std::vector<T5Settings> Settings(const T5Settings* asked) {
     add(*asked->num_buckets, &counts);
     add(*asked->max_distance, &distances);
   }
-  std::vector<T5Settings> all;
+  std::vector<T5Settings> all;  // what was asked for is the first
+  if (asked != nullptr) all.push_back(*asked);
   for (const bool bidirectional : {true, false}) {
     for (const int64_t count : counts) {
       for (const int64_t distance : distances) {
         T5Settings settings{count, distance, bidirectional};
-        if (Complete(settings).ok()) all.push_back(settings);
+        const bool again = asked != nullptr && count == *asked->num_buckets && distance == *asked->max_distance &&
+                           bidirectional == *asked->bidirectional;
+        if (!again && Complete(settings).ok()) all.push_back(settings);
       }
     }
   }
@@ -130,7 +140,7 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   }
   std::vector<Found>& alike = (*found)[used.size()];
   for (Found& other : alike) {
-    if (other.candidate.query_offset != offset || other.buckets != buckets) continue;
+    if (other.candidate.query_offset != offset || !AreSameWhereKnown(first, other.buckets, buckets)) continue;
     if (arithmetic == Frequencies::kExact) ++other.others;
     return;
   }
@@ -149,15 +159,57 @@ void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies ar
   alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
 }
 
+// Adds a candidate with the expected table and other settings if head 0 has the table's values near the first query.
+void TryTable(const BiasStructure& structure, const BiasExplanation& asked, const T5Settings& settings,
+              std::vector<BiasCandidate>* candidates) {
+  const auto& wanted = std::get<T5Settings>(asked.method.settings);
+  BiasTable table = *asked.method.table;
+  const int64_t free_values = (*settings.num_buckets != *wanted.num_buckets) +
+                              (*settings.max_distance != *wanted.max_distance) +
+                              (*settings.bidirectional != *wanted.bidirectional);
+  if (free_values == 0 || *settings.num_buckets > table.columns) return;
+  const int64_t columns = *settings.num_buckets;
+  for (int64_t h = 0; h < table.rows; ++h) {
+    std::copy_n(table.values.begin() + h * table.columns, columns, table.values.begin() + h * columns);
+  }
+  table.columns = columns;
+  table.values.resize(table.rows * columns);
+  const ByDistance values(structure, 0);
+  const int64_t offset = OffsetOf(asked), near = 512;
+  const int64_t first = std::max(values.first(), offset - near), last = std::min(values.last(), offset + near);
+  if (first > last) return;
+  const auto buckets = T5Buckets(asked.precision.frequencies, settings, first - offset, last - first + 1);
+  const float* row = table.values.data() + *asked.geometry.head_start * columns;
+  for (int64_t d = first; d <= last; ++d) {
+    const double value = values.At(d), expected = row[buckets[d - first]];
+    if (std::abs(value - expected) > 0x1p-6 * std::abs(expected)) return;  // a missing value is NaN
+  }
+  BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
+  candidate.variants.push_back({{settings, table}, asked.precision, ""});
+  candidate.sentence =
+      fmt::format("T5, {} buckets up to a distance of {}, {}, with the expected table", columns, *settings.max_distance,
+                  *settings.bidirectional ? "in both directions" : "for earlier keys only");
+  candidates->push_back(std::move(candidate));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, const BiasStructure& structure,
-                                                        const T5Settings* asked, const Cancellation& cancelled) {
+                                                        const BiasExplanation* asked, bool has_table,
+                                                        const Cancellation& cancelled) {
   std::vector<BiasCandidate> candidates;
-  if (structure.follows != Follows::kDistance || IsConstant(structure)) return candidates;
+  const T5Settings* t5 = asked == nullptr ? nullptr : std::get_if<T5Settings>(&asked->method.settings);
+  if (structure.follows != Follows::kDistance) return candidates;
+  const std::vector<T5Settings> all = Settings(t5);
+  if (t5 != nullptr && has_table) {
+    for (const T5Settings& settings : all) {
+      POSENC_RETURN_IF_ERROR(cancelled());
+      TryTable(structure, *asked, settings, &candidates);
+    }
+  }
+  if (IsConstant(structure)) return candidates;
   // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
   std::map<size_t, std::vector<Found>> found;
-  const std::vector<T5Settings> all = Settings(asked);
   for (const int64_t offset : UsualOffsets(e, structure)) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {
@@ -168,8 +220,14 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   }
   if (found.empty()) return candidates;
   std::vector<Found>& simplest = found.begin()->second;
+  const auto key = [t5](const Found& one) {
+    const auto& settings = std::get<T5Settings>(one.candidate.variants[0].method.settings);
+    const bool as_asked = t5 != nullptr && *settings.num_buckets == *t5->num_buckets &&
+                          *settings.max_distance == *t5->max_distance && *settings.bidirectional == *t5->bidirectional;
+    return std::pair(!as_asked, one.num_buckets);
+  };
   std::stable_sort(simplest.begin(), simplest.end(),
-                   [](const Found& a, const Found& b) { return a.num_buckets < b.num_buckets; });
+                   [&key](const Found& a, const Found& b) { return key(a) < key(b); });
   for (Found& one : simplest) {
     if (one.others > 0) {
       one.candidate.sentence += fmt::format("; number of other settings with the same buckets: {}", one.others);

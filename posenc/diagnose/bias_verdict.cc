@@ -1,225 +1,206 @@
+#include "posenc/diagnose/bias_verdict.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "posenc/diagnose/bias_candidates.h"
-#include "posenc/kernels/convert.h"
-#include "posenc/methods/bias/bias_methods.h"
+#include "posenc/base/status.h"
+#include "posenc/methods/bias/bias.h"
 
 namespace posenc::diagnose {
 namespace {
 
-bool AllNear(const std::vector<double>& found, const std::vector<double>& wanted, double ratio, double tolerance) {
-  for (size_t h = 0; h < found.size(); ++h) {
-    if (!(std::fabs(found[h] / (ratio * wanted[h]) - 1) <= tolerance)) return false;
-  }
-  return true;
-}
-
-double RoundedTo(DType dtype, double value) {
-  switch (dtype) {
-    case DType::kBF16: return Widen<BFloat16>(Narrow<BFloat16>(static_cast<float>(value)));
-    case DType::kFP16: return Widen<Float16>(Narrow<Float16>(static_cast<float>(value)));
-    default: return static_cast<float>(value);
-  }
-}
-
-// Number of values by head and distance, or by head and key, that the data show.
-int64_t ValuesOf(const BiasEvidence& e, const BiasStructure& structure) {
-  int64_t known = 0;
-  for (const std::vector<double>& head : structure.values) {
-    known += std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
-  }
-  return structure.values.empty() ? e.heads() * e.queries() * e.keys() : known;
-}
+constexpr size_t kMostBiasFaults = 4;
 
 class BiasJudge {
  public:
-  BiasJudge(const BiasEvidence& e, const BiasDiagnosis& diagnosis, double tolerance_ulp)
-      : e_(e), diagnosis_(diagnosis), values_(ValuesOf(e, diagnosis.structure)) {
-    verdict_.tolerance = {.ulp = tolerance_ulp, .wide_ulp = tolerance_ulp, .of_angle = 0};
-    verdict_.bound = fmt::format("{} ulp of {}", Short(tolerance_ulp), Name(ComparedAs(e.bias.dtype)));
+  BiasJudge(const BiasEvidence& e, const ExplainedBias& whole, const BiasCall& call)
+      : e_(e), whole_(whole), asked_(whole.asked()), call_(call) {
+    verdict_.tolerance = {.ulp = call.tolerance_ulp, .wide_ulp = call.tolerance_ulp, .of_angle = 0};
+    verdict_.bound = fmt::format("{} ulp of {}", Short(call.tolerance_ulp), Name(ComparedAs(e.bias.dtype)));
   }
 
-  Verdict Unasked() {
-    const BiasExplanation* best = Best();
-    if (best == nullptr) {
-      verdict_.sentence = diagnosis_.sentence;
+  absl::StatusOr<Verdict> Judge(const std::optional<AskedBias>& asked) {
+    if (!asked) {
+      Find();
+    } else if (asked_->comparison.elements() == 0) {
+      verdict_.sentence = whole_.diagnosis.sentence;
+    } else if (asked_->fits()) {
+      Match();
     } else {
-      verdict_.kind = VerdictKind::kMatches;
-      verdict_.sentence = best->sentence;
-    }
-    return std::move(verdict_);
-  }
-
-  Verdict Judge(const BiasExplanation& asked, const std::vector<BiasChange>& changes) {
-    const BiasExplanation* best = Best();
-    if (asked.comparison.elements() == 0) {
-      verdict_.sentence = diagnosis_.sentence;
-      return std::move(verdict_);
-    }
-    if (asked.fits()) {
-      const bool proven = best != nullptr && best->comparison.share() == 1 && asked.comparison.share() < 1;
-      if (proven && !best->asked && DifferInSlopes(*best, asked)) {
-        AddFault(Departures(*best, asked), best->free_values, asked);
-      } else if (4 * asked.free_values > 3 * values_) {
-        verdict_.sentence = fmt::format("the data show {} values, and {} of them make the table: any bias would fit",
-                                        values_, asked.free_values);
-      } else {
-        verdict_.kind = VerdictKind::kMatches;
-        const uint64_t equal = asked.comparison.equal(), all = asked.comparison.elements();
-        verdict_.sentence = equal == all
-                                ? fmt::format("all {} cells are equal, bit for bit", all)
-                                : fmt::format("{} of {} cells are equal, all within {}", equal, all, verdict_.bound);
-      }
-      return std::move(verdict_);
-    }
-    if (!changes.empty()) {
-      AddFault({changes[0].departure}, changes[0].departure.code == "SCALE" ? 1 : 0, asked);
-      for (size_t n = 1; n < changes.size(); ++n) {
-        verdict_.faults[0].alternatives.push_back({changes[n].departure});
-      }
-    } else if (best != nullptr) {
-      AddFault(Departures(*best, asked), best->free_values, asked);
-    } else {
-      AddFault({}, 0, asked);
+      POSENC_RETURN_IF_ERROR(FindFaults(*asked));
     }
     return std::move(verdict_);
   }
 
  private:
-  // The explanation that fits with the fewest numbers taken from the data, among those with the most equal cells.
-  const BiasExplanation* Best() const {
-    const BiasExplanation* best = nullptr;
-    for (const BiasExplanation& one : diagnosis_.explanations) {
-      if (!one.fits() || one.asked || 2 * one.free_values > values_) continue;
-      if (best == nullptr ||
-          (one.comparison.equal() == best->comparison.equal() && one.free_values < best->free_values)) {
-        best = &one;
+  // Nothing was asked for.
+  void Find() {
+    const BiasExplanation* best = BestExplanation(e_, whole_);
+    if (best != nullptr) verdict_.kind = VerdictKind::kMatches;
+    verdict_.sentence = best == nullptr ? whole_.diagnosis.sentence : best->sentence;
+  }
+
+  // What was asked for fits.
+  void Match() {
+    if (std::optional<Fault> fault = NameBetterFit(e_, whole_)) {
+      fault->parts.emplace_back();
+      verdict_.faults.push_back(*std::move(fault));
+      return Conclude(Axis(), true, &verdict_);
+    }
+    const int64_t values = CountValues(e_, whole_.diagnosis.structure);
+    if (4 * asked_->free_values > 3 * values) {
+      verdict_.sentence = fmt::format("the data show {} values, and {} of them make the table: any bias would fit",
+                                      values, asked_->free_values);
+      return;
+    }
+    verdict_.kind = VerdictKind::kMatches;
+    const uint64_t equal = asked_->comparison.equal(), all = asked_->comparison.elements();
+    verdict_.sentence = equal == all
+                            ? fmt::format("all {} cells are equal, bit for bit", all)
+                            : fmt::format("{} of {} cells are equal, all within {}", equal, all, verdict_.bound);
+    if (asked_->sentence.find("; ") != std::string::npos) verdict_.sentence += Place(e_, OffsetOf(*asked_));
+  }
+
+  // Explains the rows that are not as asked for, part by part.
+  absl::Status FindFaults(const AskedBias& asked) {
+    std::vector<uint8_t> rest = asked_->misfits.rows;
+    const auto any = [&rest] { return std::find(rest.begin(), rest.end(), 1) != rest.end(); };
+    for (size_t n = 0; n < kMostBiasFaults && any(); ++n) {
+      POSENC_ASSIGN_OR_RETURN(const bool found, FindFault(asked, &rest));
+      if (!found) break;
+    }
+    if (any()) {
+      POSENC_ASSIGN_OR_RETURN(Fault fault, Unexplained(rest));
+      fault.parts = {PartOfRows(e_, rest)};
+      if (verdict_.faults.empty()) fault.parts[0].distances = Distances(*asked_, 0);
+      verdict_.faults.push_back(std::move(fault));
+    }
+    Conclude(Axis(), true, &verdict_);
+    return absl::OkStatus();
+  }
+
+  // Measures the rows that nothing explains.
+  absl::StatusOr<Fault> Unexplained(const std::vector<uint8_t>& rest) const {
+    const BiasBox box = BoxesOf(e_, rest)[0];  // with all queries
+    const BiasEvidence part = Crop(e_, box);
+    POSENC_ASSIGN_OR_RETURN(BiasStructure structure, FindStructure(part, call_.limits, call_.cancelled));
+    const int64_t values = CountValues(part, structure);
+    if (structure.contradiction) {
+      for (Cell* cell : {&structure.contradiction->first, &structure.contradiction->second}) {
+        cell->b += box.batch_rows.first, cell->h += box.heads.first;
       }
     }
-    return best;
+    return Fault{.sentence = Describe(part, structure), .values = values};
   }
 
-  static const AlibiSettings* Alibi(const BiasExplanation& one) {
-    return std::get_if<AlibiSettings>(&one.method.settings);
-  }
-
-  bool DifferInSlopes(const BiasExplanation& found, const BiasExplanation& asked) const {
-    return Alibi(found) != nullptr && Alibi(asked) != nullptr &&
-           SlopesHere(found, *Alibi(found)) != SlopesHere(asked, *Alibi(asked));
-  }
-
-  std::vector<Departure> Departures(const BiasExplanation& found, const BiasExplanation& asked) const {
-    if (const AlibiSettings* alibi = Alibi(found), *wanted = Alibi(asked); alibi != nullptr && wanted != nullptr) {
-      return AlibiDepartures(found, *alibi, asked, *wanted);
+  // Explains a box of the rows, and removes them. Returns false if nothing explains one.
+  absl::StatusOr<bool> FindFault(const AskedBias& asked, std::vector<uint8_t>* rest) {
+    std::optional<Fault> fitted;  // the first with more free values than one for each head
+    BiasBox of_fitted;
+    for (const BiasBox& box : BoxesOf(e_, *rest)) {
+      POSENC_ASSIGN_OR_RETURN(std::optional<Fault> fault, NameFaultIn(box, asked, *rest));
+      if (fault && fault->free_values <= box.heads.last - box.heads.first + 1) {
+        Take(box, *std::move(fault), rest);
+        return true;
+      }
+      if (fault && !fitted) fitted = std::move(fault), of_fitted = box;
     }
-    const auto *t5 = std::get_if<T5Settings>(&found.method.settings),
-               *wanted = std::get_if<T5Settings>(&asked.method.settings);
-    if (t5 == nullptr || wanted == nullptr) return {{"METHOD", found.sentence}};
-    const bool same = *t5->num_buckets == *wanted->num_buckets && *t5->max_distance == *wanted->max_distance &&
-                      *t5->bidirectional == *wanted->bidirectional;
-    if (same && OffsetOf(found) != OffsetOf(asked)) return {{"QUERY_OFFSET", found.sentence}};
-    return {{same ? "TABLE" : "BUCKETS", same ? "the table has other values" : found.sentence}};
+    if (!fitted) return false;
+    Take(of_fitted, *std::move(fitted), rest);
+    return true;
   }
 
-  std::vector<Departure> AlibiDepartures(const BiasExplanation& found, const AlibiSettings& alibi,
-                                         const BiasExplanation& asked, const AlibiSettings& wanted) const {
-    std::vector<Departure> departures;
-    const std::vector<double> slopes = SlopesHere(found, alibi), asked_slopes = SlopesHere(asked, wanted);
-    if (slopes != asked_slopes) {
-      departures.push_back(*found.geometry.head_start > 0 && std::holds_alternative<AlibiSlopeRule>(alibi.slopes)
-                               ? Departure{"SLOPES", found.sentence}
-                               : SlopesDeparture(slopes, asked_slopes, e_.bias.dtype));
+  void Take(const BiasBox& box, Fault fault, std::vector<uint8_t>* rest) {
+    for (int64_t b = box.batch_rows.first; b <= box.batch_rows.last; ++b) {
+      for (int64_t h = box.heads.first; h <= box.heads.last; ++h) {
+        const auto row = rest->begin() + (b * e_.heads() + h) * e_.queries();
+        std::fill(row + box.queries.first, row + box.queries.last + 1, 0);
+      }
     }
-    const FoundMask& mask = diagnosis_.structure.mask;
-    const bool causal =
-        (mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow) && mask.offset <= OffsetOf(found);
-    const bool no_later = causal || e_.queries() == 1;
-    const auto is_later_only = [](AlibiForm form) {
-      return form == AlibiForm::kSymmetric || form == AlibiForm::kCausal || form == AlibiForm::kAsymmetric;
-    };
-    if (alibi.form != wanted.form && !(no_later && is_later_only(alibi.form) && is_later_only(wanted.form))) {
-      departures.push_back({"FORM", causal ? "another form of ALiBi, equal after softmax" : found.sentence});
-    } else if (OffsetOf(found) != OffsetOf(asked) && !IsKeyOnly(alibi.form)) {
-      departures.push_back({"QUERY_OFFSET", fmt::format("the first query is at position {}", OffsetOf(found))});
-    }
-    if (departures.empty()) departures.push_back({"ROUNDING", found.sentence});
-    return departures;
+    Add(std::move(fault));
   }
 
-  void AddFault(std::vector<Departure> departures, int64_t free_values, const BiasExplanation& asked) {
-    const BiasMisfits& misfits = asked.misfits;
-    Fault fault{.sentence = departures.empty() ? diagnosis_.sentence : Sentence(departures),
-                .departures = std::move(departures),
-                .free_values = free_values,
-                .values = values_};
-    Part part{.batch_rows = Ranges(misfits.batch_rows), .heads = Ranges(misfits.heads)};
-    if (fault.departures.empty() || fault.departures[0].code == "BUCKETS") {
-      part.distances = Ranges(misfits.distances);
-      for (IndexRange& range : part.distances) range.first += 1 - e_.queries(), range.last += 1 - e_.queries();
+  absl::StatusOr<std::optional<Fault>> NameFaultIn(const BiasBox& box, const AskedBias& asked,
+                                                   const std::vector<uint8_t>& rest) const {
+    if (IsWhole(box)) {
+      std::optional<Fault> fault;
+      if (verdict_.faults.empty()) fault = NameBiasFault(e_, whole_);
+      if (fault) SetPart(PartOfRows(e_, rest), *asked_, box, &*fault);
+      return fault;
     }
-    if (fault.departures.empty()) part.tokens = Ranges(misfits.queries);
-    fault.parts.push_back(std::move(part));
+    BiasEvidence part = Crop(e_, box);
+    part.query_offset = OffsetOf(*asked_) + box.queries.first;
+    AskedBias of_part = asked;
+    of_part.method = asked_->method;  // T5's table is the one of the whole
+    if (HeadsOf(of_part.method)) of_part.head_start = asked.head_start.value_or(0) + box.heads.first;
+    BiasCall call = call_;
+    call.only_fits = true;
+    const auto explained = ExplainBias(part, of_part, call);
+    if (!explained.ok()) {
+      if (CannotBe(explained.status())) return std::nullopt;
+      return explained.status();
+    }
+    std::optional<Fault> fault = NameBiasFault(part, *explained);
+    if (!fault) return fault;
+    // Few queries show each distance once or twice, which proves no table.
+    constexpr int64_t kFewQueries = 16;
+    if (fault->free_values > part.heads() && part.queries() < std::min(kFewQueries, e_.queries())) return std::nullopt;
+    std::vector<uint8_t> rows = rest;  // of this box
+    for (int64_t n = 0; n < static_cast<int64_t>(rows.size()); ++n) {
+      const int64_t h = n / e_.queries() % e_.heads(), b = n / e_.queries() / e_.heads();
+      rows[n] &= h >= box.heads.first && h <= box.heads.last && b >= box.batch_rows.first && b <= box.batch_rows.last;
+    }
+    SetPart(PartOfRows(e_, rows), *explained->asked(), box, &*fault);
+    return fault;
+  }
+
+  // Names queries only if the fault was found in some of them.
+  void SetPart(Part part, const BiasExplanation& asked, const BiasBox& box, Fault* fault) const {
+    if (box.queries == IndexRange{0, e_.queries() - 1}) part.tokens.clear();
+    if (fault->departures[0].code == "BUCKETS") part.distances = Distances(asked, box.queries.first);
+    fault->parts = {std::move(part)};
+  }
+
+  // Distances at which the explanation is wrong. `first`: the query with which its evidence begins.
+  static std::vector<IndexRange> Distances(const BiasExplanation& asked, int64_t first) {
+    std::vector<IndexRange> ranges = Ranges(asked.misfits.distances);
+    const int64_t shift = 1 - *asked.geometry.query_length - first;
+    for (IndexRange& range : ranges) range.first += shift, range.last += shift;
+    return ranges;
+  }
+
+  // The same fault in several parts is one.
+  void Add(Fault fault) {
+    for (Fault& other : verdict_.faults) {
+      if (other.sentence != fault.sentence) continue;
+      other.parts.push_back(std::move(fault.parts[0]));
+      other.free_values += fault.free_values;
+      other.values += fault.values;
+      return;
+    }
     verdict_.faults.push_back(std::move(fault));
-    Conclude(TokenAxis{"query", "queries", e_.queries()}, true, &verdict_);
   }
+
+  bool IsWhole(const BiasBox& box) const {
+    return box.batch_rows == IndexRange{0, e_.batch() - 1} && box.heads == IndexRange{0, e_.heads() - 1} &&
+           box.queries == IndexRange{0, e_.queries() - 1};
+  }
+  TokenAxis Axis() const { return {"query", "queries", e_.queries()}; }
 
   const BiasEvidence& e_;
-  const BiasDiagnosis& diagnosis_;
-  const int64_t values_;  // independent values that the data show
+  const ExplainedBias& whole_;
+  const BiasExplanation* const asked_;
+  const BiasCall& call_;
   Verdict verdict_;
 };
 
 }  // namespace
 
-Departure SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, DType dtype) {
-  constexpr double kNear = 0x1p-7;
-  if (found.size() != wanted.size()) return {"SLOPES", "slopes of its own for each batch row"};
-  const double ratio = found[0] / wanted[0];
-  if (AllNear(found, wanted, -1, kNear)) return {"SIGN", "slopes have the wrong sign"};
-  bool rounded = dtype != DType::kFP32;
-  for (size_t h = 0; h < found.size(); ++h) {
-    rounded &= static_cast<float>(found[h]) == static_cast<float>(RoundedTo(dtype, wanted[h]));
-  }
-  if (rounded) return {"ROUNDING", fmt::format("slopes were rounded to {}", Name(dtype))};
-  if (found.size() > 1 && !AllNear(found, wanted, 1, kNear) && AllNear(found, wanted, ratio, kNear)) {
-    const double step = std::exp2(8.0 / static_cast<double>(found.size()));  // ratio of adjacent heads' slopes
-    const char* why = std::fabs(ratio / step - 1) < kNear   ? ", as if exponents began one head too early"
-                      : std::fabs(ratio * step - 1) < kNear ? ", as if exponents began one head too late"
-                                                            : "";
-    return {"SCALE", fmt::format("slopes were {} by {}{}", std::fabs(ratio) < 1 ? "divided" : "multiplied",
-                                 Short(Snap(std::fabs(ratio) < 1 ? 1 / ratio : ratio, 1e-5)), why)};
-  }
-  // Exponents in proportion: 2^(-m (h + 1) / H) with another m.
-  const double power = std::log(found.back()) / std::log(wanted.back());
-  bool proportional = std::isfinite(power) && std::fabs(power - 1) > 1e-3;
-  for (size_t h = 0; h < found.size() && proportional; ++h) {
-    proportional = std::fabs(std::log(found[h]) / std::log(wanted[h]) / power - 1) < 1e-2;
-  }
-  if (proportional) {
-    return {"SLOPES",
-            fmt::format("exponents of the slopes were multiplied by {}, as by an alibi_bias_max of {} instead "
-                        "of 8",
-                        Short(Snap(power, 1e-3)), Short(Snap(8 * power, 1e-3)))};
-  }
-  std::vector<double> reversed(wanted.rbegin(), wanted.rend());
-  if (AllNear(found, reversed, 1, kNear)) return {"SLOPES", "slopes of the heads are in reverse order"};
-  for (size_t h = 0; h < found.size(); ++h) {
-    if (AllNear({found[h]}, {wanted[h]}, 1, kNear)) continue;
-    return {"SLOPES", fmt::format("head {} has the slope {}, not {}", h, Short(found[h]), Short(wanted[h]))};
-  }
-  return {"SLOPES", fmt::format("other slopes were applied, {} in head 0, not {}", Short(found[0]), Short(wanted[0]))};
-}
-
-Verdict JudgeBias(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis, const std::optional<AskedBias>& asked,
-                  const std::vector<BiasChange>& transformed, double tolerance_ulp) {
-  BiasJudge judge(evidence, diagnosis, tolerance_ulp);
-  if (!asked) return judge.Unasked();
-  const auto& found = diagnosis.explanations;
-  const auto wanted = std::find_if(found.begin(), found.end(), [](const BiasExplanation& one) { return one.asked; });
-  return judge.Judge(*wanted, transformed);
+absl::StatusOr<Verdict> JudgeBias(const BiasEvidence& evidence, const ExplainedBias& whole,
+                                  const std::optional<AskedBias>& asked, const BiasCall& call) {
+  return BiasJudge(evidence, whole, call).Judge(asked);
 }
 
 }  // namespace posenc::diagnose

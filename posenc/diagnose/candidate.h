@@ -68,6 +68,7 @@ struct Candidate {
   std::array<ScaledAs, 2> scaled_as = {};  // per operand, if settings have xPos
   int64_t free_values = 0;                 // numbers that were fitted to the data
   std::vector<Departure> departures;
+  std::vector<std::vector<Departure>> aliases;  // other departures that give the same frequencies
 };
 
 }  // namespace posenc::diagnose

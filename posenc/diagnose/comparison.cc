@@ -56,6 +56,16 @@ void VisitDifferences(const std::byte* ours, const std::byte* theirs, size_t cou
   }
 }
 
+template <class Visitor>
+void VisitDifferences(DType dtype, const std::byte* ours, const std::byte* theirs, size_t count, const Visitor& visit) {
+  switch (dtype) {
+    case DType::kFP64: return VisitDifferences<Float64>(ours, theirs, count, visit);
+    case DType::kFP32: return VisitDifferences<Float32>(ours, theirs, count, visit);
+    case DType::kFP16: return VisitDifferences<Float16>(ours, theirs, count, visit);
+    default: return VisitDifferences<BFloat16>(ours, theirs, count, visit);
+  }
+}
+
 }  // namespace
 
 size_t Comparison::BucketOf(uint64_t distance) {
@@ -80,12 +90,7 @@ size_t Comparison::Add(DType dtype, const std::byte* ours, const std::byte* thei
     worst_ = std::max(worst_, distance);
     ++counts_[BucketOf(distance)];
   };
-  switch (dtype) {
-    case DType::kFP64: VisitDifferences<Float64>(ours, theirs, count, visit); break;
-    case DType::kFP32: VisitDifferences<Float32>(ours, theirs, count, visit); break;
-    case DType::kFP16: VisitDifferences<Float16>(ours, theirs, count, visit); break;
-    default: VisitDifferences<BFloat16>(ours, theirs, count, visit); break;
-  }
+  VisitDifferences(dtype, ours, theirs, count, visit);
   elements_ += count;
   equal_ += count - differ;
   counts_[0] += count - differ;
@@ -114,6 +119,12 @@ double Comparison::mean_log() const {
     if (counts_[n] != 0) sum += static_cast<double>(counts_[n]) * std::log2(1 + static_cast<double>(Lowest(n)));
   }
   return elements_ == 0 ? 0 : sum / static_cast<double>(elements_);
+}
+
+uint64_t UlpDistance(DType dtype, const std::byte* a, const std::byte* b) {
+  uint64_t found = 0;
+  VisitDifferences(dtype, a, b, 1, [&found](size_t, uint64_t distance, bool) { found = distance; });
+  return found;
 }
 
 double ValueOf(DType dtype, const std::byte* element) {

@@ -35,6 +35,9 @@ class Comparison {
   std::array<uint64_t, kBuckets> counts_{};
 };
 
+// Returns the distance between two elements of FP64, FP32, FP16 or BF16.
+uint64_t UlpDistance(DType dtype, const std::byte* a, const std::byte* b);
+
 // Returns an element of FP64, FP32, FP16 or BF16 as double.
 double ValueOf(DType dtype, const std::byte* element);
 

@@ -141,8 +141,10 @@ Departure FaultDeparture(TableFault fault) {
     case TableFault::kNone: break;
     case TableFault::kInvFreqBF16: return {"INV_FREQ_ROUNDED", "frequencies were rounded to bfloat16"};
     case TableFault::kInvFreqFP16: return {"INV_FREQ_ROUNDED", "frequencies were rounded to float16"};
-    case TableFault::kPositionsBF16: return {"POSITIONS_ROUNDED", "positions were rounded to bfloat16"};
-    case TableFault::kPositionsFP16: return {"POSITIONS_ROUNDED", "positions were rounded to float16"};
+    case TableFault::kPositionsBF16:
+      return {"POSITIONS_ROUNDED", "positions were rounded to bfloat16, which shows from position 257 on"};
+    case TableFault::kPositionsFP16:
+      return {"POSITIONS_ROUNDED", "positions were rounded to float16, which shows from position 2049 on"};
     case TableFault::kAnglesBF16: return {"ANGLES_ROUNDED", "angles were computed in bfloat16"};
     case TableFault::kAnglesFP16: return {"ANGLES_ROUNDED", "angles were computed in float16"};
     case TableFault::kExchanged: return {"COS_SIN_EXCHANGED", "cosines and sines are exchanged"};

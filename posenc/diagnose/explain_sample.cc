@@ -72,8 +72,8 @@ class Explainer {
       POSENC_RETURN_IF_ERROR(Try(candidate));
     }
     Rank(&f_.explanations);
-    if (!AllEqual()) POSENC_RETURN_IF_ERROR(TryFaults());
-    if (!Fits()) POSENC_RETURN_IF_ERROR(TryTurns());
+    if (!AllEqual() || BestIsRounded()) POSENC_RETURN_IF_ERROR(TryFaults());
+    if (!Fits() || (!AllEqual() && BestDeparts())) POSENC_RETURN_IF_ERROR(TryTurns());
     if (!Fits()) POSENC_RETURN_IF_ERROR(TryFitted());
     return absl::OkStatus();
   }
@@ -94,6 +94,12 @@ class Explainer {
   }
 
   bool AllEqual() const { return !f_.explanations.empty() && f_.explanations[0].proof.comparison.share() == 1; }
+  // True if a departure explains the data best.
+  bool BestDeparts() const {
+    return asked_.settings && !f_.explanations.empty() && !f_.explanations[0].candidate.departures.empty();
+  }
+  // True if that is a rounding: others may give the same bytes.
+  bool BestIsRounded() const { return BestDeparts() && f_.explanations[0].candidate.fault != TableFault::kNone; }
   // True if something but the measured frequencies fits.
   bool Fits() const {
     return std::any_of(f_.explanations.begin(), f_.explanations.end(),
@@ -122,12 +128,13 @@ class Explainer {
     return candidate;
   }
 
-  // True if the fault has an effect. Slightly other frequencies resemble a recurrence, so that must also give half of
-  // the elements that are not equal without it.
+  // True if the fault has an effect. Frequencies that are one ULP off resemble a recurrence, so without that some
+  // element must be beyond the tolerance, and it must give most of the elements that are not equal.
   static bool Explains(TableFault fault, const Proof& without, const Proof& with) {
     if (without.digest == with.digest) return false;
+    if (fault != TableFault::kRecurrence) return true;
     const double left = 1 - with.comparison.share(), left_without = 1 - without.comparison.share();
-    return fault != TableFault::kRecurrence || left <= left_without / 2;
+    return !without.misfits->none() && left <= left_without / 8;
   }
 
   // Tries known faults of frameworks' tables.
@@ -150,7 +157,8 @@ class Explainer {
         const size_t before = f_.explanations.size();
         POSENC_RETURN_IF_ERROR(Try(candidate));
         if (f_.explanations.size() == before) continue;
-        const auto without = Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_);
+        const auto without =
+            Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_, &tolerance_);
         POSENC_RETURN_IF_ERROR(cancelled_());
         if (without.ok() && !Explains(fault, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
       }

@@ -39,16 +39,15 @@ class Fitter {
     constexpr int kSteps = 48;        // on each side
     constexpr double kRange = 6;      // powers of two on each side
     double best = 0, least = kWorst;  // logarithm of the ratio to the number asked for
-    for (int n = -kSteps; n <= kSteps; ++n) {
-      const double at = kRange * n / kSteps, cost = Cost(asked * std::exp2(at));
+    const auto consider = [&](double at) {
+      const double cost = Cost(asked * std::exp2(at), Mean::kOfLogarithms);
       if (cost < least) least = cost, best = at;
-    }
+    };
+    for (int n = -kSteps; n <= kSteps; ++n) consider(kRange * n / kSteps);
     for (double step = kRange / kSteps / 2; step > 1e-8; step /= 2) {
-      for (const double at : {best - step, best + step}) {
-        const double cost = Cost(asked * std::exp2(at));
-        if (cost < least) least = cost, best = at;
-      }
+      for (const double at : {best - step, best + step}) consider(at);
     }
+    least = Cost(asked * std::exp2(best));
     if (!(least <= kFits)) return std::nullopt;
     if (const std::optional<double> refined = Refine(asked, best, least)) return refined;
     const double value = asked * std::exp2(best);
@@ -121,8 +120,12 @@ class Fitter {
     return f;
   }
 
-  // The mean over pairs of the squared error in units of its uncertainty. Each pair counts for at most 1000.
-  double Cost(double value) const {
+  enum class Mean {
+    kOfSquares,     // each pair counts for at most 1000
+    kOfLogarithms,  // falls towards the minimum from afar, too
+  };
+  // The mean over pairs of the squared error in units of its uncertainty.
+  double Cost(double value, Mean mean = Mean::kOfSquares) const {
     InterruptionPoint();
     const std::optional<std::vector<double>> found = FrequenciesAt(value);
     if (!found) return kWorst;
@@ -133,7 +136,7 @@ class Fitter {
       if (!std::isfinite(pair.uncertainty)) continue;
       const double f = (*found)[k];
       const double off = (std::fabs(pair.inv_freq) - std::fabs(f)) / std::max(kRecipe * std::fabs(f), pair.uncertainty);
-      cost += std::min(off * off, 1000.0);
+      cost += mean == Mean::kOfLogarithms ? std::log1p(off * off) : std::min(off * off, 1000.0);
       ++used;
     }
     return used < 2 ? kWorst : cost / static_cast<double>(used);
@@ -161,7 +164,7 @@ std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const 
     if (!wanted || !(*wanted > 0)) continue;
     const std::optional<double> found =
         Fitter(*asked.settings, parameter, angles, measured, tokens, limits).Fit(*wanted);
-    if (!found || *found == *wanted) continue;
+    if (!found || Short(*found) == Short(*wanted)) continue;
     Option option{*asked.settings};
     std::get<RopeParameters>(option.settings.frequencies).*parameter.member = found;
     option.free_values = 1;

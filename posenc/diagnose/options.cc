@@ -140,6 +140,10 @@ class Collector {
           s.max_position_embeddings.reset();
         },
         "SCALING_TYPE", "linear scaling was applied instead of yarn");
+    CollectLengths(p);
+  }
+
+  void CollectLengths(const RopeParameters& p) {
     for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0}) {
       if (p.original_max_position_embeddings == l0) continue;
       Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
@@ -150,6 +154,7 @@ class Collector {
 
   // Bands of a port that exchanged low_freq_factor and high_freq_factor: no pair is between them.
   void CollectLlama3(const RopeParameters& p) {
+    CollectLengths(p);
     const double theta = p.rope_theta.value_or(10000);
     const auto width = p.frequency_dim.value_or(static_cast<double>(*base_.rotary_dim));
     const double length = *p.original_max_position_embeddings, high = *p.high_freq_factor;
@@ -169,7 +174,25 @@ class Collector {
     for (const double other : {2 * width, width / 2, 4 * width}) {
       Add([other](RotarySettings&, RopeParameters* q) { q->frequency_dim = other; }, "FREQUENCY_DIM",
           fmt::format("exponents were computed for {} dimensions, not {}", Short(other), Short(width)));
+      if (p.rope_type == "yarn") CollectWidthWithRamp(other, width);
     }
+  }
+
+  // Exponents of another width, but yarn's ramp of the right one.
+  void CollectWidthWithRamp(double other, double width) {
+    const auto rotary = Rotary::Create(base_, Frequencies::kFloat64, {});
+    if (!rotary.ok() || rotary->NeedsSeqLen()) return;
+    const auto plan = rotary->Plan(0);
+    if (!plan.ok()) return;
+    GivenFrequencies given{(*plan)->inv_freq, (*plan)->attention_scaling, {}};
+    const double theta = *std::get<RopeParameters>(base_.frequencies).rope_theta;
+    for (size_t k = 0; k < given.inv_freq.size(); ++k) {
+      given.inv_freq[k] *= std::pow(theta, 2 * static_cast<double>(k) * (1 / width - 1 / other));
+    }
+    Add([&given](RotarySettings& s, RopeParameters*) { s.frequencies = given, s.max_position_embeddings.reset(); },
+        "FREQUENCY_DIM",
+        fmt::format("exponents were computed for {} dimensions, not {}, but the ramp for {}", Short(other),
+                    Short(width), Short(width)));
   }
 
   void CollectSections(const RopeParameters& p) {

@@ -165,8 +165,8 @@ class MisfitFinder {
         partner_of_(rows.width),
         turns_(std::max(1, candidate.turns)) {
     switch (candidate.fault) {
-      case TableFault::kTableBF16: of_entry_ = 0x1p-8; break;
-      case TableFault::kTableFP16: of_entry_ = 0x1p-11; break;
+      case TableFault::kTableBF16: of_entry_ = 0x1p-7; break;  // of entries from 1 on: an attention factor
+      case TableFault::kTableFP16: of_entry_ = 0x1p-10; break;
       case TableFault::kInvFreqBF16:
       case TableFault::kAnglesBF16: of_angle_ = 0x1p-7; break;
       case TableFault::kInvFreqFP16:
@@ -191,9 +191,10 @@ class MisfitFinder {
     }
   }
 
-  // Returns the number of elements beyond the tolerance, and marks their rows (of the slab) and places in a row.
+  // Returns the number of elements beyond the tolerance, and marks their rows (of the slab) and places in a row. Counts
+  // the elements of each row that are not equal.
   int64_t Find(int64_t token, const std::vector<std::byte>& ours, const std::vector<std::byte>& theirs,
-               std::vector<uint8_t>* rows, std::vector<uint8_t>* within_row) const {
+               std::vector<uint8_t>* rows, std::vector<uint8_t>* unequal, std::vector<uint8_t>* within_row) const {
     const size_t bytes = rows_.width * SizeOf(rows_.after_dtype);
     std::vector<double> a(rows_.width), b(rows_.width);
     int64_t misfits = 0;
@@ -203,16 +204,17 @@ class MisfitFinder {
       if (std::memcmp(our, their, bytes) == 0) continue;
       Convert(rows_.after_dtype, DType::kFP64, our, a.data(), a.size());
       Convert(rows_.after_dtype, DType::kFP64, their, b.data(), b.size());
+      const int64_t at = token + static_cast<int64_t>(row) / rows_.heads;
       std::vector<int64_t> beyond, flips;
       for (int64_t e = 0; e < rows_.width; ++e) {
         if (a[e] == b[e] || std::isnan(a[e])) continue;  // NaN: the input does not say what to expect
+        (*unequal)[row] = static_cast<uint8_t>(std::min((*unequal)[row] + 1, 255));
         const double off = std::fabs(a[e] - b[e]);
-        const auto [usual, flipped] = Allowed(token + static_cast<int64_t>(row) / rows_.heads, a, e);
+        const auto [usual, flipped] = Allowed(at, a, e);
         if (off <= usual) continue;
         (off <= flipped ? flips : beyond).push_back(e);
       }
-      // A rounding of the fault may flip now and then.
-      if (flips.size() > std::max<size_t>(2, rows_.width / 16)) beyond.insert(beyond.end(), flips.begin(), flips.end());
+      if (static_cast<double>(flips.size()) > MostFlips(at)) beyond.insert(beyond.end(), flips.begin(), flips.end());
       misfits += static_cast<int64_t>(beyond.size());
       for (const int64_t e : beyond) (*rows)[row] = (*within_row)[e] = 1;
     }
@@ -220,6 +222,18 @@ class MisfitFinder {
   }
 
  private:
+  // A rounding of the fault may flip now and then; a table's entries as often as the phases are off by one of their
+  // units.
+  double MostFlips(int64_t token) const {
+    double most = std::max<double>(2, static_cast<double>(rows_.width) / 16);
+    if (of_entry_ == 0) return most;
+    double off = 0;
+    for (size_t k = 0; k < table_.pairs(); ++k) {
+      off += 2 * std::min(1.0, tolerance_->of_angle * table_.Angle(token, k) / of_entry_);
+    }
+    return std::max(most, 2 * off);
+  }
+
   // The usual tolerance, and the one for an entry that a fault rounds to the other side.
   std::pair<double, double> Allowed(int64_t token, const std::vector<double>& row, int64_t e) const {
     if (pair_of_[e] < 0) return {0, 0};  // not rotated, so not rounded
@@ -284,6 +298,7 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
     proof.misfits.emplace();
     for (const Rows& rows : evidence.operands) {
       proof.misfits->rows.emplace_back(rows.tokens() * rows.heads);
+      proof.misfits->unequal.emplace_back(rows.tokens() * rows.heads);
       proof.misfits->within_row.emplace_back(rows.width);
     }
   }
@@ -309,13 +324,19 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       const uint64_t digest = XXH3_64bits_withSeed(ours.data(), ours.size(), begin * 2 + operand);
       const MisfitFinder finder(candidate, table, rows, offset, tolerance,
                                 only == nullptr ? nullptr : &(*only)[operand]);
-      std::vector<uint8_t> beyond_rows(tolerance == nullptr ? 0 : count * rows.heads), beyond(rows.width);
-      const int64_t misfits = tolerance == nullptr || first == elements
-                                  ? 0
-                                  : finder.Find(static_cast<int64_t>(begin), ours, theirs, &beyond_rows, &beyond);
+      std::vector<uint8_t> beyond_rows(tolerance == nullptr ? 0 : count * rows.heads), unequal(beyond_rows.size()),
+          beyond(rows.width);
+      const int64_t misfits =
+          tolerance == nullptr || first == elements
+              ? 0
+              : finder.Find(static_cast<int64_t>(begin), ours, theirs, &beyond_rows, &unequal, &beyond);
       const std::lock_guard lock(mutex);
       proof.comparison.Merge(comparison);
       proof.digest += digest;
+      if (tolerance != nullptr) {
+        std::copy(unequal.begin(), unequal.end(),
+                  proof.misfits->unequal[operand].begin() + static_cast<int64_t>(begin) * rows.heads);
+      }
       if (misfits > 0) {
         proof.misfits->elements += misfits;
         std::copy(beyond_rows.begin(), beyond_rows.end(),

@@ -34,6 +34,7 @@ struct Tolerance {
 struct Misfits {
   int64_t elements = 0;
   RowSet rows;                                   // those with an element that is beyond
+  RowSet unequal;                                // number of elements that differ at all, at most 255
   std::vector<std::vector<uint8_t>> within_row;  // per operand: 1 if the element is beyond in some row
 
   bool none() const { return elements == 0; }

@@ -28,6 +28,9 @@ void SetLayout(const Reading& reading, Candidate* candidate) {
 std::vector<Departure> LayoutDepartures(const Asked& asked, const Reading& reading, const Evidence& sample) {
   std::vector<Departure> all;
   for (size_t n = 0; n < reading.layouts.size(); ++n) {
+    const bool as_q = n > 0 && asked.settings && asked.offsets[n] == asked.offsets[0] &&
+                      reading.layouts[n].offset == reading.layouts[0].offset;
+    if (as_q) continue;  // said of q already
     for (Departure& departure : LayoutDepartures(asked, n, reading.layouts[n], sample.operands[n].width)) {
       all.push_back(std::move(departure));
     }

@@ -104,6 +104,10 @@ class Finder {
         rounding_(RoundingOf(sample)) {
     const double first = *std::min_element(sample.tokens.positions[0].begin(), sample.tokens.positions[0].end());
     if (first != 0) shifts_ = {-first, 1 - first};
+    if (!asked.settings) return;
+    if (const auto plan = Evaluate({*asked.settings}, sample.tokens, limits); plan.ok()) {
+      asked_scaling_ = plan->attention_scaling;
+    }
   }
 
   std::vector<Scored> Find() {
@@ -126,6 +130,7 @@ class Finder {
     Scored scored;
     Frequency frequency;
     double scaling;
+    bool departs;  // of the frequencies
   };
 
   void TryAll() {
@@ -212,18 +217,20 @@ class Finder {
 
   void Add(size_t n, const Option& option, const Evaluated& plan, const Match& match, std::optional<double> scaling) {
     const Reading& reading = readings_[n];
-    Entry entry{{.reading = n, .residual = match.residual}, plan.frequency, scaling.value_or(plan.attention_scaling)};
+    Entry entry{{.reading = n, .residual = match.residual},
+                plan.frequency,
+                scaling.value_or(plan.attention_scaling),
+                !option.departures.empty()};
     Candidate& candidate = entry.scored.candidate;
     candidate.settings = option.settings;
     SetLayout(reading, &candidate);
     candidate.direction = asked_.DirectionOf(match.direction);
     candidate.position_shift = match.shift;
-    // The inverse at positions p - S is the rotation at S - p.
-    const auto [first, last] =
-        std::minmax_element(sample_.tokens.positions[0].begin(), sample_.tokens.positions[0].end());
+    // The inverse at positions p - S is the rotation at S - p, where these are positions, too.
+    const auto last = std::max_element(sample_.tokens.positions[0].begin(), sample_.tokens.positions[0].end());
     const bool reversed = candidate.direction != asked_.direction && asked_.direction == Direction::kForward &&
-                          match.shift != 0 && -match.shift == *first + *last && sample_.tokens.axes() == 1 &&
-                          !reading.scales && !option.settings.xpos;
+                          match.shift != 0 && -match.shift >= *last && sample_.tokens.axes() == 1 && !reading.scales &&
+                          !option.settings.xpos;
     if (reversed) {
       candidate.direction = asked_.direction;
       candidate.position_map = {PositionMap::Kind::kReversed, -match.shift};
@@ -235,9 +242,11 @@ class Finder {
     candidate.fault = option.fault;
     candidate.free_values = option.free_values + (match.shift == 0 ? 0 : 1) + (scaling ? 1 : 0);
     if (reading.scales) SetScales(*reading.scales, &candidate);
-    for (const Entry& other : found_) {
+    for (Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,
                         other.scaling)) {
+        const bool both_depart = other.departs && !option.departures.empty();
+        if (both_depart) other.scored.candidate.aliases.push_back(option.departures);
         return;
       }
     }
@@ -256,7 +265,10 @@ class Finder {
     append(XposDepartures(asked_, candidate.settings.xpos));
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));
     // Compares with the option's own factor: a missing scaling implies that its attention factor is missing.
-    if (asked_.settings && scaling) departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));
+    const bool as_asked = scaling && asked_scaling_ && std::fabs(*scaling / *asked_scaling_ - 1) <= kSameScaling;
+    if (asked_.settings && scaling && !as_asked) {
+      departures.push_back(AttentionDeparture(asked_, *scaling, plan.attention_scaling));
+    }
     found_.push_back(std::move(entry));
   }
 
@@ -268,6 +280,7 @@ class Finder {
   const Cancellation& cancelled_;
   const double rounding_;
   std::vector<double> shifts_;
+  std::optional<double> asked_scaling_;  // attention scaling that was asked for
   bool far_ = false;
   std::vector<Entry> found_;
 };

@@ -25,7 +25,7 @@ std::vector<Fault> Faults() {
   return {{"tables were rounded to bfloat16", same, same, BF16},
           {"tables were rounded to float16", same, same, FP16},
           {"frequencies were rounded to bfloat16", BF16, same, same},
-          {"positions were rounded to bfloat16", same, BF16, same}};
+          {"positions were rounded to bfloat16, which shows from position 257 on", same, BF16, same}};
 }
 
 // Makes a table of these tokens with the fault, row by row.

@@ -245,8 +245,8 @@ def test_an_expected_table(posenc, tmp_path):
 
 
 def test_correct_ports_match(client):
-    """Every 8th of 636 correct ports of transformers', vLLM's and FlashInfer's roundings; POSENC_DIAGNOSE_ONE_IN=1: all."""
-    step = int(os.environ.get("POSENC_DIAGNOSE_ONE_IN", 8))
+    """Every 7th of 636 correct ports of transformers', vLLM's and FlashInfer's roundings; POSENC_DIAGNOSE_ONE_IN=1: all."""
+    step = int(os.environ.get("POSENC_DIAGNOSE_ONE_IN", 7))  # prime, so that no port is left out
     wrong, count, equal = [], 0, 0
     for name, port, parameters, dtype, first, interleaved, seed in list(serving_roundings.cases())[::step]:
         x = rounded(numpy.random.default_rng(seed).standard_normal((64, 2, 64)), dtype)

@@ -374,7 +374,7 @@ def test_the_command(posenc, tmp_path):
     assert "; the expected slopes, in another form: equal after softmax\n" in report
     assert report.splitlines()[2].startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
                                              "only on the distance (Toeplitz).")
-    assert "\n1. ALiBi, -slope (i - j) up to the query, with the released code's slopes" in report
+    assert "\n1. ALiBi, -slope (i - j) up to the query; the expected slopes, in another form: " in report
     assert "all 2400 cells, bit for bit" in report
     assert "the model's bias\n" in report
     numpy.save(tmp_path / "key.npy", bloom().astype("<f4"))
@@ -410,7 +410,7 @@ FAULTS = {
     "sign": (lambda b: -b, "SIGN", ""),
     "divided": (lambda b: b / 8, "SCALE", ""),
     "transposed": (lambda b: b.transpose(0, 2, 1), "TRANSPOSED", ""),
-    "one head": (lambda b: numpy.concatenate([b[:3], 2 * b[3:4], b[4:]]), "SLOPES", "head 3"),
+    "one head": (lambda b: numpy.concatenate([b[:3], 2 * b[3:4], b[4:]]), "SCALE", "head 3 has the slope"),
     "alibi_bias_max 16": (lambda b: slopes(8)[:, None, None] * b, "SLOPES", ""),
     "clamped": (lambda b: numpy.maximum(b, -3), None, None),
     "noise": (lambda b: b + numpy.random.default_rng(4).standard_normal(b.shape), None, None),

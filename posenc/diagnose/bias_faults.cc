@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "posenc/diagnose/bias_verdict.h"
+#include "posenc/methods/bias/bias_methods.h"
+
+namespace posenc::diagnose {
+namespace {
+
+const AlibiSettings* Alibi(const BiasExplanation& one) { return std::get_if<AlibiSettings>(&one.method.settings); }
+
+// Departures of one explanation, and the numbers that were fitted to the data for them.
+struct FittedFault {
+  std::vector<Departure> departures;
+  int64_t free_values = 0;
+
+  void Add(FittedDeparture one) {
+    departures.push_back(std::move(one.departure));
+    free_values += one.free_values;
+  }
+  bool Has(std::string_view code) const { return departures.size() == 1 && departures[0].code == code; }
+};
+
+// Departures of an explanation from what was asked for.
+class BiasDepartures {
+ public:
+  BiasDepartures(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& found,
+                 const BiasExplanation& asked)
+      : e_(e), structure_(structure), found_(found), asked_(asked) {}
+
+  FittedFault All() const {
+    FittedFault fault;
+    const auto *t5 = std::get_if<T5Settings>(&found_.method.settings),
+               *wanted = std::get_if<T5Settings>(&asked_.method.settings);
+    if (Alibi(found_) != nullptr && Alibi(asked_) != nullptr) {
+      AddOfAlibi(*Alibi(found_), *Alibi(asked_), &fault);
+    } else if (t5 != nullptr && wanted != nullptr) {
+      fault.Add(OfT5(*t5, *wanted));
+    } else if (found_.method.settings.index() == asked_.method.settings.index() &&
+               OffsetOf(found_) != OffsetOf(asked_)) {
+      fault.Add(Offset());
+    } else {
+      fault.Add({{"METHOD", found_.sentence}, found_.free_values});
+    }
+    return fault;
+  }
+
+ private:
+  FittedDeparture Offset() const { return {{"QUERY_OFFSET", OffsetFault(OffsetOf(found_) - OffsetOf(asked_))}, 1}; }
+
+  FittedDeparture OfT5(const T5Settings& t5, const T5Settings& wanted) const {
+    const bool same = *t5.num_buckets == *wanted.num_buckets && *t5.max_distance == *wanted.max_distance &&
+                      *t5.bidirectional == *wanted.bidirectional;
+    if (!same) return {{"BUCKETS", found_.sentence}, found_.free_values};
+    return OffsetOf(found_) != OffsetOf(asked_) ? Offset() : TableDeparture(found_, asked_, ComparedAs(e_.bias.dtype));
+  }
+
+  void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted, FittedFault* fault) const {
+    const std::vector<double> slopes = SlopesHere(found_, alibi), asked_slopes = SlopesHere(asked_, wanted);
+    if (slopes != asked_slopes) {
+      FittedDeparture one =
+          SlopesDeparture(slopes, asked_slopes, *asked_.geometry.head_start, wanted.alibi_bias_max.value_or(8));
+      const bool of_more_heads = alibi.num_heads > e_.heads() && std::holds_alternative<AlibiSlopeRule>(alibi.slopes);
+      if (of_more_heads) one = {{"SLOPES", found_.sentence + Also(one.departure)}, 1};
+      fault->Add(std::move(one));
+    }
+    const FoundMask& mask = structure_.mask;
+    const bool causal =
+        (mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow) && mask.offset <= OffsetOf(found_);
+    const bool no_later = causal || e_.queries() == 1;
+    const auto is_later_only = [](AlibiForm form) {
+      return form == AlibiForm::kSymmetric || form == AlibiForm::kCausal || form == AlibiForm::kAsymmetric;
+    };
+    if (alibi.form != wanted.form && !(no_later && is_later_only(alibi.form) && is_later_only(wanted.form))) {
+      fault->Add({{"FORM", causal ? "another form of ALiBi, equal after softmax" : found_.sentence}});
+    } else if (OffsetOf(found_) != OffsetOf(asked_) && !IsKeyOnly(alibi.form)) {
+      fault->Add(Offset());
+    }
+    if (fault->departures.empty()) fault->Add({{"ROUNDING", found_.sentence}});
+  }
+
+  // Slopes of more heads may be those of another alibi_bias_max.
+  static std::string Also(const Departure& slopes) {
+    return slopes.message.find("alibi_bias_max") == std::string::npos ? "" : "; or " + slopes.message;
+  }
+
+  const BiasEvidence& e_;
+  const BiasStructure& structure_;
+  const BiasExplanation &found_, &asked_;
+};
+
+}  // namespace
+
+int64_t CountValues(const BiasEvidence& e, const BiasStructure& structure) {
+  int64_t known = 0;
+  for (const std::vector<double>& head : structure.values) {
+    known += std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
+  }
+  return structure.values.empty() ? e.heads() * e.queries() * e.keys() : known;
+}
+
+const BiasExplanation* BestExplanation(const BiasEvidence& e, const ExplainedBias& explained) {
+  const int64_t values = CountValues(e, explained.diagnosis.structure);
+  const BiasExplanation* best = nullptr;
+  for (const BiasExplanation& one : explained.diagnosis.explanations) {
+    if (!one.fits() || one.asked || 2 * one.free_values > values) continue;
+    if (best == nullptr ||
+        (one.comparison.equal() == best->comparison.equal() && one.free_values < best->free_values)) {
+      best = &one;
+    }
+  }
+  return best;
+}
+
+std::optional<Fault> NameBiasFault(const BiasEvidence& e, const ExplainedBias& explained) {
+  const BiasExplanation& asked = *explained.asked();
+  const int64_t values = CountValues(e, explained.diagnosis.structure);
+  if (asked.fits() || asked.comparison.elements() == 0) return std::nullopt;
+  std::vector<FittedFault> found;
+  for (const BiasChange& change : explained.changes) {
+    const int64_t free_values = change.explanation.free_values;
+    if (2 * free_values <= values) found.push_back({{change.departure}, free_values});
+  }
+  if (const BiasExplanation* best = BestExplanation(e, explained)) {
+    found.push_back(BiasDepartures(e, explained.diagnosis.structure, *best, asked).All());
+    // It says of which heads slopes were multiplied.
+    if (found[0].Has("SCALE") && found.back().Has("SCALE")) std::swap(found[0], found.back());
+  }
+  if (found.empty()) return std::nullopt;
+  std::stable_sort(found.begin(), found.end(),
+                   [](const FittedFault& a, const FittedFault& b) { return a.free_values < b.free_values; });
+  Fault fault{.departures = found[0].departures, .free_values = found[0].free_values, .values = values};
+  fault.sentence = Sentence(fault.departures);
+  for (size_t n = 1; n < found.size(); ++n) {
+    const bool rounded = found[0].Has("ROUNDING") && found[n].Has("SCALE");  // of one slope
+    const bool same = std::any_of(found[n].departures.begin(), found[n].departures.end(),
+                                  [&](const Departure& one) { return one.code == found[0].departures[0].code; });
+    if (!rounded && !same && found[n].free_values <= found[0].free_values + 1) {
+      fault.alternatives.push_back(found[n].departures);
+    }
+  }
+  return fault;
+}
+
+std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& explained) {
+  const BiasExplanation &asked = *explained.asked(), *best = BestExplanation(e, explained);
+  if (best == nullptr || best->comparison.share() < 1 || asked.comparison.share() == 1) return std::nullopt;
+  const AlibiSettings *alibi = Alibi(*best), *wanted = Alibi(asked);
+  if (alibi == nullptr || wanted == nullptr || SlopesHere(*best, *alibi) == SlopesHere(asked, *wanted)) {
+    return std::nullopt;
+  }
+  FittedFault found = BiasDepartures(e, explained.diagnosis.structure, *best, asked).All();
+  // Fitted slopes may give the bits of other roundings, too.
+  if (found.free_values > 0) return std::nullopt;
+  Fault fault{.departures = std::move(found.departures), .values = CountValues(e, explained.diagnosis.structure)};
+  fault.sentence = Sentence(fault.departures);
+  return fault;
+}
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,62 @@
+// Computes what was expected of a bias, and candidates, where they fit the data best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "posenc/diagnose/bias_candidates.h"
+
+namespace posenc::diagnose {
+
+// The arguments that all steps of a diagnosis share. The referenced objects must outlive it.
+struct BiasCall {
+  const Limits& limits;
+  WorkPool& pool;
+  const Cancellation& cancelled;
+  double tolerance_ulp;    // the distance that counts as rounding
+  bool only_fits = false;  // explanations that do not fit need not be compared entirely
+};
+
+class BiasSearch {
+ public:
+  // `evidence` and `structure` must outlive it.
+  BiasSearch(const BiasEvidence& evidence, const BiasStructure& structure, const BiasCall& call)
+      : evidence_(evidence), structure_(structure), call_(call) {}
+
+  // Proves what was asked for, at the offset that fits best of those at which the first query may stand.
+  absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const;
+  // The same at one offset.
+  absl::StatusOr<BiasExplanation> ProveAskedAt(const AskedBias& completed, int64_t offset) const;
+  // Offsets near those, at which a port may have put the first query by mistake. Empty if the method has no positions.
+  std::vector<int64_t> WrongOffsets(const BiasMethod& method) const;
+  // Returns the first variant that gives the same bytes, else the nearest one; absent if none can be computed.
+  absl::StatusOr<std::optional<BiasExplanation>> ProveCandidate(const BiasCandidate& candidate) const;
+
+ private:
+  absl::Status CheckFits(const AskedBias& asked) const;
+  std::vector<int64_t> RightOffsets() const;
+  absl::Status Prove(BiasExplanation* explanation) const;
+  BiasGeometry Geometry(int64_t offset, int64_t head_start) const;
+
+  const BiasEvidence& evidence_;
+  const BiasStructure& structure_;
+  const BiasCall& call_;
+};
+
+// True if the method cannot be computed for this bias; false if the call was cancelled or failed otherwise.
+bool CannotBe(const absl::Status& status);
+
+// A simple change of the data, or of the query's position, that makes them what was asked for: the fault of the port.
+struct BiasChange {
+  BiasExplanation explanation;
+  Departure departure;
+};
+// The changes that do: the bias was transposed, negated, multiplied or divided; its queries stand elsewhere; its table
+// was read in the other order of its axes. `expected`: what was asked for, which does not fit.
+absl::StatusOr<std::vector<BiasChange>> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,
+                                                     const AskedBias& asked, const BiasExplanation& expected,
+                                                     const BiasCall& call);
+
+}  // namespace posenc::diagnose

@@ -1,0 +1,342 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/base/status.h"
+#include "posenc/diagnose/rotation_call.h"
+
+namespace posenc::diagnose {
+namespace {
+
+constexpr size_t kComplete = 4;  // candidates of a part that are compared with all elements
+constexpr size_t kMostFaults = 4;
+constexpr int64_t kFewRows = 16;  // too few to measure anything
+
+RowSet EveryRow(const Evidence& evidence) {
+  RowSet rows;
+  for (const Rows& operand : evidence.operands) rows.emplace_back(operand.tokens() * operand.heads, 1);
+  return rows;
+}
+
+// True for departures that change every pair that turns.
+bool IsOfAllPairs(const std::vector<Departure>& departures) {
+  static constexpr std::string_view kCodes[] = {
+      "PAIRING",        "ROTARY_OFFSET",     "DIRECTION",        "POSITIONS",         "NOT_ROTATED",
+      "ROTATED_TWICE",  "COS_SIN_EXCHANGED", "ATTENTION_FACTOR", "POSITIONS_ROUNDED", "ROUNDING",
+      "TABLES_ROUNDED", "ANGLES_ROUNDED",    "ROTARY_WIDTH"};
+  return std::any_of(departures.begin(), departures.end(), [](const Departure& departure) {
+    return std::find(std::begin(kCodes), std::end(kCodes), departure.code) != std::end(kCodes);
+  });
+}
+
+class FaultFinder {
+ public:
+  FaultFinder(const RotationCall& call, const SampleFindings& whole, const Explanation* reference)
+      : call_(call), whole_(whole), reference_(reference) {}
+
+  // Explains the rows in which the reference is wrong, part by part.
+  absl::StatusOr<FoundFaults> Explain() {
+    RowSet rest = reference_ != nullptr ? reference_->proof.misfits->rows : EveryRow(call_.evidence);
+    std::string measured;
+    for (size_t n = 0; n < kMostFaults && !IsEmpty(rest); ++n) {
+      POSENC_ASSIGN_OR_RETURN(const bool found, FindFault(&rest, &measured));
+      if (!found) break;
+    }
+    if (!IsEmpty(rest)) {
+      Fault fault{.sentence = reference_ != nullptr && CountOf(rest) <= kFewRows ? Difference() : measured};
+      fault.parts = PartsOf(call_.evidence, rest, RowSet(rest));
+      SetPairs(&fault, rest);
+      found_.faults.push_back(std::move(fault));
+    }
+    return std::move(found_);
+  }
+
+  // Explains what is within the tolerance: by a fault of the heads that are less equal than others, or else of all
+  // rows.
+  absl::StatusOr<FoundFaults> ExplainNearer() {
+    if (const RowSet unequal = UnequalHeads(); !IsEmpty(unequal)) {
+      const Box box = BoxesOf(call_.evidence, unequal)[0];
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Explanation> candidates, ExplainBox(box, nullptr));
+      const auto count = [&](const Explanation& one) { return static_cast<double>(CountUnequal(one, unequal)); };
+      if (const Explanation* nearer = Nearest(candidates, unequal, count)) {
+        AddFault(*nearer, candidates, unequal);
+        return std::move(found_);
+      }
+    }
+    const RowSet every = EveryRow(call_.evidence);
+    const auto mean_log = [](const Explanation& one) { return one.proof.comparison.mean_log(); };
+    const Explanation* nearer = Nearest(whole_.explanations, every, mean_log);
+    if (nearer != nullptr) AddFault(*nearer, whole_.explanations, every);
+    return std::move(found_);
+  }
+
+ private:
+  // Explains as many of the rows as one explanation can, and removes them. Returns false if none explains a part.
+  absl::StatusOr<bool> FindFault(RowSet* rest, std::string* measured) {
+    if (UseBest(whole_.explanations, true, rest)) return true;
+    bool first = true;
+    std::vector<Explanation> all;
+    for (const Box& box : BoxesOf(call_.evidence, *rest)) {
+      if (IsWhole(box) && first) {  // explained before
+        *measured = Measurement(whole_);
+        first = false;
+        continue;
+      }
+      POSENC_ASSIGN_OR_RETURN(std::vector<Explanation> candidates, ExplainBox(box, first ? measured : nullptr));
+      first = false;
+      if (UseBest(candidates, true, rest)) return true;
+      std::move(candidates.begin(), candidates.end(), std::back_inserter(all));
+    }
+    return UseBest(all, false, rest) || UseBest(whole_.explanations, false, rest);
+  }
+
+  // Explanations of the box that fit it, compared with all elements. Writes the measurements of the box to `measured`,
+  // which may be null.
+  absl::StatusOr<std::vector<Explanation>> ExplainBox(const Box& box, std::string* measured) const {
+    const Asked asked = call_.asked.Of(box.operands);
+    POSENC_ASSIGN_OR_RETURN(SampleFindings findings, ExplainSample(Sample(call_.evidence, box), asked, call_.tolerance,
+                                                                   call_.limits, call_.pool, call_.cancelled));
+    if (measured != nullptr) *measured = Measurement(findings);
+    std::vector<Explanation> candidates;
+    for (Explanation& one : findings.explanations) {
+      if (!one.fits() || IsAsMeasured(one) || one.candidate.departures.empty()) continue;
+      if (candidates.size() >= kComplete && one.sample_digest != candidates[0].sample_digest) continue;
+      Extend(box, &one);
+      POSENC_RETURN_IF_ERROR(call_.CompareWithAll(&one));
+      if (one.complete) candidates.push_back(std::move(one));
+    }
+    return candidates;
+  }
+
+  // Adds the fault of the explanation that explains the most of the rows, the first of equals, and removes its rows.
+  // `whole_heads`: it must explain a head of a batch row entirely; else runs of tokens.
+  bool UseBest(const std::vector<Explanation>& explanations, bool whole_heads, RowSet* rest) {
+    const Explanation* best = nullptr;
+    int64_t most = 0;
+    RowSet rows;
+    for (const Explanation& one : explanations) {
+      if (!one.complete || !one.proof.misfits || IsAsMeasured(one) || call_.AllDepartures(one).empty()) continue;
+      RowSet explained = ExplainedRows(call_.evidence, *rest, one.proof.misfits->rows, whole_heads);
+      const int64_t count = CountOf(explained);
+      if (count > most && ComesNearer(one, explained)) best = &one, most = count, rows = std::move(explained);
+    }
+    if (best == nullptr) return false;
+    AddFault(*best, explanations, rows);
+    Fault& fault = found_.faults.back();
+    if (fault.values < 2 * fault.free_values) {  // it would explain itself
+      found_.faults.pop_back();
+      return false;
+    }
+    *rest = Without(*rest, rows);
+    if (!best->fits()) found_.parts.push_back(*best);
+    return true;
+  }
+
+  // True if the explanation gives clearly more bits of these rows than the reference does. Near position 0 another
+  // small departure may be within the tolerance, too. Bits of wide types say nothing, because phases round otherwise.
+  bool ComesNearer(const Explanation& explanation, const RowSet& rows) const {
+    if (reference_ == nullptr || RoundingOf(call_.NarrowestAfter()) <= RoundingOf(DType::kFP32)) return true;
+    return 2 * CountUnequal(explanation, rows) <= CountUnequal(*reference_, rows);
+  }
+
+  bool IsWhole(const Box& box) const {
+    if (box.operands.size() != call_.evidence.operands.size()) return false;
+    for (size_t n = 0; n < box.operands.size(); ++n) {
+      if (static_cast<int64_t>(box.heads[n].size()) != call_.evidence.operands[n].heads) return false;
+    }
+    return static_cast<int64_t>(box.tokens.size()) == call_.evidence.tokens.count();
+  }
+
+  // Makes an explanation of some operands one of all; the others are as asked for.
+  void Extend(const Box& box, Explanation* explanation) const {
+    Candidate& candidate = explanation->candidate;
+    std::vector<int64_t> offsets = call_.asked.offsets;
+    offsets.resize(call_.evidence.operands.size());
+    std::array<ScaledAs, 2> scaled_as = {};
+    std::vector<DType> compute;
+    for (const Rows& rows : call_.evidence.operands) compute.push_back(rows.before_dtype);
+    for (size_t n = 0; n < box.operands.size(); ++n) {
+      offsets[box.operands[n]] = candidate.offsets[n];
+      scaled_as[box.operands[n]] = candidate.scaled_as[n];
+      compute[box.operands[n]] = explanation->variant.compute[n];
+    }
+    candidate.offsets = std::move(offsets);
+    candidate.scaled_as = scaled_as;
+    explanation->variant.compute = std::move(compute);
+  }
+
+  void AddFault(const Explanation& explanation, const std::vector<Explanation>& others, const RowSet& rows) {
+    Fault fault{.departures = call_.AllDepartures(explanation), .free_values = explanation.candidate.free_values};
+    fault.sentence = Sentence(fault.departures);
+    constexpr size_t kMostAlternatives = 3;
+    for (const std::vector<Departure>& alias : explanation.candidate.aliases) {
+      const bool one_too = fault.departures.size() == 1 && fault.alternatives.size() < kMostAlternatives;
+      if (one_too && Sentence(alias) != fault.sentence) fault.alternatives.push_back(alias);
+    }
+    for (const Explanation& other : others) {
+      if (&other == &explanation || other.sample_digest != explanation.sample_digest || IsAsMeasured(other)) continue;
+      if (other.complete && explanation.complete && other.proof.digest != explanation.proof.digest) continue;
+      const std::vector<Departure>& departures = other.candidate.departures;
+      if (departures.empty() || departures.size() > explanation.candidate.departures.size()) continue;
+      const auto same = [text = Sentence(departures)](const auto& known) { return Sentence(known) == text; };
+      if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
+      if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
+    }
+    fault.parts = PartsOf(call_.evidence, rows, Fitting(explanation));
+    SetPairs(&fault, rows);
+    found_.faults.push_back(std::move(fault));
+  }
+
+  // Rows that the explanation explains, and not worse than the reference does.
+  RowSet Fitting(const Explanation& explanation) const {
+    RowSet fitting = Complement(explanation.proof.misfits->rows);
+    if (reference_ == nullptr) return fitting;
+    for (size_t n = 0; n < fitting.size(); ++n) {
+      for (size_t row = 0; row < fitting[n].size(); ++row) {
+        const int found = explanation.proof.misfits->unequal[n][row],
+                  expected = reference_->proof.misfits->unequal[n][row];
+        fitting[n][row] &= found <= expected + expected / 4 + 1;
+      }
+    }
+    return fitting;
+  }
+
+  // Sets the pairs in which the reference is wrong in these rows, and counts the values that differ.
+  void SetPairs(Fault* fault, const RowSet& rows) const {
+    if (reference_ == nullptr) return;
+    const auto proof = Prove(reference_->candidate, reference_->variant, call_.evidence, call_.limits, call_.pool,
+                             call_.cancelled, &call_.tolerance, &rows);
+    if (!proof.ok()) return;
+    const RotarySettings& settings = reference_->candidate.settings;
+    const int64_t width = *settings.rotary_dim;
+    const bool partly = !IsOfAllPairs(fault->departures);
+    for (Part& part : fault->parts) {
+      std::vector<uint8_t> wrong(width / 2);
+      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
+        if (!part.operands.empty() && part.operands[0] != call_.evidence.operands[n].which) continue;
+        const std::vector<uint8_t>& elements = proof->misfits->within_row[n];
+        const PairLayout layout{*settings.input_pairing, *settings.output_pairing, width,
+                                reference_->candidate.offsets[n], settings.half_split_parts};
+        for (int64_t k = 0; k < width / 2; ++k) {
+          wrong[k] |= elements[layout.First(layout.output, k)] | elements[layout.Second(layout.output, k)];
+        }
+      }
+      int64_t tokens = 0;
+      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
+        const int64_t heads = call_.evidence.operands[n].heads;
+        int64_t here = 0;
+        for (int64_t token = 0; token < call_.evidence.operands[n].tokens(); ++token) {
+          const auto row = proof->misfits->rows[n].begin() + token * heads;
+          here += std::find(row, row + heads, 1) != row + heads;
+        }
+        tokens = std::max(tokens, here);
+      }
+      fault->values = std::max(fault->values, tokens * std::count(wrong.begin(), wrong.end(), 1));
+      if (partly) part.pairs = Ranges(wrong);
+    }
+  }
+
+  // The nearest explanation, without misfits, that gives all bits, or by one departure without a fitted number comes so
+  // much nearer than the reference that it is no accident. `distance`: of an explanation.
+  template <class Function>
+  const Explanation* Nearest(const std::vector<Explanation>& explanations, const RowSet& rows,
+                             const Function& distance) const {
+    constexpr uint64_t kLeast = 32;  // elements that are not as expected
+    constexpr double kRatio = 0.25;
+    if (CountUnequal(*reference_, rows) < kLeast) return nullptr;
+    const Explanation* nearest = nullptr;
+    double least = distance(*reference_);
+    for (const Explanation& one : explanations) {
+      if (!one.complete || !one.proof.misfits || IsAsMeasured(one)) continue;
+      const std::vector<Departure> departures = call_.AllDepartures(one);
+      if (departures.empty() || !IsEmpty(Without(rows, Complement(one.proof.misfits->rows)))) continue;
+      const bool simple = one.candidate.free_values == 0 && departures.size() == 1;
+      const double found = distance(one);
+      const bool much_nearer = found == 0 || (simple && found < kRatio * distance(*reference_));
+      if (much_nearer && found < least) nearest = &one, least = found;
+    }
+    return nearest;
+  }
+
+  static uint64_t CountUnequal(const Explanation& explanation, const RowSet& rows) {
+    uint64_t count = 0;
+    for (size_t n = 0; n < rows.size(); ++n) {
+      for (size_t row = 0; row < rows[n].size(); ++row)
+        count += rows[n][row] ? explanation.proof.misfits->unequal[n][row] : 0;
+    }
+    return count;
+  }
+
+  // The heads of batch rows in which clearly more elements are not equal than in all others; empty if there are none.
+  RowSet UnequalHeads() const {
+    constexpr double kMany = 0.5, kFew = 0.125;  // of the largest share
+    RowSet unequal;
+    double most = 0;
+    const auto visit = [&](const auto& visitor) {  // visitor(unequal elements a row, operand, rows of the head)
+      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
+        const Rows& operand = call_.evidence.operands[n];
+        const BatchRows batch(call_.evidence, operand);
+        for (int64_t b = 0; b < batch.count(); ++b) {
+          for (int64_t h = 0; h < operand.heads; ++h) {
+            std::vector<int64_t> rows;
+            double count = 0;
+            for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) {
+              rows.push_back(t * operand.heads + h);
+              count += reference_->proof.misfits->unequal[n][rows.back()];
+            }
+            if (!rows.empty()) visitor(count / static_cast<double>(rows.size()), n, rows);
+          }
+        }
+      }
+    };
+    for (const auto& rows : reference_->proof.misfits->unequal) unequal.emplace_back(rows.size());
+    visit([&](double share, size_t, const auto&) { most = std::max(most, share); });
+    bool any_few = false, apart = true;
+    visit([&](double share, size_t n, const std::vector<int64_t>& rows) {
+      any_few |= share <= kFew * most;
+      apart &= share <= kFew * most || share >= kMany * most;
+      if (share < kMany * most) return;
+      for (const int64_t row : rows) unequal[n][row] = 1;
+    });
+    if (any_few && apart) return unequal;
+    for (std::vector<uint8_t>& rows : unequal) std::fill(rows.begin(), rows.end(), 0);
+    return unequal;
+  }
+
+  std::string Difference() const {
+    const Proof& proof = reference_->proof;
+    return fmt::format("{} of {} elements differ by more than {}", proof.misfits->elements, proof.comparison.elements(),
+                       Describe(call_.tolerance, call_.NarrowestAfter()));
+  }
+
+  const RotationCall& call_;
+  const SampleFindings& whole_;
+  const Explanation* const reference_;
+  FoundFaults found_;
+};
+
+}  // namespace
+
+std::string Measurement(const SampleFindings& findings) {
+  if (!findings.changed()) return "the rows are unchanged";
+  if (findings.readings.empty() || findings.readings[0].norm_residual > kNotARotation) {
+    return "no pairing keeps the norms of pairs";
+  }
+  if (findings.readings[0].angles.scatter > kNotARotation) return "heads of one token rotate by different angles";
+  const bool regular = std::any_of(findings.explanations.begin(), findings.explanations.end(),
+                                   [](const Explanation& e) { return IsAsMeasured(e) && e.residual <= kWellMatched; });
+  return regular ? "pairs rotate by frequencies that match no known settings; they are measured"
+                 : "pairs rotate by angles that no known settings give at these positions";
+}
+
+absl::StatusOr<FoundFaults> FindFaults(const RotationCall& call, const SampleFindings& whole,
+                                       const Explanation* reference) {
+  return FaultFinder(call, whole, reference).Explain();
+}
+
+absl::StatusOr<FoundFaults> FindNearerFault(const RotationCall& call, const SampleFindings& whole,
+                                            const Explanation& reference) {
+  return FaultFinder(call, whole, &reference).ExplainNearer();
+}
+
+}  // namespace posenc::diagnose
