@@ -128,10 +128,12 @@ class Explainer {
     return candidate;
   }
 
-  // True if the fault has an effect. Frequencies that are one ULP off resemble a recurrence, so without that some
-  // element must be beyond the tolerance, and it must give most of the elements that are not equal.
-  static bool Explains(TableFault fault, const Proof& without, const Proof& with) {
+  // True if the fault has an effect. A second departure must explain something beyond the tolerance, and so must a
+  // recurrence, which frequencies that are one ULP off resemble: it must also give most of the elements that are not
+  // equal.
+  static bool Explains(TableFault fault, const Candidate& base, const Proof& without, const Proof& with) {
     if (without.digest == with.digest) return false;
+    if (!base.departures.empty() && without.misfits->none()) return false;
     if (fault != TableFault::kRecurrence) return true;
     const double left = 1 - with.comparison.share(), left_without = 1 - without.comparison.share();
     return !without.misfits->none() && left <= left_without / 8;
@@ -160,7 +162,7 @@ class Explainer {
         const auto without =
             Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_, &tolerance_);
         POSENC_RETURN_IF_ERROR(cancelled_());
-        if (without.ok() && !Explains(fault, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
+        if (without.ok() && !Explains(fault, base, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
       }
     }
     Rank(&f_.explanations);
