@@ -34,7 +34,7 @@ std::vector<ModelType> MakeBiasTypes() {
   return {
       // ALiBi; Falcon has ALiBi or a rotary embedding.
       {.name = "bloom", .scheme = kBloomAlibi},
-      {.name = "falcon", .scheme = kFalcon},
+      {.name = "falcon", .scheme = kFalcon, .head_dim_field = "", .older_hidden_size_field = "n_embed"},
       {.name = "mpt", .scheme = kMptAlibi},
 
       // T5's buckets in the encoder and in the decoder.

@@ -190,7 +190,10 @@ std::string ConfigObject::PathOf(std::initializer_list<std::string_view> names) 
   for (std::string_view name : names) {
     if (Find(name) != nullptr) return Path(name);
   }
-  return Path(*names.begin());
+  for (std::string_view name : names) {
+    if (!name.empty()) return Path(name);
+  }
+  return path_;
 }
 
 const json* ConfigObject::Find(std::string_view name) const {

@@ -34,7 +34,7 @@ class ConfigObject {
   const nlohmann::json& tree() const { return tree_; }
   const std::string& path() const { return path_; }
   std::string Path(std::string_view name) const;
-  // The path of the first of `names` that is present, or of the first if none is.
+  // The path of the first of `names` that is present, or of the first that is not empty if none is.
   std::string PathOf(std::initializer_list<std::string_view> names) const;
   // Returns null if the field is absent or JSON null, or if `name` is empty.
   const nlohmann::json* Find(std::string_view name) const;

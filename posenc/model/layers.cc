@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "posenc/base/status.h"
 
@@ -11,6 +12,15 @@ namespace posenc {
 namespace {
 
 constexpr std::string_view kThetaPrefix = "rope_theta ";
+
+// Returns the n of a field that selects every n-th layer; nullopt if it is absent.
+absl::StatusOr<std::optional<int64_t>> EveryNth(const Part& part, std::initializer_list<std::string_view> names) {
+  POSENC_ASSIGN_OR_RETURN(const auto every, part.config.Integer(names));
+  if (every && *every < 1) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.PathOf(names), fmt::format("{}", *every), "must be at least 1");
+  }
+  return every;
+}
 
 // kNoRopeList. Ignores layer_types, which describes the layers' windows.
 absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_t layers) {
@@ -20,8 +30,8 @@ absl::StatusOr<std::vector<std::string>> FromNoRopeList(const Part& part, int64_
     return InvalidArgument("MISMATCH", part.config.Path("no_rope_layers"), fmt::format("{} entries", rope->size()),
                            fmt::format("must have one entry per layer: {}", layers));
   }
-  POSENC_ASSIGN_OR_RETURN(const auto interval, part.config.Integer({"no_rope_layer_interval"}));
-  const int64_t every = std::max<int64_t>(interval.value_or(4), 1);
+  POSENC_ASSIGN_OR_RETURN(const auto interval, EveryNth(part, {"no_rope_layer_interval"}));
+  const int64_t every = interval.value_or(4);
   std::vector<std::string> types;
   for (int64_t n = 0; n < layers; ++n) {
     types.emplace_back((rope ? (*rope)[n] != 0 : (n + 1) % every != 0) ? kRope : kNoRope);
@@ -36,13 +46,17 @@ std::string ThetaName(double theta) {
 // kThetaList: layers with equal theta share a type.
 absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(const auto thetas, part.config.Numbers("layer_rope_theta"));
-  if (!thetas || static_cast<int64_t>(thetas->size()) != layers) {
+  if (!thetas || static_cast<int64_t>(thetas->size()) < layers) {
     return InvalidArgument("MISMATCH", part.config.Path("layer_rope_theta"),
                            thetas ? fmt::format("{} entries", thetas->size()) : "absent",
                            fmt::format("must have one entry per layer: {}", layers));
   }
   std::vector<std::string> types;
-  for (double theta : *thetas) types.push_back(ThetaName(theta));
+  const size_t count = layers > 0 ? static_cast<size_t>(layers) : thetas->size();  // entries beyond are not read
+  for (size_t n = 0; n < count; ++n) {
+    const bool flag = part.type.layers == Layers::kThetaFlags && (*thetas)[n] != 0;
+    types.push_back(flag ? std::string(kRope) : ThetaName((*thetas)[n]));
+  }
   return types;
 }
 
@@ -55,9 +69,12 @@ absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t l
   POSENC_ASSIGN_OR_RETURN(const auto indices, part.config.Numbers(pattern.indices_field));
   std::optional<int64_t> given;
   if (!pattern.field.empty()) {
-    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({pattern.field, "_sliding_window_pattern"}));
+    POSENC_ASSIGN_OR_RETURN(given, EveryNth(part, {pattern.field, "_sliding_window_pattern"}));
   }
-  const int64_t every = std::max<int64_t>(given.value_or(pattern.every), 1);
+  POSENC_ASSIGN_OR_RETURN(const auto alternates, part.config.Bool(pattern.all_unless));
+  const bool all = !pattern.all_unless.empty() && part.config.tree().contains(std::string(pattern.all_unless)) &&
+                   !alternates.value_or(false);
+  const int64_t every = given.value_or(pattern.every);
   for (int64_t n = 0; n < layers; ++n) {
     if (cycle && !cycle->empty()) {
       types.push_back((*cycle)[n % cycle->size()]);
@@ -67,19 +84,98 @@ absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t l
       types.emplace_back(n == 0 ? pattern.others : pattern.cycle[n % pattern.cycle.size()]);
       continue;
     }
-    const bool regular = indices ? std::find(indices->begin(), indices->end(), n) != indices->end()
-                                 : n % every == (pattern.at < 0 ? every - 1 : pattern.at % every);
+    const auto among = [n](const auto& list) { return std::find(list.begin(), list.end(), n) != list.end(); };
+    const bool regular = indices                    ? among(*indices)
+                         : !pattern.indices.empty() ? among(pattern.indices)
+                                                    : n % every == (pattern.at < 0 ? every - 1 : pattern.at % every);
     const bool is_last = n == layers - 1 && (pattern.last || pattern.last_always);
-    types.emplace_back(regular || n < pattern.first || is_last ? pattern.full : pattern.others);
+    types.emplace_back(all || regular || n < pattern.first || is_last ? pattern.full : pattern.others);
+  }
+  const bool none = std::find(types.begin(), types.end(), pattern.full) == types.end();
+  if (pattern.last_if_none && none && !types.empty()) types.back() = pattern.full;
+  return types;
+}
+
+// kSlidingOrDense: the first layers have a dense MLP and a pattern of their own, unless the file lists the types. A
+// full_attention layer that rotates because of its MLP has type kRope.
+absl::StatusOr<std::vector<std::string>> FromDenseLayers(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, part.config.Strings("layer_types"));
+  POSENC_ASSIGN_OR_RETURN(const auto mlps, part.config.Strings("mlp_layer_types"));
+  POSENC_ASSIGN_OR_RETURN(const auto dense, part.config.Integer({"first_k_dense_replace"}));
+  POSENC_ASSIGN_OR_RETURN(const auto own_every, EveryNth(part, {"prefix_dense_sliding_window_pattern"}));
+  POSENC_ASSIGN_OR_RETURN(const auto every, EveryNth(part, {part.type.pattern.field}));
+  const int64_t first = dense.value_or(0);
+  if (first > layers && layers > 0) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path("first_k_dense_replace"), fmt::format("{}", first),
+                           fmt::format("must be at most the number of layers, {}", layers));
+  }
+  for (const auto& [field, list] : {std::pair{"layer_types", &listed}, {"mlp_layer_types", &mlps}}) {
+    if (*list && layers > 0 && static_cast<int64_t>((*list)->size()) != layers) {
+      return InvalidArgument("MISMATCH", part.config.Path(field), fmt::format("{} entries", (*list)->size()),
+                             fmt::format("must have one entry per layer: {}", layers));
+    }
+  }
+  std::vector<std::string> types;
+  for (int64_t n = 0; n < layers; ++n) {
+    const bool in_front = n < first;
+    const int64_t place = in_front ? n + 1 : n + 1 - first;
+    const int64_t period = in_front ? own_every.value_or(1) : every.value_or(part.type.pattern.every);
+    const std::string type = listed ? (*listed)[n] : place % period != 0 ? "sliding_attention" : "full_attention";
+    const bool is_dense = mlps ? (*mlps)[n] == "dense" : in_front;
+    types.push_back(is_dense && own_every.value_or(1) == 1 ? std::string(kRope) : type);
   }
   return types;
+}
+
+// kMainOrCompressed: layers with a compressor, and those without. The file lists the layers' types, which may go on
+// with those of layers for several tokens at once, or their rates of compression.
+absl::StatusOr<std::vector<std::string>> FromCompressors(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, part.config.Strings("layer_types"));
+  POSENC_ASSIGN_OR_RETURN(const auto rates, part.config.Numbers("compress_ratios"));
+  const size_t given = listed ? listed->size() : rates ? rates->size() : static_cast<size_t>(layers);
+  if (given < static_cast<size_t>(layers)) {
+    return InvalidArgument("MISMATCH", part.config.PathOf({"layer_types", "compress_ratios"}),
+                           fmt::format("{} entries", given), fmt::format("must have one entry per layer: {}", layers));
+  }
+  std::vector<std::string> types;
+  for (int64_t n = 0; n < layers; ++n) {
+    bool compressed = true;  // the class's default
+    if (listed) {
+      compressed = (*listed)[n] != "sliding_attention";
+      if (compressed && (*listed)[n] != "compressed_sparse_attention" &&
+          (*listed)[n] != "heavily_compressed_attention") {
+        return InvalidArgument(
+            "UNKNOWN_VALUE", fmt::format("{}[{}]", part.config.Path("layer_types"), n), (*listed)[n],
+            "must be sliding_attention, compressed_sparse_attention or heavily_compressed_attention");
+      }
+    } else if (rates) {
+      compressed = (*rates)[n] != 0;
+    }
+    types.emplace_back(compressed ? kCompress : kMain);
+  }
+  return types;
+}
+
+// The name of full attention with an indexer depends on use_dsa, true by default, in files of kByTypeCopied.
+absl::Status NameIndexed(const Part& part, std::vector<std::string>& types) {
+  if (part.type.layers != Layers::kByTypeCopied) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(auto indexed, part.config.Bool("use_dsa"));
+  if (!indexed) {
+    if (part.config.tree().contains("use_dsa") || part.config.Find("per_layer_config") != nullptr)
+      return absl::OkStatus();
+    indexed = true;
+  }
+  const std::string_view from = *indexed ? "full_attention" : "indexed_attention";
+  const std::string_view to = *indexed ? "indexed_attention" : "full_attention";
+  std::replace(types.begin(), types.end(), std::string(from), std::string(to));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
   if (part.type.layers == Layers::kNoRopeList) return FromNoRopeList(part, layers);
-  if (part.type.layers == Layers::kThetaList) {
+  if (part.type.layers == Layers::kThetaList || part.type.layers == Layers::kThetaFlags) {
     if (part.config.Find("layer_rope_theta") != nullptr) return FromThetaList(part, layers);
     std::vector<std::string> types;  // counted from the last layer
     if (part.type.pattern.every == 0) return types;
@@ -88,26 +184,40 @@ absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t la
     }
     return types;
   }
+  if (part.type.layers == Layers::kSlidingOrDense) return FromDenseLayers(part, layers);
+  if (part.type.layers == Layers::kMainOrCompressed) return FromCompressors(part, layers);
+  std::optional<std::vector<std::string>> listed;
   for (std::string_view field : {"layer_types", "layers_block_type"}) {
-    POSENC_ASSIGN_OR_RETURN(auto listed, part.config.Strings(field));
-    if (!listed) continue;
-    if (part.type.pattern.last_always && !listed->empty()) listed->back() = part.type.pattern.full;
-    return *std::move(listed);
+    if (listed || part.type.pattern.ignores_list) break;
+    POSENC_ASSIGN_OR_RETURN(listed, part.config.Strings(field));
   }
-  return FromPattern(part, layers);
+  if (listed && part.type.pattern.last_always && !listed->empty()) listed->back() = part.type.pattern.full;
+  if (!listed) {
+    POSENC_ASSIGN_OR_RETURN(listed, FromPattern(part, layers));
+  }
+  std::vector<std::string> types = *std::move(listed);
+  if (part.type.layers == Layers::kByTypeFromLists) {  // the list may go on with layers for several tokens at once
+    POSENC_ASSIGN_OR_RETURN(const auto more, part.config.Integer({"num_nextn_predict_layers"}));
+    if (static_cast<int64_t>(types.size()) == layers + more.value_or(0)) types.resize(layers);
+  }
+  POSENC_RETURN_IF_ERROR(NameIndexed(part, types));
+  return types;
 }
 
 bool LeavesOut(const Part& part, std::string_view layer_type) {
   switch (part.type.layers) {
     case Layers::kSlidingOnly: return layer_type == "full_attention";
     case Layers::kSlidingOnlyInWindow:
-      return layer_type == "full_attention" ||
-             (part.config.tree().contains("sliding_window") && part.config.Find("sliding_window") == nullptr);
+    case Layers::kSlidingOrDense:
+      return layer_type != kRope && (layer_type == "full_attention" || (part.config.tree().contains("sliding_window") &&
+                                                                        part.config.Find("sliding_window") == nullptr));
+    case Layers::kHybridOnly: return layer_type != "hybrid";
     case Layers::kSlidingOnlyIfWindow:
       return layer_type == "full_attention" &&
              !(part.config.tree().contains("sliding_window") && part.config.Find("sliding_window") == nullptr);
     case Layers::kNoRopeList:
-    case Layers::kThetaList: return layer_type == kNoRope;
+    case Layers::kThetaList:
+    case Layers::kThetaFlags: return layer_type == kNoRope;
     default: return !HasAttention(layer_type);
   }
 }
@@ -125,128 +235,6 @@ std::optional<double> ThetaOf(const Part& part, std::string_view layer_type) {
   layer_type.remove_prefix(kThetaPrefix.size());
   std::from_chars(layer_type.data(), layer_type.data() + layer_type.size(), theta);
   return theta;
-}
-
-namespace {
-
-// Where the file has its blocks.
-std::string BlocksPath(const Part& part) { return part.config.PathOf({"rope_parameters", "rope_scaling"}); }
-std::string BlockPath(const Part& part, std::string_view layer_type) {
-  return fmt::format("{}.{}", BlocksPath(part), Quote(layer_type));
-}
-
-RopeBlock ClassBlock(const LayerDefaults& defaults) {
-  RopeBlock block;
-  block.parameters.rope_type = std::string(defaults.rope_type);
-  block.parameters.partial_rotary_factor = defaults.partial;
-  return block;
-}
-
-// These classes add rope_scaling to a block whose rope_type is "default", so that the older key `type` is not read.
-void LeaveDefault(Part& part, RopeBlock& block) {
-  const RopeParameters& written = block.parameters;
-  if (written.rope_type == "default") return;
-  part.Say("NOT_USED", fmt::format("{}.type", block.path),
-           fmt::format("model_type \"{}\" reads only rope_type here: the layers have no scaling", part.type.name));
-  block.parameters = {
-      .rope_type = "default", .rope_theta = written.rope_theta, .partial_rotary_factor = written.partial_rotary_factor};
-}
-
-// BlockFor for Layers::kByType and kByTypeFilled.
-absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
-  const LayerDefaults* own = DefaultsOf(part.type, layer_type);
-  const bool fills = part.type.layers == Layers::kByTypeFilled && own != nullptr;
-  const bool nested = IsByLayerType(blocks);
-  LayerBlock result{std::nullopt, own != nullptr ? own->rope_theta : part.type.theta,
-                    own != nullptr ? own->theta_field : part.type.theta_field, false};
-  if (nested) {
-    const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
-    if (found != blocks.end() && found->second) {
-      result.block = found->second;
-      if (!fills && !result.block->parameters.rope_theta && own != nullptr) {
-        part.Say("DEFAULTED", fmt::format("{}.rope_theta", result.block->path),
-                 fmt::format("absent: {} is used; transformers fails", own->rope_theta));
-      }
-      auto& partial = result.block->parameters.partial_rotary_factor;
-      const bool is_default = result.block->parameters.rope_type == "default";
-      const bool has_share = fills || (own != nullptr && own->partial_of_default && is_default);
-      if (has_share && !partial) partial = own->partial;
-    } else if (fills) {
-      result.block = ClassBlock(*own);
-      const std::string path = BlockPath(part, layer_type);
-      result.block->path = path;
-      part.Say("DEFAULTED", path,
-               fmt::format("absent: the default block of model_type \"{}\" is used", part.type.name));
-    } else if (found == blocks.end()) {
-      return InvalidArgument("MISSING", BlockPath(part, layer_type), "",
-                             "must be given: the layers' type has no other block");
-    }
-    return result;
-  }
-  if (!blocks.empty() && part.config.Find("rope_scaling") != nullptr && own != nullptr && own->takes_rope_scaling) {
-    result.block = blocks[0].second;
-    if (result.block->type_key == "type") LeaveDefault(part, *result.block);
-    result.flat = true;
-    return result;
-  }
-  if (!blocks.empty() && !fills) {
-    return InvalidArgument("CONFLICT", BlocksPath(part), "one block",
-                           fmt::format("must be one block per layer type for model_type \"{}\"", part.type.name));
-  }
-  if (!blocks.empty() && part.config.Find("rope_scaling") == nullptr) {
-    // These classes read a single block from rope_scaling only; rope_parameters must have one block per layer type.
-    part.Say("NOT_USED", "rope_parameters",
-             fmt::format("model_type \"{}\" reads one block per layer type and ignores a single block: "
-                         "the default blocks are used",
-                         part.type.name));
-  }
-  if (own != nullptr) {
-    result.block = ClassBlock(*own);
-    result.block->path = part.config.Path("rope_parameters");
-  }
-  result.flat = true;
-  return result;
-}
-
-}  // namespace
-
-const LayerDefaults* DefaultsOf(const ModelType& type, std::string_view layer_type) {
-  for (const LayerDefaults& defaults : type.by_layer) {
-    if (defaults.layer_type == layer_type) return &defaults;
-  }
-  return nullptr;
-}
-
-absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type) {
-  const bool nested = IsByLayerType(blocks);
-  RopeBlock plain;
-  plain.path = BlocksPath(part);
-  plain.parameters.rope_type = "default";
-  LayerBlock result{plain, part.type.theta, part.type.theta_field, !nested};
-  if (LeavesOut(part, layer_type)) {
-    result.block.reset();
-    return result;
-  }
-  if (part.type.layers == Layers::kByType || part.type.layers == Layers::kByTypeFilled) {
-    return BlockByType(part, blocks, layer_type);
-  }
-  if (nested) {
-    const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == layer_type; });
-    if (found == blocks.end()) {
-      return InvalidArgument("MISSING", BlockPath(part, layer_type), "",
-                             "must be given: the layers' type has no other block");
-    }
-    result.block = found->second;
-  } else if (!blocks.empty()) {
-    result.block = blocks[0].second;
-  } else if (part.type.block) {
-    result.block->parameters = *part.type.block;
-    result.block->has_factor = true;
-    result.block->has_query_scale = !part.type.query_scale_field.empty();
-    part.Say("DEFAULTED", "rope_parameters",
-             fmt::format("absent: the default block of model_type \"{}\" is used", part.type.name));
-  }
-  return result;
 }
 
 }  // namespace posenc

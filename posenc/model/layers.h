@@ -15,6 +15,8 @@ namespace posenc {
 
 // Layer types of classes that list which layers rotate, not the layers' types.
 inline constexpr std::string_view kRope = "rope", kNoRope = "no_rope";
+// DeepSeek-V4's blocks: layers without a compressor, and those with one.
+inline constexpr std::string_view kMain = "main", kCompress = "compress";
 
 // Returns the type of each layer; empty if layers have no types, or if no list gives them and `layers` is 0 (unknown).
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers);
@@ -36,8 +38,10 @@ struct LayerBlock {
   bool flat;                     // one block serves all layers
 };
 
-// Selects the block of a layer type. INVALID_ARGUMENT if the file's blocks do not fit the class or lack this type.
-absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type);
+// Selects the block of a layer type. `of_layer`: the type of each layer, empty if unknown. INVALID_ARGUMENT if the
+// file's blocks do not fit the class or lack this type.
+absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const std::string& layer_type,
+                                    const std::vector<std::string>& of_layer);
 
 // Returns the class's defaults for a layer type, or null.
 const LayerDefaults* DefaultsOf(const ModelType& type, std::string_view layer_type);

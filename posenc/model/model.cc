@@ -132,13 +132,14 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     POSENC_ASSIGN_OR_RETURN(ModelLayers input, InputOf(std::move(part), wanted));
     return std::vector<ModelLayers>{std::move(input)};
   }
-  POSENC_ASSIGN_OR_RETURN(const auto counted,
-                          part.config.Integer({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}));
+  POSENC_ASSIGN_OR_RETURN(const auto counted, part.config.Integer({"num_layers_per_stack", "num_hidden_layers",
+                                                                   "n_layer", "n_layers", "num_layers", "depth"}));
   const int64_t layers = counted.value_or(0);
   if (layers > kMaxLayers) {
-    return InvalidArgument("OUT_OF_RANGE",
-                           part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}),
-                           fmt::format("{}", layers), fmt::format("must be at most {}", kMaxLayers));
+    return InvalidArgument(
+        "OUT_OF_RANGE",
+        part.config.PathOf({"num_layers_per_stack", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}),
+        fmt::format("{}", layers), fmt::format("must be at most {}", kMaxLayers));
   }
 
   ModelLayers common;

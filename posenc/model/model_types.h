@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -125,13 +126,19 @@ struct SineGrid {
 // How the layers' rotary embeddings differ. Layers without attention (HasAttention) have none.
 enum class Layers {
   kUniform,
-  kByType,               // one block per layer type; by_layer if the file has no block
-  kByTypeFilled,         // kByType, and by_layer fills missing or null blocks, and partial
-  kSlidingOnly,          // full_attention layers have no rotary embedding
+  kByType,           // one block per layer type; by_layer if the file has no block
+  kByTypeFilled,     // kByType, and by_layer fills missing or null blocks, and partial
+  kByTypeCopied,     // kByType, and a single block serves all layer types, each with its own head (dots3)
+  kByTypeFromLists,  // kByType, and without such blocks rope_theta and partial_rotary_factors may list every layer's
+  kSlidingOnly,      // full_attention layers have no rotary embedding
   kSlidingOnlyInWindow,  // kSlidingOnly, and no layer has one if sliding_window is null
   kSlidingOnlyIfWindow,  // kSlidingOnly, unless sliding_window is null: then all have one
+  kSlidingOrDense,       // kSlidingOnlyInWindow, and layers with a dense MLP have one, too (cohere2_moe)
+  kHybridOnly,           // only layers of type hybrid have one
+  kMainOrCompressed,     // a block for layers without a compressor, and one for layers with one (deepseek_v4)
   kNoRopeList,           // no_rope_layers: 1 means rotary embedding, 0 none
   kThetaList,            // layer_rope_theta per layer, 0: none; if absent, every n-th layer back from the last has none
+  kThetaFlags,  // kThetaList, but an entry other than 0 only says that the layer rotates, by the block's theta (Muse)
 };
 
 // Layer types for a file that does not list them: every n-th layer has type `full`.
@@ -148,6 +155,14 @@ struct LayerPattern {
   // types that repeats.
   std::string_view indices_field = "", cycle_field = "";
   std::array<std::string_view, 4> cycle = {};  // types that repeat, from layer 1 on; layer 0 has `others`
+  std::span<const int64_t> indices = {};       // the class's own list of the `full` layers, instead of `every`
+  size_t of_layers = 0;                        // the number of layers that this list is for
+  std::string_view all_unless = "";            // a flag; if it is false or null, all layers are `full`
+  bool ignores_list = false;                   // the class does not read layer_types
+  bool last_if_none = false;                   // the last layer is `full` if no other is
+  bool needs_full = false;                     // the class refuses a list without `full` layers
+  std::array<std::string_view, 3> only = {};   // the layer types that the class accepts in a list; empty: all
+  bool needs_others = false;                   // the class refuses a list without other layers
 };
 
 // A class's default block for one layer type.
@@ -163,8 +178,18 @@ struct LayerDefaults {
   int64_t head_dim = 0;                  // 0: as in the other layers
 };
 
-// Rotated width as a share: hidden_size / num_attention_heads / divisor / (the field's value), but at least `least`.
+// Multi-head latent attention of layers with a head of their own: the fields that give it, and the class's defaults.
+// Not read from a file with per_layer_config.
+struct LatentHead {
+  std::string_view layer_type = "";  // "": no layers
+  std::string_view whole_field = "", unrotated_field = "", rotated_field = "";
+  int64_t whole = 0, unrotated = 0;
+};
+
+// Rotated width as a share: times * hidden_size / num_attention_heads / divisor / (the field's value), but at least
+// `least`.
 struct HeadShare {
+  int64_t times = 1;
   std::string_view divisor_field = "";
   int64_t divisor = 1;
   int64_t least = 0;
@@ -223,6 +248,10 @@ struct ModelType {
   int64_t head_dim = 0;
   std::string_view hidden_size_field = "hidden_size";
   std::string_view heads_field = "";  // the only name of the number of heads; "": any of the usual ones
+  // Older names, which prevail over the newer ones.
+  std::string_view older_hidden_size_field = "", older_heads_field = "";
+  std::string_view other_head_dim_field = "";  // read if head_dim_field is absent
+  std::string_view older_widths = "";          // an object whose d_model and encoder_attention_heads prevail
   Width width;
   HeadShare share;
   // Multi-head latent attention: the width is qk_rope_head_dim, a separate part of the head, and the softmax scale is
@@ -230,19 +259,30 @@ struct ModelType {
   bool mla = false;
   int64_t unrotated_dim = 0;               // the class's default qk_nope_head_dim
   bool head_dim_agrees = false;            // the class reads head_dim beside qk_rope_head_dim, and fails if they differ
+  bool head_dim_defaults = false;          // head_dim_agrees, and an absent head_dim is the class's default
   std::string_view rotary_dim_field = "";  // gives the share of a head that rotates as a number of elements
 
   Layers layers = Layers::kUniform;
   LayerPattern pattern;
   std::vector<LayerDefaults> by_layer;
+  double block_theta = 0;  // theta of a layer type's block that gives none; 0: the default of the layer type
+  LatentHead latent_head;
 
   MropeOrder mrope = MropeOrder::kNone;
-  std::vector<int64_t> sections;  // default mrope_section; kErnie, if empty: h and w share all pairs
-  int64_t axes = 2;               // kAxial
-  bool reads_block = true;        // false: the class reads no scaling block
-  bool alternating = false;       // kAxial: pairs alternate between the axes
-  bool own_halves = false;        // kAxial: half-split pairing within each axis's elements
-  int64_t window = 7;             // kSwin, kSwinV2: default window_size
+  std::vector<int64_t> sections;    // default mrope_section; kErnie, if empty: h and w share all pairs
+  bool reads_sections = true;       // false: the class does not know mrope_section
+  int64_t axes = 2;                 // kAxial
+  bool reads_block = true;          // false: the class reads no scaling block
+  bool reads_rope_scaling = true;   // false: only rope_parameters
+  bool null_theta_is_none = false;  // rope_theta null means no rotary embedding
+  bool whole_by_heads = false;      // a head has hidden_size / num_attention_heads elements, whatever head_dim says
+  bool keeps_softmax = false;       // latent attention whose softmax scale mscale_all_dim does not multiply
+  bool rotates_whole = false;       // the class computes narrower tables for a share below 1, and fails to apply them
+  bool cuts_head = false;           // the class cuts its heads at the rotated width, also for tables of the whole head
+  int64_t width_multiple = 1;       // kAxial: the width of a head that the class's tables fit
+  bool alternating = false;         // kAxial: pairs alternate between the axes
+  bool own_halves = false;          // kAxial: half-split pairing within each axis's elements
+  int64_t window = 7;               // kSwin, kSwinV2: default window_size
   // kT5: set if the file has one stack, not two.
   std::optional<OneStack> one_stack;
   std::string_view encoder_biases_field = "";  // kT5: a list of biases, one by token distance like T5's

@@ -42,7 +42,8 @@ struct Part {
   std::vector<Note> notes;
   std::vector<FileField> fields;
   int64_t whole_head = 0, rotary_offset = 0;  // as in ModelLayers
-  std::optional<int64_t> layer_head_dim;      // set if the layers being read have their own
+  // Set if the layers being read have their own.
+  std::optional<int64_t> layer_head_dim, layer_unrotated_dim;
 
   // `field`: a name in this part, a path from config_json on, "" or a field of the request.
   void Say(std::string code, std::string field, std::string message) {

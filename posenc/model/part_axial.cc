@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "posenc/base/status.h"
 #include "posenc/model/rope_block.h"
 
@@ -32,6 +34,19 @@ void NoteUnread(const RopeParameters& block, const std::string& path, Part& part
   });
 }
 
+// EfficientLoFTR rotates all hidden_size elements as one head, by frequencies that it makes for a share of a head.
+absl::Status CheckAggregated(const Part& part, int64_t hidden, std::optional<double> partial) {
+  if (part.type.name != "efficientloftr") return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto heads, part.config.Integer({"num_attention_heads"}));
+  POSENC_ASSIGN_OR_RETURN(const auto outer, part.config.Number({"partial_rotary_factor"}));
+  const double share = partial.value_or(outer.value_or(4));
+  const auto dim = heads.value_or(8) < 1 ? 0.0 : share * static_cast<double>(hidden / heads.value_or(8));
+  if (static_cast<int64_t>(dim) == hidden / 2) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", part.config.Path("num_attention_heads"), fmt::format("{}", heads.value_or(8)),
+                         fmt::format("must be 2 * partial_rotary_factor, {}: model_type \"{}\" fails otherwise",
+                                     2 * share, part.type.name));
+}
+
 }  // namespace
 
 absl::StatusOr<RotarySettings> AxialOf(Part& part) {
@@ -54,6 +69,12 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
                       part.type.name));
     }
     block = blocks[0].second->parameters;
+    const auto& accepted = part.type.rope_types;
+    if (!accepted.empty() && std::find(accepted.begin(), accepted.end(), block.rope_type) == accepted.end()) {
+      return InvalidArgument(
+          "UNSUPPORTED", fmt::format("{}.{}", blocks[0].second->path, blocks[0].second->type_key), block.rope_type,
+          fmt::format("must be \"{}\": model_type \"{}\" refuses other names", accepted[0], part.type.name));
+    }
     NoteUnread(block, blocks[0].second->path, part);
     if (block.rope_theta) part.Comes("axial.axes[0].rope_theta", blocks[0].second->path + ".rope_theta");
   }
@@ -61,6 +82,14 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
   part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}));
   part.whole_head = head_dim;
+  POSENC_RETURN_IF_ERROR(CheckAggregated(part, head_dim, block.partial_rotary_factor));
+  if (head_dim % part.type.width_multiple != 0) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}),
+                           fmt::format("heads of {}", head_dim),
+                           fmt::format("must give heads of a multiple of {}: the tables of model_type \"{}\" fit no "
+                                       "others",
+                                       part.type.width_multiple, part.type.name));
+  }
   double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
   if (part.type.theta_field != "rope_theta") {  // a newer name, and an older one, which prevails
     POSENC_ASSIGN_OR_RETURN(const auto usual, part.config.Number({"rope_theta"}));

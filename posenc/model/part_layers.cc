@@ -22,6 +22,8 @@ absl::Status CheckHasRotary(const Part& part) {
   std::string value(wanted.if_absent ? wanted.value : kAbsent);
   if (const nlohmann::json* field = part.config.Find(wanted.field)) {
     value = field->is_string() ? field->get<std::string>() : field->dump();
+  } else if (part.config.tree().contains(std::string(wanted.field))) {
+    value = "null";
   }
   if (value == wanted.value) return absl::OkStatus();
   return InvalidArgument(
@@ -38,37 +40,63 @@ bool MentionsRope(const Part& part) {
   return false;
 }
 
-// Reads the head width of layers that per_layer_config describes one by one. CONFLICT if it differs between them.
-absl::Status ReadPerLayer(Part& part, const std::vector<uint32_t>& layers) {
-  POSENC_ASSIGN_OR_RETURN(const auto per_layer, part.config.Object("per_layer_config"));
-  if (!per_layer) return absl::OkStatus();
-  const std::string_view field = part.type.mla ? "qk_rope_head_dim" : "head_dim";
+// Reads one field of the head of layers that per_layer_config describes one by one. CONFLICT if it differs between
+// them.
+absl::Status ReadPerLayer(Part& part, const ConfigObject& per_layer, std::string_view field,
+                          const std::vector<uint32_t>& layers, std::optional<int64_t>& value) {
   std::string first_path;
   for (uint32_t layer : layers) {
-    POSENC_ASSIGN_OR_RETURN(const auto own, per_layer->Object(std::to_string(layer)));
+    POSENC_ASSIGN_OR_RETURN(const auto own, per_layer.Object(std::to_string(layer)));
     if (!own) continue;
     POSENC_ASSIGN_OR_RETURN(const auto given, own->Integer({field}));
     if (!given) continue;
-    if (!first_path.empty() && *given != *part.layer_head_dim) {
+    if (!first_path.empty() && *given != *value) {
       return Against(first_path, InvalidArgument("CONFLICT", own->Path(field), fmt::format("{}", *given),
-                                                 fmt::format("must be {}, as in another layer of this type",
-                                                             *part.layer_head_dim)));
+                                                 fmt::format("must be {}, as in another layer of this type", *value)));
     }
     if (first_path.empty()) first_path = own->Path(field);
-    part.layer_head_dim = *given;
+    value = *given;
     part.Comes("head_dim", own->Path(field));
   }
   return absl::OkStatus();
 }
 
-// Sets part.layer_head_dim if these layers have their own head width.
+// ModelType::latent_head.
+absl::Status ReadLatentHead(Part& part) {
+  const LatentHead& latent = part.type.latent_head;
+  POSENC_ASSIGN_OR_RETURN(const auto given_whole, part.config.Integer({latent.whole_field}));
+  POSENC_ASSIGN_OR_RETURN(const auto given_unrotated, part.config.Integer({latent.unrotated_field}));
+  POSENC_ASSIGN_OR_RETURN(const auto given_rotated, part.config.Integer({latent.rotated_field}));
+  const int64_t whole = given_whole.value_or(latent.whole), unrotated = given_unrotated.value_or(latent.unrotated);
+  const int64_t rotated = given_rotated.value_or(whole - unrotated);
+  if (rotated + unrotated != whole || rotated < 1) {
+    return Against(part.config.Path(latent.unrotated_field),
+                   InvalidArgument("CONFLICT", part.config.Path(latent.whole_field), fmt::format("{}", whole),
+                                   fmt::format("must be equal to {} + {}, {} + {}", latent.unrotated_field,
+                                               latent.rotated_field, unrotated, rotated)));
+  }
+  part.layer_head_dim = rotated;
+  part.layer_unrotated_dim = unrotated;
+  part.Comes("head_dim", part.config.Path(latent.rotated_field));
+  return absl::OkStatus();
+}
+
+// Sets part.layer_head_dim and part.layer_unrotated_dim if these layers have their own head.
 absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::vector<uint32_t>& layers) {
   if (const LayerDefaults* own = DefaultsOf(part.type, layer_type); own != nullptr && own->head_dim != 0) {
     POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({own->head_dim_field}));
     part.layer_head_dim = given.value_or(own->head_dim);
     part.Comes("head_dim", part.config.Path(own->head_dim_field));
   }
-  return ReadPerLayer(part, layers);
+  POSENC_ASSIGN_OR_RETURN(const auto per_layer, part.config.Object("per_layer_config"));
+  if (!per_layer && !part.type.latent_head.layer_type.empty() && part.type.latent_head.layer_type == layer_type) {
+    return ReadLatentHead(part);
+  }
+  if (!per_layer) return absl::OkStatus();
+  const std::string_view field = part.type.mla ? "qk_rope_head_dim" : "head_dim";
+  POSENC_RETURN_IF_ERROR(ReadPerLayer(part, *per_layer, field, layers, part.layer_head_dim));
+  if (!part.type.mla) return absl::OkStatus();
+  return ReadPerLayer(part, *per_layer, "qk_nope_head_dim", layers, part.layer_unrotated_dim);
 }
 
 // The model's longest sequence, for explanations only; nullopt if the file does not give it.
@@ -80,10 +108,12 @@ std::optional<double> LongestOf(const Part& part) {
   return std::nullopt;
 }
 
-// Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is "".
+// Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is ""; `given` has
+// the types that the file or the class gives, even if they do not matter.
 struct Types {
   std::vector<std::string> distinct;
   std::vector<std::string> of_layer;
+  std::vector<std::string> given;
 };
 
 // The names that transformers allows, its older names for them, and those of the class's and the file's blocks.
@@ -120,10 +150,19 @@ bool IsLayerType(const Part& part, const RopeBlocks& blocks, const std::string& 
 absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::vector<std::string>& types) {
   const std::string path = part.config.PathOf({"layer_types", "layers_block_type"});
   const bool lists = part.config.Find("layer_types") != nullptr || part.config.Find("layers_block_type") != nullptr;
-  const bool ignores = part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaList;
+  const bool ignores = part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaList ||
+                       part.type.layers == Layers::kThetaFlags || part.type.layers == Layers::kMainOrCompressed ||
+                       part.type.pattern.ignores_list;
   if (!part.known || !lists || ignores) return absl::OkStatus();
+  const auto& only = part.type.pattern.only;
   for (size_t n = 0; n < types.size(); ++n) {
-    if (IsLayerType(part, blocks, types[n])) continue;
+    const bool accepted = only[0].empty() || std::find(only.begin(), only.end(), types[n]) != only.end();
+    if (accepted && IsLayerType(part, blocks, types[n])) continue;
+    if (!accepted) {
+      return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", path, n), types[n],
+                             fmt::format("must be {}, {} or {}: model_type \"{}\" refuses others", only[0], only[1],
+                                         only[2], part.type.name));
+    }
     return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", path, n), types[n],
                            "must be a layer type of transformers, such as full_attention or sliding_attention");
   }
@@ -137,11 +176,39 @@ void NoteNumber(Part& part, size_t layers) {
     const nlohmann::json* list = part.config.Find(field);
     if (list != nullptr && list->is_array()) listed = list->size();
   }
-  if (listed == 0 || layers == 0 || listed == layers) return;
+  if (listed != 0 && layers == 0 && part.known) {
+    part.Say("DEFAULTED", "num_hidden_layers",
+             "absent: transformers takes the class's number, and refuses a list of types of another length");
+  }
+  if (listed == 0) listed = part.type.pattern.of_layers;
+  const bool may_go_on = part.type.layers == Layers::kByTypeFromLists || part.type.layers == Layers::kMainOrCompressed;
+  if (listed == 0 || layers == 0 || listed == layers || (may_go_on && listed > layers)) return;
   part.Say(
       "LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
       fmt::format("has {} entries, and {} is {}; transformers refuses such a file", listed,
                   part.config.PathOf({"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}), layers));
+}
+
+// Adds a note if transformers refuses the file for lack of one kind of layers.
+void NoteNeeded(Part& part, const std::vector<std::string>& types) {
+  const LayerPattern& pattern = part.type.pattern;
+  const bool by_attention = !HasAttention(pattern.others);
+  const auto is_full = [&](const std::string& type) {
+    return by_attention ? HasAttention(type) : type == pattern.full;
+  };
+  const bool lacks_full = pattern.needs_full && std::none_of(types.begin(), types.end(), is_full);
+  const bool lacks_others = pattern.needs_others && std::all_of(types.begin(), types.end(), is_full);
+  if (types.empty() || !(lacks_full || lacks_others)) return;
+  part.Say(
+      "LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
+      fmt::format("has no {} layer; transformers refuses such a file", lacks_full ? pattern.full : pattern.others));
+}
+
+// True if the block, or the file for a block without theta, gives null as theta.
+bool HasNullTheta(const Part& part, const RopeBlock& block) {
+  if (block.parameters.rope_theta) return false;
+  if (std::find(block.nulls.begin(), block.nulls.end(), "rope_theta") != block.nulls.end()) return true;
+  return part.config.tree().contains("rope_theta") && part.config.Find("rope_theta") == nullptr;
 }
 
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {
@@ -155,23 +222,28 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   }
   const bool too_many_listed = distinct.size() > kMaxLayerTypes;
   const bool nested = IsByLayerType(blocks);
-  // DeepSeek-V4's blocks have other labels than its layer_types: layer_types is ignored if no label matches.
+  // An unknown model's layer_types are ignored if none of them is the label of a block.
   const auto is_label = [&](const std::string& type) {
     if (!nested) return DefaultsOf(part.type, type) != nullptr;
     return std::any_of(blocks.begin(), blocks.end(), [&type](const auto& block) { return block.first == type; });
   };
-  const bool may_differ = !part.known || part.type.name == "deepseek_v4";
-  if (may_differ && (nested || !part.type.by_layer.empty()) && !too_many_listed &&
+  if (!part.known && (nested || !part.type.by_layer.empty()) && !too_many_listed &&
       std::none_of(distinct.begin(), distinct.end(), is_label)) {
     types.clear();
   }
+  // If the file does not give the number of layers, the class's pattern still tells the types.
+  const LayerPattern& pattern = part.type.pattern;
+  const bool of_pattern = types.empty() && pattern.every != 0 &&
+                          (part.type.layers == Layers::kUniform || part.type.layers == Layers::kHybridOnly) &&
+                          !(HasAttention(pattern.full) && HasAttention(pattern.others));
+  if (of_pattern) return Types{{std::string(pattern.full), std::string(pattern.others)}, {}, {}};
   const bool some_lack_attention = std::any_of(types.begin(), types.end(), std::not_fn(HasAttention));
   const bool differ =
       nested || some_lack_attention ||
       (part.type.layers != Layers::kUniform && !(part.type.layers == Layers::kThetaList && types.empty()));
   if (!differ && !too_many_listed) {
     distinct = {""};
-  } else if (types.empty() && part.type.layers == Layers::kNoRopeList) {
+  } else if (types.empty() && (part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaFlags)) {
     distinct = {std::string(kRope), std::string(kNoRope)};
   } else if (types.empty() && nested) {
     distinct.clear();
@@ -179,6 +251,7 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   } else if (types.empty() && !part.type.by_layer.empty()) {
     distinct.clear();
     for (const LayerDefaults& own : part.type.by_layer) distinct.emplace_back(own.layer_type);
+    if (pattern.every > 1 && DefaultsOf(part.type, pattern.full) == nullptr) distinct.emplace_back(pattern.full);
   } else if (types.empty()) {
     distinct = {"sliding_attention", "full_attention"};
   }
@@ -189,8 +262,35 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
     return InvalidArgument("OUT_OF_RANGE", path, fmt::format("{} or more layer types", distinct.size()),
                            fmt::format("must name at most {} different layer types", kMaxLayerTypes));
   }
-  if (!differ) types.clear();
-  return Types{std::move(distinct), std::move(types)};
+  std::vector<std::string> of_layer = differ ? types : std::vector<std::string>();
+  return Types{std::move(distinct), std::move(of_layer), std::move(types)};
+}
+
+// Notes what the file says about positions and the class does not read.
+void NoteIgnored(Part& part, bool ignores_block) {
+  const nlohmann::json& file = part.config.tree();
+  if (ignores_block) {
+    part.Say("NOT_USED", part.config.PathOf({"rope_parameters", "rope_scaling"}),
+             fmt::format("model_type \"{}\" does not read it", part.type.name));
+  }
+  if (!part.type.reads_rope_scaling && part.config.Find("rope_scaling") != nullptr) {
+    part.Say("NOT_USED", "rope_scaling",
+             fmt::format("model_type \"{}\" reads its scaling from rope_parameters only", part.type.name));
+  }
+  const auto block = file.find("rope_parameters");
+  if (!part.type.reads_rope_scaling && block != file.end() && (block->is_null() || block->empty())) {
+    part.Say("DEFAULTED", "rope_parameters", "null or empty: read as if it were absent; transformers fails");
+  }
+  if (part.type.layers == Layers::kThetaFlags && part.config.Find("layer_rope_theta") != nullptr) {
+    part.Say("NOT_USED", "layer_rope_theta",
+             fmt::format("model_type \"{}\" reads only which entries are 0: theta is the block's", part.type.name));
+  }
+  const nlohmann::json* alibi = part.type.scheme == Scheme::kFalcon ? nullptr : part.config.Find("alibi");
+  if (alibi != nullptr && alibi->is_boolean() && alibi->get<bool>()) {
+    part.Say("NOT_USED", "alibi",
+             part.known ? fmt::format("model_type \"{}\" has no ALiBi: its layers rotate", part.type.name)
+                        : "the general rules know no ALiBi: the layers rotate");
+  }
 }
 
 }  // namespace
@@ -213,7 +313,7 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     Part own = part;  // a copy: notes are per layer type
     ModelLayers entry = common;
     entry.layer_type = layer_type;
-    entry.scales_softmax = part.type.mla;
+    entry.scales_softmax = part.type.mla && !part.type.keeps_softmax;
     entry.longest = LongestOf(part);
     if (!types.of_layer.empty()) {
       entry.layer_index.clear();
@@ -224,13 +324,14 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
       entry.layer_index.clear();  // the file does not say which layers have which type
     }
     if (part.known) NoteNulls(own);
-    if (ignores_block) {
-      own.Say("NOT_USED", part.config.PathOf({"rope_parameters", "rope_scaling"}),
-              fmt::format("model_type \"{}\" does not read it", part.type.name));
-    }
+    NoteIgnored(own, ignores_block);
     NoteNumber(own, common.layer_index.size());
-    POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type));
-    if (block.block) {
+    NoteNeeded(own, types.given);
+    POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type, types.of_layer));
+    if (part.type.null_theta_is_none && block.block && HasNullTheta(part, *block.block)) {
+      own.Say("NO_ROPE", "rope_theta",
+              fmt::format("null: the layers of model_type \"{}\" then have no rotary embedding", part.type.name));
+    } else if (block.block) {
       if (const auto theta = ThetaOf(part, layer_type)) block.block->parameters.rope_theta = *theta;
       POSENC_RETURN_IF_ERROR(ReadHeadDim(own, layer_type, entry.layer_index));
       auto settings = RotaryOf(own, *std::move(block.block), {block.class_theta, block.theta_field, block.flat});

@@ -133,20 +133,25 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   POSENC_RETURN_IF_ERROR(CheckRopeType(part, block));
   POSENC_RETURN_IF_ERROR(ReadMscaleByLength(part, block));
 
-  POSENC_ASSIGN_OR_RETURN(const auto outer_theta, Outer(part, context.theta_field, "rope_theta", "rotary_emb_base"));
+  Given outer_theta, outer_partial;
+  if (!block.complete) {
+    POSENC_ASSIGN_OR_RETURN(outer_theta, Outer(part, context.theta_field, "rope_theta", "rotary_emb_base"));
+  }
   NoteUnused(part, {p.rope_theta, in_block("rope_theta")}, outer_theta);
   if (!p.rope_theta) {
     p.rope_theta = outer_theta.value.value_or(context.class_theta);
     if (outer_theta.value) part.Comes("rope_parameters.rope_theta", outer_theta.path);
   }
 
-  POSENC_ASSIGN_OR_RETURN(const auto outer_partial,
-                          Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
+  if (!block.complete) {
+    POSENC_ASSIGN_OR_RETURN(outer_partial, Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
+  }
   NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
   if (!outer_partial.value) POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, p));
   if (!p.partial_rotary_factor) {
     const std::string name(part.type.partial_field);
-    const bool is_null = part.known && config.tree().contains(name) && !outer_partial.value;  // instead of the default
+    const bool is_null = part.known && !block.complete && config.tree().contains(name) &&
+                         !outer_partial.value;  // instead of the default
     p.partial_rotary_factor = outer_partial.value.value_or(is_null ? 1 : part.type.partial.value_or(1));
     if (outer_partial.value) part.Comes("rope_parameters.partial_rotary_factor", outer_partial.path);
   }
@@ -208,11 +213,23 @@ absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const Rop
   part.whole_head = *settings.head_dim;
   if (part.type.mla) {
     POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
-    part.rotary_offset = rest.value_or(part.type.unrotated_dim);
+    part.rotary_offset = part.layer_unrotated_dim.value_or(rest.value_or(part.type.unrotated_dim));
     part.whole_head += part.rotary_offset;
+  } else if (part.type.whole_by_heads) {
+    POSENC_ASSIGN_OR_RETURN(const auto hidden, part.config.Integer({"n_embd", "hidden_size"}));
+    POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
+    if (!hidden || !heads || *heads == 0) return absl::OkStatus();
+    part.whole_head = *hidden / *heads;
+    const double share = p.partial_rotary_factor.value_or(1);  // a share above 1 is refused as one
+    const double width = static_cast<double>(*settings.head_dim) * share;
+    if (share <= 1 && width > static_cast<double>(part.whole_head)) {
+      return InvalidArgument("OUT_OF_RANGE", part.config.Path(part.type.head_dim_field), fmt::format("{}", width),
+                             fmt::format("must be at most {}, the width of a head", part.whole_head));
+    }
   } else if (part.type.name == "deepseek_v4") {
     const auto width = static_cast<double>(*settings.head_dim) * p.partial_rotary_factor.value_or(1);
-    part.rotary_offset = part.whole_head - static_cast<int64_t>(width);
+    const auto rotated = static_cast<int64_t>(width);
+    part.rotary_offset = part.whole_head - rotated - rotated % 2;
   }
   return absl::OkStatus();
 }
@@ -221,9 +238,7 @@ absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const Rop
 // classes that cut the head at the odd width fail, and so do formulas that count pairs; they keep the odd width, which
 // is refused.
 void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
-  for (std::string_view cuts : {"phi", "stablelm", "persimmon", "gpt_neox_japanese"}) {
-    if (part.type.name == cuts) return;
-  }
+  if (part.type.cuts_head) return;
   const bool fits = p.rope_type == "default" || p.rope_type == "linear" || p.rope_type == "dynamic" ||
                     p.rope_type == "llama3" || p.rope_type == "longrope";
   const double partial = p.partial_rotary_factor.value_or(1);
@@ -245,6 +260,12 @@ void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
 void NoteNulls(Part& part) {
   const ModelType& type = part.type;
   std::vector<std::string_view> names = {"num_hidden_layers",
+                                         "decoder_num_hidden_layers",
+                                         "depth",
+                                         "n_layer",
+                                         "n_layers",
+                                         "num_layers",
+                                         "encoder_num_attention_heads",
                                          "num_attention_heads",
                                          "partial_rotary_factor",
                                          "head_dim",
@@ -256,10 +277,19 @@ void NoteNulls(Part& part) {
                                          "patch_size",
                                          kLongest,
                                          kOriginalLength};
-  names.insert(names.end(), {type.hidden_size_field, type.heads_field, type.theta_field, type.pattern.field});
+  names.insert(names.end(),
+               {type.hidden_size_field, type.heads_field, type.theta_field, type.pattern.field,
+                type.older_hidden_size_field, type.older_heads_field, type.share.divisor_field,
+                type.latent_head.whole_field, type.latent_head.unrotated_field, type.latent_head.rotated_field});
+  if (type.head_dim != 0) names.push_back(type.head_dim_field);
+  if (type.layers == Layers::kNoRopeList) names.push_back("no_rope_layer_interval");
+  if (!type.pattern.cycle_field.empty()) names.push_back(type.pattern.cycle_field);
+  if (type.layers == Layers::kSlidingOrDense) names.push_back("first_k_dense_replace");
+  if (type.layers == Layers::kMainOrCompressed) names.push_back("compress_rope_theta");
   for (const LayerDefaults& own : type.by_layer) names.push_back(own.theta_field);
   for (std::string_view name : names) {
-    const bool is_null = part.config.tree().contains(std::string(name)) && part.config.Find(name) == nullptr;
+    const bool is_null =
+        !name.empty() && part.config.tree().contains(std::string(name)) && part.config.Find(name) == nullptr;
     if (!is_null || (name == "head_dim" && type.head_dim == 0)) continue;
     const std::string path = part.config.Path(name);
     const auto same = [&path](const Note& note) { return note.field == path; };
@@ -291,11 +321,18 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   const RopeMethod* method = FindRopeMethod(p.rope_type);
   const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
   const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
+  if (part.type.cuts_head && p.rope_type == "proportional" &&
+      (part.type.mla || p.partial_rotary_factor.value_or(1) != 1)) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.{}", block.path, block.type_key), p.rope_type,
+                           fmt::format("must be another scaling: model_type \"{}\" computes tables for the whole head, "
+                                       "but fails when it applies them to a part",
+                                       part.type.name));
+  }
   if (part.type.mla && part.type.partial) {
     p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
-  } else if (!part.type.partial && narrows) {
+  } else if (narrows && (!part.type.partial || part.type.rotates_whole)) {
     const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);
-    if (p.rope_type != "default") {
+    if (p.rope_type != "default" || part.type.rotates_whole) {
       return InvalidArgument("UNSUPPORTED", path, fmt::format("{}", *p.partial_rotary_factor),
                              fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
                                          "but fails when it applies them",

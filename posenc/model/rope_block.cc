@@ -60,18 +60,20 @@ struct FieldReader {
   void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
 };
 
+bool HasSections(const ModelType& type) { return type.mrope != MropeOrder::kNone && type.reads_sections; }
+
 // Returns the known block fields of this class that FieldReader does not read.
 std::vector<std::string_view> OthersOf(const ModelType& type) {
   std::vector<std::string_view> others;
   if (!type.query_scale_field.empty()) others = {type.query_scale_field, "max_position_embeddings"};
   if (type.mscale_by_length) others = {"short_mscale", "long_mscale"};
-  if (type.mrope != MropeOrder::kNone) others = {"mrope_section", "mrope_interleaved", "interleaved"};
+  if (HasSections(type)) others = {"mrope_section", "mrope_interleaved", "interleaved"};
   return others;
 }
 
 // Reads mrope_section if the class has one.
 absl::Status ReadSections(const ConfigObject& block, const ModelType& type, RopeParameters* p) {
-  if (type.mrope == MropeOrder::kNone) return absl::OkStatus();
+  if (!HasSections(type)) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const auto sections, block.Numbers("mrope_section"));
   if (!sections) return absl::OkStatus();
   constexpr size_t kAxes = 3;
@@ -109,6 +111,7 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
   const auto is_null = [&block](std::string_view name) {
     return block.tree().contains(std::string(name)) && block.Find(name) == nullptr;
   };
+  result.null_attention_factor = is_null("attention_factor");
   if (is_null("truncate")) result.parameters.truncate = false;  // as Python's None
   for (std::string_view name :
        {"rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings", "mrope_section"}) {
@@ -148,7 +151,7 @@ bool IsNested(const json& block) {
 absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type) {
   POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
-  if (old_block && old_block->tree().empty()) old_block.reset();  // as transformers does
+  if (old_block && (old_block->tree().empty() || !type.reads_rope_scaling)) old_block.reset();  // as transformers does
   if (old_block && new_block) {
     POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block, type));
     POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));

@@ -21,8 +21,10 @@ struct RopeBlock {
   RopeParameters parameters;                // rope_type is "default" if absent
   bool has_factor = false;                  // the key "factor" is present, even if null
   bool has_query_scale = false;
+  bool null_attention_factor = false;
   std::optional<double> short_mscale, long_mscale;  // ModelType::mscale_by_length
   std::vector<std::string> nulls;                   // fields that are null, where transformers takes no null
+  bool complete = false;                            // theta and the rotated share are not read outside the block
 };
 
 // The file's blocks: one for all layers (key ""), or one per layer type. Empty if the file has none. A null block of a

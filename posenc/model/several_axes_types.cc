@@ -18,7 +18,11 @@ constexpr MropeOrder kContiguous = MropeOrder::kContiguous;
 constexpr MropeOrder kInterleavedAxes = MropeOrder::kInterleaved;
 constexpr MropeOrder kErnieAxes = MropeOrder::kErnie;
 constexpr LayerPattern kEvery4thIsFull = {4, "full_attention_interval", "linear_attention"};
-constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last = true};
+constexpr LayerPattern kQwen4 = {.every = 4,
+                                 .field = "full_attention_interval",
+                                 .others = "linear_attention",
+                                 .only = {"linear_attention", "full_attention", "indexed_attention"}};
+constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last = true, .needs_full = true};
 
 // SAM 2's memory attention.
 constexpr std::string_view kMemoryTheta = "memory_attention_rope_theta";
@@ -55,7 +59,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
   // clang-format off
   return {
       // M-RoPE: positions of a token are (t, h, w) unless noted.
-      {.name = "cohere_compass_text", .head_dim_field = "", .layers = kByType, .pattern = {.every = 1, .field = ""}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
+      {.name = "cohere_compass_text", .layers = kByType, .pattern = {.every = 1, .field = ""}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
       {.name = "cosmos3_edge_text", .theta = 1e8, .block = cosmos3_edge_default,
        .rope_types = {"default"}, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
       {.name = "ernie4_5_vl_moe_text", .pairing = kInter, .precision = kF32, .theta = 500000, .rope_types = {"default"},
@@ -69,7 +73,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "neomme", .partial = 1, .partial_field = "",
        .head_dim = 64,
        .layers = kByTypeFilled, .pattern = kEvery6thAndLastAreFull, .by_layer = neomme_blocks,
-       .mrope = kErnieAxes,
+       .mrope = kErnieAxes, .reads_sections = false,
        .note = kIgnoredRowColumn},
       {.name = "paddleocr_vl_text", .theta = 500000, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
       {.name = "qwen2_5_omni_talker", .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
@@ -86,14 +90,16 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "qwen3_vl_moe_text", .theta = 500000,
        .width = {2048, 16}, .mrope = kInterleavedAxes, .sections = qwen3_vl},
       {.name = "qwen3_vl_text", .theta = 500000, .head_dim = 128, .mrope = kInterleavedAxes, .sections = qwen3_vl},
-      {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .pattern = kEvery4thIsFull, .mrope = kInterleavedAxes, .sections = qwen3_5},
+      {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .pattern = kQwen4, .mrope = kInterleavedAxes, .sections = qwen3_5},
 
       // Axes of an image: positions of a patch are (h, w) unless noted.
       {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}},
       {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .head_dim_field = "", .width = {384, 6}, .reads_block = false,
-       .note = kPatchCentres},
-      {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24}},
-      {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .head_dim_field = "", .note = kPatchCentres},
+       .width_multiple = 4, .note = kPatchCentres},
+      {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "embed_dim",
+       .older_heads_field = "num_heads", .width = {1536, 24}},
+      {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .rope_types = {"default"}, .head_dim_field = "",
+       .width_multiple = 4, .note = kPatchCentres},
       {.name = "edgetam_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
        .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
        .note = kMemoryAttention},
@@ -144,8 +150,10 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
        .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .width = {256, 1}, .share = kMemoryShare,
        .note = kMemoryAttention},
       {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}},
-      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .head_dim_field = "", .reads_block = false, .note = kPatchCentres},
-      {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16}, .note = kColumnsFirst},
+      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .head_dim_field = "", .reads_block = false,
+       .width_multiple = 4, .note = kPatchCentres},
+      {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "width",
+       .older_heads_field = "heads", .width = {1536, 16}, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
   };
   // clang-format on

@@ -110,24 +110,50 @@ std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   return sentence.empty() ? "" : sentence + ".";
 }
 
-// What a transformers model would compute otherwise from the same file.
-std::string Departures(const ResolvedRotary& resolved, const RotaryPlan& plan) {
-  if (resolved.parameters_field.find(kConfigJson) == std::string::npos) return "";
+bool HasNote(const ResolvedRotary& resolved, std::string_view code) {
+  return std::any_of(resolved.notes.begin(), resolved.notes.end(), [&](const Note& note) { return note.code == code; });
+}
+
+constexpr std::string_view kOwnPairing = "the pairing, which is the request's";
+
+// What llama.cpp would compute otherwise from the same GGUF.
+std::vector<std::string> FromLlamaCpp(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  std::vector<std::string> departures = {
+      resolved.precision.frequencies == Frequencies::kExact
+          ? "roundings (llama.cpp multiplies float32 angles from pair to pair; none here but the last)"
+          : "roundings (llama.cpp multiplies float32 angles from pair to pair; here each pair has its own power)"};
+  if (HasNote(resolved, "PAIRING_OVERRIDDEN")) departures.emplace_back(kOwnPairing);
+  if (!plan.branch.empty()) {
+    departures.emplace_back(
+        "the lists of factors, which llama.cpp selects by the context size that it is started with");
+  }
+  if (HasNote(resolved, "SPLIT"))
+    departures.emplace_back("the frequency factors in the model's other files, not read here");
+  return departures;
+}
+
+// What a transformers model would compute otherwise from the same config.json.
+std::vector<std::string> FromTransformers(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   std::vector<std::string> departures;
   if (resolved.precision.frequencies == Frequencies::kExact) {
     departures.emplace_back("roundings (none here but the last; PRECISION_PRESET_MODEL repeats the class's)");
   }
-  for (const Note& note : resolved.notes) {
-    if (note.code == "PAIRING_OVERRIDDEN") departures.emplace_back("the pairing, which is the request's");
-    if (note.code == "UNKNOWN_MODEL_TYPE" || note.code == "RECOGNIZED") {
-      departures.emplace_back("the model_type, which transformers does not know");
-    }
+  if (HasNote(resolved, "PAIRING_OVERRIDDEN")) departures.emplace_back(kOwnPairing);
+  if (HasNote(resolved, "UNKNOWN_MODEL_TYPE") || HasNote(resolved, "RECOGNIZED")) {
+    departures.emplace_back("the model_type, which transformers does not know");
   }
   if (plan.branch == "scaled" || plan.branch == "unscaled") {
     departures.emplace_back("memory: only the sequence's own length counts, not longer ones before it");
   }
+  return departures;
+}
+
+std::string Departures(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  const bool gguf = HasNote(resolved, "GGUF");
+  if (!gguf && resolved.parameters_field.find(kConfigJson) == std::string::npos) return "";
+  const auto departures = gguf ? FromLlamaCpp(resolved, plan) : FromTransformers(resolved, plan);
   if (departures.empty()) return "";
-  return fmt::format("Differs from transformers in: {}.", fmt::join(departures, "; "));
+  return fmt::format("Differs from {} in: {}.", gguf ? "llama.cpp" : "transformers", fmt::join(departures, "; "));
 }
 
 }  // namespace

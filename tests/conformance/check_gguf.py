@@ -28,6 +28,7 @@ U = 2.0**-24
 WHY = "ggml's float32 angles; see tests/conformance/check_gguf.py"
 LATENT = {"attention.head_count_kv": 1, "attention.key_length": 40, "attention.value_length": 32, "attention.key_length_mla": 24,
           "attention.value_length_mla": 32, "rope.dimension_count": 8}
+DELTA = {"full_attention_interval": 2, "ssm.inner_size": 32}
 LISTED = {"attention.sliding_window": 16, "attention.sliding_window_pattern": [0, 1]}
 WINDOW = {"attention.sliding_window": 16}
 SECTIONS = {"rope.dimension_sections": [8, 4, 4, 0]}
@@ -50,11 +51,13 @@ KEYS = {
     "modern-bert": WINDOW | {"block_count": 3}, "baichuan": {"block_count": 32}, "exaone4": {"block_count": 64},
     "lfm2": {"attention.head_count_kv": [2, 0]}, "lfm2moe": {"attention.head_count_kv": [2, 0]},
     "granitehybrid": {"attention.head_count_kv": [2, 0]},
-    **{name: SECTIONS for name in ("qwen2vl", "paddleocr", "qwen3vl", "qwen3vlmoe")},
+    "chameleon": {"vocab_size": 16384}, "gemma-embedding": WINDOW | {"block_count": 6},
+    **{name: SECTIONS | DELTA for name in ("qwen35", "qwen35moe")}, "qwen3next": DELTA,
+    "llama4": {"interleave_moe_layer_step": 1, "block_count": 4},
+    **{name: SECTIONS for name in ("qwen2vl", "paddleocr", "qwen3vl", "qwen3vlmoe", "qwen3tts")},
 }
 # Architectures that posenc reads and whose models do not run with so few and small weights.
-NOT_RUN = {"chameleon", "llama4", "deepseek32", "glm-dsa", "hy_v4", "minimax-m3", "gemma-embedding", "plamo2", "qwen3next",
-           "minimax-01", "qwen3tts", "qwen35", "qwen35moe", "gemma4"}
+NOT_RUN = {"deepseek32", "glm-dsa", "hy_v4", "minimax-m3", "plamo2", "minimax-01", "qwen3tts"}
 
 # Changes after which a graph may not fit together for reasons other than positions.
 ANY_GRAPH = ("key_length", "no window")

@@ -43,8 +43,9 @@ NEEDS = {
     "deepseek_v4": {"head_dim": 128, "hidden_size": 256},
     "dots1": {"n_shared_experts": 1, "first_k_dense_replace": 1},
     "dots3_note_audio_encoder": {"adapter_input_size": 64},
+    "dots3_note_vision_encoder": {"adapter_in_dim": 64, "mlp_layer_types": ["dense"] * LAYERS},
     "ernie4_5_vl_moe_text": WIDE | {"moe_intermediate_size": [16, 16]},
-    "efficientloftr": {"hidden_size": ABSENT},
+    "efficientloftr": {"hidden_size": ABSENT, "num_attention_heads": 8},
     "esm": {"mask_token_id": 3},
     "falcon_h1": {"mamba_d_head": ABSENT, "mamba_n_heads": ABSENT, "mamba_d_state": ABSENT},
     "gemma3n_text": {"num_kv_shared_layers": 0},
@@ -56,6 +57,7 @@ NEEDS = {
     "gradium_phonon_tts": {"hidden_size": 768},
     "granitemoehybrid": {"layer_types": ["attention"] * LAYERS},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
+    "longcat_flash": {"head_dim": 16},
     "moonshine_streaming": {"num_key_value_heads": ABSENT},
     "nemotron3_5_transcribe_word_timestamp": {"blank_token_id": 3},
     "paddleocr_vl_text": WIDE | {"head_dim": 128},
@@ -66,11 +68,13 @@ NEEDS = {
     "qwen2_vl_text": WIDE,
     "qwen3_5_moe_text": WIDE | {"head_dim": 256},
     "qwen3_5_text": WIDE | {"head_dim": 256},
-    "qwen3_omni_moe_talker_text": WIDE | {"shared_expert_intermediate_size": 16},
+    "qwen3_omni_moe_talker_text": WIDE | {"shared_expert_intermediate_size": 16, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [24, 20, 20]}},
     "qwen3_omni_moe_text": WIDE,
     "qwen3_vl_moe_text": WIDE | {"head_dim": 128},
     "qwen3_vl_text": WIDE | {"head_dim": 128},
-    "qwen4_exp_text": WIDE | {"head_dim": 256},
+    "qwen4_exp_text": WIDE | {"head_dim": 256, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 256,
+                              "indexer_budget": 8, "indexer_compress_ratio": 4},
     "zamba2": {"layer_types": ["linear_attention", "hybrid"] * 3},
     "zaya": {"num_experts_per_tok": 1},
 }
@@ -180,6 +184,9 @@ def small_file(name, config_class):
             continue
         field = getattr(config_class, "attribute_map", {}).get(field, field)
         given = default_of(defaults, field)
+        own = getattr(config_class, field, None)
+        if isinstance(own, property) and own.fset is None:  # computed from other fields
+            continue
         if type(given) is int or field in fields and given is None:
             file[field] = value
     file |= {field: value for field, value in check_model_types.INSTEAD.get(name, {}).items() if field not in file}
@@ -258,6 +265,8 @@ def values_of(name, config_class, file):
         return unlike(given, typing.get_args(field.type)) if literal else []
     if given is not None:
         return []
+    if name.startswith("use_"):
+        return [True, False]
     if "theta" in name or "base" in name:
         return [500.0, 123456.0]
     if "pct" in name or "factor" in name or "ratio" in name:

@@ -34,7 +34,7 @@ VECTOR = torch.randn(1 << 14, generator=torch.Generator().manual_seed(1))  # sta
 # Functions and classes whose errors are about positions, by the names that release.py knows and some more.
 OF_POSITIONS = re.compile("rope|rotary|Rotary|alibi|relative_position|compute_bias|position_bias", re.IGNORECASE)
 # Classes of modules that do not see positions, and take time.
-BESIDE_ATTENTION = re.compile("(MLP|Mamba2?Mixer|MambaMixer|GatedDeltaNet)$")
+BESIDE_ATTENTION = re.compile("((?<!Router)MLP|Mixer|GatedDeltaNet)$")
 MEMORY = 4 << 30  # bytes; a changed field may make a model that is too large
 PACKAGE = os.path.dirname(transformers.__file__)
 
@@ -165,7 +165,7 @@ class Models:
                     replaced.append((module, function, value))
                     setattr(module, function, self._probe(value))
         for module in model.modules():
-            if BESIDE_ATTENTION.search(type(module).__name__):
+            if BESIDE_ATTENTION.search(type(module).__name__) and not hasattr(module, "router"):
                 module.forward = zeros_like_input
         interface, product = AttentionInterface.get_interface, torch.nn.functional.linear
         AttentionInterface.get_interface = lambda *_: self._attend
@@ -179,7 +179,7 @@ class Models:
 
     def _probe(self, function):
         def rotate(q, *arguments, **named):
-            if self.layer is None or not torch.is_tensor(q):
+            if self.layer is None or not torch.is_tensor(q) or TOKENS not in q.shape[:-1]:  # other keys than tokens
                 return function(q, *arguments, **named)
             given = VECTOR[:q.shape[-1]].to(q.dtype).expand_as(q).contiguous()
             result = function(given, *arguments, **named)
@@ -209,9 +209,7 @@ def zeros(x, weight, bias=None):
 
 def rows(turned):
     """Returns [tokens][width] of a tensor that has its tokens in any place, and equal rows for all heads."""
-    dimension = next((n for n in range(turned.dim() - 2, -1, -1) if turned.shape[n] == TOKENS), None)
-    if dimension is None:
-        raise Raised(ValueError(f"tokens not found in {tuple(turned.shape)}"), False)
+    dimension = next(n for n in range(turned.dim() - 2, -1, -1) if turned.shape[n] == TOKENS)
     turned = turned.movedim(dimension, -2)
     return turned.reshape(-1, *turned.shape[-2:])[0].float().numpy().copy()
 
@@ -228,7 +226,7 @@ def rotation_of(rotations, queries):
     for turned in rotations:
         width = turned.shape[-1]
         for offset in (0, head - width):
-            if offset >= 0 and numpy.allclose(query[:, offset:offset + width], turned, atol=1e-6):
+            if head >= width and numpy.allclose(query[:, offset:offset + width], turned, atol=1e-6):
                 return Rotation(turned, head, offset, softmax)
     whole = [turned for turned in rotations if turned.shape[-1] == head]  # scaled or normalized after the rotation
     return Rotation(whole[0], head, 0, softmax) if whole else Rotation(rotations[0], 0, 0, softmax)
@@ -261,6 +259,8 @@ def layers_of(model, config):
 def axes_of(model_class):
     """Returns the number of axes of the positions that a model takes."""
     source = inspect.getsource(model_class)
+    if "expand(2, -1, -1)" in source:
+        return 2
     return 3 if re.search(r"expand\(3|expand\(4|mrope|position_ids\[0\]|ndim == 3", source) else 1
 
 
@@ -298,6 +298,8 @@ class Modules:
     def answer(self, file):
         config = config_of(self.config_class, file)
         with raising():
+            if not getattr(config, "use_rotary_embedding", True):  # CLVP's model does not run its module then
+                return Answer([None], self.answered)
             labels = list(dict.fromkeys(labels_of(config))) or [None]
             layers, positions = [], None
             for label in labels:
@@ -309,6 +311,7 @@ class Modules:
                 width = width_of(turned, positions)
                 x = VECTOR[:width].expand(1, 2, len(positions[0]), width).contiguous()
                 layers.append(Rotation(turned.rotate(x, positions)[0, 0].float().numpy(), 0, 0))
+            self.answered = positions
             return Answer(layers, positions, labels)
 
 

@@ -21,6 +21,12 @@ def source_of(embedding):
     return "\n".join(map(inspect.getsource, own))
 
 
+@functools.cache
+def knows_interleave(config_class):
+    """Returns whether rope_interleave is a field of the class, and not only of a file."""
+    return hasattr(config_class(), "rope_interleave")
+
+
 class CannotRun(Exception):
     """This program does not know how to call the original."""
 
@@ -35,7 +41,7 @@ class Original:
             names = ["apply_rotary_pos_emb", "apply_rotary_emb"]
             names.insert(0 if "Vision" in (rotary.embedding or "") else 2, "apply_rotary_pos_emb_vision")
             self.function = next((getattr(module, name) for name in names if hasattr(module, name)), None)
-        interleave = getattr(config, "rope_interleave", False) and getattr(
+        interleave = knows_interleave(type(config)) and config.rope_interleave and getattr(
             module, "apply_rotary_pos_emb_interleave", None)
         if interleave and "vision" not in getattr(self.function, "__name__", ""):
             self.function = interleave

@@ -28,6 +28,11 @@ T_H_W = [[0, 2, 9, 31], [0, 7, 8, 40], [0, 3, 9, 60]]
 TEXT = {"num_hidden_layers": 12}
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 4096}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+STEP_3_5 = {"model_type": "step3p5", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
+            "rope_theta": [5000000.0, 10000.0], "partial_rotary_factors": [0.5, 1.0],
+            "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 131072,
+                             "low_freq_factor": 1.0, "high_freq_factor": 32.0}}
+DOTS_3 = {"model_type": "dots3_note_text", "num_hidden_layers": 4, "rope_scaling": YARN}
 FILES = [
     # name, component, layer_type, config.json
     ("Qwen2-VL-7B", "text", "", {"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28,
@@ -78,6 +83,24 @@ FILES = [
     ("Apertus, empty rope_scaling", "", "", {"model_type": "apertus", "hidden_size": 4096, "num_attention_heads": 32,
      "rope_scaling": {}}),
     ("Cosmos3 Edge, rope_theta", "", "", {"model_type": "cosmos3_edge_text", "rope_theta": 500.0}),
+    ("Step-3.5, lists", "", "full_attention", STEP_3_5),
+    ("Step-3.5, lists", "", "sliding_attention", STEP_3_5),
+    ("Dots3 Note, single block", "", "sliding_attention", DOTS_3),
+    ("Dots3 Note, single block", "", "indexed_attention", DOTS_3),
+    ("LFM3, block without theta", "", "sliding_attention", {"model_type": "lfm3", "num_hidden_layers": 8, "rope_parameters":
+     {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "default", "rope_theta": 7000.0}}}),
+    ("ESM, block", "", "", {"model_type": "esm", "vocab_size": 32, "mask_token_id": 3, "hidden_size": 64,
+     "num_attention_heads": 2, "position_embedding_type": "rotary", "rope_theta": 500.0,
+     "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    ("Cohere2 MoE, rope_scaling", "", "sliding_attention", {"model_type": "cohere2_moe", "num_hidden_layers": 8,
+     "rope_scaling": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 4.0}}),
+    ("Zamba2, head of twice the width", "", "hybrid", {"model_type": "zamba2", "hidden_size": 64, "num_attention_heads": 2,
+     "num_hidden_layers": 54, "use_mem_rope": True}),
+    ("JetMoE, head_dim", "", "", {"model_type": "jetmoe", "head_dim": 64}),
+    ("Moonshine, heads of the decoder", "", "", {"model_type": "moonshine", "hidden_size": 64,
+     "encoder_num_attention_heads": 4, "decoder_num_attention_heads": 2}),
+    ("Nemotron 3.5 Transcribe, whole head", "", "", {"model_type": "nemotron3_5_transcribe_word_timestamp",
+     "hidden_size": 1280, "num_attention_heads": 16, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
 ]
 
 

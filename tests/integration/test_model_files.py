@@ -100,6 +100,8 @@ def test_every_command_with_a_model_takes_a_gguf(posenc, tmp_path, kept):
     posenc("rope", "--model", "model.gguf", "--layout", "bshd", "--offset", 7, "--q", "q.npy", "--q-out", "turned.npy")
     posenc("table", "--model", "model.gguf", "--offset", 0, "--count", 8, "--dtype", "fp32", "--form", "half-width", "-o",
            "table.npy")
+    said = posenc("explain", "--model", "model.gguf").stdout
+    assert "Differs from llama.cpp in: roundings (llama.cpp multiplies float32 angles from pair to pair" in said
     posenc("bias", "--model", "bloom.gguf", "--query-length", 4, "--key-length", 4, "--bias-form", "dense", "--dtype", "fp32",
            "-o", "bias.npy")
     found = posenc("diagnose", "--model", "model.gguf", "--before", "q.npy", "--after", "turned.npy", "--layout", "bshd",

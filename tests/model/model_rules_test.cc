@@ -199,7 +199,7 @@ TEST(ModelRules, Phi3TakesTheOriginalLengthOutsideTheBlockOrItsOwn) {
 TEST(ModelRules, NamesOutsideTheBlockAreTheClassesOwn) {
   const std::string both =
       R"("rope_theta": 5e5, "rotary_emb_base": 2e4, "partial_rotary_factor": 0.5, "rotary_pct": 0.125,
-      "head_dim": 64})";
+      "hidden_size": 64, "num_attention_heads": 1})";
   const auto neox = Read(R"({"model_type": "gpt_neox", )" + both);
   EXPECT_EQ(ParametersOf(neox[0]).rope_theta, 2e4);
   EXPECT_EQ(ParametersOf(neox[0]).partial_rotary_factor, 0.125);

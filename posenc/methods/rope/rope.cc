@@ -38,9 +38,10 @@ absl::Status RequireAboveTwo(const RopeInput& input, std::string_view rope_type)
 }
 
 absl::Status RequireFactors(std::string_view name, const std::vector<double>& factors, int64_t pairs) {
+  const std::string limit = fmt::format("must be rotary_dim/2 = {} values", pairs);
+  if (factors.empty()) return InvalidArgument("MISSING", name, "", limit);
   if (factors.size() != static_cast<size_t>(pairs)) {
-    return InvalidArgument("MISMATCH", name, fmt::format("{} values", factors.size()),
-                           fmt::format("must be rotary_dim/2 = {}", pairs));
+    return InvalidArgument("MISMATCH", name, fmt::format("{} values", factors.size()), limit);
   }
   for (size_t i = 0; i < factors.size(); ++i) {
     POSENC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}[{}]", name, i), factors[i]));
