@@ -44,9 +44,9 @@ public_headers(posenc
   posenc/embedding/generate_embedding.h
   posenc/relative/head_rows.h posenc/relative/relative_scores.h posenc/relative/relative_values.h)
 public_headers(posenc_model posenc/model/model.h)
-public_headers(posenc_wire posenc/wire/payloads.h posenc/wire/rpcs.h posenc/wire/walker.h)
+public_headers(posenc_wire posenc/wire/model_file.h posenc/wire/payloads.h posenc/wire/rpcs.h posenc/wire/walker.h)
 public_headers(posenc_client
-  posenc/client/backend.h posenc/client/client.h posenc/client/model_file.h posenc/client/retry.h posenc/client/shared_memory.h
+  posenc/client/backend.h posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h
   posenc/client/tls.h)
 public_headers(posenc_in_process posenc/in_process/in_process.h)
 

@@ -24,14 +24,18 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
-// Waits for a signal and returns it. Meanwhile it lets the server check its state, and returns freed heap memory to the
-// system once the server has been idle for a while: malloc keeps it for the next call, not for ever.
-int Wait(StopSignals* stop, Server* server) {
+// Waits for a signal to stop and returns it. SIGHUP makes the server read its models again. Meanwhile it lets the
+// server check its state, and returns freed heap memory to the system once the server has been idle for a while: malloc
+// keeps it for the next call, not for ever.
+int Wait(Signals* signals, Server* server) {
   constexpr std::chrono::seconds kIdle{5};
   int64_t started = 0;
   bool used = false;
   for (;;) {
-    if (const auto signal = stop->Wait(kIdle)) return *signal;
+    if (const auto signal = signals->Wait(kIdle)) {
+      if (*signal != SIGHUP) return *signal;
+      server->ReadModels();
+    }
     server->Maintain();
     const Admission::Counters now = server->counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
@@ -41,7 +45,7 @@ int Wait(StopSignals* stop, Server* server) {
   }
 }
 
-int Run(const Config& config, int64_t descriptors, StopSignals* stop) {
+int Run(const Config& config, int64_t descriptors, Signals* signals) {
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
   LogFields fields = {{"port", (*server)->port()},
@@ -57,7 +61,7 @@ int Run(const Config& config, int64_t descriptors, StopSignals* stop) {
     if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
   }
 
-  const int signal = Wait(stop, server->get());
+  const int signal = Wait(signals, server->get());
   Log(LogLevel::info, "draining", {{"signal", signal}});
   const bool answered = (*server)->Drain();
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});
@@ -68,7 +72,7 @@ int Run(const Config& config, int64_t descriptors, StopSignals* stop) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away must not end the server
-  StopSignals stop;
+  Signals signals;
   CountGmpMemory();
   if (const absl::Status status = ForceCpuTargetFromEnvironment(); !status.ok()) {
     Fail(std::string(status.message()));
@@ -97,7 +101,7 @@ int main(int argc, char** argv) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
   KeepFreedMemory(config.answer_pool_bytes);
-  const int exit_status = Run(config, machine.descriptors, &stop);
+  const int exit_status = Run(config, machine.descriptors, &signals);
   FlushLog(std::chrono::seconds(1));
   return exit_status;
 }

@@ -32,7 +32,8 @@ class Bench {
         posenc_(addresses.posenc, "ApplyRotary"),
         echo_(addresses.echo, "ApplyRotary"),
         copy_(addresses.copy, "ApplyRotary"),
-        typed_(addresses.typed, "ApplyRotary") {}
+        typed_(addresses.typed, "ApplyRotary"),
+        inference_(addresses.posenc, "/inference.GRPCInferenceService/ModelInfer") {}
 
   void Sizes(const std::function<bool(const std::string&)>& wanted) {
     for (const size_t concurrency : {1, 4}) {
@@ -40,6 +41,19 @@ class Bench {
         const std::string name = fmt::format("{} x{}", SizeName(bytes), concurrency);
         if (wanted(name)) Size(name, bytes, concurrency);
       }
+    }
+  }
+
+  // Measures the Open Inference Protocol beside ApplyRotary and a copying echo. The goals beside the echo are what
+  // Triton with a C++ backend reaches.
+  void Inference(const std::function<bool(const std::string&)>& wanted) {
+    for (const auto& [bytes, goal] : {std::pair(16 * kKiB, 1.33), {64 * kKiB, 1.18}, {kMiB, 1.13}, {4 * kMiB, 1.02}}) {
+      const std::string name = "ModelInfer " + SizeName(bytes) + ", p50";
+      if (!wanted(name)) continue;
+      const grpc::ByteBuffer infer = InferenceOfSize(bytes), apply = RotationOfSize(bytes);
+      const auto p50 = P50({&inference_, &posenc_, &copy_}, [&](size_t n) { return n == 0 ? &infer : &apply; });
+      Print({name, "ApplyRotary", Median(p50[0]), Median(p50[1]), "ms", MedianRatio(p50[0], p50[1]), 1.05, false});
+      Print({name, "copy", Median(p50[0]), Median(p50[2]), "ms", MedianRatio(p50[0], p50[2]), goal, false});
     }
   }
 
@@ -128,7 +142,7 @@ class Bench {
 
   const Effort effort_;
   const Addresses addresses_;
-  Caller posenc_, echo_, copy_, typed_;
+  Caller posenc_, echo_, copy_, typed_, inference_;
 };
 
 int Main(int argc, char** argv) {
@@ -161,6 +175,7 @@ int Main(int argc, char** argv) {
   const auto wanted = [&](const std::string& name) { return std::regex_search(name, expression); };
   Bench bench(addresses, quick ? Effort{3, 0.1} : Effort{9, 0.4});
   bench.Sizes(wanted);
+  bench.Inference(wanted);
   if (wanted("decode step")) {
     bench.Decode();
     bench.DecodeBeside();

@@ -41,7 +41,7 @@ class Copy final
       std::memcpy(out, slice.begin(), slice.size());
       out += slice.size();
     }
-    *response = std::move(answer).Release();
+    *response = std::move(answer).Release(request->Length());
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

@@ -1,6 +1,11 @@
 #include "bench/wire/requests.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <utility>
+
+#include "inference/service.pb.h"
 
 namespace posenc::bench {
 namespace {
@@ -46,6 +51,26 @@ grpc::ByteBuffer RotationOfSize(size_t bytes) {
   return Serialize(request);
 }
 
+grpc::ByteBuffer InferenceOfSize(size_t bytes) {
+  v1::ApplyRotaryRequest rotation = RotationWithoutData(bytes);
+  v1::Tensor& q = *rotation.mutable_q()->mutable_tensor();
+  FillTensor(&q);
+  inference::ModelInferRequest request;
+  request.set_model_name("posenc.rotary");
+  auto& parameters = *request.mutable_parameters();
+  std::string settings;
+  (void)google::protobuf::util::MessageToJsonString(rotation.rotary().settings(), &settings);
+  parameters["settings"].set_string_param(settings);
+  parameters["layout"].set_string_param("BSHD");
+  parameters["offset"].set_int64_param(rotation.positions().offset());
+  auto& input = *request.add_inputs();
+  input.set_name("q");
+  input.set_datatype("BF16");
+  *input.mutable_shape() = q.shape();
+  request.add_raw_input_contents(std::move(*q.mutable_data()));
+  return Serialize(request);
+}
+
 grpc::ByteBuffer DecodeStep(double rope_theta) {
   v1::ApplyRotaryRequest request = Rotation(rope_theta);
   for (auto [operand, heads] : {std::pair(request.mutable_q(), kHeads), {request.mutable_k(), kHeads / 4}}) {
@@ -55,7 +80,7 @@ grpc::ByteBuffer DecodeStep(double rope_theta) {
   return Serialize(request);
 }
 
-grpc::ByteBuffer Serialize(const v1::ApplyRotaryRequest& request) {
+grpc::ByteBuffer Serialize(const google::protobuf::Message& request) {
   const grpc::Slice slice(request.SerializeAsString());
   return {&slice, 1};
 }

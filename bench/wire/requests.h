@@ -16,10 +16,12 @@ constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 v1::ApplyRotaryRequest RotationWithoutData(size_t bytes);
 // Returns RotationWithoutData(bytes) with data, serialized.
 grpc::ByteBuffer RotationOfSize(size_t bytes);
+// Returns the same rotation as a request of the Open Inference Protocol, serialized.
+grpc::ByteBuffer InferenceOfSize(size_t bytes);
 // Returns the rotation of one token, q of 32 heads and k of 8, serialized. A different rope_theta needs a new plan.
 grpc::ByteBuffer DecodeStep(double rope_theta = 5e5);
 
-grpc::ByteBuffer Serialize(const v1::ApplyRotaryRequest& request);
+grpc::ByteBuffer Serialize(const google::protobuf::Message& request);
 // Fills `data` with finite numbers.
 void Fill(char* data, size_t bytes);
 

@@ -57,7 +57,7 @@ void MeasureShared(const std::string& name, size_t bytes, const std::string& sid
   v1::ApplyRotaryRequest there = here;
   *there.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
   *there.mutable_q()->mutable_output() = memory->Part(bytes, bytes);
-  const grpc::ByteBuffer shared = Serialize(there), empty = Serialize({});
+  const grpc::ByteBuffer shared = Serialize(there), empty = Serialize(v1::ApplyRotaryRequest());
 
   InProcess engine;
   std::vector<double> ours, others, ours_gb_s, others_gb_s;

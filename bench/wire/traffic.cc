@@ -40,7 +40,8 @@ double Load::Percentile(double p) const {
 }
 
 Caller::Caller(const std::string& address, const std::string& method)
-    : method_("/posenc.v1.PositionalEncodingService/" + method), stub_(Connect(address)) {}
+    : method_(method.starts_with('/') ? method : "/posenc.v1.PositionalEncodingService/" + method),
+      stub_(Connect(address)) {}
 
 Load Caller::Run(const std::function<const grpc::ByteBuffer&()>& request, size_t concurrency, double seconds,
                  size_t calls) {

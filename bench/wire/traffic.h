@@ -25,7 +25,7 @@ struct Load {
 // A client with its own connection. Not thread-safe.
 class Caller {
  public:
-  // `method` is a method name of PositionalEncodingService.
+  // `method` is a method name of PositionalEncodingService, or the path of any method.
   Caller(const std::string& address, const std::string& method);
 
   // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` returns each

@@ -1,6 +1,7 @@
 #include "posenc/transport/slices.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace posenc::transport {
@@ -40,6 +41,18 @@ SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire
     begins_.push_back(begin);
     begin += slice.size();
   }
+}
+
+std::string SlicedPayloads::Add(std::string bytes) {
+  if (bytes.empty()) return "";
+  const size_t begin = slices_.empty() ? 0 : begins_.back() + slices_.back().size();
+  begins_.push_back(begin);
+  ranges_.push_back({begin, bytes.size()});
+  auto kept = std::make_unique<std::string>(std::move(bytes));
+  slices_.emplace_back(
+      kept->data(), kept->size(), [](void* text) { delete static_cast<std::string*>(text); }, kept.get());
+  kept.release();
+  return wire::TicketText(ranges_.size() - 1);
 }
 
 size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "google/protobuf/io/zero_copy_stream.h"
@@ -47,6 +48,9 @@ class SlicedPayloads final : public wire::Payloads {
   }
   size_t Size(const v1::TensorChunk& chunk) const override;
   absl::Span<const std::byte> From(const v1::TensorChunk& chunk, size_t offset) const override;
+
+  // Adds bytes that are not part of the message, as the data of a tensor. Returns the ticket for its data.
+  std::string Add(std::string bytes);
 
   // Access by ticket: size and contiguous bytes of the data with ticket n < count().
   size_t count() const { return ranges_.size(); }

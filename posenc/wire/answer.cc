@@ -76,17 +76,52 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
     PutLengthTag(fields[n]->number(), &header);
     PutVarint(tensor.size() + bytes, &header);
     header += tensor;
-    answer.size_ += header.size();
-    answer.data_offsets_.push_back(answer.size_);
-    answer.headers_.push_back(std::exchange(header, {}));
-    answer.size_ += bytes;
+    answer.data_offsets_.push_back(answer.size_ + header.size());
+    answer.headers_.push_back({answer.size_, std::exchange(header, {})});
+    answer.size_ = answer.data_offsets_.back() + bytes;
   }
   if (outputs.empty()) {
     answer.size_ = header.size();
-    answer.headers_.push_back(std::move(header));
+    answer.headers_.push_back({0, std::move(header)});
   }
-  if (answer.size_ > kMaxAnswerBytes) return AnswerTooLarge(answer.size_);
+  POSENC_RETURN_IF_ERROR(answer.Complete());
   return answer;
+}
+
+absl::StatusOr<Answer> Answer::OfPieces(std::vector<Piece> pieces, absl::Span<const Output> outputs) {
+  constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+  Answer answer;
+  answer.data_offsets_.assign(outputs.size(), kNowhere);
+  for (Piece& piece : pieces) {
+    const size_t begin = answer.size_;
+    answer.size_ += piece.header.size();
+    answer.headers_.push_back({begin, std::move(piece.header)});
+    if (piece.output == nullptr) continue;
+    answer.data_offsets_[piece.output - outputs.data()] = answer.size_;
+    if (piece.output->region() == nullptr) answer.size_ += piece.output->bytes;
+  }
+  POSENC_RETURN_IF_ERROR(answer.Complete());
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    if (answer.data_offsets_[n] != kNowhere) continue;
+    answer.data_offsets_[n] = answer.buffer_size_;
+    answer.buffer_size_ += outputs[n].bytes;
+  }
+  return answer;
+}
+
+Answer Answer::Behind(std::string bytes) const {
+  Answer longer = *this;
+  for (Header& header : longer.headers_) header.offset += bytes.size();
+  for (size_t& offset : longer.data_offsets_) offset += bytes.size();
+  longer.size_ += bytes.size();
+  longer.buffer_size_ += bytes.size();
+  longer.headers_.push_back({0, std::move(bytes)});
+  return longer;
+}
+
+absl::Status Answer::Complete() {
+  buffer_size_ = size_;
+  return size_ > kMaxAnswerBytes ? AnswerTooLarge(size_) : absl::OkStatus();
 }
 
 Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
@@ -107,16 +142,13 @@ Answer Answer::OfChunk(const v1::RotaryChunk& chunk, size_t bytes) {
   header += message;
   Answer answer;
   answer.data_offsets_ = {header.size()};
-  answer.size_ = header.size() + bytes;
-  answer.headers_.push_back(std::move(header));
+  answer.size_ = answer.buffer_size_ = header.size() + bytes;
+  answer.headers_.push_back({0, std::move(header)});
   return answer;
 }
 
 void Answer::WriteHeaders(std::byte* buffer) const {
-  for (size_t n = 0; n < headers_.size(); ++n) {
-    const size_t begin = data_offsets_.empty() ? 0 : data_offsets_[n] - headers_[n].size();
-    std::memcpy(buffer + begin, headers_[n].data(), headers_[n].size());
-  }
+  for (const Header& header : headers_) std::memcpy(buffer + header.offset, header.bytes.data(), header.bytes.size());
 }
 
 }  // namespace posenc::wire

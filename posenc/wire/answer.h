@@ -35,16 +35,38 @@ class Answer {
   // Lays out a StreamApplyRotaryResponse with a rotated chunk of `bytes` bytes; operand and byte offset are `chunk`'s.
   static Answer OfChunk(const v1::RotaryChunk& chunk, size_t bytes);
 
+  // A piece of a message of another package: bytes of the message, then the data of an output, or nothing.
+  struct Piece {
+    std::string header;
+    const Output* output;  // null, or one in a region: no data
+  };
+  // Lays out the pieces in this order. Outputs that are in no piece are computed, too, behind the message.
+  static absl::StatusOr<Answer> OfPieces(std::vector<Piece> pieces, absl::Span<const Output> outputs);
+
+  // Returns the same behind further bytes of the message.
+  Answer Behind(std::string bytes) const;
+
+  // Bytes of the message.
   size_t size() const { return size_; }
+  // Bytes of the buffer: more than the message if outputs are computed that it does not have.
+  size_t buffer_size() const { return buffer_size_; }
   // Byte offset in the buffer at which the data of output n belong. Meaningless for outputs in shared memory.
   size_t data_offset(size_t n) const { return data_offsets_[n]; }
-  // Writes buffer[0 .. size()) except the data.
+  // Writes the message to the buffer, except the data.
   void WriteHeaders(std::byte* buffer) const;
 
  private:
-  std::vector<std::string> headers_;  // bytes before each output's data; one, the message, if no outputs
+  struct Header {
+    size_t offset;
+    std::string bytes;
+  };
+  // Returns RESOURCE_EXHAUSTED if the message is too large.
+  absl::Status Complete();
+
+  std::vector<Header> headers_;  // everything but the data
   std::vector<size_t> data_offsets_;
   size_t size_ = 0;
+  size_t buffer_size_ = 0;
 };
 
 }  // namespace posenc::wire

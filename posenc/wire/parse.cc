@@ -132,6 +132,11 @@ absl::Status Check(const Message& message, const Type& type, bool* has_regions) 
 
 }  // namespace
 
+absl::Status RejectUnknownFields(const Message& message) {
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  return unknown.empty() ? absl::OkStatus() : RefuseUnknown(unknown.field(0), *message.GetDescriptor());
+}
+
 absl::Status RejectUnknown(const Message& message, bool* has_regions) {
   return Check(message, TypeOf(message), has_regions);
 }

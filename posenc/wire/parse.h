@@ -22,6 +22,9 @@ namespace posenc::wire {
 // If `has_regions` is null, regions are refused too (UNSUPPORTED); else it is set to true if there are any.
 absl::Status RejectUnknown(const google::protobuf::Message& message, bool* has_regions = nullptr);
 
+// Returns INVALID_ARGUMENT (UNKNOWN_FIELD) for an unknown field of the message itself, of any package.
+absl::Status RejectUnknownFields(const google::protobuf::Message& message);
+
 // Maximum bytes of a request excluding tensor data: config.json files, frequencies, segments.
 inline constexpr size_t kMaxStrippedBytes = size_t{8} << 20;
 

@@ -15,23 +15,23 @@ const Message& PrototypeOf(const google::protobuf::Descriptor* type) {
   return *google::protobuf::MessageFactory::generated_factory()->GetPrototype(type);
 }
 
-RpcDescription Describe(const MethodDescriptor& method) {
+}  // namespace
+
+RpcDescription DescribeRpc(const MethodDescriptor& method, const google::protobuf::FieldDescriptor* more) {
   return {.name = method.name(),
           .path = "/" + method.service()->full_name() + "/" + method.name(),
           .request = PrototypeOf(method.input_type()),
           .response = PrototypeOf(method.output_type()),
-          .request_stripper = Stripper(method.input_type()),
+          .request_stripper = Stripper(method.input_type(), more),
           .response_stripper = Stripper(method.output_type())};
 }
-
-}  // namespace
 
 const std::vector<RpcDescription>& Rpcs() {
   static const auto* const rpcs = [] {
     const auto& service =
         *v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName("PositionalEncodingService");
     auto* all = new std::vector<RpcDescription>;
-    for (int n = 0; n < service.method_count(); ++n) all->push_back(Describe(*service.method(n)));
+    for (int n = 0; n < service.method_count(); ++n) all->push_back(DescribeRpc(*service.method(n)));
     return all;
   }();
   return *rpcs;

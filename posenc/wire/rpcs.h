@@ -21,6 +21,10 @@ struct RpcDescription {
   Stripper response_stripper;
 };
 
+// Describes an RPC of any service. `more`: see Stripper.
+RpcDescription DescribeRpc(const google::protobuf::MethodDescriptor& method,
+                           const google::protobuf::FieldDescriptor* more = nullptr);
+
 // All RPCs in the order of service.proto.
 const std::vector<RpcDescription>& Rpcs();
 

@@ -24,7 +24,7 @@ constexpr size_t kTicketBytes = 4;  // little-endian
 constexpr uint64_t kNoEnd = std::numeric_limits<uint64_t>::max();          // for the whole input
 constexpr uint64_t kMaxLength = std::numeric_limits<int32_t>::max() - 16;  // protobuf refuses longer fields
 
-bool HoldsData(const FieldDescriptor& field) {
+bool HoldsTensorData(const FieldDescriptor& field) {
   const Descriptor* type = field.containing_type();
   return (type == v1::Tensor::descriptor() && field.number() == v1::Tensor::kDataFieldNumber) ||
          (type == v1::TensorChunk::descriptor() && field.number() == v1::TensorChunk::kDataFieldNumber);
@@ -41,8 +41,8 @@ struct Varint {
 class Walk {
  public:
   Walk(google::protobuf::io::ZeroCopyInputStream* input, const Descriptor* root,
-       const absl::flat_hash_set<const Descriptor*>& carriers, size_t max_copied_bytes)
-      : input_(input), root_(root), carriers_(carriers), max_copied_bytes_(max_copied_bytes) {}
+       const absl::flat_hash_set<const Descriptor*>& carriers, const FieldDescriptor* more, size_t max_copied_bytes)
+      : input_(input), root_(root), carriers_(carriers), more_(more), max_copied_bytes_(max_copied_bytes) {}
 
   // Walks a message of `type` up to input position `end`. All functions that return bool return false after an error,
   // which failure() then holds.
@@ -57,7 +57,7 @@ class Walk {
       const FieldDescriptor* field = wire_type == kLength ? type->FindFieldByNumber(number) : nullptr;
       if (field == nullptr) {
         if (!CopyValue(number, wire_type, end)) return false;
-      } else if (HoldsData(*field)) {
+      } else if (field == more_ || HoldsTensorData(*field)) {
         if (!TakeData(end)) return false;
       } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && carriers_.contains(field->message_type())) {
         if (!SubMessage(field->message_type(), end, depth)) return false;
@@ -92,9 +92,8 @@ class Walk {
     if (!ReadLength(end, &length)) return false;
     if (length.value == 0) return Put(length.text());
     const size_t ticket = result_.ranges.size();
-    std::array<char, 1 + kTicketBytes> field = {static_cast<char>(kTicketBytes)};
-    for (size_t i = 0; i < kTicketBytes; ++i) field[1 + i] = static_cast<char>(ticket >> (8 * i));
-    if (!Put({field.data(), field.size()})) return false;
+    const char size = static_cast<char>(kTicketBytes);
+    if (!Put({&size, 1}) || !Put(TicketText(ticket))) return false;
     result_.ranges.push_back({static_cast<size_t>(position_), static_cast<size_t>(length.value)});
     return Consume(length.value, end, /*copy=*/false);
   }
@@ -206,6 +205,7 @@ class Walk {
   google::protobuf::io::ZeroCopyInputStream* input_;
   const Descriptor* root_;
   const absl::flat_hash_set<const Descriptor*>& carriers_;
+  const FieldDescriptor* const more_;
   const size_t max_copied_bytes_;
   std::string_view chunk_;  // unconsumed rest of the current input chunk
   uint64_t position_ = 0;   // input position of chunk_'s first byte
@@ -215,7 +215,7 @@ class Walk {
 
 }  // namespace
 
-Stripper::Stripper(const Descriptor* type) : type_(type) {
+Stripper::Stripper(const Descriptor* type, const FieldDescriptor* more) : type_(type), more_(more) {
   std::vector<const Descriptor*> types = {type};
   absl::flat_hash_set<const Descriptor*> seen = {type};
   for (size_t i = 0; i < types.size(); ++i) {
@@ -225,6 +225,7 @@ Stripper::Stripper(const Descriptor* type) : type_(type) {
     }
   }
   carriers_ = {v1::Tensor::descriptor(), v1::TensorChunk::descriptor()};
+  if (more != nullptr) carriers_.insert(more->containing_type());
   for (bool grew = true; grew;) {
     grew = false;
     for (const Descriptor* outer : types) {
@@ -237,7 +238,7 @@ Stripper::Stripper(const Descriptor* type) : type_(type) {
 
 absl::StatusOr<Stripped> Stripper::Strip(google::protobuf::io::ZeroCopyInputStream* input,
                                          size_t max_copied_bytes) const {
-  Walk walk(input, type_, carriers_, max_copied_bytes);
+  Walk walk(input, type_, carriers_, more_, max_copied_bytes);
   if (!walk.Message(type_, kNoEnd, 0)) return walk.failure();
   return walk.result();
 }
@@ -248,6 +249,12 @@ size_t TicketOf(const std::string& data) {
     ticket |= static_cast<size_t>(static_cast<uint8_t>(data[i])) << (8 * i);
   }
   return ticket;
+}
+
+std::string TicketText(size_t ticket) {
+  std::string text(kTicketBytes, '\0');
+  for (size_t i = 0; i < kTicketBytes; ++i) text[i] = static_cast<char>(ticket >> (8 * i));
+  return text;
 }
 
 ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges) {

@@ -1,6 +1,7 @@
 // Removes tensor data from a serialized request before protobuf parses it (zero-copy parsing).
 //
-// Strip() copies a message and replaces the data of every posenc.v1.Tensor or TensorChunk, at any depth, by a ticket:
+// Strip() copies a message and replaces the data of every posenc.v1.Tensor or TensorChunk, at any depth, and of a field
+// of another package that holds tensors' bytes, by a ticket:
 // the index of the byte range of the input that holds the data. protobuf then parses the copy. Merging of repeated
 // sub-messages, oneof switching, wrong wire types, groups and unknown fields thus follow protobuf's own rules, the
 // surviving Tensor.data holds the ticket of the surviving occurrence, and megabytes of tensor data are never copied
@@ -39,8 +40,9 @@ struct Stripped {
 
 class Stripper {
  public:
-  // Strips messages of `type`. The descriptor must outlive the stripper.
-  explicit Stripper(const google::protobuf::Descriptor* type);
+  // Strips messages of `type`. `more`: a further bytes field that holds tensors' data; null: none. The descriptors must
+  // outlive the stripper.
+  explicit Stripper(const google::protobuf::Descriptor* type, const google::protobuf::FieldDescriptor* more = nullptr);
 
   // Returns INVALID_ARGUMENT (MALFORMED) only for input that protobuf refuses: truncation, overlong varints, lengths
   // beyond the end, field number 0, wire types 6 and 7, a wrong end of a group, nesting deeper than 100. Other errors
@@ -49,11 +51,15 @@ class Stripper {
 
  private:
   const google::protobuf::Descriptor* type_;
+  const google::protobuf::FieldDescriptor* more_;
   absl::flat_hash_set<const google::protobuf::Descriptor*> carriers_;  // message types that can contain data
 };
 
 // Decodes the ticket in the data of a stripped tensor or chunk. `data` must not be empty.
 size_t TicketOf(const std::string& data);
+
+// Encodes a ticket.
+std::string TicketText(size_t ticket);
 
 // Returns the input range of the data of a stripped tensor or chunk; length 0 if `data` is empty.
 ByteRange RangeOf(const std::string& data, const std::vector<ByteRange>& ranges);

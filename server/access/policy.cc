@@ -115,7 +115,7 @@ absl::Status ReadRights(const std::string& place, const std::vector<std::string>
     const auto right = std::find_if(kRights.begin(), kRights.end(), [&](Right r) { return NameOf(r) == names[n]; });
     if (right == kRights.end()) {
       return Wrong("UNKNOWN_VALUE", place + "[" + std::to_string(n) + "]", names[n],
-                   "must be one of compute, stream, diagnose, shared_memory, info, reflection");
+                   "must be one of compute, stream, diagnose, shared_memory, info, reflection, models");
     }
     identity->rights.set(static_cast<size_t>(*right));
   }
@@ -272,6 +272,7 @@ std::string_view NameOf(Right right) {
     case Right::kSharedMemory: return "shared_memory";
     case Right::kInfo: return "info";
     case Right::kReflection: return "reflection";
+    case Right::kModels: return "models";
   }
   __builtin_unreachable();
 }

@@ -7,7 +7,8 @@
 //                           '.' in a dns name, '/' in a URI, '@' in an address
 //   unix_sockets            true: whoever can open a Unix socket of --listen, without a token
 //   anonymous               true: whoever shows neither a token nor a certificate, over TCP
-//   allow                   list of rights: "compute", "stream", "diagnose", "shared_memory", "info", "reflection"
+//   allow                   list of rights: "compute", "stream", "diagnose", "shared_memory", "info", "reflection",
+//                           "models"
 //   requests_per_second     limit of the calls that begin; the calls of one second may come at once. Absent: none
 //   max_in_flight_requests, max_in_flight_bytes   limits of what its calls hold together. Absent: the server's own
 //   max_call_cost           limit of the slow steps of one call. Absent: the server's own
@@ -35,9 +36,9 @@
 
 namespace posenc::server {
 
-enum class Right { kCompute, kStream, kDiagnose, kSharedMemory, kInfo, kReflection };
-inline constexpr std::array kRights = {Right::kCompute,      Right::kStream, Right::kDiagnose,
-                                       Right::kSharedMemory, Right::kInfo,   Right::kReflection};
+enum class Right { kCompute, kStream, kDiagnose, kSharedMemory, kInfo, kReflection, kModels };
+inline constexpr std::array kRights = {Right::kCompute, Right::kStream,     Right::kDiagnose, Right::kSharedMemory,
+                                       Right::kInfo,    Right::kReflection, Right::kModels};
 std::string_view NameOf(Right right);
 
 struct Identity {

@@ -72,6 +72,12 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--device-plugin", c.device_plugin, Text{},
         "path of a plugin for other devices, such as /usr/lib/posenc/libposenc_cuda.so; empty: CPU only");
   visit(group, "--reflection", c.reflection, Choice{{"on", "off"}}, "whether to serve gRPC server reflection");
+  visit(group, "--model-repository", c.model_repository, Text{},
+        "folder of models' folders, or of one model, for the Open Inference Protocol; empty: no models by file");
+  visit(group, "--model-name", c.model_name, Text{},
+        "name of a --model-repository that is one model; empty: the folder's");
+  visit(group, "--model-control", c.model_control, Choice{{"on", "off"}},
+        "whether calls of the Open Inference Protocol may load and unload models of --model-repository");
   visit(group, "--plan-cache-bytes", c.plan_cache_bytes, Integer{kBytes, 0, kGiB},
         "size of the LRU cache of frequencies");
   visit(group, "--table-cache-bytes", c.table_cache_bytes, Integer{kBytes, 0, 64 * kGiB},
@@ -113,6 +119,9 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "path of the Unix socket on which local clients register memory; empty: no shared memory");
   visit(group, "--shared-memory-prefix", c.shared_memory_prefix, Text{},
         "name prefix of POSIX shared memory that may be registered by name, such as /posenc-; empty: none may");
+  visit(group, "--inference-memory-prefix", c.inference_memory_prefix, Text{},
+        "name prefix of POSIX shared memory that callers on this host may register by the Open Inference Protocol, "
+        "such as /; empty: none may");
   visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "maximum number of registered regions");
   visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes},
         "maximum total size of registered regions");
@@ -325,6 +334,11 @@ std::string Complete(const Machine& machine, Config* config) {
   if (!prefix.empty() && config->shared_memory_socket.empty()) {
     return "--shared-memory-prefix needs --shared-memory-socket";
   }
+  const std::string& inference_prefix = config->inference_memory_prefix;
+  if (!inference_prefix.empty() && (inference_prefix[0] != '/' || inference_prefix.find('/', 1) != std::string::npos)) {
+    return "--inference-memory-prefix (" + inference_prefix + ") must begin with a slash and have no other one";
+  }
+  if (config->model_repository.empty() && !config->model_name.empty()) return "--model-name needs --model-repository";
   const int64_t least_quota = 3 * config->max_in_flight_bytes;
   if (config->memory_quota_bytes == 0) config->memory_quota_bytes = least_quota;
   if (config->memory_quota_bytes < least_quota) {

@@ -29,6 +29,9 @@ struct Config {
   int64_t io_threads = 0;     // 0: half the CPUs, from 1 to 16
   std::string device_plugin;  // empty: CPU only
   std::string reflection = "on";
+  std::string model_repository;  // empty: no models by file
+  std::string model_name;        // of a repository that is one model; empty: the folder's
+  std::string model_control = "off";
   int64_t plan_cache_bytes = int64_t{16} << 20;
   int64_t table_cache_bytes = int64_t{32} << 20;
   int64_t answer_pool_bytes = 0;  // 0: a quarter of max_in_flight_bytes
@@ -39,8 +42,9 @@ struct Config {
   int64_t max_call_cost = 2'000'000;
   int64_t retry_pushback_ms = 100;
 
-  std::string shared_memory_socket;  // empty: shared memory is off
-  std::string shared_memory_prefix;  // empty: no registration by name
+  std::string shared_memory_socket;     // empty: shared memory is off
+  std::string shared_memory_prefix;     // empty: no registration by name
+  std::string inference_memory_prefix;  // empty: no registration by the Open Inference Protocol
   int64_t max_regions = 256;
   int64_t max_region_bytes = int64_t{4} << 30;
 

@@ -8,18 +8,19 @@
 
 namespace posenc::server {
 
-StopSignals::StopSignals() {
+Signals::Signals() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
 }
 
-std::optional<int> StopSignals::Wait(std::chrono::seconds timeout) {
+std::optional<int> Signals::Wait(std::chrono::seconds timeout) {
   const timespec time{.tv_sec = timeout.count()};
   const int signal = sigtimedwait(&signals_, nullptr, &time);
   if (signal < 0) return std::nullopt;
-  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+  if (signal != SIGHUP) pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
   return signal;
 }
 

@@ -1,4 +1,4 @@
-// Process setup before serving: stop signals, the limit of open files, malloc tuning.
+// Process setup before serving: signals, the limit of open files, malloc tuning.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,13 @@
 
 namespace posenc::server {
 
-// Blocks SIGTERM and SIGINT, so that no code runs in a signal handler. Construct it before other threads, which inherit
-// the signal mask.
-class StopSignals {
+// Blocks SIGTERM, SIGINT and SIGHUP, so that no code runs in a signal handler. Construct it before other threads, which
+// inherit the signal mask.
+class Signals {
  public:
-  StopSignals();
-  // Waits for a signal and returns it, or nullopt after `timeout`. The first signal unblocks both, so that a second one
-  // ends the process at once.
+  Signals();
+  // Waits for a signal and returns it, or nullopt after `timeout`. The first SIGTERM or SIGINT unblocks all, so that a
+  // second one ends the process at once.
   std::optional<int> Wait(std::chrono::seconds timeout);
 
  private:

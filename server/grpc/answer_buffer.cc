@@ -6,8 +6,7 @@
 namespace posenc::server {
 
 AnswerBuffer::AnswerBuffer(size_t size, size_t aligned, std::shared_ptr<BufferPool> pool,
-                           std::shared_ptr<Charge> charge)
-    : size_(size) {
+                           std::shared_ptr<Charge> charge) {
   constexpr size_t kLine = 64;
   const BufferPool::Block memory = pool->Take(size + kLine - 1);
   block_.reset(new Block{std::move(pool), std::move(charge), memory});
@@ -15,10 +14,10 @@ AnswerBuffer::AnswerBuffer(size_t size, size_t aligned, std::shared_ptr<BufferPo
   begin_ = memory.data + (kLine - address % kLine) % kLine;
 }
 
-grpc::ByteBuffer AnswerBuffer::Release() && {
+grpc::ByteBuffer AnswerBuffer::Release(size_t size) && {
   // gRPC calls this on any of its threads.
   const auto destroy = [](void* block) { delete static_cast<Block*>(block); };
-  const grpc::Slice slice(begin_, size_, destroy, block_.release());
+  const grpc::Slice slice(begin_, size, destroy, block_.release());
   return grpc::ByteBuffer(&slice, 1);
 }
 

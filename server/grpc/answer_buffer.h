@@ -19,8 +19,8 @@ class AnswerBuffer {
   AnswerBuffer(size_t size, size_t aligned, std::shared_ptr<BufferPool> pool, std::shared_ptr<Charge> charge);
 
   std::byte* data() { return begin_; }
-  // Moves the `size` bytes into one slice, which takes ownership.
-  grpc::ByteBuffer Release() &&;
+  // Moves the first `size` bytes into one slice, which takes ownership of all.
+  grpc::ByteBuffer Release(size_t size) &&;
 
  private:
   struct Block {
@@ -29,7 +29,6 @@ class AnswerBuffer {
     std::shared_ptr<Charge> charge;
     BufferPool::Block memory;
   };
-  size_t size_;
   std::unique_ptr<Block> block_;
   std::byte* begin_;
 };

@@ -273,7 +273,7 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
 absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
                            std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
   const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
-  AnswerBuffer buffer(layout.size(), first_data, core_->buffer_pool, std::move(charge));
+  AnswerBuffer buffer(layout.buffer_size(), first_data, core_->buffer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
   if (job.run) {
     std::vector<std::byte*> outputs;
@@ -286,7 +286,7 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
     if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();
-  *answer = std::move(buffer).Release();
+  *answer = std::move(buffer).Release(layout.size());
   return absl::OkStatus();
 }
 
@@ -307,33 +307,39 @@ void Call::ReleaseRequest() {
   request_bytes_charge_.Return();
 }
 
-grpc::Status Call::End(const absl::Status& result) {
+absl::Status Call::Conclude(const absl::Status& result) {
   EndWork();
   // The error may result from the zeros that replaced lost shared memory: report the loss instead.
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
-  rpc_->AddTrailer(kServerTiming,
-                   absl::StrCat("queue;dur=", WithDecimals(queued_), ", compute;dur=", WithDecimals(computed_)));
   if (refused_) {
     core_->admission->CountRefusal();
-    // Not negative while draining either: that would forbid retries, which another server of the same name can answer.
-    rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
   } else if (!status.ok()) {
     core_->admission->CountFailure();
   }
   if (rpc_->identity() != nullptr) core_->spend_compute(*rpc_->identity(), computed_);
   metrics_->Count(queued_, computed_, bytes_in_, bytes_out_);
   if (!status.ok()) metrics_->CountError(DetailsOf(status).reason);
-  Trace();
+  if (on_end_) on_end_(status, queued_, computed_);
+  traceparent_ = rpc_->header(kTraceparent);
+  if (!IsTraceparent(traceparent_)) traceparent_.clear();
   LogEnd(status);
+  return status;
+}
+
+grpc::Status Call::End(const absl::Status& result) {
+  const absl::Status status = Conclude(result);
+  rpc_->AddTrailer(kServerTiming,
+                   absl::StrCat("queue;dur=", WithDecimals(queued_), ", compute;dur=", WithDecimals(computed_)));
+  // Not negative while draining either: that would forbid retries, which another server of the same name can answer.
+  if (refused_) rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+  AddTraceTrailers();
   BeginSend();
   return ToGrpc(status, started_);
 }
 
-void Call::Trace() {
-  traceparent_ = rpc_->header(kTraceparent);
-  if (!IsTraceparent(traceparent_)) traceparent_.clear();
+void Call::AddTraceTrailers() {
   if (!traceparent_.empty()) rpc_->AddTrailer(kTraceparent, traceparent_);
   // A header can hold printable ASCII only.
   const bool printable =

@@ -148,7 +148,10 @@ class Call {
   // Replaces Parse() if its result is already known.
   absl::Status Accept(const google::protobuf::Message& request, std::string request_id, bool has_regions);
   const std::string& request_id() const { return request_id_; }
+  void SetRequestId(std::string id) { request_id_ = std::move(id); }
   const transport::SlicedPayloads& payloads() const { return *payloads_; }
+  transport::SlicedPayloads& payloads() { return *payloads_; }
+  const Rpc& rpc() const { return *rpc_; }
   bool has_regions() const { return regions_.has_value(); }
   // Bytes of tensors in shared memory, and those among them that are copied.
   int64_t shared_bytes() const { return regions_ ? regions_->read_bytes() : 0; }
@@ -165,7 +168,11 @@ class Call {
   // Frees the request's bytes and returns their charges.
   void ReleaseRequest();
 
-  // Sets trailers, counts and logs the end. Pass the result to Finish(), during which the call may be destroyed.
+  void Observe(OnCallEnd on_end) { on_end_ = std::move(on_end); }
+
+  // Counts and logs the end, and returns the status to report. For a part of an RPC; others use End().
+  absl::Status Conclude(const absl::Status& status);
+  // Concludes the call and sets trailers. Pass the result to Finish(), during which the call may be destroyed.
   grpc::Status End(const absl::Status& status);
 
  private:
@@ -177,7 +184,7 @@ class Call {
   absl::Status EndStep(const absl::Status& status);
   absl::Status FindRegions(const google::protobuf::Message& request);
   // Returns the caller's traceparent and request_id in trailers.
-  void Trace();
+  void AddTraceTrailers();
   void LogEnd(const absl::Status& status) const;
 
   Core* const core_;
@@ -201,6 +208,7 @@ class Call {
   int64_t message_bytes_ = 0;
   std::string request_id_;
   std::string traceparent_;
+  OnCallEnd on_end_;
   std::atomic<bool> given_up_{false};
   mutable std::atomic<int64_t> cost_{0};
   bool started_ = false;

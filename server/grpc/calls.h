@@ -6,11 +6,13 @@
 #include "posenc/service/operations.h"
 #include "server/grpc/call.h"
 #include "server/grpc/rpc.h"
+#include "server/grpc/unary_step.h"
 
 namespace posenc::server {
 
 // Serves the call once it is admitted: on a pool thread, or on the receiving thread (see wire::Scheduling).
-// `operation` must outlive the call.
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, UnaryMethod method, Rpc* rpc, grpc::ByteBuffer* request);
+// Overload for an RPC of posenc.v1. `operation` must outlive the call.
 std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc,
                                        grpc::ByteBuffer* request);
 

@@ -47,6 +47,11 @@ class GrpcRpc final : public Rpc {
     const std::string peer = context_.peer();
     return peer.starts_with("ip") ? peer : "";  // clients of a Unix socket have no names
   }
+  bool is_local() const override {
+    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return false;
+    const std::string peer = context_.peer();
+    return !peer.starts_with("ip") || IsLoopback(PeerOf(peer));
+  }
   const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
     const auto& headers = context_.client_metadata();

@@ -24,9 +24,9 @@ bool RecentCalls::IsSame(const Entry& entry, const std::string& message) {
          std::all_of(id.begin(), id.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
 }
 
-bool RecentCalls::Serves(const Entry& entry, const google::protobuf::Message& type, const std::string& message,
+bool RecentCalls::Serves(const Entry& entry, const void* key, const std::string& message,
                          const transport::SlicedPayloads& payloads) {
-  if (!IsSame(entry, message) || entry.prepared->request->GetDescriptor() != type.GetDescriptor()) return false;
+  if (entry.prepared->key.get() != key || !IsSame(entry, message)) return false;
   for (size_t n = 0; n < entry.sizes.size(); ++n) {  // one per ticket in the message
     if (payloads.SizeOf(n) != entry.sizes[n]) return false;
     for (size_t done = 0; done < entry.read[n].size();) {
@@ -38,11 +38,11 @@ bool RecentCalls::Serves(const Entry& entry, const google::protobuf::Message& ty
   return true;
 }
 
-RecentCalls::Found RecentCalls::Find(const google::protobuf::Message& type, const std::string& message,
+RecentCalls::Found RecentCalls::Find(const void* key, const std::string& message,
                                      const transport::SlicedPayloads& payloads) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return Serves(entry, type, message, payloads); });
+                                  [&](const Entry& entry) { return Serves(entry, key, message, payloads); });
   if (found == entries_.end()) return {};
   std::rotate(entries_.begin(), found, found + 1);
   const Entry& entry = entries_.front();
@@ -52,7 +52,7 @@ RecentCalls::Found RecentCalls::Find(const google::protobuf::Message& type, cons
 
 void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
                        const transport::SlicedPayloads& payloads) {
-  if (prepared->job.operands.empty() || prepared->arena.SpaceUsed() > kMostOfArena) return;
+  if (prepared->only_once || prepared->job.operands.empty() || prepared->arena.SpaceUsed() > kMostOfArena) return;
   Entry entry{.message = std::move(message), .request_id = std::move(request_id)};
   // Only if the request_id's bytes occur once in the message, they are certain to be that field's.
   const size_t at = entry.message.find(entry.request_id);
@@ -81,7 +81,7 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
   const std::lock_guard lock(mutex_);
   // Concurrent calls may each have prepared the same.
   const bool kept = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
-    return Serves(other, *entry.prepared->request, entry.message, payloads);
+    return Serves(other, entry.prepared->key.get(), entry.message, payloads);
   });
   if (kept) return;
   entries_.insert(entries_.begin(), std::move(entry));

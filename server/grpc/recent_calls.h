@@ -2,11 +2,14 @@
 // first call's preparation, from parsing to the answer's layout, is reused for the rest.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "google/protobuf/arena.h"
 #include "google/protobuf/message.h"
 #include "posenc/service/operations.h"
@@ -15,12 +18,19 @@
 
 namespace posenc::server {
 
+// Is called once when a call ends: with its status, and the times that it waited for a thread and was computed.
+using OnCallEnd =
+    std::function<void(const absl::Status& status, std::chrono::nanoseconds queued, std::chrono::nanoseconds computed)>;
+
 // Result of all steps before the computation.
 struct Prepared {
   google::protobuf::Arena arena;  // owns both messages
   google::protobuf::Message* request = nullptr;
   google::protobuf::Message* response = nullptr;
   bool has_regions = false;
+  bool only_once = false;           // the messages depend on more than the key, the request and its payloads
+  std::shared_ptr<const void> key;  // of RecentCalls; kept, so that no other object gets its address
+  OnCallEnd on_end;                 // for each call that uses this; null: none
   wire::Job job;
   wire::Answer layout;
   std::string device;  // that computes the outputs
@@ -34,10 +44,10 @@ class RecentCalls {
     std::string request_id;                    // request_id of Find()'s message
   };
 
-  // Finds a kept request of this type that differs at most in the bytes of wire::Job::operands, and in a request_id of
-  // equal length. `message` is the stripped request, `payloads` the bytes it was stripped of.
-  Found Find(const google::protobuf::Message& type, const std::string& message,
-             const transport::SlicedPayloads& payloads);
+  // Finds a kept request of this key (its type, or what else its preparation depends on) that differs at most in the
+  // bytes of wire::Job::operands, and in a request_id of equal length. `message` is the stripped request, `payloads`
+  // the bytes it was stripped of.
+  Found Find(const void* key, const std::string& message, const transport::SlicedPayloads& payloads);
   // Keeps what was prepared from `message` and `payloads`, if other calls can use it and it is small.
   void Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
             const transport::SlicedPayloads& payloads);
@@ -51,7 +61,7 @@ class RecentCalls {
     std::shared_ptr<const Prepared> prepared;
   };
   static bool IsSame(const Entry& entry, const std::string& message);
-  static bool Serves(const Entry& entry, const google::protobuf::Message& type, const std::string& message,
+  static bool Serves(const Entry& entry, const void* key, const std::string& message,
                      const transport::SlicedPayloads& payloads);
 
   std::mutex mutex_;

@@ -11,6 +11,7 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/messages.h"
 
@@ -80,7 +81,8 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
       break;
     case ServerReflectionRequest::kListServices:
       for (const FileDescriptor* file :
-           {v1::ApplyRotaryRequest::descriptor()->file(), ::grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+           {v1::ApplyRotaryRequest::descriptor()->file(), inference::ModelInferRequest::descriptor()->file(),
+            ::grpc::health::v1::HealthCheckRequest::descriptor()->file(),
             ServerReflectionRequest::descriptor()->file()}) {
         for (int n = 0; n < file->service_count(); ++n) {
           response.mutable_list_services_response()->add_service()->set_name(file->service(n)->full_name());

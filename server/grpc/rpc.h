@@ -22,6 +22,8 @@ class Rpc {
   // Name of the caller's connection, e.g. "ipv4:192.0.2.1:50051", or of its address as a trusted proxy gives it; empty
   // if it has none of its own.
   virtual std::string connection() const = 0;
+  // True if the caller is on this host: over a Unix socket or the loopback interface, not by a trusted proxy.
+  virtual bool is_local() const = 0;
   // The caller, if the server has a policy; else null.
   virtual const Identity* identity() const = 0;
   // The caller's header of this name, in lower case; the first if there are several. Empty if absent.

@@ -22,6 +22,7 @@
 #include "posenc/base/status.h"
 #include "prometheus/text_serializer.h"
 #include "server/core/log.h"
+#include "server/grpc/inference_service.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
 #include "server/grpc/status_map.h"
@@ -120,9 +121,10 @@ SilentCalls LimitOfSilentCalls(Core* core) {
 
 Server::Server(const Config& config)
     : core_(config),
-      memory_(config.shared_memory_socket.empty()
+      memory_(config.shared_memory_socket.empty() && config.inference_memory_prefix.empty()
                   ? nullptr
-                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)) {
+                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)),
+      named_memory_(std::make_unique<NamedMemory>(memory_.get(), config.inference_memory_prefix)) {
   core_.memory = memory_;
   core_.devices = &devices_.devices();
 }
@@ -133,11 +135,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   std::unique_ptr<Server> server(new Server(config));
   server->devices_.Load(config.device_plugin, server->core_.pool);
-  if (server->memory_ != nullptr) {
+  if (!config.shared_memory_socket.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->side_socket_,
                             SideSocket::Start(config.shared_memory_socket, config.shared_memory_prefix,
                                               server->memory_.get(), &server->devices_.devices()));
   }
+  POSENC_ASSIGN_OR_RETURN(server->models_, Models::Open({config.model_repository, config.model_name, config.limits}));
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
@@ -173,11 +176,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   if (server->grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start its server");
   server->health_.Set("", true);
   server->health_.Set(wire::kServiceName, true);
+  server->health_.Set(kInferenceServiceName, true);
   server->devices_.ReportTo(&server->health_);
   Methods methods;
   const ServerParts parts = {&server->devices_, server->listener_.get(), server->memory_.get(),
                              server->certificates_.get()};
   AddServiceTo(&methods, &server->core_, parts, operations);
+  const auto is_ready = [self = server.get()] { return self->healthy_ && !self->draining_; };
+  AddInferenceTo(&methods, std::make_shared<const InferenceParts>(InferenceParts{
+                               &server->core_, server->models_.get(), server->named_memory_.get(), is_ready}));
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods),
@@ -256,12 +263,19 @@ void Server::Maintain() {
       {{"serving", healthy}, {"stuck_threads", static_cast<int64_t>(stuck)}, {"accepting_connections", accepting}});
   health_.Set("", healthy);
   health_.Set(wire::kServiceName, healthy);
+  health_.Set(kInferenceServiceName, healthy);
 }
 
 Server::~Server() {
   devices_.ReportTo(nullptr);
   if (listener_ != nullptr) listener_->Close();
   if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
+}
+
+void Server::ReadModels() {
+  const absl::Status status = models_->Reload();
+  Log(status.ok() ? LogLevel::info : LogLevel::err, "models read",
+      {{"status", status.ok() ? "OK" : std::string(status.message())}});
 }
 
 bool Server::Drain() {

@@ -22,6 +22,8 @@
 #include "server/listen/listener.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/state_metrics.h"
+#include "server/oip/models.h"
+#include "server/oip/named_memory.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -46,6 +48,9 @@ class Server {
   // accepted; loads changed certificates. Call it every few seconds, from one thread.
   void Maintain();
 
+  // Reads --model-repository again. If that fails, the models stay, and the log says why.
+  void ReadModels();
+
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
   // Returns true if none was cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
@@ -62,6 +67,8 @@ class Server {
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
+  std::unique_ptr<NamedMemory> named_memory_;
+  std::unique_ptr<Models> models_;
   Health health_;
   std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_

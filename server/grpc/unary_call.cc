@@ -1,177 +1,62 @@
 #include "server/grpc/calls.h"
 
-#include <limits>
-#include <optional>
+#include <memory>
 #include <utility>
 
-#include "google/protobuf/arena.h"
 #include "posenc/base/status.h"
-#include "posenc/base/work_pool.h"
 #include "posenc/wire/answer.h"
+#include "server/grpc/unary_step.h"
 
 namespace posenc::server {
 namespace {
 
-using wire::Scheduling;
-
-// Requests up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
-// That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
-// millisecond, less than it takes to receive as many bytes.
-constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
-// Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
-constexpr size_t kParsedAtOnce = size_t{16} << 10;
-// Up to this size one thread computes alone; waking an idle one takes longer.
-constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
-// Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
-constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
-constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
-// Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
-constexpr size_t kDecidedBytes = size_t{16} << 10;
-
 class UnaryCall final : public Reactor {
  public:
-  UnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc, grpc::ByteBuffer* request)
-      : core_(core), operation_(operation), rpc_(rpc), call_(core, operation.rpc, rpc, request, Call::Kind::kUnary) {}
+  UnaryCall(Core* core, UnaryMethod method, Rpc* rpc, grpc::ByteBuffer* request)
+      : rpc_(rpc), step_(core, std::move(method), rpc, request, [this](const absl::Status& status) { End(status); }) {}
 
-  void Start() override {
-    if (operation_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
-    absl::Status status = call_.Admit();
-    const bool at_once = operation_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
-    if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
-      const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
-      status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
-      if (!IsWouldBlock(status)) return End(status);
-      status = absl::OkStatus();
-    }
-    if (status.ok()) {
-      const bool small = operation_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
-      status = Submit(small ? kSmallBytes : kAnySize);
-    }
-    if (!status.ok()) End(status);
-  }
+  void Start() override { step_.Start(); }
 
  private:
-  // True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
-  bool IsWithin(size_t bytes) const {
-    if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
-    if (prepared_ == nullptr) return true;
-    size_t outputs = 0;
-    for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
-    return outputs <= bytes;
-  }
-
-  absl::Status Submit(size_t most) {
-    call_.WaitForWork();
-    return WithoutExceptions([this, most] {
-      call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
-      return absl::OkStatus();
-    });
-  }
-
-  void Run(size_t most) {
-    absl::Status status = call_.RunStep([&] {
-      absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
-      // It can be large: it is not kept while the call is queued or its client is awaited.
-      if (!served.ok()) prepared_ = nullptr;
-      return served;
-    });
-    if (IsWouldBlock(status)) {
-      status = Submit(kAnySize);
-      if (status.ok()) return;
-    }
-    End(status);
-    // The call may be destroyed by now.
-  }
-
   void End(const absl::Status& status) {
-    const grpc::Status sent = call_.End(status);
+    const grpc::Status sent = step_.call().End(status);
     if (!sent.ok()) return rpc_->Finish(sent);
-    grpc::ByteBuffer answer;  // not a member: a client can delay the call's destruction
-    answer.Swap(&answer_);
-    rpc_->WriteAndFinish(answer);
+    rpc_->WriteAndFinish(step_.TakeAnswer());
   }
 
-  // Returns WouldBlock() if the call exceeds `most`, or with kCacheOnly if it would block.
-  absl::Status Serve(PlanSource plan_source, size_t most) {
-    call_.BeginWork();
-    POSENC_RETURN_IF_ERROR(call_.StillWanted());
-    if (prepared_ == nullptr) {
-      POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
-    }
-    if (!IsWithin(most)) return WouldBlock();
-    std::optional<NoWorkStealing> helped;
-    if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
-    const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-    if (prepared->job.decide) return Decide(*prepared);
-    std::shared_ptr<Charge> charge;
-    if (operation_.scheduling != Scheduling::kImmediate) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(prepared->layout.size()));
-    }
-    POSENC_RETURN_IF_ERROR(
-        call_.Compute(prepared->job, call_.payloads(), prepared->layout, std::move(charge), &answer_));
-    call_.CountTensors(prepared->job.outputs, prepared->device);
-    return absl::OkStatus();
-  }
-
-  // The answer's size is known only after the work. Charging first reports overload early, except for long answers.
-  absl::Status Decide(const Prepared& prepared) {
-    POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
-    POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.CountStep(); }));
-    // A search passes over what cannot be computed. Its answer is whole only if the limits have not stopped any of it.
-    POSENC_RETURN_IF_ERROR(call_.CountStep());
-    POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
-    if (layout.size() > kDecidedBytes) {
-      POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.size()));
-    }
-    return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
-  }
-
-  // Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
-  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most) {
-    const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
-    const bool receiving = !context.may_block() || operation_.scheduling == Scheduling::kImmediate;
-    auto copied = call_.Strip(operation_.rpc.request_stripper, receiving ? kParsedAtOnce : wire::kMaxStrippedBytes);
-    if (!context.may_block() && absl::IsResourceExhausted(copied.status())) return WouldBlock();
-    POSENC_ASSIGN_OR_RETURN(std::string stripped, std::move(copied));
-    if (!context.may_block()) {
-      auto [recent, request_id] = core_->recent_calls.Find(operation_.rpc.request, stripped, call_.payloads());
-      if (recent != nullptr) {
-        POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
-        return std::move(recent);
-      }
-    }
-    const auto prepared = std::make_shared<Prepared>();
-    prepared->request = operation_.rpc.request.New(&prepared->arena);
-    POSENC_RETURN_IF_ERROR(call_.Parse(stripped, prepared->request));
-    // Regions can be large although the request is small, and preparing reads some of them.
-    if (context.may_block() && !IsWithin(most)) return WouldBlock();
-    prepared->has_regions = call_.has_regions();
-    prepared->response = operation_.rpc.response.New(&prepared->arena);
-    POSENC_ASSIGN_OR_RETURN(prepared->job,
-                            operation_.prepare(*prepared->request, call_.payloads(), context, prepared->response));
-    if (prepared->job.decide) return prepared;
-    prepared->device = DeviceOf(*prepared->response);
-    POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
-    // Bytes that were copied from shared memory may have changed since.
-    if (!context.may_block() && call_.copied_bytes() == 0) {
-      core_->recent_calls.Keep(prepared, std::move(stripped), call_.request_id(), call_.payloads());
-    }
-    return prepared;
-  }
-
-  Core* const core_;
-  const wire::UnaryOperation& operation_;
   Rpc* const rpc_;
-  Call call_;
-  std::shared_ptr<const Prepared> prepared_;
-  grpc::ByteBuffer answer_;
+  UnaryStep step_;
 };
+
+UnaryMethod MethodOf(const wire::UnaryOperation& operation) {
+  const auto read = [&operation](const std::string& stripped, Call* call,
+                                 Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
+    prepared->request = operation.rpc.request.New(&prepared->arena);
+    POSENC_RETURN_IF_ERROR(call->Parse(stripped, prepared->request));
+    return [&operation, call, prepared](const wire::CallContext& context) -> absl::Status {
+      prepared->response = operation.rpc.response.New(&prepared->arena);
+      POSENC_ASSIGN_OR_RETURN(prepared->job,
+                              operation.prepare(*prepared->request, call->payloads(), context, prepared->response));
+      if (prepared->job.decide) return absl::OkStatus();
+      POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(prepared->response, prepared->job.outputs));
+      return absl::OkStatus();
+    };
+  };
+  const auto key = [&operation](const Rpc&) {
+    return std::shared_ptr<const void>(std::shared_ptr<void>(), &operation.rpc);
+  };
+  return {operation.rpc, operation.scheduling, read, key};
+}
 
 }  // namespace
 
+std::unique_ptr<Reactor> MakeUnaryCall(Core* core, UnaryMethod method, Rpc* rpc, grpc::ByteBuffer* request) {
+  return std::make_unique<UnaryCall>(core, std::move(method), rpc, request);
+}
+
 std::unique_ptr<Reactor> MakeUnaryCall(Core* core, const wire::UnaryOperation& operation, Rpc* rpc,
                                        grpc::ByteBuffer* request) {
-  return std::make_unique<UnaryCall>(core, operation, rpc, request);
+  return MakeUnaryCall(core, MethodOf(operation), rpc, request);
 }
 
 }  // namespace posenc::server

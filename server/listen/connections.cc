@@ -16,12 +16,13 @@ std::optional<ino_t> InodeOf(int descriptor) {
   return status.st_ino;
 }
 
+// An IPv4 address becomes 0000:ffff:ADDRESS, which no IPv6 network in use has as its first 64 bits.
+constexpr uint64_t kIpv4 = uint64_t{0xffff} << 32;
+
 }  // namespace
 
 Peer PeerOf(const sockaddr_storage& address) {
-  // The addresses of ::ffff:0:0/96 are those of IPv4 clients of a socket for both families. An IPv4 address becomes
-  // 0000:ffff:ADDRESS, which no IPv6 network in use has as its first 64 bits.
-  constexpr uint64_t kIpv4 = uint64_t{0xffff} << 32;
+  // The addresses of ::ffff:0:0/96 are those of IPv4 clients of a socket for both families.
   if (address.ss_family == AF_INET) {
     return kIpv4 | ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
   }
@@ -49,6 +50,11 @@ Peer PeerOf(std::string_view name) {
     address.ss_family = AF_INET6;
   }
   return PeerOf(address);
+}
+
+bool IsLoopback(Peer peer) {
+  constexpr uint64_t kNetwork = kIpv4 | uint64_t{127} << 24;
+  return peer && (*peer == 0 || (*peer & ~uint64_t{0xffffff}) == kNetwork);
 }
 
 Connections::Verdict Connections::Add(int descriptor, Peer peer) {

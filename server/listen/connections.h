@@ -19,6 +19,8 @@ using Peer = std::optional<uint64_t>;
 Peer PeerOf(const sockaddr_storage& address);
 // The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
 Peer PeerOf(std::string_view name);
+// True for 127.0.0.0/8 and ::1.
+bool IsLoopback(Peer peer);
 
 // gRPC owns an accepted connection and does not report when it closes it. So the table keeps the connection's
 // descriptor and inode: it is open as long as the descriptor still refers to that inode. Not thread-safe.

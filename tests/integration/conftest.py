@@ -22,6 +22,9 @@ def generate_messages(out):
     out.mkdir(parents=True, exist_ok=True)
     protos = sorted((ROOT / "proto").glob("posenc/v1/*.proto"))
     subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *map(str, protos)], check=True)
+    standard = ROOT / "server" / "proto"
+    inference = sorted(standard.glob("inference/*.proto"))
+    subprocess.run(["protoc", f"--proto_path={standard}", f"--python_out={out}", *map(str, inference)], check=True)
     peers = pathlib.Path(__file__).parent
     subprocess.run(["protoc", f"--proto_path={peers}", f"--python_out={out}", "grpc_peers.proto"], check=True, cwd=peers)
     sys.path.insert(0, str(out))

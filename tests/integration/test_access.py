@@ -21,7 +21,7 @@ from posenc.v1 import service_pb2
 from test_lifecycle import wait_until
 from test_tls import TlsClient
 
-ALL = ["compute", "stream", "diagnose", "shared_memory", "info", "reflection"]
+ALL = ["compute", "stream", "diagnose", "shared_memory", "info", "reflection", "models"]
 INFO = service_pb2.GetServerInfoRequest()
 
 

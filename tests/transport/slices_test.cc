@@ -127,5 +127,26 @@ TEST(SlicedPayloads, HaveTheBytesThatProtobufFinds) {
   EXPECT_EQ(compared.size(), 2u) << "tensors and chunks";
 }
 
+TEST(SlicedPayloads, HaveBytesThatAreAdded) {
+  std::vector<grpc::Slice> slices;
+  slices.emplace_back("abcdef", 6);
+  slices.emplace_back();
+  SlicedPayloads payloads(std::move(slices), {{1, 3}});
+  v1::Tensor first, second, third;
+  first.set_data(wire::TicketText(0));
+  second.set_data(payloads.Add(std::string(100, 'x')));
+  third.set_data(payloads.Add("yz"));
+  EXPECT_EQ(payloads.Add(""), "");
+  std::mt19937_64 random(1);
+  EXPECT_EQ(BytesOf<v1::Tensor>(payloads, first, random), "bcd");
+  EXPECT_EQ(BytesOf<v1::Tensor>(payloads, second, random), std::string(100, 'x'));
+  EXPECT_EQ(BytesOf<v1::Tensor>(payloads, third, random), "yz");
+  EXPECT_EQ(payloads.count(), 3u);
+
+  SlicedPayloads empty({}, {});
+  first.set_data(empty.Add("a"));
+  EXPECT_EQ(BytesOf<v1::Tensor>(empty, first, random), "a");
+}
+
 }  // namespace
 }  // namespace posenc::transport

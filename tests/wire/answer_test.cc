@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -84,6 +85,25 @@ TEST(Answer, PutsOtherFieldsBeforeTheOutputs) {
   ASSERT_TRUE(parsed.ParseFromString(bytes));
   EXPECT_EQ(parsed.SerializeAsString(), expected.SerializeAsString());
   EXPECT_EQ(bytes.substr(bytes.size() - 16), std::string(16, 'a'));
+}
+
+TEST(Answer, OfPiecesHasThemInOrderAndTheOtherOutputsBehind) {
+  v1::ApplyRotaryResponse response;
+  const std::vector<Output> outputs = {{response.mutable_q(), 3}, {response.mutable_k(), 2}, {nullptr, 4}};
+  std::vector<Answer::Piece> pieces = {{"k:", &outputs[1]}, {" q:", &outputs[0]}, {" end", nullptr}};
+  const auto answer = Answer::OfPieces(std::move(pieces), outputs);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const Answer longer = answer->Behind("id ");
+  EXPECT_EQ(longer.size(), std::string("id k:bb q:aaa end").size());
+  EXPECT_EQ(longer.buffer_size(), longer.size() + 4);
+  std::string buffer(longer.buffer_size(), '?');
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    std::memset(buffer.data() + longer.data_offset(n), static_cast<char>('a' + n), outputs[n].bytes);
+  }
+  longer.WriteHeaders(reinterpret_cast<std::byte*>(buffer.data()));
+  EXPECT_EQ(buffer, "id k:bb q:aaa endcccc");
+  const std::vector<Output> large = {{response.mutable_q(), size_t{1} << 31}};
+  EXPECT_EQ(Answer::OfPieces({{"q:", large.data()}}, large).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Answer, RefusesWhatGrpcCannotSend) {

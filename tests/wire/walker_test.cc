@@ -270,6 +270,24 @@ TEST(Walker, CopiesNoTensorData) {
   EXPECT_LT(stripped->message.size(), 100u);
 }
 
+TEST(Walker, TakesTheDataOfOneMoreField) {
+  v1::ExplainRequest request;
+  request.mutable_model()->set_config_json("0123456789");
+  request.mutable_model()->set_component("text");
+  const std::string input = request.SerializeAsString();
+  google::protobuf::io::ArrayInputStream stream(input.data(), static_cast<int>(input.size()), 3);
+  const auto* more = v1::ModelConfig::descriptor()->FindFieldByName("config_json");
+  const auto stripped = Stripper(request.GetDescriptor(), more).Strip(&stream, kNoLimit);
+  ASSERT_TRUE(stripped.ok()) << stripped.status();
+  ASSERT_EQ(stripped->ranges.size(), 1u);
+  EXPECT_EQ(input.substr(stripped->ranges[0].offset, stripped->ranges[0].length), "0123456789");
+  v1::ExplainRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(stripped->message));
+  EXPECT_EQ(parsed.model().component(), "text");
+  EXPECT_EQ(TicketOf(parsed.model().config_json()), 0u);
+  EXPECT_EQ(parsed.model().config_json(), TicketText(0));
+}
+
 TEST(Walker, LimitsWhatIsCopied) {
   v1::ExplainRequest request;
   request.mutable_model()->set_config_json(std::string(1000, ' '));

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
-#include "posenc/client/model_file.h"
+#include "posenc/wire/model_file.h"
 #include "tools/files/file_io.h"
 #include "tools/files/random.h"
 

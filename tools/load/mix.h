@@ -30,7 +30,7 @@ struct Entry {
   bool has_model() const { return !config_json.empty() || !gguf.empty(); }
 };
 
-// Sets the entry's config_json or gguf from a file or folder (posenc/client/model_file.h).
+// Sets the entry's config_json or gguf from a file or folder (posenc/wire/model_file.h).
 absl::Status ReadModel(const std::string& path, Entry* entry);
 
 struct Mix {

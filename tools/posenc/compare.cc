@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
-#include "posenc/client/model_file.h"
+#include "posenc/wire/model_file.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/report.h"

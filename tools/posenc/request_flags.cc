@@ -7,7 +7,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "posenc/base/status.h"
-#include "posenc/client/model_file.h"
+#include "posenc/wire/model_file.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/session.h"
 

@@ -45,6 +45,7 @@ class FakeRpc final : public Rpc {
     End();
   }
   std::string connection() const override { return connection_name; }
+  bool is_local() const override { return true; }
   const Identity* identity() const override { return caller; }
   std::string header(const std::string& name) const override {
     const auto found = headers.find(name);

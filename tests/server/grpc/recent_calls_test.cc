@@ -186,22 +186,22 @@ TEST_F(RecentCallsTest, EachCallLogsItsOwnRequestId) {
   const transport::SlicedPayloads none({}, {});
   prepared->job.operands = {&request->q().tensor()};
   recent.Keep(prepared, "..id-1..", "id-1", none);
-  EXPECT_EQ(recent.Find(*request, "..id-2..", none).request_id, "id-2");
-  EXPECT_EQ(recent.Find(*request, "..id-1..", none).request_id, "id-1");
-  EXPECT_EQ(recent.Find(*request, ".,id-1..", none).prepared, nullptr);
-  EXPECT_EQ(recent.Find(*request, "..id-1.,", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(nullptr, "..id-2..", none).request_id, "id-2");
+  EXPECT_EQ(recent.Find(nullptr, "..id-1..", none).request_id, "id-1");
+  EXPECT_EQ(recent.Find(nullptr, ".,id-1..", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(nullptr, "..id-1.,", none).prepared, nullptr);
   EXPECT_EQ(recent
-                .Find(*request,
+                .Find(nullptr,
                       "..id\xff"
                       "1..",
                       none)
                 .prepared,
             nullptr);
-  EXPECT_EQ(recent.Find(*request, "..id-1", none).prepared, nullptr);
-  EXPECT_EQ(recent.Find(*request, "", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(nullptr, "..id-1", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(nullptr, "", none).prepared, nullptr);
   recent.Keep(prepared, "x-x", "x", none);
-  EXPECT_EQ(recent.Find(*request, "x-x", none).request_id, "x");
-  EXPECT_EQ(recent.Find(*request, "y-x", none).prepared, nullptr);
+  EXPECT_EQ(recent.Find(nullptr, "x-x", none).request_id, "x");
+  EXPECT_EQ(recent.Find(nullptr, "y-x", none).prepared, nullptr);
 }
 
 TEST_F(RecentCallsTest, TheLeastRecentlyUsedGoesFirst) {
@@ -253,7 +253,7 @@ TEST_F(RecentCallsTest, CallsThatCameAtOnceTakeOnePlace) {
     prepared->request = request;
     prepared->job.operands = {&request->q().tensor(), &request->k().tensor()};
     recent.Keep(prepared, stripped->message, "", payloads);
-    same.push_back(recent.Find(*request, stripped->message, payloads).prepared);
+    same.push_back(recent.Find(nullptr, stripped->message, payloads).prepared);
   }
   EXPECT_THAT(same, testing::Each(testing::AllOf(testing::NotNull(), same[0])));
 }

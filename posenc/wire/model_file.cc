@@ -1,4 +1,4 @@
-#include "posenc/client/model_file.h"
+#include "posenc/wire/model_file.h"
 
 #include <algorithm>
 #include <cctype>
@@ -130,7 +130,11 @@ absl::StatusOr<v1::ModelConfig> ReadFolder(fs::path folder) {
     POSENC_ASSIGN_OR_RETURN(folder, SnapshotOf(folder));
   }
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(folder, /*folders=*/false));
-  if (names.size() == 1) return ReadFile(folder / names[0]);
+  if (names.size() == 1) {
+    const fs::path file = folder / names[0];
+    if (!fs::is_regular_file(file, unknown)) return Wrong(file.string(), "is not a file");
+    return ReadFile(file);
+  }
   if (!names.empty()) {
     return Wrong(folder.string(), absl::StrCat("has several model files; give one of them: ", List(names)));
   }

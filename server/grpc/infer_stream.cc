@@ -1,0 +1,141 @@
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "posenc/base/status.h"
+#include "server/core/rich_status.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/messages.h"
+
+namespace posenc::server {
+namespace {
+
+// Maximum number of requests that are read and whose answers are not yet written.
+constexpr size_t kMostInFlight = 16;
+
+class InferStream final : public Reactor {
+ public:
+  InferStream(const InferenceParts* parts, Rpc* rpc)
+      : core_(parts->core),
+        method_(InferMethod(parts, InferRpc::kInStream)),
+        rpc_(rpc),
+        call_(core_, method_.rpc, rpc, nullptr, Call::Kind::kStream) {}
+
+  void Start() override {
+    std::unique_lock lock(mutex_);
+    // Limits how long a client that sends nothing can keep the call open.
+    time_limit_ = core_->timers.At(call_.LatestEnd(), [this] {
+      std::unique_lock held(mutex_);
+      Stop(call_.StillWanted());
+      Advance(std::move(held));
+    });
+    Advance(std::move(lock));
+  }
+
+ private:
+  struct Message {
+    std::unique_ptr<UnaryStep> step;
+    bool done = false;
+    grpc::ByteBuffer answer;  // in use by gRPC while it is written
+  };
+
+  void OnReadDone(bool ok) override {
+    receive_limit_.Revoke();  // before locking: its action locks
+    std::unique_lock lock(mutex_);
+    reading_ = false;
+    if (!ok || !stopped_.ok()) {
+      half_closed_ = true;
+      return Advance(std::move(lock));
+    }
+    messages_.push_back(std::make_unique<Message>());
+    Message* const message = messages_.back().get();
+    message->step = std::make_unique<UnaryStep>(core_, method_, rpc_, &incoming_,
+                                                [this, message](const absl::Status& status) { Done(message, status); });
+    lock.unlock();
+    message->step->Start();  // may call Done()
+    Advance(std::unique_lock(mutex_));
+  }
+
+  void OnWriteDone(bool ok) override {
+    call_.EndSend();
+    std::unique_lock lock(mutex_);
+    writing_ = false;
+    written_ = true;
+    if (!ok) Stop(absl::CancelledError("the caller is gone"));
+    Advance(std::move(lock));
+  }
+
+  // Called by a message's step. The message may be destroyed afterwards.
+  void Done(Message* message, const absl::Status& status) {
+    const absl::Status ended = message->step->call().Conclude(status);
+    grpc::ByteBuffer answer = ended.ok() ? message->step->TakeAnswer() : ErrorOf(*message, ended);
+    std::unique_lock lock(mutex_);
+    message->answer.Swap(&answer);
+    message->done = true;
+    Advance(std::move(lock));
+  }
+
+  static grpc::ByteBuffer ErrorOf(const Message& message, const absl::Status& status) {
+    inference::ModelStreamInferResponse response;
+    // A rich status' message is valid UTF-8.
+    response.set_error_message(ToRich(status, /*started=*/false).message());
+    response.mutable_infer_response()->set_id(message.step->call().request_id());
+    return SerializeMessage(response);
+  }
+
+  // Keeps the first error. Requires mutex_.
+  void Stop(const absl::Status& status) {
+    if (stopped_.ok()) stopped_ = status;
+  }
+
+  // Starts every operation that can start now. The stream may be destroyed afterwards.
+  void Advance(std::unique_lock<std::mutex> lock) {
+    if (ended_) return;
+    if (std::exchange(written_, false)) messages_.pop_front();
+    if (!stopped_.ok()) {
+      while (!writing_ && !messages_.empty() && messages_.front()->done) messages_.pop_front();
+    } else if (!writing_ && !messages_.empty() && messages_.front()->done) {
+      writing_ = true;
+      call_.BeginSend();
+      rpc_->Write(messages_.front()->answer);
+    }
+    if (stopped_.ok() && !reading_ && !half_closed_ && messages_.size() < kMostInFlight) {
+      reading_ = true;
+      receive_limit_ = core_->timers.After(std::chrono::seconds(core_->config.receive_timeout_s), [this] {
+        std::unique_lock held(mutex_);
+        if (messages_.empty()) Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
+        Advance(std::move(held));
+      });
+      rpc_->Read(&incoming_);
+    }
+    const bool over = !stopped_.ok() || half_closed_;
+    if (!over || !messages_.empty() || writing_) return;
+    ended_ = true;
+    lock.unlock();
+    rpc_->Finish(call_.End(stopped_));
+  }
+
+  Core* const core_;
+  const UnaryMethod method_;
+  Rpc* const rpc_;
+  Call call_;
+
+  std::mutex mutex_;  // guards the members below
+  absl::Status stopped_;
+  grpc::ByteBuffer incoming_;  // in use by gRPC while reading_
+  std::deque<std::unique_ptr<Message>> messages_;
+  bool reading_ = false, writing_ = false, written_ = false;
+  bool half_closed_ = false;
+  bool ended_ = false;
+
+  Timers::Timer time_limit_, receive_limit_;  // declared last: revoked first
+};
+
+}  // namespace
+
+std::unique_ptr<Reactor> MakeInferStream(const InferenceParts* parts, Rpc* rpc) {
+  return std::make_unique<InferStream>(parts, rpc);
+}
+
+}  // namespace posenc::server

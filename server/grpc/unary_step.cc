@@ -1,0 +1,162 @@
+#include "server/grpc/unary_step.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "google/protobuf/arena.h"
+#include "posenc/base/status.h"
+#include "posenc/base/work_pool.h"
+#include "posenc/wire/answer.h"
+
+namespace posenc::server {
+namespace {
+
+using wire::Scheduling;
+
+// Requests up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
+// That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
+// millisecond, less than it takes to receive as many bytes.
+constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
+// Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
+constexpr size_t kParsedAtOnce = size_t{16} << 10;
+// Up to this size one thread computes alone; waking an idle one takes longer.
+constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
+// Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
+constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
+constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+// Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
+constexpr size_t kDecidedBytes = size_t{16} << 10;
+
+}  // namespace
+
+void UnaryStep::Start() {
+  if (method_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
+  absl::Status status = call_.Admit();
+  const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
+  if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
+    const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
+    status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
+    if (!IsWouldBlock(status)) return on_done_(status);
+    status = absl::OkStatus();
+  }
+  if (status.ok()) {
+    const bool small = method_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
+    status = Submit(small ? kSmallBytes : kAnySize);
+  }
+  if (!status.ok()) on_done_(status);
+}
+
+// True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
+bool UnaryStep::IsWithin(size_t bytes) const {
+  if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
+  if (prepared_ == nullptr) return true;
+  size_t outputs = 0;
+  for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
+  return outputs <= bytes;
+}
+
+absl::Status UnaryStep::Submit(size_t most) {
+  call_.WaitForWork();
+  return WithoutExceptions([this, most] {
+    call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
+    return absl::OkStatus();
+  });
+}
+
+void UnaryStep::Run(size_t most) {
+  absl::Status status = call_.RunStep([&] {
+    absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
+    // It can be large: it is not kept while the call is queued or its client is awaited.
+    if (!served.ok()) prepared_ = nullptr;
+    return served;
+  });
+  if (IsWouldBlock(status)) {
+    status = Submit(kAnySize);
+    if (status.ok()) return;
+  }
+  on_done_(status);
+  // The call may be destroyed by now.
+}
+
+grpc::ByteBuffer UnaryStep::TakeAnswer() {
+  grpc::ByteBuffer answer;  // not the member: a client can delay the call's destruction
+  answer.Swap(&answer_);
+  return answer;
+}
+
+// Returns WouldBlock() if the call exceeds `most`, or with kCacheOnly if it would block.
+absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
+  call_.BeginWork();
+  POSENC_RETURN_IF_ERROR(call_.StillWanted());
+  if (prepared_ == nullptr) {
+    POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
+  }
+  if (!IsWithin(most)) return WouldBlock();
+  std::optional<NoWorkStealing> helped;
+  if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+  const auto prepared = std::move(prepared_);  // freed before the client takes the answer
+  if (prepared->job.decide) return Decide(*prepared);
+  if (method_.with_id == nullptr) return Compute(*prepared, prepared->layout);
+  return Compute(*prepared, method_.with_id(prepared->layout, call_.request_id()));
+}
+
+absl::Status UnaryStep::Compute(const Prepared& prepared, const wire::Answer& layout) {
+  std::shared_ptr<Charge> charge;
+  if (method_.scheduling != Scheduling::kImmediate) {
+    POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.buffer_size()));
+  }
+  POSENC_RETURN_IF_ERROR(call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_));
+  call_.CountTensors(prepared.job.outputs, prepared.device);
+  return absl::OkStatus();
+}
+
+// The answer's size is known only after the work. Charging first reports overload early, except for long answers.
+absl::Status UnaryStep::Decide(const Prepared& prepared) {
+  POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(kDecidedBytes));
+  POSENC_RETURN_IF_ERROR(prepared.job.decide(core_->pool, [this] { return call_.CountStep(); }));
+  // A search passes over what cannot be computed. Its answer is whole only if the limits have not stopped any of it.
+  POSENC_RETURN_IF_ERROR(call_.CountStep());
+  POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(prepared.response, {}));
+  if (layout.buffer_size() > kDecidedBytes) {
+    POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.buffer_size()));
+  }
+  return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
+}
+
+// Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
+absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource plan_source, size_t most) {
+  const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
+  const bool receiving = !context.may_block() || method_.scheduling == Scheduling::kImmediate;
+  auto copied = call_.Strip(method_.rpc.request_stripper, receiving ? kParsedAtOnce : wire::kMaxStrippedBytes);
+  if (!context.may_block() && absl::IsResourceExhausted(copied.status())) return WouldBlock();
+  POSENC_ASSIGN_OR_RETURN(std::string stripped, std::move(copied));
+  if (method_.take_id != nullptr) call_.SetRequestId(method_.take_id(&stripped));
+  const bool recent_calls = method_.key != nullptr && !context.may_block();
+  const std::shared_ptr<const void> key = recent_calls ? method_.key(call_.rpc()) : nullptr;
+  if (recent_calls) {
+    auto [recent, request_id] = core_->recent_calls.Find(key.get(), stripped, call_.payloads());
+    if (recent != nullptr) {
+      if (method_.take_id != nullptr) request_id = call_.request_id();
+      if (recent->on_end) call_.Observe(recent->on_end);
+      POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
+      return std::move(recent);
+    }
+  }
+  const auto prepared = std::make_shared<Prepared>();
+  prepared->key = key;
+  POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare, method_.read(stripped, &call_, prepared.get()));
+  // Regions can be large although the request is small, and preparing reads some of them.
+  if (context.may_block() && !IsWithin(most)) return WouldBlock();
+  POSENC_RETURN_IF_ERROR(prepare(context));
+  prepared->has_regions = call_.has_regions();
+  if (prepared->response != nullptr) prepared->device = DeviceOf(*prepared->response);
+  // Bytes that were copied from shared memory may have changed since.
+  if (recent_calls && call_.copied_bytes() == 0) {
+    std::string id = method_.take_id != nullptr ? "" : call_.request_id();
+    core_->recent_calls.Keep(prepared, std::move(stripped), std::move(id), call_.payloads());
+  }
+  return prepared;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,107 @@
+#include "server/oip/named_memory.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "posenc/base/status.h"
+#include "server/oip/refusal.h"
+#include "server/shared_memory/mapped_memory.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kMostRegionName = 256;
+
+absl::Status NoSuchRegion(const std::string& name) {
+  return NotFound("name", name, "must be a region that this caller has registered");
+}
+
+absl::Status CheckNumbers(const NamedMemory::Region& region) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if (region.name.empty() || region.name.size() > kMostRegionName) {
+    return InvalidArgument("OUT_OF_RANGE", "name", absl::StrCat(region.name.size(), " bytes"),
+                           absl::StrCat("must have 1 .. ", kMostRegionName, " bytes"));
+  }
+  if (region.byte_size < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(region.byte_size), "must be at least 1");
+  }
+  if (region.offset < 0 || region.offset > kMost - region.byte_size) {
+    return InvalidArgument("OUT_OF_RANGE", "offset", absl::StrCat(region.offset), "must be within the object");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+NamedMemory::~NamedMemory() {
+  for (const auto& [key, region] : regions_) registry_->Unregister(region.token);
+}
+
+absl::Status NamedMemory::Register(const std::string& scope, const Region& region) {
+  POSENC_RETURN_IF_ERROR(CheckNumbers(region));
+  if (!is_on()) {
+    return InvalidArgument("UNSUPPORTED", "key", region.key,
+                           "must be absent: the server has no --inference-memory-prefix");
+  }
+  const Key key(scope, region.name);
+  // Held while the memory is mapped, so that a name has one region.
+  const std::lock_guard lock(mutex_);
+  if (regions_.contains(key)) {
+    return Refusal(absl::StatusCode::kAlreadyExists, "CONFLICT", "name", region.name, "must not be registered already");
+  }
+  const int64_t mapped = region.offset + region.byte_size;
+  auto file = OpenPosix(region.key, prefix_, mapped, /*read_only=*/false);
+  if (!file.ok()) {
+    return Renamed(file.status(), [](const std::string& field) { return field == "name" ? "key" : field; });
+  }
+  auto token = registry_->Register(*file, mapped, /*read_only=*/false);
+  if (!token.ok()) {
+    return Renamed(token.status(), [](const std::string& field) { return field.empty() ? "name" : field; });
+  }
+  Region registered = region;
+  registered.token = *std::move(token);
+  regions_.emplace(key, std::move(registered));
+  ++changes_;
+  return absl::OkStatus();
+}
+
+void NamedMemory::Unregister(const std::string& scope, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  auto at = regions_.lower_bound({scope, name});
+  while (at != regions_.end() && at->first.first == scope && (name.empty() || at->first.second == name)) {
+    registry_->Unregister(at->second.token);
+    at = regions_.erase(at);
+    ++changes_;
+  }
+}
+
+absl::StatusOr<std::vector<NamedMemory::Region>> NamedMemory::List(const std::string& scope,
+                                                                   const std::string& name) const {
+  std::vector<Region> found;
+  const std::lock_guard lock(mutex_);
+  for (auto at = regions_.lower_bound({scope, name});
+       at != regions_.end() && at->first.first == scope && (name.empty() || at->first.second == name); ++at) {
+    found.push_back(at->second);
+  }
+  if (!name.empty() && found.empty()) return NoSuchRegion(name);
+  return found;
+}
+
+absl::StatusOr<v1::Region> NamedMemory::Part(const std::string& scope, const std::string& name, int64_t offset,
+                                             int64_t byte_size) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find({scope, name});
+  if (found == regions_.end()) return NoSuchRegion(name);
+  const Region& region = found->second;
+  if (offset < 0 || byte_size < 0 || byte_size > region.byte_size || offset > region.byte_size - byte_size) {
+    return InvalidArgument("OUT_OF_RANGE", "shared_memory_offset", absl::StrCat(byte_size, " bytes at offset ", offset),
+                           absl::StrCat("must be within the region's ", region.byte_size, " bytes"));
+  }
+  v1::Region part;
+  part.set_token(region.token);
+  part.set_offset(region.offset + offset);
+  part.set_byte_size(byte_size);
+  return part;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,212 @@
+"""The Open Inference Protocol under load and under random bytes: limits, memory, and mutated requests.
+
+POSENC_MUTATED_CALLS is the number of mutated calls, POSENC_MUTATION_SEED the random seed.
+"""
+
+import concurrent.futures
+import os
+import random
+import signal
+import threading
+
+import grpc
+import numpy
+import samples
+from client import SECONDS, Client, Refusal
+from google.protobuf import json_format
+from inference_client import InferenceClient, infer, set_parameters
+from server_process import SANITIZER_BYTES
+from tensors import BF16, BOOL, FP16, FP32, INT64
+
+CALLS = int(os.environ.get("POSENC_MUTATED_CALLS", "2000"))
+SEED = int(os.environ.get("POSENC_MUTATION_SEED", "20261124"))
+MEBIBYTE = 1 << 20
+SETTINGS = json_format.MessageToJson(samples.rope_settings(rotary_dim=128))
+
+
+def large(tokens, operands=("q",)):
+    """A rotation of `tokens` * 4 KiB for each operand."""
+    q = numpy.ones((1, tokens, 8, 128), "f4")
+    return infer("posenc.rotary", [(name, q, FP32) for name in operands], layout="BSHD", offset=0, settings=SETTINGS)
+
+
+def test_a_large_tensor_takes_the_memory_of_a_typed_call(start_server):
+    tokens = 64 * MEBIBYTE // 4096
+    peaks = []
+    for kind in ("typed", "oip"):
+        server = start_server()
+        if kind == "typed":
+            request = samples.rotary(numpy.ones((1, tokens, 8, 128), "f4"), rotary_dim=128)
+            with Client(server.port) as client:
+                for _ in range(3):
+                    assert len(client.call("ApplyRotary", request).q.data) == 64 * MEBIBYTE
+        else:
+            request = large(tokens)
+            with InferenceClient(server.port) as client:
+                for _ in range(3):
+                    assert len(client.call("ModelInfer", request).raw_output_contents[0]) == 64 * MEBIBYTE
+        peaks.append(server.peak_memory())
+    assert peaks[1] < peaks[0] + 16 * MEBIBYTE + SANITIZER_BYTES, peaks
+
+
+def test_limits_of_a_request(start_server):
+    server = start_server("--max-request-bytes", "1MiB", "--max-output-bytes", "256KiB")
+    with InferenceClient(server.port) as client:
+        refusal = client.refusal("ModelInfer", large(300))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE")
+        refusal = client.refusal("ModelInfer", large(100))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE")
+        # An output that the response leaves out is computed, and counts.
+        assert client.refusal("ModelInfer", large(40, ("q", "k"))).reason == "TOO_LARGE"
+        many = infer("posenc.table", offset=0, count=10**9, dtype="FP32", form="HALF_WIDTH", settings=SETTINGS)
+        assert client.refusal("ModelInfer", many).reason == "TOO_LARGE"
+        # The stream goes on after an error.
+        small = infer("posenc.table", offset=0, count=1, dtype="FP32", form="HALF_WIDTH", settings=SETTINGS)
+        first, second = client.method("ModelStreamInfer")(iter([many, small]), timeout=SECONDS)
+        assert "max_output_bytes" in first.error_message and not second.error_message
+
+
+def test_overload(start_server):
+    server = start_server("--max-in-flight-requests", "2")
+    with InferenceClient(server.port) as client, concurrent.futures.ThreadPoolExecutor(16) as threads:
+        # Its settings are too large for the receiving thread, so the calls meet in the pool.
+        request = large(16)
+        request.parameters["settings"].string_param += " " * 20000
+
+        def code(_):
+            try:
+                client.call("ModelInfer", request)
+            except grpc.RpcError as error:
+                refusal = Refusal.of(error)
+                assert (error.code(), refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED"), refusal
+                assert "grpc-retry-pushback-ms" in refusal.trailers
+                return refusal.reason
+            return "OK"
+        codes = list(threads.map(code, range(64)))
+        assert "OK" in codes
+        # Each message of a stream is admitted by itself.
+        answers = list(client.method("ModelStreamInfer")(iter([request] * 20), timeout=SECONDS))
+        assert len(answers) == 20 and any(not answer.error_message for answer in answers)
+    with Client(server.port) as client:
+        counters = client.when_idle()
+        assert counters.in_flight_bytes == 0
+
+
+def test_a_drain_answers_a_stream(start_server):
+    server = start_server()
+    with InferenceClient(server.port) as client:
+        request = large(1)
+        draining = threading.Event()
+
+        def requests():
+            yield request
+            draining.wait(SECONDS)
+            yield request
+        answers = client.method("ModelStreamInfer")(requests(), timeout=SECONDS)
+        assert not next(answers).error_message
+        server.signal(signal.SIGTERM)
+        server.log_with("draining")
+        draining.set()
+        try:
+            assert "shutting down" in next(answers).error_message
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        except StopIteration:
+            pass
+        assert server.wait() == 0
+
+
+def seeds(names):
+    """Legal requests of ModelInfer."""
+    q = numpy.ones((1, 2, 1, 128))
+    rotation = infer(names[0], [("q", q, FP32), ("position_ids", [3, 4], INT64), ("k", q, FP16)], ["k", "q"], layout="BSHD",
+                     direction="FORWARD", precision="EXACT", layer_index=0)
+    rotation.id = "seed"
+    contents = infer("posenc.rotary", layout="BHSD", offset=2, settings=SETTINGS)
+    contents.inputs.add(name="q", datatype="FP32", shape=[1, 1, 1, 128]).contents.fp32_contents.extend([1.0] * 128)
+    table = infer(f"{names[0]}.table", offset=0, count=3, dtype="BF16", form="DUPLICATED")
+    bias = infer(names[1], [("key_valid", [[True, False, True]], BOOL)], query_length=2, key_length=3, query_offset=1,
+                 causal=True, fill_value=-1.0, fully_masked_row="FILL", form="DENSE", dtype="FP32")
+    added = infer(f"{names[1]}.add_bias", [("scores", numpy.zeros((1, 16, 2, 2)), BF16)])
+    settings = json_format.MessageToJson(samples.bias().method)
+    own = infer("posenc.bias", query_length=2, key_length=2, form="DENSE", dtype="FP32", settings=settings)
+    embedding = infer("posenc.embedding", offset=1, count=2, dtype="FP32",
+                      settings='{"sinusoidal": {"convention": "SINUSOIDAL_CONVENTION_HALVES", "dim": 6}}')
+    memory = infer("posenc.rotary", layout="BSHD", offset=0, settings=SETTINGS)
+    set_parameters(memory.inputs.add(name="q", datatype="FP32", shape=[1, 1, 1, 128]), {
+        "shared_memory_region": "a", "shared_memory_byte_size": 512, "shared_memory_offset": 0})
+    return [rotation, contents, table, bias, added, own, embedding, memory]
+
+
+def mutated(chance, requests):
+    """A request's bytes with some of them changed, or parts of two requests."""
+    text = bytearray(chance.choice(requests))
+    for _ in range(chance.choice([1, 1, 2, 4, 16])):
+        at = chance.randrange(len(text))
+        match chance.randrange(6):
+            case 0: text[at] = chance.randrange(256)
+            case 1: text[at] ^= 1 << chance.randrange(8)
+            case 2: del text[at:at + chance.choice([1, 4, 64])]
+            case 3: text[at:at] = bytes(chance.randrange(256) for _ in range(chance.choice([1, 2, 8])))
+            case 4: text[at:at + 1] = chance.choice([b"\xff" * 4 + b"\x0f", b"\x80" * 9 + b"\x01", b"\0"])
+            case 5:
+                other = chance.choice(requests)
+                begin = chance.randrange(len(other))
+                text[at:at] = other[begin:begin + chance.randrange(64)]
+        if not text:
+            return b""
+    return bytes(text)
+
+
+def test_mutated_requests(start_server, configs, tmp_path):
+    print(f"{CALLS} calls, seed {SEED}")
+    repository = tmp_path / "models"
+    names = ("llama-3.1-8b", "bloom-560m")
+    for name in names:
+        (repository / name).mkdir(parents=True)
+        (repository / name / "config.json").write_bytes((configs / f"{name}.json").read_bytes())
+    shared = f"posenc-oip-mutated-{os.getpid()}"
+    with open(f"/dev/shm/{shared}", "wb") as file:
+        file.write(bytes(4096))
+    try:
+        server = start_server("--model-repository", repository, "--inference-memory-prefix", "/posenc-oip-",
+                              "--max-output-bytes", "1MiB")
+        chance = random.Random(SEED)
+        requests = [request.SerializeToString() for request in seeds(names)]
+        counts = {}
+        with InferenceClient(server.port) as client, Client(server.port) as typed, \
+                concurrent.futures.ThreadPoolExecutor(4) as threads:
+            client.call("SystemSharedMemoryRegister", name="a", key=f"/{shared}", byte_size=4096)
+            for text in requests:
+                client.call("ModelInfer", text)
+
+            def call(text):
+                try:
+                    client.method("ModelInfer")(text, timeout=0.5)
+                except grpc.RpcError as error:
+                    if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                        Refusal.of(error)
+                    return error.code().name
+                return "OK"
+
+            def stream(texts):
+                """All of them are answered, unless the time is over."""
+                try:
+                    return len(list(client.method("ModelStreamInfer")(iter(texts), timeout=SECONDS))) == len(texts)
+                except grpc.RpcError as error:
+                    raise AssertionError([text.hex() for text in texts]) from error
+            for begin in range(0, CALLS, 500):
+                batch = [mutated(chance, requests) for _ in range(min(500, CALLS - begin))]
+                for code in threads.map(call, batch):
+                    counts[code] = counts.get(code, 0) + 1
+                assert all(threads.map(stream, [batch[n:n + 5] for n in range(0, len(batch), 50)]))
+                typed.when_idle()
+            for text in requests:
+                client.call("ModelInfer", text)
+        print(counts)
+        assert counts.keys() <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+        assert counts["OK"] > CALLS / 100 and counts["INVALID_ARGUMENT"] > CALLS / 10
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    finally:
+        os.unlink(f"/dev/shm/{shared}")

@@ -1,0 +1,225 @@
+"""Models of a repository: what makes one, when it is read, and who may load it."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import grpc
+import gguf_file
+import numpy
+import pytest
+from client import SECONDS
+from inference import service_pb2 as oip
+from inference_client import InferenceClient, infer
+from tensors import FP32
+
+LLAMA = "llama-3.1-8b.json"
+Q = numpy.ones((1, 2, 1, 128), "f4")
+
+
+def add(repository, name, configs, file=LLAMA):
+    (repository / name).mkdir(parents=True)
+    shutil.copy(configs / file, repository / name / "config.json")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def serve(start_server):
+    """A function that starts a server with these flags and returns it and a client."""
+    clients = []
+
+    def start(*flags):
+        server = start_server(*flags)
+        clients.append(InferenceClient(server.port))
+        return server, clients[-1]
+    yield start
+    for client in clients:
+        client.channel.close()
+
+
+def states(client, own=False):
+    """State and reason of each model without a suffix."""
+    models = client.call("RepositoryIndex").models
+    return {model.name: (model.state, model.reason) for model in models
+            if own or not (model.name.startswith("posenc.") or model.name.endswith((".rotary", ".table")))}
+
+
+def rotates(client, model):
+    try:
+        return "q" in client.infer(infer(model, [("q", Q, FP32)], layout="BSHD", offset=3))
+    except grpc.RpcError as error:
+        return error.code().name
+
+
+def until(client, model, wanted):
+    """Waits until a rotation by the model ends so."""
+    deadline = time.monotonic() + SECONDS
+    while (found := rotates(client, model)) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
+def test_what_is_a_model(serve, repository, configs):
+    add(repository, "saved", configs)
+    snapshot = repository / "models--org--hub" / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    shutil.copy(configs / LLAMA, snapshot / "config.json")
+    (repository / "gguf").mkdir()
+    (repository / "gguf" / "model.gguf").write_bytes(
+        gguf_file.model("llama", {"rope_freqs.weight": gguf_file.llama3_factors()}))
+    (repository / "empty").mkdir()
+    (repository / ".hidden").mkdir()
+    (repository / "a name").mkdir()
+    (repository / "posenc.mine").mkdir()
+    (repository / "file").write_text("{}")
+    server, client = serve("--model-repository", repository)
+    assert states(client) == {name: ("READY", "") for name in ("saved", "models--org--hub", "gguf")}
+    assert rotates(client, "saved") is True and rotates(client, "models--org--hub.rotary") is True
+    assert "not a model" in server.log_with("a name")
+
+
+BAD = {"cut": b"{", "list": b"[]", "unknown": b'{"model_type": "nothing"}', "nothing": b'{"model_type": "resnet"}',
+       "binary": b"\xff\xfe"}
+
+
+def test_a_bad_file_makes_its_model_unavailable(serve, repository, configs):
+    add(repository, "good", configs)
+    for name, text in BAD.items():
+        (repository / name).mkdir()
+        (repository / name / "config.json").write_bytes(text)
+    (repository / "two").mkdir()
+    for name in ("a.gguf", "b.gguf"):
+        (repository / "two" / name).write_bytes(b"GGUF")
+    (repository / "pipe").mkdir()
+    os.mkfifo(repository / "pipe" / "config.json")
+    _, client = serve("--model-repository", repository)
+    found = states(client)
+    assert found.pop("good") == ("READY", "")
+    assert found.keys() == {*BAD, "two", "pipe"}
+    for name, (state, reason) in found.items():
+        assert state == "UNAVAILABLE" and reason, name
+        assert not client.call("ModelReady", name=name).ready
+        refusal = client.refusal("ModelInfer", infer(name, [("q", Q, FP32)], layout="BSHD", offset=0))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "MODEL_UNAVAILABLE")
+        assert refusal.message.isascii()
+    ready = [model.name for model in client.call("RepositoryIndex", ready=True).models]
+    assert "good" in ready and not set(found) & set(ready)
+    assert rotates(client, "good") is True
+
+
+def test_the_repository_can_be_a_model(serve, repository, configs):
+    shutil.copy(configs / LLAMA, repository / "config.json")
+    _, client = serve("--model-repository", repository)
+    assert states(client) == {"models": ("READY", "")}
+    _, named = serve("--model-repository", repository, "--model-name", "llama")
+    assert states(named) == {"llama": ("READY", "")} and rotates(named, "llama") is True
+
+
+def test_hangup_reads_the_repository_again(serve, repository, configs):
+    add(repository, "changes", configs)
+    add(repository, "goes", configs)
+    server, client = serve("--model-repository", repository)
+    before = client.infer(infer("changes", [("q", Q, FP32)], layout="BSHD", offset=3))["q"]
+    config = json.loads((configs / LLAMA).read_text())
+    config["rope_theta"] = 100.0
+    (repository / "changes" / "config.json").write_text(json.dumps(config))
+    shutil.rmtree(repository / "goes")
+    add(repository, "comes", configs)
+    server.signal(signal.SIGHUP)
+    until(client, "comes", True)
+    until(client, "goes", "NOT_FOUND")
+    # A call that was prepared before is not answered from the cache.
+    after = client.infer(infer("changes", [("q", Q, FP32)], layout="BSHD", offset=3))["q"]
+    assert not numpy.array_equal(before, after)
+    (repository / "changes" / "config.json").write_text("{")
+    server.signal(signal.SIGHUP)
+    until(client, "changes", "UNAVAILABLE")
+    shutil.copy(configs / LLAMA, repository / "changes" / "config.json")
+    server.signal(signal.SIGHUP)
+    until(client, "changes", True)
+    shutil.rmtree(repository)
+    server.signal(signal.SIGHUP)
+    server.log_with("--model-repository")
+    assert rotates(client, "changes") is True
+
+
+def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
+    add(repository, "one", configs)
+    _, client = serve("--model-repository", repository, "--model-control", "on")
+    client.call("RepositoryModelUnload", model_name="one")
+    assert states(client) == {"one": ("UNAVAILABLE", "unloaded")}
+    assert rotates(client, "one") == "UNAVAILABLE" and rotates(client, "one.rotary") == "NOT_FOUND"
+    client.call("RepositoryModelLoad", model_name="one")
+    assert rotates(client, "one.rotary") is True
+    add(repository, "two", configs)
+    assert rotates(client, "two") == "NOT_FOUND"
+    client.call("RepositoryModelLoad", model_name="two")
+    assert rotates(client, "two") is True
+    (repository / "two" / "config.json").write_text("{")
+    assert client.refusal("RepositoryModelLoad", model_name="two").code == grpc.StatusCode.INVALID_ARGUMENT
+    assert states(client)["two"][0] == "UNAVAILABLE" and states(client)["one"][0] == "READY"
+    outside = repository.parent / "outside"
+    add(repository.parent, "outside", configs)
+    for name in ("", ".", "..", "../outside", "./one", "one/", "/", str(outside), str(repository / "one"), "one.rotary",
+                 "posenc.rotary", "one\0"):
+        for method in ("RepositoryModelLoad", "RepositoryModelUnload"):
+            if (method, name) != ("RepositoryModelUnload", "one.rotary"):
+                assert client.refusal(method, model_name=name).code == grpc.StatusCode.NOT_FOUND, (method, name)
+    request = oip.RepositoryModelLoadRequest(model_name="one")
+    request.parameters["config"].string_param = "{}"
+    assert client.refusal("RepositoryModelLoad", request).reason == "UNSUPPORTED"
+
+
+def test_models_are_not_loaded_otherwise(serve, repository, configs):
+    add(repository, "one", configs)
+    _, client = serve("--model-repository", repository)
+    for method in ("RepositoryModelLoad", "RepositoryModelUnload"):
+        assert client.refusal(method, model_name="one").code == grpc.StatusCode.UNAVAILABLE
+    assert rotates(client, "one") is True
+
+
+def test_rights(serve, repository, configs, tmp_path):
+    add(repository, "one", configs)
+    policy = tmp_path / "policy.json"
+
+    def allow(*rights):
+        policy.write_text(json.dumps({"identities": [{"name": "me", "anonymous": True, "allow": rights}]}))
+        return serve("--model-repository", repository, "--model-control", "on", "--policy", policy)[1]
+
+    def refused(client, method, **fields):
+        try:
+            client.call(method, **fields)
+        except grpc.RpcError as error:
+            return error.code() == grpc.StatusCode.PERMISSION_DENIED
+        return False
+    client = allow("compute")
+    assert rotates(client, "one") is True
+    assert client.call("ServerLive").live and client.call("ServerReady").ready
+    for method in ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex", "ServerMetadata",
+                   "RepositoryModelLoad", "RepositoryModelUnload", "SystemSharedMemoryStatus",
+                   "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryRegister"):
+        assert refused(client, method), method
+    with pytest.raises(grpc.RpcError, match="PERMISSION_DENIED"):
+        list(client.method("ModelStreamInfer")(iter([]), timeout=SECONDS))
+    client = allow("info", "models")
+    assert client.call("ModelReady", name="one").ready and rotates(client, "one") == "PERMISSION_DENIED"
+    client.call("RepositoryModelUnload", model_name="one")
+    assert not client.call("ModelReady", name="one").ready
+
+
+def test_flags(server_program, tmp_path):
+    import subprocess
+    for flags, said in ((["--model-repository", tmp_path / "nothing"], "--model-repository"),
+                        (["--model-name", "a"], "--model-name needs --model-repository"),
+                        (["--inference-memory-prefix", "a"], "must begin with a slash")):
+        ended = subprocess.run([*server_program, "--listen", "127.0.0.1:0", *map(str, flags)], capture_output=True,
+                               text=True, timeout=SECONDS)
+        assert ended.returncode != 0 and said in ended.stderr

@@ -1,0 +1,270 @@
+"""Shared memory of the Open Inference Protocol: names, bounds, scopes, and memory that goes away."""
+
+import json
+import mmap
+import os
+import pathlib
+
+import grpc
+import numpy
+import pytest
+import samples
+from google.protobuf import json_format
+from inference_client import InferenceClient, infer, set_parameters
+from tensors import FP32
+
+SETTINGS = json_format.MessageToJson(samples.rope_settings())
+SHAPE = (1, 2, 1, 8)
+SIZE = 64
+Q = numpy.arange(16, dtype="f4").reshape(SHAPE)
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class Memory:
+    """A POSIX object."""
+
+    def __init__(self, name, size):
+        self.key, self.path = "/" + name, pathlib.Path("/dev/shm") / name
+        self.path.write_bytes(bytes(size))
+        with open(self.path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), size)
+
+    def write(self, offset, values):
+        self.map[offset:offset + values.nbytes] = values.tobytes()
+
+    def read(self, offset, shape=SHAPE):
+        return numpy.frombuffer(self.map[offset:offset + 4 * int(numpy.prod(shape))], "<f4").reshape(shape)
+
+
+@pytest.fixture
+def memory():
+    made = []
+
+    def make(size=4096):
+        made.append(Memory(f"posenc-oip-{os.getpid()}-{len(made)}", size))
+        return made[-1]
+    yield make
+    for one in made:
+        one.path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def server(start_server):
+    return start_server("--inference-memory-prefix", "/posenc-oip-")
+
+
+@pytest.fixture
+def client(server):
+    with InferenceClient(server.port) as client:
+        yield client
+
+
+def register(client, name, memory, byte_size=4096, offset=0):
+    client.call("SystemSharedMemoryRegister", name=name, key=memory.key, offset=offset, byte_size=byte_size)
+
+
+def region(name, byte_size=SIZE, offset=None):
+    return {"shared_memory_region": name, "shared_memory_byte_size": byte_size,
+            **({} if offset is None else {"shared_memory_offset": offset})}
+
+
+def rotation(source, target=None):
+    """A rotation of q in the region `source`; `target`: the parameters of its output."""
+    request = infer("posenc.rotary", layout="BSHD", offset=3, settings=SETTINGS)
+    set_parameters(request.inputs.add(name="q", datatype="FP32", shape=SHAPE), source)
+    if target is not None:
+        set_parameters(request.outputs.add(name="q"), target)
+    return request
+
+
+def expected(client):
+    return client.infer(infer("posenc.rotary", [("q", Q, FP32)], layout="BSHD", offset=3, settings=SETTINGS))["q"]
+
+
+def test_input_and_output(client, memory):
+    one = memory()
+    one.write(128, Q)
+    register(client, "a", one, byte_size=2048, offset=64)  # so the region's byte 64 is the object's byte 128
+    assert numpy.array_equal(client.infer(rotation(region("a", offset=64)))["q"], expected(client))
+    response = client.call("ModelInfer", rotation(region("a", offset=64), region("a", byte_size=100, offset=1024)))
+    assert list(response.raw_output_contents) == [b""] and list(response.outputs[0].shape) == list(SHAPE)
+    assert numpy.array_equal(one.read(64 + 1024), expected(client))
+    client.call("ModelInfer", rotation(region("a", offset=64), region("a", offset=64)))  # in place
+    assert numpy.array_equal(one.read(128), expected(client))
+
+
+def test_repeated_requests_see_the_memory_as_it_is(client, memory):
+    """They are prepared once; names may be given to other regions meanwhile."""
+    one, two = memory(), memory()
+    register(client, "a", one)
+    wanted = expected(client)
+    for factor in (1, 2, 4):  # exact
+        one.write(0, factor * Q)
+        response = client.call("ModelInfer", rotation(region("a"), region("a", offset=1024)))
+        assert list(response.raw_output_contents) == [b""]
+        assert numpy.array_equal(one.read(1024), factor * wanted)
+    client.call("SystemSharedMemoryUnregister", name="a")
+    assert client.refusal("ModelInfer", rotation(region("a"), region("a", offset=1024))).code == grpc.StatusCode.NOT_FOUND
+    register(client, "a", two)
+    two.write(0, 8 * Q)
+    client.call("ModelInfer", rotation(region("a"), region("a", offset=1024)))
+    assert numpy.array_equal(two.read(1024), 8 * wanted) and numpy.array_equal(one.read(1024), 4 * wanted)
+
+
+def test_raw_bytes_beside_memory(client, memory):
+    one = memory()
+    one.write(0, Q)
+    register(client, "a", one)
+    request = rotation(region("a"))
+    request.inputs.add(name="k", datatype="FP32", shape=SHAPE)
+    request.raw_input_contents.append((2 * Q).tobytes())
+    answer = client.infer(request)
+    assert numpy.array_equal(answer["q"], expected(client)) and numpy.array_equal(answer["k"], 2 * expected(client))
+
+
+def test_tables_into_memory(client, memory):
+    one = memory()
+    register(client, "a", one)
+    request = infer("posenc.table", offset=0, count=4, dtype="FP32", form="HALF_WIDTH", settings=SETTINGS)
+    plain = client.infer(request)
+    set_parameters(request.outputs.add(name="sin"), region("a", byte_size=1024, offset=512))
+    response = client.call("ModelInfer", request)
+    assert [output.name for output in response.outputs] == ["sin"] and list(response.raw_output_contents) == [b""]
+    assert numpy.array_equal(one.read(512, (4, 4)), plain["sin"])
+
+
+OUT_OF_BOUNDS = {"offset": region("a", offset=4096), "end": region("a", offset=4096 - SIZE + 1),
+                 "negative": region("a", offset=-1), "wraps": region("a", offset=2**63 - 1), "size": region("a", byte_size=2**63 - 1),
+                 "negative size": region("a", byte_size=-1)}
+
+
+@pytest.mark.parametrize("part", OUT_OF_BOUNDS.values(), ids=OUT_OF_BOUNDS)
+def test_parts_outside_the_region(client, memory, part):
+    register(client, "a", memory())
+    for request in (rotation(part), rotation(region("a"), part)):
+        refusal = client.refusal("ModelInfer", request)
+        assert (refusal.code, refusal.reason) == (INVALID, "OUT_OF_RANGE")
+
+
+def test_what_is_wrong_with_a_tensor(client, memory):
+    register(client, "a", memory())
+    lacks_size = rotation({"shared_memory_region": "a"})
+    assert client.refusal("ModelInfer", lacks_size).reason == "MISSING"
+    assert client.refusal("ModelInfer", rotation(region("b"))).code == grpc.StatusCode.NOT_FOUND
+    assert client.refusal("ModelInfer", rotation(region("a", byte_size=SIZE - 4))).reason == "MISMATCH"
+    small = rotation(region("a"), region("a", byte_size=SIZE - 1, offset=512))
+    assert client.refusal("ModelInfer", small).reason == "OUT_OF_RANGE"
+    assert client.refusal("ModelInfer", rotation(region("a"), region("a", offset=4))).reason == "CONFLICT"  # overlap
+    beside = rotation(region("a"))
+    beside.inputs[0].contents.fp32_contents.append(1)
+    assert client.refusal("ModelInfer", beside).reason == "CONFLICT"
+    as_text = rotation({"shared_memory_region": "a", "shared_memory_byte_size": "64"})
+    assert client.refusal("ModelInfer", as_text).reason == "MISMATCH"
+
+
+def test_what_is_wrong_with_a_registration(client, memory):
+    one = memory()
+    register(client, "a", one)
+    doubled = client.refusal("SystemSharedMemoryRegister", name="a", key=one.key, byte_size=64)
+    assert doubled.code == grpc.StatusCode.ALREADY_EXISTS
+    for fields in ({"byte_size": 0}, {"byte_size": 4097}, {"byte_size": 64, "offset": 4096 - 63}, {"byte_size": 2**64 - 1},
+                   {"byte_size": 64, "offset": 2**64 - 1}, {"byte_size": 64, "offset": 2**63 - 1}, {"byte_size": 64, "key": ""},
+                   {"byte_size": 64, "key": "/posenc-oip-nothing"}, {"byte_size": 64, "key": "/posenc-oip-/../x"},
+                   {"byte_size": 64, "key": "/other"}, {"byte_size": 64, "key": one.key + "\0"}, {"byte_size": 64, "name": ""},
+                   {"byte_size": 64, "name": "n" * 1000}):
+        refusal = client.refusal("SystemSharedMemoryRegister", **{"name": "b", "key": one.key, **fields})
+        assert refusal.code == INVALID, fields
+    assert list(client.call("SystemSharedMemoryStatus").regions) == ["a"]
+
+
+def test_status_and_unregistering(client, memory):
+    one, two = memory(), memory()
+    register(client, "a", one, byte_size=64, offset=32)
+    register(client, "b", two)
+    status = client.call("SystemSharedMemoryStatus").regions
+    assert {name: (part.name, part.key, part.offset, part.byte_size) for name, part in status.items()} == {
+        "a": ("a", one.key, 32, 64), "b": ("b", two.key, 0, 4096)}
+    assert list(client.call("SystemSharedMemoryStatus", name="a").regions) == ["a"]
+    assert client.refusal("SystemSharedMemoryStatus", name="c").code == grpc.StatusCode.NOT_FOUND
+    client.call("SystemSharedMemoryUnregister", name="a")
+    client.call("SystemSharedMemoryUnregister", name="a")
+    assert list(client.call("SystemSharedMemoryStatus").regions) == ["b"]
+    assert client.refusal("ModelInfer", rotation(region("a"))).code == grpc.StatusCode.NOT_FOUND
+    register(client, "a", two)  # the name is free again, and means the other object
+    two.write(0, Q)
+    assert numpy.array_equal(client.infer(rotation(region("a")))["q"], expected(client))
+    client.call("SystemSharedMemoryUnregister")
+    assert not client.call("SystemSharedMemoryStatus").regions
+    assert client.call("ServerMetadata").extensions[-1] == "system_shared_memory"
+
+
+def test_memory_of_gpus(client):
+    assert not client.call("CudaSharedMemoryStatus").regions
+    client.call("CudaSharedMemoryUnregister")
+    client.call("CudaSharedMemoryUnregister", name="a")
+    assert client.refusal("CudaSharedMemoryRegister", name="a", byte_size=64).code == INVALID
+    assert client.refusal("CudaSharedMemoryStatus", name="a").code == grpc.StatusCode.NOT_FOUND
+
+
+def test_truncated_memory(client, memory):
+    one = memory()
+    register(client, "a", one)
+    os.truncate(one.path, 0)
+    refusal = client.refusal("ModelInfer", rotation(region("a")))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.DATA_LOSS, "DAMAGED")
+    assert client.refusal("ModelInfer", rotation(region("a"))).reason == "DAMAGED"
+
+
+def test_limits_of_registrations(start_server, memory):
+    server = start_server("--inference-memory-prefix", "/", "--max-regions", "2", "--max-region-bytes", "8192")
+    with InferenceClient(server.port) as client:
+        one = memory(65536)
+        assert client.refusal("SystemSharedMemoryRegister", name="x", key=one.key, byte_size=8193).reason == "TOO_LARGE"
+        register(client, "a", one)
+        register(client, "b", one)
+        assert client.refusal("SystemSharedMemoryRegister", name="c", key=one.key, byte_size=1).reason == "TOO_LARGE"
+        client.call("SystemSharedMemoryUnregister", name="a")
+        register(client, "c", one)
+
+
+def test_off_by_default(start_server, memory):
+    server = start_server()
+    with InferenceClient(server.port) as client:
+        one = memory()
+        refusal = client.refusal("SystemSharedMemoryRegister", name="a", key=one.key, byte_size=64)
+        assert (refusal.code, refusal.reason, refusal.field) == (INVALID, "UNSUPPORTED", "key")
+        client.call("SystemSharedMemoryUnregister")
+        assert not client.call("SystemSharedMemoryStatus").regions
+        assert client.refusal("ModelInfer", rotation(region("a"))).code == grpc.StatusCode.NOT_FOUND
+        assert "system_shared_memory" not in client.call("ServerMetadata").extensions
+
+
+def test_names_belong_to_their_caller(start_server, memory, tmp_path):
+    socket = f"unix:{tmp_path}/grpc.sock"
+    server = start_server("--inference-memory-prefix", "/", "--listen", socket)
+    one, two = memory(), memory()
+    with InferenceClient(server.port) as tcp, InferenceClient(socket) as unix:
+        register(tcp, "a", one)
+        register(unix, "a", two)
+        assert tcp.call("SystemSharedMemoryStatus").regions["a"].key == one.key
+        assert unix.call("SystemSharedMemoryStatus").regions["a"].key == two.key
+        tcp.call("SystemSharedMemoryUnregister")
+        assert list(unix.call("SystemSharedMemoryStatus").regions) == ["a"]
+        assert tcp.refusal("ModelInfer", rotation(region("a"))).code == grpc.StatusCode.NOT_FOUND
+        two.write(0, Q)
+        assert numpy.array_equal(unix.infer(rotation(region("a")))["q"], expected(unix))
+
+
+def test_the_right_to_shared_memory(start_server, memory, tmp_path):
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"identities": [
+        {"name": "unix", "unix_sockets": True, "allow": ["compute", "shared_memory"]},
+        {"name": "tcp", "anonymous": True, "allow": ["compute"]}]}))
+    socket = f"unix:{tmp_path}/grpc.sock"
+    server = start_server("--inference-memory-prefix", "/", "--listen", socket, "--policy", policy)
+    one = memory()
+    with InferenceClient(server.port) as tcp, InferenceClient(socket) as unix:
+        register(unix, "a", one)
+        assert tcp.refusal("SystemSharedMemoryStatus").code == grpc.StatusCode.PERMISSION_DENIED
+        assert tcp.refusal("ModelInfer", rotation(region("a"))).code == grpc.StatusCode.NOT_FOUND
+        assert unix.infer(rotation(region("a")))["q"].shape == SHAPE
