@@ -153,7 +153,7 @@ const posenc_answer* posenc_next(posenc_stream* stream, const posenc_call* part)
 void posenc_close(posenc_stream* stream);
 
 /* Reads the file of a model: a config.json, a GGUF, of which only the header without the tokenizer and the frequency
- * factors are read, or a folder with one of them (posenc/client/model_file.h). The answer's message is a ModelConfig.
+ * factors are read, or a folder with one of them (posenc/wire/model_file.h). The answer's message is a ModelConfig.
  * An error's message begins with the path; codes 5 NOT_FOUND and 7 PERMISSION_DENIED can occur, too. Thread-safe. */
 const posenc_answer* posenc_read_model(const char* path);
 
