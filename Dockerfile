@@ -2,7 +2,8 @@
 # It contains the server, the posenc command and their shared libraries, but no shell and no package manager.
 # --target cuda adds the plugin for NVIDIA GPUs, for the build machine's own architecture only (docs/cuda.md).
 # --build-arg BASE=debian:bookworm-slim@sha256:... fixes the system from which compiler and libraries come; SOURCE and
-# REVISION are the URL and the commit of the source tree, for the image's labels.
+# REVISION are the URL and the commit of the source tree, for the image's labels. /usr/share/sbom/posenc-server.spdx.json
+# is the image's bill of materials.
 ARG BASE=debian:bookworm-slim
 
 # Builds on the machine's own architecture: a cross compiler is faster than a compiler in an emulator.
@@ -22,7 +23,10 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     cmake --install "build/$preset" --component server --prefix /usr --strip && \
     cmake --install "build/$preset" --component client --prefix /usr --strip && \
     rm -r /image/usr/lib && \
-    deploy/add-libraries /image "$TARGETARCH"
+    deploy/add-libraries /image "$TARGETARCH" && \
+    mkdir -p /image/usr/share/sbom && \
+    version=$(sed -n 's/^project(posenc VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt) && \
+    deploy/write-sbom image /image "$version" >/image/usr/share/sbom/posenc-server.spdx.json
 
 # The plugin, and files for the NVIDIA driver, which the container runtime adds: the libraries that the driver links to,
 # and debian_version, which tells the runtime where Debian keeps libraries.

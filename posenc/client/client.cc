@@ -34,12 +34,16 @@ constexpr char kSeveralServers[] = R"({
 // keepalive timeout as TCP's own.
 constexpr int kKeepaliveMilliseconds = 30000;
 constexpr int kKeepaliveTimeoutMilliseconds = 20000;
+// A name is resolved again when a server is lost, but not more often than this. With gRPC's default of 30 seconds a
+// client would not learn the addresses of new servers while a rolling update replaces the ones that it knows.
+constexpr int kResolutionMilliseconds = 500;
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   if (options.several_servers) arguments.SetServiceConfigJSON(kSeveralServers);
   // By default, channels to one address share a connection.
   if (options.connections > 1) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolutionMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);

@@ -17,13 +17,14 @@ class Authority:
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
                 "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate)
 
-    def issue(self, name, days=10):
-        """Returns the paths of a certificate and its key. Negative days: it has expired."""
+    def issue(self, name, days=10, names=()):
+        """Returns the paths of a certificate, with further DNS names, and its key. Negative days: it has expired."""
         certificate, key, request = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
-        names = self._directory / f"{name}.names"
-        names.write_text(f"subjectAltName=DNS:localhost,DNS:{name},IP:127.0.0.1\n")
+        extensions = self._directory / f"{name}.names"
+        dns = ",".join(f"DNS:{each}" for each in ("localhost", name, *names))
+        extensions.write_text(f"subjectAltName={dns},IP:127.0.0.1\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                 "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
-                "-days", days, "-extfile", names, "-out", certificate)
+                "-days", days, "-extfile", extensions, "-out", certificate)
         return certificate, key
