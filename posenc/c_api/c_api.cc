@@ -14,8 +14,8 @@
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/c_api/posenc.h"
-#include "posenc/wire/model_file.h"
 #include "posenc/in_process/in_process.h"
+#include "posenc/wire/model_file.h"
 #include "posenc/wire/rpcs.h"
 
 struct posenc_context {
