@@ -27,7 +27,7 @@ class BiasSearch {
 
   // Proves what was asked for, at the offset that fits best of those at which the first query may stand.
   absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const;
-  // The same at one offset.
+  // Proves what was asked for, with the first query at `offset`.
   absl::StatusOr<BiasExplanation> ProveAskedAt(const AskedBias& completed, int64_t offset) const;
   // Offsets near those, at which a port may have put the first query by mistake. Empty if the method has no positions.
   std::vector<int64_t> WrongOffsets(const BiasMethod& method) const;

@@ -42,7 +42,7 @@ class BiasJudge {
     verdict_.sentence = best == nullptr ? whole_.diagnosis.sentence : best->sentence;
   }
 
-  // What was asked for fits.
+  // Concludes with a match, unless another fault fits clearly better than what was asked for.
   void Match() {
     if (std::optional<Fault> fault = NameBetterFit(e_, whole_)) {
       fault->parts.emplace_back();
@@ -171,7 +171,7 @@ class BiasJudge {
     return ranges;
   }
 
-  // The same fault in several parts is one.
+  // Adds a fault, or its part to an equal fault of other parts.
   void Add(Fault fault) {
     for (Fault& other : verdict_.faults) {
       if (other.sentence != fault.sentence) continue;

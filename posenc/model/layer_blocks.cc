@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// Where the file has its blocks.
+// Places in the file that have its blocks.
 std::string BlocksPath(const Part& part) { return part.config.PathOf({"rope_parameters", "rope_scaling"}); }
 std::string BlockPath(const Part& part, std::string_view layer_type) {
   return fmt::format("{}.{}", BlocksPath(part), Quote(layer_type));

@@ -116,7 +116,7 @@ bool HasNote(const ResolvedRotary& resolved, std::string_view code) {
 
 constexpr std::string_view kOwnPairing = "the pairing, which is the request's";
 
-// What llama.cpp would compute otherwise from the same GGUF.
+// Lists what llama.cpp would compute otherwise from the same GGUF.
 std::vector<std::string> FromLlamaCpp(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   std::vector<std::string> departures = {
       resolved.precision.frequencies == Frequencies::kExact
@@ -132,7 +132,7 @@ std::vector<std::string> FromLlamaCpp(const ResolvedRotary& resolved, const Rota
   return departures;
 }
 
-// What a transformers model would compute otherwise from the same config.json.
+// Lists what a transformers model would compute otherwise from the same config.json.
 std::vector<std::string> FromTransformers(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   std::vector<std::string> departures;
   if (resolved.precision.frequencies == Frequencies::kExact) {

@@ -57,7 +57,7 @@ class AccessControl {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What an identity may take now. A second's worth is saved at most.
+  // Calls and compute time that an identity may still take. Both grow with time, up to a second's worth.
   struct Rate {
     double calls = 0;
     double compute = 0;  // seconds; below 0 after calls that took more than there was

@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// What the preparation of a request depends on, besides the request.
+// Key of a recent call: two equal requests with equal keys are prepared in the same way.
 struct InferKey {
   std::shared_ptr<const Models::Table> models;
   bool in_stream;

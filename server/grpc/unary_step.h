@@ -18,7 +18,7 @@
 
 namespace posenc::server {
 
-// How a request is read and scheduled.
+// Says how a request is read and scheduled.
 struct UnaryMethod {
   // Prepares the answer: sets response, job and, unless the job decides it, layout. Returns WouldBlock() instead of
   // blocking if the context says so.

@@ -17,7 +17,7 @@
 
 namespace posenc::server {
 
-// What reading a request needs beside it.
+// The server and the caller, as far as the reading of a request depends on them.
 struct InferContext {
   const Models& models;
   const NamedMemory& memory;
