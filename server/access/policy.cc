@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "posenc/base/status.h"
+#include "server/core/refusal.h"
 
 namespace posenc::server {
 namespace {
@@ -297,11 +298,9 @@ bool Fits(std::string_view pattern, std::string_view name) {
 }
 
 absl::Status NotAllowed(const Identity& identity, Right right, std::string_view field, std::string_view value) {
-  const ErrorDetails details{
-      "NOT_ALLOWED", std::string(field), std::string(value),
-      "must be what the policy allows to " + identity.name + ", which lacks the right " + std::string(NameOf(right))};
-  return Restore(absl::StatusCode::kPermissionDenied, details.field + ": is " + details.value + "; " + details.limit,
-                 details);
+  return Refusal(absl::StatusCode::kPermissionDenied, "NOT_ALLOWED", field, value,
+                 absl::StrCat("must be what the policy allows to ", identity.name, ", which lacks the right ",
+                              std::string(NameOf(right))));
 }
 
 }  // namespace posenc::server

@@ -8,6 +8,7 @@
 
 #include "posenc/base/status.h"
 #include "server/core/log.h"
+#include "server/core/refusal.h"
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 
@@ -18,10 +19,8 @@ constexpr size_t kExpected = 16;
 constexpr int64_t kMostUnsettled = 64;
 
 static absl::Status NoSuchMethod(const std::string& method) {
-  const std::string name = Quote(method);
-  const std::string limit = "must be a method of one of the server's services, which its reflection lists";
-  return Restore(absl::StatusCode::kUnimplemented, "method: is " + name + "; " + limit,
-                 {"UNKNOWN_VALUE", "method", name, limit});
+  return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
+                 "must be a method of one of the server's services, which its reflection lists");
 }
 
 // One RPC, from the wait for a client to its end. Deletes itself.

@@ -10,10 +10,10 @@
 #include "posenc/base/version.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/parse.h"
+#include "server/core/refusal.h"
 #include "server/grpc/calls.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/metadata.h"
-#include "server/oip/refusal.h"
 
 namespace posenc::server {
 namespace {

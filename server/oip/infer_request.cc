@@ -12,9 +12,9 @@
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/parse.h"
+#include "server/core/refusal.h"
 #include "server/oip/datatypes.h"
 #include "server/oip/parameters.h"
-#include "server/oip/refusal.h"
 
 namespace posenc::server {
 namespace {

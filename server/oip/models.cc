@@ -11,7 +11,7 @@
 #include "posenc/service/explain.h"
 #include "posenc/wire/model_file.h"
 #include "server/core/log.h"
-#include "server/oip/refusal.h"
+#include "server/core/refusal.h"
 
 namespace posenc::server {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "server/oip/refusal.h"
+#include "server/core/refusal.h"
 #include "server/shared_memory/mapped_memory.h"
 
 namespace posenc::server {
