@@ -84,20 +84,22 @@ class Diagnostician {
     return precise;
   }
 
-  // The explanation, in another precision if it fits only in that.
+  // The explanation; in the nearest precision in which it fits if that comes about as near.
   absl::StatusOr<Explanation> InAnyPrecision(const Explanation& nearest) const {
+    constexpr double kAsNear = 1.25;
     if (nearest.fits()) return nearest;
+    Explanation best = nearest;
+    double least = kAsNear * nearest.proof.comparison.mean_log();
     for (const Variant& variant : Variants(call_.evidence, call_.asked)) {
       auto proof = Prove(nearest.candidate, variant, call_.evidence, call_.limits, call_.pool, call_.cancelled,
                          &call_.tolerance);
       POSENC_RETURN_IF_ERROR(call_.cancelled());
-      if (!proof.ok() || !proof->misfits->none()) continue;
-      Explanation other = nearest;
-      other.variant = variant;
-      other.proof = *std::move(proof);
-      return other;
+      if (!proof.ok() || !proof->misfits->none() || proof->comparison.mean_log() > least) continue;
+      best.variant = variant;
+      best.proof = *std::move(proof);
+      least = best.proof.comparison.mean_log();
     }
-    return nearest;
+    return best;
   }
 
   absl::Status Judge() {

@@ -22,6 +22,14 @@ double Distance(const Explanation& explanation) {
   return distance * (1 + 0.05 * departures) + 1e-4 * (departures + static_cast<double>(candidate.free_values));
 }
 
+// True if the fault rounds tables to the type that they have in this variant.
+bool RoundsAgain(TableFault fault, const Variant& variant) {
+  if (variant.precision.table_dtype != TableDtype::kTensor) return false;
+  const DType type = fault == TableFault::kTableBF16 ? DType::kBF16 : DType::kFP16;
+  return (fault == TableFault::kTableBF16 || fault == TableFault::kTableFP16) &&
+         std::all_of(variant.compute.begin(), variant.compute.end(), [type](DType of) { return of == type; });
+}
+
 // Proves the candidate in the variant that comes nearest to the evidence; absent if none can be computed.
 absl::StatusOr<std::optional<Explanation>> Nearest(const Candidate& candidate, const std::vector<Variant>& variants,
                                                    const Evidence& evidence, const Tolerance& tolerance,
@@ -29,6 +37,7 @@ absl::StatusOr<std::optional<Explanation>> Nearest(const Candidate& candidate, c
                                                    const Cancellation& cancelled) {
   std::optional<Explanation> best;
   for (const Variant& variant : variants) {
+    if (RoundsAgain(candidate.fault, variant)) continue;
     auto proof = Prove(candidate, variant, evidence, limits, pool, cancelled);
     if (!proof.ok()) {
       POSENC_RETURN_IF_ERROR(cancelled());

@@ -155,8 +155,8 @@ std::vector<DType> ComputeTypes(const Rows& rows) {
 // Finds the elements of a slab that differ by more than the tolerance.
 class MisfitFinder {
  public:
-  MisfitFinder(const Candidate& candidate, const CandidateTable& table, const Rows& rows, int64_t offset,
-               const Tolerance* tolerance, const std::vector<uint8_t>* only)
+  MisfitFinder(const Candidate& candidate, DType table_type, const CandidateTable& table, const Rows& rows,
+               int64_t offset, const Tolerance* tolerance, const std::vector<uint8_t>* only)
       : table_(table),
         rows_(rows),
         tolerance_(tolerance),
@@ -164,8 +164,11 @@ class MisfitFinder {
         pair_of_(rows.width, -1),
         partner_of_(rows.width),
         turns_(std::max(1, candidate.turns)) {
+    // Of entries from 1 on, which an attention factor makes.
+    if (table_type == DType::kBF16) of_entry_ = 0x1p-7;
+    if (table_type == DType::kFP16) of_entry_ = 0x1p-10;
     switch (candidate.fault) {
-      case TableFault::kTableBF16: of_entry_ = 0x1p-7; break;  // of entries from 1 on: an attention factor
+      case TableFault::kTableBF16: of_entry_ = 0x1p-7; break;
       case TableFault::kTableFP16: of_entry_ = 0x1p-10; break;
       case TableFault::kInvFreqBF16:
       case TableFault::kAnglesBF16: of_angle_ = 0x1p-7; break;
@@ -322,7 +325,8 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       Comparison comparison;
       const size_t first = comparison.Add(rows.after_dtype, ours.data(), theirs.data(), elements);
       const uint64_t digest = XXH3_64bits_withSeed(ours.data(), ours.size(), begin * 2 + operand);
-      const MisfitFinder finder(candidate, table, rows, offset, tolerance,
+      const DType table_type = TableType(variant.precision, variant.compute[operand]);
+      const MisfitFinder finder(candidate, table_type, table, rows, offset, tolerance,
                                 only == nullptr ? nullptr : &(*only)[operand]);
       std::vector<uint8_t> beyond_rows(tolerance == nullptr ? 0 : count * rows.heads), unequal(beyond_rows.size()),
           beyond(rows.width);

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "posenc/base/status.h"
+#include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/rotation_call.h"
 
 namespace posenc::diagnose {
@@ -99,7 +101,8 @@ class FaultFinder {
     if (measured != nullptr) *measured = Measurement(findings);
     std::vector<Explanation> candidates;
     for (Explanation& one : findings.explanations) {
-      if (!one.fits() || IsAsMeasured(one) || one.candidate.departures.empty()) continue;
+      if (!one.fits() || IsAsMeasured(one)) continue;
+      if (one.candidate.departures.empty() && !NameNarrowTables(&one)) continue;
       if (candidates.size() >= kComplete && one.sample_digest != candidates[0].sample_digest) continue;
       Extend(box, &one);
       POSENC_RETURN_IF_ERROR(call_.CompareWithAll(&one));
@@ -108,17 +111,35 @@ class FaultFinder {
     return candidates;
   }
 
-  // Adds the fault of the explanation that explains the most of the rows, the first of equals, and removes its rows.
+  // What was asked for, with tables in the tensor's type, is a fault of a part if the rest has wider ones. Returns
+  // false if it is not that.
+  bool NameNarrowTables(Explanation* asked) const {
+    const DType type = asked->variant.compute[0];
+    if (reference_ == nullptr || (type != DType::kBF16 && type != DType::kFP16)) return false;
+    if (asked->variant.precision.table_dtype != TableDtype::kTensor) return false;
+    if (reference_->variant.precision.table_dtype == TableDtype::kTensor) return false;
+    asked->variant.precision = reference_->variant.precision;
+    asked->candidate.fault = type == DType::kBF16 ? TableFault::kTableBF16 : TableFault::kTableFP16;
+    asked->candidate.departures = {FaultDeparture(asked->candidate.fault)};
+    return true;
+  }
+
+  // Adds the fault of the explanation that explains the most of the rows, and removes its rows. Of equals it takes the
+  // first, or one that gives clearly more of their bits.
   // `whole_heads`: it must explain a head of a batch row entirely; else runs of tokens.
   bool UseBest(const std::vector<Explanation>& explanations, bool whole_heads, RowSet* rest) {
     const Explanation* best = nullptr;
     int64_t most = 0;
+    uint64_t least = 0;  // unequal elements of the best, in the rows that it explains
     RowSet rows;
     for (const Explanation& one : explanations) {
       if (!one.complete || !one.proof.misfits || IsAsMeasured(one) || call_.AllDepartures(one).empty()) continue;
       RowSet explained = ExplainedRows(call_.evidence, *rest, one.proof.misfits->rows, whole_heads);
       const int64_t count = CountOf(explained);
-      if (count > most && ComesNearer(one, explained)) best = &one, most = count, rows = std::move(explained);
+      if (count == 0 || !ComesNearer(one, explained)) continue;
+      const uint64_t unequal = CountUnequal(one, explained);
+      const bool nearer = count == most && BitsCount() && 2 * unequal < least;
+      if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
     AddFault(*best, explanations, rows);
@@ -132,12 +153,16 @@ class FaultFinder {
     return true;
   }
 
-  // True if the explanation gives clearly more bits of these rows than the reference does. Near position 0 another
-  // small departure may be within the tolerance, too. Bits of wide types say nothing, because phases round otherwise.
+  // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it
+  // departs. Near position 0 another small departure may be within the tolerance, too.
   bool ComesNearer(const Explanation& explanation, const RowSet& rows) const {
-    if (reference_ == nullptr || RoundingOf(call_.NarrowestAfter()) <= RoundingOf(DType::kFP32)) return true;
-    return 2 * CountUnequal(explanation, rows) <= CountUnequal(*reference_, rows);
+    if (reference_ == nullptr || !BitsCount()) return true;
+    const uint64_t times = call_.AllDepartures(explanation).size() > 1 ? 8 : 2;
+    return times * CountUnequal(explanation, rows) <= CountUnequal(*reference_, rows);
   }
+
+  // Equal bits of wide types say nothing, because phases round otherwise.
+  bool BitsCount() const { return RoundingOf(call_.NarrowestAfter()) > RoundingOf(DType::kFP32); }
 
   bool IsWhole(const Box& box) const {
     if (box.operands.size() != call_.evidence.operands.size()) return false;
@@ -182,9 +207,52 @@ class FaultFinder {
       if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
       if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
     }
-    fault.parts = PartsOf(call_.evidence, rows, Fitting(explanation));
+    fault.parts = PartsOf(call_.evidence, Widened(explanation, rows), Fitting(explanation));
     SetPairs(&fault, rows);
     found_.faults.push_back(std::move(fault));
+  }
+
+  // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most
+  // of the bits that the reference does not, in the same tokens.
+  RowSet Widened(const Explanation& explanation, RowSet rows) const {
+    constexpr uint64_t kLeast = 8, kTimes = 4;
+    if (reference_ == nullptr || !BitsCount()) return rows;
+    int64_t first = std::numeric_limits<int64_t>::max(), last = -1;  // tokens of a batch row
+    EachHead([&](size_t n, const std::vector<int64_t>& head) {
+      for (size_t t = 0; t < head.size(); ++t) {
+        if (!rows[n][head[t]]) continue;
+        first = std::min(first, static_cast<int64_t>(t));
+        last = std::max(last, static_cast<int64_t>(t));
+      }
+    });
+    EachHead([&](size_t n, const std::vector<int64_t>& head) {
+      const Misfits &ours = *explanation.proof.misfits, &asked = *reference_->proof.misfits;
+      uint64_t found = 0, expected = 0;
+      const int64_t end = std::min(last + 1, static_cast<int64_t>(head.size()));
+      for (int64_t t = first; t < end; ++t) {
+        if (ours.rows[n][head[t]]) return;
+        found += ours.unequal[n][head[t]], expected += asked.unequal[n][head[t]];
+      }
+      if (expected < kLeast || kTimes * found > expected) return;
+      for (int64_t t = first; t < end; ++t) rows[n][head[t]] |= asked.unequal[n][head[t]] > ours.unequal[n][head[t]];
+    });
+    return rows;
+  }
+
+  // Calls visit(operand, its rows) for every head of every batch row.
+  template <class Visitor>
+  void EachHead(const Visitor& visit) const {
+    for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
+      const Rows& operand = call_.evidence.operands[n];
+      const BatchRows batch(call_.evidence, operand);
+      for (int64_t b = 0; b < batch.count(); ++b) {
+        for (int64_t h = 0; h < operand.heads; ++h) {
+          std::vector<int64_t> rows;
+          for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) rows.push_back(t * operand.heads + h);
+          if (!rows.empty()) visit(n, rows);
+        }
+      }
+    }
   }
 
   // Rows that the explanation explains, and not worse than the reference does.
@@ -273,21 +341,11 @@ class FaultFinder {
     RowSet unequal;
     double most = 0;
     const auto visit = [&](const auto& visitor) {  // visitor(unequal elements a row, operand, rows of the head)
-      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
-        const Rows& operand = call_.evidence.operands[n];
-        const BatchRows batch(call_.evidence, operand);
-        for (int64_t b = 0; b < batch.count(); ++b) {
-          for (int64_t h = 0; h < operand.heads; ++h) {
-            std::vector<int64_t> rows;
-            double count = 0;
-            for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) {
-              rows.push_back(t * operand.heads + h);
-              count += reference_->proof.misfits->unequal[n][rows.back()];
-            }
-            if (!rows.empty()) visitor(count / static_cast<double>(rows.size()), n, rows);
-          }
-        }
-      }
+      EachHead([&](size_t n, const std::vector<int64_t>& rows) {
+        double count = 0;
+        for (const int64_t row : rows) count += reference_->proof.misfits->unequal[n][row];
+        visitor(count / static_cast<double>(rows.size()), n, rows);
+      });
     };
     for (const auto& rows : reference_->proof.misfits->unequal) unequal.emplace_back(rows.size());
     visit([&](double share, size_t, const auto&) { most = std::max(most, share); });

@@ -258,6 +258,7 @@ struct ModelType {
   // multiplied by m(s, mscale_all_dim)^2.
   bool mla = false;
   int64_t unrotated_dim = 0;               // the class's default qk_nope_head_dim
+  bool share_of_whole_head = false;        // partial_rotary_factor is qk_rope_head_dim's share of the whole head
   bool head_dim_agrees = false;            // the class reads head_dim beside qk_rope_head_dim, and fails if they differ
   bool head_dim_defaults = false;          // head_dim_agrees, and an absent head_dim is the class's default
   std::string_view rotary_dim_field = "";  // gives the share of a head that rotates as a number of elements

@@ -145,10 +145,15 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
 
   if (!block.complete) {
     POSENC_ASSIGN_OR_RETURN(outer_partial, Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
+    if (part.type.share_of_whole_head && outer_partial.value) {
+      part.Say("NOT_USED", outer_partial.path,
+               fmt::format("model_type \"{}\" reads it in its scaling block only", part.type.name));
+      outer_partial.value.reset();
+    }
   }
   NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
   if (!outer_partial.value) POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, p));
-  if (!p.partial_rotary_factor) {
+  if (!p.partial_rotary_factor && !part.type.share_of_whole_head) {
     const std::string name(part.type.partial_field);
     const bool is_null = part.known && !block.complete && config.tree().contains(name) &&
                          !outer_partial.value;  // instead of the default
@@ -208,12 +213,26 @@ std::string PathOf(const Part& part, std::string_view setting, const std::string
   return path;
 }
 
+absl::StatusOr<int64_t> UnrotatedDimOf(const Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
+  return part.layer_unrotated_dim.value_or(rest.value_or(part.type.unrotated_dim));
+}
+
+// With multi-head latent attention, a share of the whole head gives qk_rope_head_dim again.
+absl::Status CheckShareOfWholeHead(const Part& part, int64_t rotated, double share, const std::string& path) {
+  POSENC_ASSIGN_OR_RETURN(const int64_t unrotated, UnrotatedDimOf(part));
+  const auto whole = static_cast<double>(rotated + unrotated);
+  if (std::floor(whole * share) == static_cast<double>(rotated)) return absl::OkStatus();
+  return InvalidArgument("CONFLICT", path, fmt::format("{}", share),
+                         fmt::format("must be {}, qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim)",
+                                     static_cast<double>(rotated) / whole));
+}
+
 // The rotated part of a head is its first elements, and with multi-head latent attention its last ones.
 absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const RopeParameters& p) {
   part.whole_head = *settings.head_dim;
   if (part.type.mla) {
-    POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
-    part.rotary_offset = part.layer_unrotated_dim.value_or(rest.value_or(part.type.unrotated_dim));
+    POSENC_ASSIGN_OR_RETURN(part.rotary_offset, UnrotatedDimOf(part));
     part.whole_head += part.rotary_offset;
   } else if (part.type.whole_by_heads) {
     POSENC_ASSIGN_OR_RETURN(const auto hidden, part.config.Integer({"n_embd", "hidden_size"}));
@@ -330,6 +349,10 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   }
   if (part.type.mla && part.type.partial) {
     p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
+  } else if (part.type.share_of_whole_head && p.partial_rotary_factor && p.rope_type != "default") {
+    POSENC_RETURN_IF_ERROR(CheckShareOfWholeHead(part, *settings.head_dim, *p.partial_rotary_factor,
+                                                 PathOf(part, "rope_parameters.partial_rotary_factor", partial_path)));
+    p.partial_rotary_factor.reset();
   } else if (narrows && (!part.type.partial || part.type.rotates_whole)) {
     const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);
     if (p.rope_type != "default" || part.type.rotates_whole) {

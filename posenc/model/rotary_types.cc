@@ -271,6 +271,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       // Tables are rounded to the tensor's type, products are not.
       {.name = "cohere", .pairing = kInter, .precision = kVllm, .theta = 500000},
       {.name = "evolla", .precision = kVllm, .theta = 500000},
+      {.name = "EvollaModel", .precision = kVllm, .theta = 500000},
 
       // Tables stay float32.
       {.name = "ernie4_5", .pairing = kInter, .precision = kF32, .theta = 500000, .head_dim = 128},
@@ -349,7 +350,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "longcat_flash", .pairing = kInter, .output_pairing = kHalf, .theta = 1e7, .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true, .head_dim_defaults = true},
       {.name = "minicpm3", .head_dim = 32, .mla = true, .unrotated_dim = 64},
       {.name = "mistral4", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true, .block = mistral4_yarn,
-       .head_dim = 64, .mla = true, .unrotated_dim = 64,
+       .head_dim = 64, .mla = true, .unrotated_dim = 64, .share_of_whole_head = true,
        .query_scale_field = kLlama4Scaling},
       {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
        .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList},

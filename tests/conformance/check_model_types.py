@@ -194,6 +194,8 @@ def compare(posenc, config, part):
 def compare_weighted(posenc, name, config):
     """Returns how they differ for types with weights in the request or sines of positions; None for other types."""
     layers = posenc.explain(in_short(config))
+    if len({layer["component"] for layer in layers}) > 1:
+        return None  # parts are compared one by one
     plan = layers[0]["info"].get("plan", {})
     if "swin_v2" in plan.get("bias", {}):
         return weighted.compare_windows(config, layers)
@@ -227,6 +229,10 @@ def compare_scaled(posenc, config, part):
             config, "layer_rope_theta"):
         return
     config.rope_parameters = block | {"rope_type": "linear", "factor": 4.0, "rope_theta": 54321.0}
+    try:
+        type(config).from_dict(config.to_dict())
+    except Exception:  # of any class: this config class refuses the scaling
+        return
     try:
         turned = original.Original(part.rotary, config)
         turned.tables([[0]] * turned.axes, torch.float32)

@@ -237,7 +237,11 @@ def buckets_of(module):
         return table[:module.num_buckets], module(tokens, tokens, tokens, tokens)
     if hasattr(module, "compute_bias"):
         return table.weight, module.compute_bias(LENGTH, LENGTH)
-    return table.weight, module.compute_position_bias(torch.zeros(1, LENGTH, 1))
+    if getattr(module, "scaling_factor", 1) != 1:
+        return None  # UDOP's by places of boxes
+    if hasattr(module, "compute_position_bias"):
+        return table.weight, module.compute_position_bias(torch.zeros(1, LENGTH, 1))
+    return table.weight, module(torch.ones(1, LENGTH), None)  # UDOP's by distance of tokens
 
 
 def compare_windows(config, layers):

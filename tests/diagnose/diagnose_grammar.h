@@ -1,5 +1,6 @@
 // Grammars of right and wrong ports: which of their cases run, and what came of them. POSENC_DIAGNOSE_ONE_IN=1 runs all
-// cases, POSENC_DIAGNOSE_FIRST=N those from the Nth on, and POSENC_DIAGNOSE_PRINT=1 prints those that are not named.
+// cases, POSENC_DIAGNOSE_FIRST=N those from the Nth on, and POSENC_DIAGNOSE_PRINT=1 prints those that are not named,
+// with the N that runs a case alone (POSENC_DIAGNOSE_ONE_IN=1000000).
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ class Grammar {
     const char* said = kNames[static_cast<int>(outcome)];
     ++failing_[kind + ": " + said];
     if (std::getenv("POSENC_DIAGNOSE_PRINT") == nullptr) return;
-    std::printf("%s | %s | %s | %s\n", said, name.c_str(), kind.c_str(), verdict.sentence.c_str());
+    std::printf("%s | %s | %s | case %zu | %s\n", said, name.c_str(), kind.c_str(), n_ - 1, verdict.sentence.c_str());
   }
 
   int operator[](Outcome outcome) const { return of_.count(outcome) == 0 ? 0 : of_.at(outcome); }

@@ -189,6 +189,21 @@ TEST(ModelLayersOf, WidthsThatOtherFieldsGive) {
               IsInvalid("OUT_OF_RANGE", "config_json.rotary_dim"));
 }
 
+// Mistral4Config writes the share of the whole head that rotates, which its modules multiply with the whole head.
+TEST(ModelLayersOf, Mistral4sShareIsOfTheWholeHead) {
+  const std::string yarn = R"("model_type": "mistral4", "qk_rope_head_dim": 32, "qk_nope_head_dim": 96,
+      "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000, "factor": 128,
+      "original_max_position_embeddings": 8192, "partial_rotary_factor": )";
+  const ModelLayers layers = Read(yarn + "0.25}")[0];
+  EXPECT_EQ(layers.rotary->head_dim, 32);
+  EXPECT_FALSE(ParametersOf(layers).partial_rotary_factor.has_value());
+  EXPECT_EQ(layers.rotary_offset, 96);
+  EXPECT_THAT(ReadModel({.config_json = "{" + yarn + "0.5}}"}, {}),
+              IsInvalid("CONFLICT", "config_json.rope_parameters.partial_rotary_factor"));
+  EXPECT_THAT(Read(R"("model_type": "mistral4", "partial_rotary_factor": 0.25)")[0].notes,
+              HasNote("NOT_USED", "config_json.partial_rotary_factor"));
+}
+
 TEST(ModelLayersOf, ClassesThatFailAreRefused) {
   EXPECT_THAT(ReadModel({.config_json = R"({"model_type": "phi", "hidden_size": 64, "num_attention_heads": 2,
       "rope_scaling": {"type": "proportional", "partial_rotary_factor": 0.5}})"},
