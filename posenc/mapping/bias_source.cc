@@ -50,20 +50,21 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   if (!given.ok()) return Within(field, given.status());
   if (method.has_model()) {
     POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model(), fmt::format("{}.model", field)));
-    auto layers = SelectLayer(model, reader.limits);
-    if (!layers.ok()) return Within(field, Within("model", layers.status()));
-    if (!layers->bias) {
-      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.{}", field, layers->file), "",
+    const auto found = CachedLayer(model, reader.limits);
+    if (!found.ok()) return Within(field, Within("model", found.status()));
+    const ModelLayers& layers = **found;
+    if (!layers.bias) {
+      return InvalidArgument("UNSUPPORTED", fmt::format("{}.model.{}", field, layers.file), "",
                              "must be of a model with a position bias: use ApplyRotary for a rotary embedding");
     }
-    if (std::holds_alternative<SwinV2Settings>(*layers->bias)) {
+    if (std::holds_alternative<SwinV2Settings>(*layers.bias)) {
       return InvalidArgument(
           "MISSING", fmt::format("{}.swin_v2.hidden_weight", field), "",
           "must be given: this model computes its bias with a network, set the weights and the model in swin_v2");
     }
-    POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
-    ResolvedBias resolved = ResolveBias(*layers, read);
-    POSENC_RETURN_IF_ERROR(Within(field, Within("model", CheckBias(*layers, reader.limits))));
+    POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers.precision));
+    ResolvedBias resolved = ResolveBias(layers, read);
+    POSENC_RETURN_IF_ERROR(Within(field, Within("model", CheckBias(layers, reader.limits))));
     resolved.method.table = std::move(given->table);
     return resolved;
   }

@@ -55,15 +55,16 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
       POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model(), path + ".model"));
-      auto layers = SelectLayer(model, reader.limits);
-      if (!layers.ok()) return Within(path + ".model", layers.status());
-      if (layers->bias) {
+      const auto found = CachedLayer(model, reader.limits);
+      if (!found.ok()) return Within(path + ".model", found.status());
+      const ModelLayers& layers = **found;
+      if (layers.bias) {
         return InvalidArgument(
-            "UNSUPPORTED", fmt::format("{}.model.{}", path, layers->file), "",
+            "UNSUPPORTED", fmt::format("{}.model.{}", path, layers.file), "",
             "must be of a model with a rotary embedding: it has a bias, use GenerateBias or AddBias");
       }
-      POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers->precision));
-      return placed(ResolveRotary(*layers, read, reader.limits, reader.plan_source), path + ".model");
+      POSENC_ASSIGN_OR_RETURN(const Precision read, ReadPrecision(precision, layers.precision));
+      return placed(ResolveRotary(layers, read, reader.limits, reader.plan_source), path + ".model");
     }
     case v1::RotarySource::kSettings: {
       POSENC_ASSIGN_OR_RETURN(const Precision axes, ReadPrecision(precision, std::nullopt));

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "posenc/base/shared_cache.h"
 #include "posenc/base/status.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
@@ -17,6 +19,9 @@ namespace posenc {
 namespace {
 
 constexpr int64_t kMaxLayers = 100000;
+// Bytes. Larger files are parsed by every call.
+constexpr size_t kMaxCachedFile = 64 << 10;
+constexpr size_t kLayerCacheBytes = 8 << 20;
 
 absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& file) {
   POSENC_ASSIGN_OR_RETURN(Component component, SelectComponent(file, source.component, source.wanted));
@@ -109,6 +114,34 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
   input.notes = std::move(part.notes);
   input.fields = std::move(part.fields);
   return input;
+}
+
+struct CachedLayers {
+  ModelLayers layers;
+  size_t bytes;  // upper bound
+};
+
+// Returns everything that SelectLayer() reads, as one unambiguous text.
+std::string KeyOf(const ModelSource& source, const Limits& limits) {
+  const auto* type = std::get_if<std::string>(&source.layer);
+  const auto* index = std::get_if<uint32_t>(&source.layer);
+  const auto number = [](std::optional<Pairing> pairing) { return pairing ? static_cast<int64_t>(*pairing) : -1; };
+  const std::string_view texts[] = {source.config_json, source.gguf, source.component, type == nullptr ? "" : *type};
+  const int64_t numbers[] = {
+      limits.max_config_json_bytes,
+      limits.max_rotary_dim,
+      static_cast<int64_t>(source.layer.index()),
+      index == nullptr ? 0 : int64_t{*index},
+      number(source.input_pairing),
+      number(source.output_pairing),
+      static_cast<int64_t>(source.wanted),
+      static_cast<int64_t>(texts[0].size()),
+      static_cast<int64_t>(texts[1].size()),
+      static_cast<int64_t>(texts[2].size()),
+  };
+  std::string key(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+  for (const std::string_view text : texts) key += text;
+  return key;
 }
 
 }  // namespace
@@ -236,6 +269,24 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
   if (all.size() == 1) return std::move(all[0]);
   return InvalidArgument("MISSING", "layer_type", "",
                          fmt::format("must be one of {}, or layer_index must be given: the layers differ", choices));
+}
+
+absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource& source, const Limits& limits) {
+  static SharedCache<CachedLayers> cache(kLayerCacheBytes, [](const CachedLayers& cached) { return cached.bytes; });
+  const size_t file = source.config_json.size() + source.gguf.size();
+  if (file > kMaxCachedFile) {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectLayer(source, limits));
+    return std::make_shared<const ModelLayers>(std::move(layers));
+  }
+  const auto select = [&]() -> absl::StatusOr<CachedLayers> {
+    POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectLayer(source, limits));
+    size_t bytes = sizeof(CachedLayers) + layers.layer_index.capacity() * sizeof(uint32_t);
+    for (const Note& note : layers.notes) bytes += sizeof(note) + note.field.capacity() + note.message.capacity();
+    bytes += 8 * file;  // a number of the file takes two characters or more, and 8 or 16 bytes here
+    return CachedLayers{std::move(layers), bytes};
+  };
+  POSENC_ASSIGN_OR_RETURN(const auto found, cache.Get(KeyOf(source, limits), select));
+  return std::shared_ptr<const ModelLayers>(found, &found->layers);
 }
 
 }  // namespace posenc

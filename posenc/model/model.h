@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -100,5 +101,9 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
 
 // Returns the entry that source.layer selects. INVALID_ARGUMENT if none matches, or several do.
 absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits& limits);
+
+// SelectLayer() for calls, most of which repeat the model of an earlier one: it is cached by the source's contents, and
+// then neither parsed nor copied. Thread-safe.
+absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource& source, const Limits& limits);
 
 }  // namespace posenc

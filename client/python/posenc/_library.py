@@ -7,13 +7,14 @@ import functools
 import importlib.resources
 import os
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 from posenc.errors import CODES, DETAILS, Error, make_error
 
 _ABI_VERSION = 1
-_CALL = 9  # words of a posenc_call
+_CALL = 9  # fields of a posenc_call, words of 64 bits
+_MOST_ADDED = 32  # bytes that a call adds to its kind of request
 _ANSWER = struct.Struct("=Qi4xQQQQQ")
 _ANSWER_MEMORY = ctypes.c_char * _ANSWER.size
 _TEXTS: dict[str, tuple[int, ctypes.c_char_p]] = {}  # names of RPCs and paths of tensors, with their addresses
@@ -62,46 +63,54 @@ class Context:
             self._destroy(self.pointer)
 
 
-@functools.cache
-def _words(count: int) -> tuple[struct.Struct, type[ctypes.Array[ctypes.c_char]]]:
-    """Structs of calls are packed as words of 64 bits, which takes less time than filling ctypes' structs."""
-    return struct.Struct(f"={count}Q"), ctypes.c_char * (8 * count)
+class Memory(Protocol):
+    """Some of a caller's memory."""
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 
 class Call:
-    """A posenc_call. It must live until the call has ended."""
-    __slots__ = ("address", "_kept")
+    """A posenc_call of one kind of request. It may be used again, with other tensors, when the call has ended."""
+    __slots__ = ("address", "_words", "_request", "_size", "_inputs", "_outputs", "_kept")
 
-    def __init__(self, rpc: str, request: bytes, inputs: Sequence[tuple[str, int, int]],
-                 outputs: Sequence[tuple[int, int]], timeout_ns: int = 0):
-        """`inputs`: path, address and size of tensors beside the request; `outputs`: address and size, address 0 for none."""
-        data = ctypes.c_char_p(request)
-        words, memory_type = _words(_CALL + 3 * len(inputs) + 2 * len(outputs))
-        memory = memory_type()
-        self.address = ctypes.addressof(memory)
-        self._kept: list[Any] = [data, memory]
-        fields: list[int] = []
-        for path, address, size in inputs:
-            fields += self._text(path), address, size
-        for output in outputs:
-            fields += output
-        behind = self.address + 8 * _CALL
-        words.pack_into(memory, 0, 8 * _CALL, self._text(rpc), _address(data), len(request), behind, len(inputs),
-                        behind + 24 * len(inputs), len(outputs), timeout_ns, *fields)
+    def __init__(self, rpc: str, request: bytes, paths: Sequence[str] = (), outputs: int = 0):
+        """`paths`: those of the tensors beside the request. `outputs`: the most that set() gets."""
+        words = (ctypes.c_uint64 * (_CALL + 3 * len(paths) + 2 * outputs))()
+        self._request, self._size = ctypes.create_string_buffer(request, len(request) + _MOST_ADDED), len(request)
+        self._words, self.address = words, ctypes.addressof(words)
+        self._inputs, self._outputs = _CALL, _CALL + 3 * len(paths)
+        self._kept: list[Any] = []
+        for n, path in enumerate(paths):
+            words[_CALL + 3 * n] = self._text(path)
+        words[:_CALL] = (8 * _CALL, self._text(rpc), ctypes.addressof(self._request), self._size,
+                         self.address + 8 * self._inputs, len(paths), self.address + 8 * self._outputs, 0, 0)
+
+    def set(self, inputs: Iterable[Memory], outputs: Sequence[tuple[int, int]] = (), timeout_ns: int = 0,
+            added: bytes = b"") -> Self:
+        """`outputs`: address and size; address 0: memory of the answer's. `added`: further bytes of the request."""
+        words, at = self._words, self._inputs
+        for view in inputs:
+            words[at + 1], words[at + 2] = view.address, view.size
+            at += 3
+        for address, size in outputs:
+            words[at], words[at + 1] = address, size
+            at += 2
+        words[3], words[7], words[8] = self._size + len(added), len(outputs), timeout_ns
+        if added:
+            self._request[self._size:words[3]] = added
+        return self
 
     def _text(self, text: str) -> int:
         found = _TEXTS.get(text)
         if found is None:
             pointer = ctypes.c_char_p(text.encode())
-            found = _address(pointer), pointer
+            found = ctypes.c_size_t.from_buffer(pointer).value, pointer
             if len(_TEXTS) < _MOST_TEXTS:
                 _TEXTS[text] = found
             self._kept.append(pointer)
         return found[0]
-
-
-def _address(text: ctypes.c_char_p) -> int:
-    return ctypes.c_size_t.from_buffer(text).value
 
 
 class _Owned:
@@ -132,19 +141,18 @@ def answer_of(pointer: int | None, outputs: Sequence[tuple[int, int]] = ()) -> A
     text = ctypes.string_at(message, size) if message else None
     found: list[Any] = []
     owned: _Owned | None = None
-    if count:
-        words, memory_type = _words(2 * count)
-        fields = words.unpack_from(memory_type.from_address(tensors))
-        for n in range(count):
-            data, size = fields[2 * n:2 * n + 2]
-            memory: Any = None
-            if size and not (n < len(outputs) and outputs[n][0]):
+    words = (ctypes.c_uint64 * (2 * count)).from_address(tensors) if count else ()
+    for n in range(count):
+        memory: Any = None
+        if n >= len(outputs) or not outputs[n][0]:
+            data, size = words[2 * n], words[2 * n + 1]
+            if size:
                 owned = owned or _Owned(pointer)
                 memory = (ctypes.c_char * size).from_address(data)
                 memory.owner = owned
             elif data:
                 memory = bytearray()
-            found.append(memory)
+        found.append(memory)
     if owned is None:
         library().posenc_free(pointer)
     return Answer(text, found)

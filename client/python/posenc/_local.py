@@ -7,7 +7,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from posenc import _descriptors as d
 from posenc import _tensors
@@ -17,10 +17,10 @@ from posenc._streams import RotatedRows, Rotation, in_threads
 from posenc._wire import Message, new_message, own_tensors
 from posenc.aio import AsyncClient
 from posenc.client import Client
+from posenc.errors import invalid
 
 
-Tensors: TypeAlias = "Sequence[tuple[str, _tensors.View]]"  # of a request, with their paths
-Target: TypeAlias = "tuple[Any, _tensors.View]"  # a tensor of ours that an answer is computed into
+Place: TypeAlias = "tuple[int, int]"  # address and size of an output; 0 for memory of the answer's
 
 
 class _Local:
@@ -42,16 +42,21 @@ class _Local:
         context = self._open()
         encoded = encode(rpc.request, request, False)
         kind = _tensors.kind_of(like)
-        targets = _targets(encoded.tensors, kind, shapes, out)
-        outputs = [(0, 0) if target is None else (target[1].address, target[1].size) for target in targets]
-        call = Call(rpc.name, b"".join(encoded.pieces), _inputs(encoded), outputs, _nanoseconds(timeout))
+        targets, outputs = _targets(encoded, kind, shapes, out or ())
+        calls = encoded.plan.prepared
+        try:
+            call = calls.pop()
+        except IndexError:
+            call = _call(rpc, encoded, len(own_tensors(rpc.response)))
+        call.set(encoded.views, outputs, _nanoseconds(timeout), encoded.position)
         answer = answer_of(library().posenc_run(context.pointer, call.address), outputs)
+        calls.append(call)
         assert answer.message is not None
         message = new_message(rpc.response, memoryview(answer.message), kind)
         message.keep_beside(answer.tensors)
-        for name, target in zip(own_tensors(rpc.response), targets):
-            if target is not None:
-                message.put(name, target[0])
+        for name, tensor in zip(own_tensors(rpc.response), targets):
+            if tensor is not None:
+                message.put(name, tensor)
         return message
 
     def tiles(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Message]:
@@ -59,7 +64,8 @@ class _Local:
         return self._tiles(rpc, encoded, _tensors.kind_of(like), timeout)
 
     def _tiles(self, rpc: d.Rpc, encoded: Request, kind: _tensors.Kind, timeout: float | None) -> Iterator[Message]:
-        stream = Stream(self._open(), Call(rpc.name, b"".join(encoded.pieces), _inputs(encoded), (), _nanoseconds(timeout)))
+        call = _call(rpc, encoded).set(encoded.views, (), _nanoseconds(timeout), encoded.position)
+        stream = Stream(self._open(), call)
         while (answer := stream.next()).message is not None:
             message = new_message(rpc.response, memoryview(answer.message), kind)
             message.keep_beside(answer.tensors)
@@ -67,12 +73,13 @@ class _Local:
 
     def rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
         name = rotation.rpc.name
-        stream = Stream(self._open(), Call(name, rotation.header, (), (), _nanoseconds(timeout)))
+        stream = Stream(self._open(), Call(name, rotation.header).set((), (), _nanoseconds(timeout)))
         rotation.take(stream.next().message or b"")
         for chunk in list(rotation.waiting.values()):
             memory = bytearray(chunk.size) if chunk.target is None else None
             to = chunk.target if memory is None else _tensors.address_of(memory)
-            stream.next(Call(name, chunk.encoded(False), [("chunk.rows", chunk.address, chunk.size)], [(to or 0, chunk.size)]))
+            call = Call(name, chunk.encoded(False), ["chunk.rows"], 1).set([chunk], [(to or 0, chunk.size)])
+            stream.next(call)
             rows = None if memory is None else chunk.operand.kind.wrap(chunk.operand.view.dtype, chunk.shape, memory)
             yield rotation.answered(chunk, rows)
 
@@ -82,32 +89,35 @@ class _Local:
         return self.context
 
 
-def _inputs(encoded: Request) -> list[tuple[str, int, int]]:
-    return [(path, view.address, view.size) for path, view in encoded.tensors]
+def _call(rpc: d.Rpc, encoded: Request, outputs: int = 0) -> Call:
+    return Call(rpc.name, b"".join(cast("Sequence[bytes]", encoded.plan.pieces)), encoded.plan.paths, outputs)
 
 
 def _nanoseconds(timeout: float | None) -> int:
     return 0 if timeout is None else max(1, int(timeout * 1e9))
 
 
-def _targets(tensors: Tensors, kind: _tensors.Kind, shapes: Sequence[str], out: Sequence[Any] | None) -> list[Target | None]:
-    """Returns each of the answer's tensors that is computed into memory of ours."""
-    targets: list[Target | None] = []
-    for n, tensor in enumerate(out or ()):
-        to = _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
-        for path, view in tensors:
-            if n < len(shapes) and path == shapes[n]:
+def _targets(encoded: Request, kind: _tensors.Kind, shapes: Sequence[str], out: Sequence[Any]) -> tuple[list[Any], list[Place]]:
+    """Returns tensors of ours that an answer is computed into, or None for one of the answer's own, and their places."""
+    if len(out) > len(shapes):
+        raise invalid("out", len(out), f"must be at most {len(shapes)} tensors", "MISMATCH")
+    paths = encoded.plan.paths
+    targets: list[Any] = []
+    places: list[Place] = []
+    for n, path in enumerate(shapes):
+        tensor, address, size = None, 0, 0
+        view = encoded.views[paths.index(path)] if path in paths else None
+        if n < len(out):
+            tensor = out[n]
+            to = _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
+            if view is not None:
                 _tensors.check_same(to, view, f"out[{n}]")
-        targets.append((tensor, to))
-    for wanted in shapes[len(targets):]:
-        target = None
-        for path, view in tensors:
-            if path == wanted:
-                target = kind.new(view.dtype, view.shape, view.size)
-        targets.append(target)
-    while targets and targets[-1] is None:
-        targets.pop()
-    return targets
+            address, size = to.address, to.size
+        elif view is not None and (made := kind.new(view)):
+            (tensor, address), size = made, view.size
+        targets.append(tensor)
+        places.append((address, size))
+    return targets, places
 
 
 _LIVING: weakref.WeakSet[_Local] = weakref.WeakSet()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import pathlib
+import stat
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -98,31 +101,61 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return read.to_dict()
 
 
-_CACHE: dict[tuple[Any, ...], tuple[tuple[int, int], Model]] = {}  # by path and choice; with the file's time and size
+_CACHE: dict[tuple[Any, ...], tuple[Any, Model]] = {}  # by contents or path, and by choice; with the file's stamp
 _CACHE_SIZE = 64
+_MOST_CONTENTS = 1 << 20  # bytes
+_TICK = 50_000_000  # nanoseconds; file systems may give two writes in this time the same time
 
 
 def model_of(source: ModelLike, layer: int | str | None = None, component: str | None = None) -> Model:
-    """Returns the Model of a source. A file is read again only if its time or its size changes."""
+    """Returns the Model of a source. A dict is encoded again only if its contents change, a file if its stamp does."""
     if isinstance(source, Model):
         return source if layer is None and component is None else Model(source, layer=layer, component=component)
-    if not isinstance(source, (str, os.PathLike)):
-        return Model(source, layer=layer, component=component)
-    key = (os.fspath(source), layer, component)
-    try:
-        path = key[0] if not os.path.isdir(key[0]) else os.path.join(key[0], "config.json")
-        stat = os.stat(path)
-    except OSError:
-        return Model(source, layer=layer, component=component)  # says why it cannot be read
-    stamp = (stat.st_mtime_ns, stat.st_size)
+    contents: Any = None
+    stamp: Any = None
+    if isinstance(source, (str, os.PathLike)):
+        contents = os.fspath(source)
+        stamp = _stamp(contents)
+    elif not hasattr(source, "to_json_string"):
+        try:
+            # Takes less time than JSON. Version 2 does not depend on the objects' identity.
+            contents = marshal.dumps(cast(Any, source), 2)
+        except ValueError:
+            pass
+    key = (contents, layer, component)
     found = _CACHE.get(key)
     if found is not None and found[0] == stamp:
         return found[1]
     model = Model(source, layer=layer, component=component)
-    if len(_CACHE) >= _CACHE_SIZE:
-        _CACHE.clear()
-    _CACHE[key] = (stamp, model)
+    if _may_be_kept(source, contents, stamp, model):
+        if len(_CACHE) >= _CACHE_SIZE:
+            _CACHE.clear()
+        _CACHE[key] = (stamp, model)
     return model
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    """Returns numbers that differ if a file, or a folder's config.json, was changed or replaced. None: there is no such file."""
+    try:
+        found = os.stat(path)
+        if not stat.S_ISDIR(found.st_mode):
+            return found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_ino
+        inner = os.stat(os.path.join(path, "config.json"))
+        # The folder's time changes with the files that it has, and a GGUF would be read instead.
+        return max(inner.st_ctime_ns, found.st_ctime_ns), inner.st_mtime_ns, inner.st_size, inner.st_ino, found.st_mtime_ns
+    except OSError:
+        return None
+
+
+def _may_be_kept(source: Any, contents: Any, stamp: Any, model: Model) -> bool:
+    if stamp is None:
+        if type(source) is not dict or contents is None or len(contents) > _MOST_CONTENTS:
+            return False
+        # marshal writes the bytes of whatever has the buffer protocol: NumPy's numbers could be mistaken for others.
+        return marshal.loads(contents) == source
+    if time.time_ns() - stamp[0] < _TICK:
+        return False
+    return "config_json" in model._fields or not os.path.isdir(contents)  # pyright: ignore[reportPrivateUsage]
 
 
 def _positions(value: Any, path: str) -> Mapping[str, Any]:

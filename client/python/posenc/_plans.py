@@ -21,90 +21,103 @@ from posenc.errors import InvalidArgument
 _MOST_PLANS, _MOST_BYTES = 256, 65536
 
 
+class Plan:
+    """The bytes of requests without the data of their tensors, and without a position that changes from call to call."""
+    __slots__ = ("pieces", "paths", "prepared")
+
+    def __init__(self, pieces: Sequence[bytes | int], paths: tuple[str, ...]):
+        self.pieces = pieces  # an int: the data of this tensor
+        self.paths = paths  # of the tensors
+        self.prepared: list[Any] = []  # what a client keeps for its next call
+
+
 class Request(NamedTuple):
     """An encoded request."""
-    pieces: Sequence[Any]  # bytes, and Views if tensors are inline
-    tensors: Sequence[tuple[str, _tensors.View]]  # with their paths
+    plan: Plan
+    position: bytes  # the field `positions`, or nothing; it may go first or last
+    views: Sequence[_tensors.View]  # of the plan's tensors
     regions: int  # parts of shared memory that the request names
 
+    def pieces(self) -> list[Any]:
+        """Returns the message's bytes and Views."""
+        return [self.position, *(self.views[piece] if isinstance(piece, int) else piece for piece in self.plan.pieces)]
 
-class _Plan(NamedTuple):
-    pieces: tuple[bytes | None, ...]  # None in place of a tensor's data
-    paths: tuple[str, ...]
 
-
-_PLANS: dict[Any, _Plan] = {}
+_PLANS: dict[Any, Plan] = {}
 
 
 def encode(schema: d.MessageType, request: Mapping[str, Any], inline: bool) -> Request:
     """Encodes a request. `inline`: tensors' data are part of the message; otherwise they lie beside it."""
-    key: list[Any] = [schema.full_name, inline]
-    tensors: list[tuple[str, _tensors.View]] = []
+    key: list[Any] = [schema, inline]
+    views: list[_tensors.View] = []
     position = b""
     for name, item in request.items():
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         if kind is str:
-            part: Any = item
-        elif item is None:
+            key += name, item
             continue
-        elif kind is int and name == "positions" and 0 <= item < 1 << 31 and (tags := _position_tags(schema)):
+        if item is None:
+            continue
+        if kind is int and name == "positions" and 0 <= item < 1 << 31 and (tags := _position_tags(schema)):
             position = tags[1] + d.varint(item)
             position = tags[0] + d.varint(len(position)) + position
             continue
+        inner, only = "", item
+        if kind is dict and len(item) == 1:
+            [(inner, only)] = item.items()
+        kind = type(only)  # pyright: ignore[reportUnknownVariableType]
+        if kind is Encoded:
+            key += name, inner, only
+        elif kind is np.ndarray and inner in ("", "tensor"):
+            try:
+                view = _tensors.NUMPY.view(only, name)
+            except InvalidArgument:  # the encoder names the field
+                return _encoded(schema, request, inline)
+            views.append(view)
+            key += name, inner, view.dtype, view.shape
         else:
-            tensor, path = item, "positions.ids" if name == "positions" else name
-            if kind is dict and len(item) == 1 and "tensor" in item:
-                tensor, path = item["tensor"], f"{name}.tensor"
-            if type(tensor) is np.ndarray:
-                try:
-                    view = _tensors.NUMPY.view(tensor, path)
-                except InvalidArgument:  # the encoder names the field
-                    return _encoded(schema, request, inline)
-                tensors.append((path, view))
-                part = (view.dtype, view.shape)
-            else:
-                part = _plain(item)
-                if part is None:
-                    return _encoded(schema, request, inline)
-        key += name, part
+            part = _plain(item)
+            if part is None:
+                return _encoded(schema, request, inline)
+            key += name, part
     found = tuple(key)
     plan = _PLANS.get(found)
-    if plan is None:
-        encoder = Encoder(SHORTHANDS, inline)
-        if position:
-            request = {name: item for name, item in request.items() if name != "positions"}
-        pieces, _ = encoder.message(schema, request, "")
-        plan = _plan_of(encoder, pieces)
-        if plan.paths != tuple(path for path, _ in tensors) or not _may_be_kept(encoder, plan):
-            return Request([position, *pieces], encoder.tensors, encoder.regions)
+    if plan is not None:
+        return Request(plan, position, views, 0)
+    if position:
+        request = {name: item for name, item in request.items() if name != "positions"}
+    encoder = Encoder(SHORTHANDS, inline)
+    plan = _plan_of(encoder, schema, request)
+    if _may_be_kept(encoder, plan, len(views)):
         if len(_PLANS) >= _MOST_PLANS:
             _PLANS.clear()
         _PLANS[found] = plan
-    data = iter(tensors)
-    return Request([position, *(next(data)[1] if piece is None else piece for piece in plan.pieces)], tensors, 0)
+    return Request(plan, position, [view for _, view in encoder.tensors], encoder.regions)
 
 
 def _encoded(schema: d.MessageType, request: Mapping[str, Any], inline: bool) -> Request:
     encoder = Encoder(SHORTHANDS, inline)
-    pieces, _ = encoder.message(schema, request, "")
-    return Request(pieces, encoder.tensors, encoder.regions)
+    return Request(_plan_of(encoder, schema, request), b"", [view for _, view in encoder.tensors], encoder.regions)
 
 
-def _plan_of(encoder: Encoder, pieces: Sequence[Any]) -> _Plan:
-    kept: list[bytes | None] = []
-    for piece in pieces:
+def _plan_of(encoder: Encoder, schema: d.MessageType, request: Mapping[str, Any]) -> Plan:
+    pieces: list[bytes | int] = []
+    places: dict[int, int] = {}
+    for piece in encoder.message(schema, request, "")[0]:
         if isinstance(piece, _tensors.View):
-            kept.append(None)
-        elif kept and kept[-1] is not None:
-            kept[-1] += piece
+            places = places or {id(view): n for n, (_, view) in enumerate(encoder.tensors)}
+            pieces.append(places[id(piece)])
+        elif pieces and isinstance(before := pieces[-1], bytes):
+            pieces[-1] = before + piece
         else:
-            kept.append(piece)
-    return _Plan(tuple(kept), tuple(path for path, _ in encoder.tensors))
+            pieces.append(piece)
+    return Plan(pieces, tuple(path for path, _ in encoder.tensors))
 
 
-def _may_be_kept(encoder: Encoder, plan: _Plan) -> bool:
-    empty = any(not view.size for _, view in encoder.tensors)  # these have no piece for their data
-    return not (encoder.reads_files or encoder.regions or empty) and sum(len(p or b"") for p in plan.pieces) <= _MOST_BYTES
+def _may_be_kept(encoder: Encoder, plan: Plan, tensors: int) -> bool:
+    """`tensors`: how many of the plan's tensors the key describes, which must be all."""
+    size = sum(len(piece) for piece in plan.pieces if isinstance(piece, bytes))
+    return not encoder.reads_files and not encoder.regions and len(plan.paths) == tensors and size <= _MOST_BYTES
 
 
 @functools.cache
@@ -128,7 +141,7 @@ def _plain(value: Any) -> Any:
     if kind is float:
         return kind, value or repr(value)
     if kind is Encoded:
-        return kind, value.data
+        return value
     if kind is dict:
         parts: list[Any] = [kind, *value]
         values = value.values()

@@ -49,7 +49,7 @@ class _Exchange:
         if shared is not None:
             request, self._leases = shared.place(rpc, request)
         encoded = encode(rpc.request, request, True)
-        self._data = join(encoded.pieces)
+        self._data = join(encoded.pieces())
         self._shared = shared
         # Calls in a caller's own shared memory are repeated only if they had not begun. Our blocks are filled again.
         self.has_regions = encoded.regions > 2 * len(self._leases)
@@ -156,7 +156,7 @@ class RemoteClient(_Remote, Client):
 
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Any]:
         rpc = d.api().rpcs[name]
-        data, kind = join(encode(rpc.request, request, True).pieces), _tensors.kind_of(like)
+        data, kind = join(encode(rpc.request, request, True).pieces()), _tensors.kind_of(like)
         return streams.tiles(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
 
     def _rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
@@ -194,7 +194,7 @@ class AsyncRemoteClient(_Remote, AsyncClient):
 
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> AsyncIterator[Any]:
         rpc = d.api().rpcs[name]
-        data, kind = join(encode(rpc.request, request, True).pieces), _tensors.kind_of(like)
+        data, kind = join(encode(rpc.request, request, True).pieces()), _tensors.kind_of(like)
         return streams.tiles_async(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
 
     def _rows(self, rotation: Rotation, timeout: float | None) -> AsyncIterator[RotatedRows[Any]]:

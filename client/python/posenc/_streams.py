@@ -102,7 +102,7 @@ class Rotation:
                          for n, (name, operand) in enumerate(given.items())]
         header = {**fields, **{one.name: {**given[one.name], "tensor": {"dtype": one.view.dtype, "shape": one.view.shape}}
                                for one in self.operands}}
-        self.header = join(encode(self.rpc.request, {"header": header}, True).pieces)
+        self.header = join(encode(self.rpc.request, {"header": header}, True).pieces())
         self.waiting = {(one.number, chunk.begin): chunk for one in self.operands for chunk in one.chunks(chunk_bytes)}
         self.info: Any = None
 

@@ -83,10 +83,10 @@ class NumPyKind:
             array = np.ascontiguousarray(array)
         return View(dtype, array.shape, _address(array), array.nbytes, array)
 
-    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
-        """Returns a tensor of `size` bytes, whose contents are undefined, and its view."""
-        array = np.empty(shape, _numpy_dtype(dtype))
-        return array, View(dtype, shape, _address(array), size, array)
+    def new(self, like: View) -> tuple[Any, int] | None:
+        """Returns a tensor of the same type and shape, whose contents are undefined, and its address."""
+        array = np.empty(like.shape, _numpy_dtype(like.dtype))
+        return array, _address(array)
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
         """Returns a tensor over a writable buffer of the tensor's size, aligned to its elements."""
@@ -118,9 +118,9 @@ class TorchKind:
     def empty(self, dtype: int, shape: tuple[int, ...]) -> Any:
         return self._torch.empty(shape, dtype=self._dtypes[dtype])
 
-    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
-        tensor = self.empty(dtype, shape)
-        return tensor, View(dtype, shape, tensor.data_ptr(), size, tensor)
+    def new(self, like: View) -> tuple[Any, int] | None:
+        tensor = self.empty(like.dtype, like.shape)
+        return tensor, tensor.data_ptr()
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
         if 0 in shape:
@@ -138,7 +138,7 @@ class NamespaceKind:
     def view(self, tensor: Any, field: str) -> View:
         return _dlpack_view(tensor, field)
 
-    def new(self, dtype: int, shape: tuple[int, ...], size: int) -> tuple[Any, View] | None:
+    def new(self, like: View) -> tuple[Any, int] | None:
         return None  # its arrays may be immutable: the answer gets memory of its own
 
     def wrap(self, dtype: int, shape: tuple[int, ...], memory: Any) -> Any:
@@ -184,7 +184,7 @@ def destination(kind: Kind, tensor: Any, field: str) -> View:
     if isinstance(kind, (NamespaceKind, DLPackKind)):
         raise invalid(field, type(tensor).__name__, "must be a NumPy array or a tensor of torch")
     view = kind.view(tensor, field)
-    if view.address != _address(tensor) if isinstance(tensor, np.ndarray) else view.owner is not tensor:
+    if view.owner is not tensor and not (isinstance(tensor, np.ndarray) and view.address == _address(tensor)):
         raise invalid(field, "strided or big-endian", "must be contiguous and little-endian")
     if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
         raise invalid(field, "read-only", "must be writable")

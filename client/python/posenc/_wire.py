@@ -278,17 +278,13 @@ class _TensorHeader:
         self.shape = tuple(shape)
 
 
+@functools.cache
 def own_tensors(schema: d.MessageType) -> list[str]:
     """Returns the names of the message's own tensors, in the order of the C interface's outputs."""
-    names = _OWN_TENSORS.get(schema.full_name)
-    if names is None:
-        names = [field.name for field in schema.fields.values() if field.type_name == TENSOR and not field.repeated]
-        _OWN_TENSORS[schema.full_name] = names
-    return names
+    return [field.name for field in schema.fields.values() if field.type_name == TENSOR and not field.repeated]
 
 
 _NOTHING = memoryview(b"")
-_OWN_TENSORS: dict[str, list[str]] = {}
 _CLASSES: dict[str, type[Message]] = {}  # by name; posenc.messages fills it
 
 

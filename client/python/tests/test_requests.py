@@ -1,7 +1,9 @@
 """Models and arguments, the errors that they cause, and the wire's bytes compared with protobuf's."""
 
 import json
+import os
 import pathlib
+import time
 import types
 
 import google.protobuf.descriptor_pb2
@@ -15,7 +17,7 @@ from conftest import LLAMA
 import posenc
 from posenc import _tensors
 from posenc._descriptors import api
-from posenc._model import SHORTHANDS
+from posenc._model import SHORTHANDS, model_of
 from posenc._wire import Encoder, join, new_message
 
 Q = np.arange(1 * 2 * 1 * 128, dtype=np.float32).reshape(1, 2, 1, 128)
@@ -39,6 +41,48 @@ def test_a_changed_file_is_read_again(local, llama):
     first = local.rope(Q, model=llama, positions=3, layout="BSHD").q
     llama.write_text(json.dumps({**LLAMA, "rope_theta": 20000.0}))
     assert (local.rope(Q, model=llama, positions=3, layout="BSHD").q != first).any()
+
+
+def test_a_changed_dict_is_read_again(local):
+    changing = {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    answers = []
+    for factor in (2.0, 4.0, 2.0):
+        changing["rope_scaling"]["factor"] = factor
+        for _ in range(2):
+            answers.append(local.rope(Q, model=changing, positions=3, layout="BSHD").q)
+    first, again, second, _, third, _ = answers
+    assert (first == again).all() and (first == third).all() and (first != second).any()
+
+
+def test_equal_contents_of_another_type_are_another_dict():
+    theta = np.float64(20000.0)
+    for value in (theta, theta.tobytes(), np.frombuffer(theta.tobytes(), np.int64)[0]):  # marshal writes the same for these
+        if value is theta:
+            assert model_of({**LLAMA, "rope_theta": value}).config["rope_theta"] == 20000.0
+        else:
+            with pytest.raises(TypeError):
+                model_of({**LLAMA, "rope_theta": value})
+    assert model_of({**LLAMA, "tie": 1}).encoded.data != model_of({**LLAMA, "tie": True}).encoded.data
+
+
+def test_a_file_is_read_again_if_its_time_and_size_are_kept(llama):
+    os.utime(llama, (1, 1))
+    time.sleep(0.06)
+    first = model_of(llama)
+    assert model_of(llama) is first, "an unchanged file is read once"
+    llama.write_text(llama.read_text().replace("500000.0", "300000.0"))
+    os.utime(llama, (1, 1))
+    assert model_of(llama).config["rope_theta"] == 300000.0
+
+
+def test_a_folder_gets_a_gguf(llama, gguf):
+    time.sleep(0.06)
+    first = model_of(llama.parent)
+    assert model_of(llama.parent) is first
+    os.link(gguf, llama.parent / "model.gguf")
+    llama.unlink()
+    with pytest.raises(ValueError, match="no config.json"):
+        model_of(llama.parent).config
 
 
 @pytest.fixture

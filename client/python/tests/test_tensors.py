@@ -1,5 +1,7 @@
 """Tensors at the edges: of no elements or no axes, read-only, on other devices, of foreign byte order; bfloat16."""
 
+import concurrent.futures
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -117,3 +119,28 @@ def test_equal_requests_are_encoded_once_and_others_anew(client):
     assert (client.rope(Q.astype(np.float16), settings=settings, positions=3, layout="BSHD").q.astype("f4") != first).any()
     for shape in ((1, 3, 4, 128), (3, 1, 4, 128), (1, 1, 12, 128)):
         assert client.rope(Q.reshape(shape), settings=settings, positions=3, layout="BSHD").q.shape == shape
+
+
+def test_threads_with_equal_requests_get_their_own_answers(client):
+    """Calls of one kind share what was prepared for them, but not at the same time."""
+    expected = [client.rope(Q, model=LLAMA, positions=n, layout="BSHD").q for n in range(8)]
+
+    def differs(n):
+        return any((client.rope(Q, model=LLAMA, positions=n, layout="BSHD").q != expected[n]).any() for _ in range(50))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert not any(threads.map(differs, range(8)))
+
+
+def test_destinations_change_from_call_to_call(local):
+    """A prepared call takes a caller's memory, then the answer's own, and none for an operand that is absent."""
+    expected = local.rope(Q, model=LLAMA, positions=3, layout="BSHD").q
+    for out in (None, [np.zeros_like(Q)], None, [np.zeros_like(Q)]):
+        answer = local.rope(Q, model=LLAMA, positions=3, layout="BSHD", out=out)
+        assert (answer.q == expected).all() and answer.k is None
+        assert out is None or answer.q is out[0]
+    q, k = local.rope(Q, Q, model=LLAMA, positions=3, layout="BSHD", out=[np.zeros_like(Q)])
+    assert (q == expected).all() and (k == expected).all()
+    with pytest.raises(posenc.InvalidArgument) as error:
+        local.rope(Q, model=LLAMA, positions=3, layout="BSHD", out=[np.zeros_like(Q)] * 3)
+    assert (error.value.field, error.value.value) == ("out", "3")
