@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include "inference/service.pb.h"
-
 namespace posenc::bench {
 namespace {
 
@@ -51,10 +49,8 @@ grpc::ByteBuffer RotationOfSize(size_t bytes) {
   return Serialize(request);
 }
 
-grpc::ByteBuffer InferenceOfSize(size_t bytes) {
-  v1::ApplyRotaryRequest rotation = RotationWithoutData(bytes);
-  v1::Tensor& q = *rotation.mutable_q()->mutable_tensor();
-  FillTensor(&q);
+inference::ModelInferRequest InferenceWithoutData(size_t bytes) {
+  const v1::ApplyRotaryRequest rotation = RotationWithoutData(bytes);
   inference::ModelInferRequest request;
   request.set_model_name("posenc.rotary");
   auto& parameters = *request.mutable_parameters();
@@ -66,8 +62,15 @@ grpc::ByteBuffer InferenceOfSize(size_t bytes) {
   auto& input = *request.add_inputs();
   input.set_name("q");
   input.set_datatype("BF16");
-  *input.mutable_shape() = q.shape();
-  request.add_raw_input_contents(std::move(*q.mutable_data()));
+  *input.mutable_shape() = rotation.q().tensor().shape();
+  return request;
+}
+
+grpc::ByteBuffer InferenceOfSize(size_t bytes) {
+  inference::ModelInferRequest request = InferenceWithoutData(bytes);
+  std::string& data = *request.add_raw_input_contents();
+  data.resize(bytes);
+  Fill(data.data(), bytes);
   return Serialize(request);
 }
 

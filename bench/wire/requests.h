@@ -6,6 +6,7 @@
 #include <string>
 
 #include "grpcpp/support/byte_buffer.h"
+#include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::bench {
@@ -16,7 +17,9 @@ constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 v1::ApplyRotaryRequest RotationWithoutData(size_t bytes);
 // Returns RotationWithoutData(bytes) with data, serialized.
 grpc::ByteBuffer RotationOfSize(size_t bytes);
-// Returns the same rotation as a request of the Open Inference Protocol, serialized.
+// Returns the same rotation as a request of the Open Inference Protocol, without data.
+inference::ModelInferRequest InferenceWithoutData(size_t bytes);
+// Returns InferenceWithoutData(bytes) with data, serialized.
 grpc::ByteBuffer InferenceOfSize(size_t bytes);
 // Returns the rotation of one token, q of 32 heads and k of 8, serialized. A different rope_theta needs a new plan.
 grpc::ByteBuffer DecodeStep(double rope_theta = 5e5);

@@ -1,7 +1,10 @@
 // One line of the result table: a figure of posenc beside a reference's, and the goal of their ratio.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "bench/measure.h"
 
 namespace posenc::bench {
 
@@ -11,6 +14,8 @@ struct Row {
   const char* unit;
   double ratio, goal;
   bool at_least;
+  // Confidence interval of the ratio. If given, all of it must meet the goal.
+  std::optional<Interval> interval = std::nullopt;
 };
 
 // Prints the row as a JSON object on one line.

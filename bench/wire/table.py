@@ -32,7 +32,8 @@ def measure(quick, pattern):
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as servers:
         ports = pathlib.Path(directory)
         socket = str(ports / "memory.sock")
-        listen = ["--listen", "127.0.0.1:0", "--log-level", "warning", "--shared-memory-socket", socket]
+        listen = ["--listen", "127.0.0.1:0", "--log-level", "warning", "--shared-memory-socket", socket,
+                  "--inference-memory-prefix", "/posenc-bench-"]
         command = [program, "measure", *["--quick"] * quick, *(["--filter", pattern] if pattern else [])]
         command += ["--shared-memory-socket", socket]
         command += ["--posenc", servers.enter_context(serving([PROGRAMS / "posenc-server", *listen], ports / "posenc"))]
@@ -44,12 +45,13 @@ def measure(quick, pattern):
 
 def show(rows):
     """Prints one result of posenc per line, beside the other server's. Ratios without a goal are for information."""
-    table = [("case", "posenc", "", "other", "", "ratio", "goal", "met")]
+    table = [("case", "posenc", "", "other", "", "ratio", "95 %", "goal", "met")]
     for row in rows:
         goal = f'{"≥" if row["at_least"] else "≤"} {row["goal"]:g}' if row["goal"] else ""
         met = ("yes" if row["met"] else "NO") if row["goal"] else ""
         table.append((row["case"], figure(row["posenc"]), row["unit"], figure(row["other"]), row["against"],
-                      f'{row["ratio"]:.2f}', goal, met))
+                      f'{row["ratio"]:.2f}', "{:.2f} .. {:.2f}".format(*row["interval"]) if "interval" in row else "",
+                      goal, met))
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         aligned = (f"{cell:{'>' if n in (1, 3, 5) else '<'}{widths[n]}}" for n, cell in enumerate(cells))

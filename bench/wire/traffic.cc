@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -39,9 +40,14 @@ double Load::Percentile(double p) const {
   return seconds[static_cast<size_t>(p * last + 0.5)];
 }
 
-Caller::Caller(const std::string& address, const std::string& method)
+Caller::Caller(std::shared_ptr<grpc::Channel> channel, const std::string& method)
     : method_(method.starts_with('/') ? method : "/posenc.v1.PositionalEncodingService/" + method),
-      stub_(Connect(address)) {}
+      channel_(std::move(channel)),
+      stub_(channel_) {}
+
+Caller::Caller(const std::string& address, const std::string& method) : Caller(Connect(address), method) {}
+
+Caller::Caller(const Caller& other, const std::string& method) : Caller(other.channel_, method) {}
 
 Load Caller::Run(const std::function<const grpc::ByteBuffer&()>& request, size_t concurrency, double seconds,
                  size_t calls) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "grpcpp/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 
@@ -22,11 +23,13 @@ struct Load {
   double CallsPerSecond() const { return static_cast<double>(seconds.size()) / elapsed; }
 };
 
-// A client with its own connection. Not thread-safe.
+// A client of one method. Not thread-safe.
 class Caller {
  public:
-  // `method` is a method name of PositionalEncodingService, or the path of any method.
+  // Opens a connection. `method` is a method name of PositionalEncodingService, or the path of any method.
   Caller(const std::string& address, const std::string& method);
+  // Shares the other one's connection.
+  Caller(const Caller& other, const std::string& method);
 
   // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` returns each
   // call's request. An error ends the program.
@@ -38,7 +41,10 @@ class Caller {
   void RunUntil(const std::atomic<bool>& stop, const grpc::ByteBuffer& request);
 
  private:
+  Caller(std::shared_ptr<grpc::Channel> channel, const std::string& method);
+
   const std::string method_;
+  const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
 };
 

@@ -176,8 +176,8 @@ class Walk {
 
   bool Put(std::string_view bytes) {
     if (bytes.size() > max_copied_bytes_ - result_.message.size()) {
-      failure_ =
-          TooLarge("", "", absl::StrCat("must be at most ", max_copied_bytes_, " bytes besides the tensors' data"));
+      failure_ = TooLarge(kWholeRequest, absl::StrCat(result_.message.size() + bytes.size(), " bytes or more"),
+                          absl::StrCat("must be at most ", max_copied_bytes_, " bytes besides the tensors' data"));
       return false;
     }
     result_.message.append(bytes);

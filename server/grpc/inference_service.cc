@@ -188,8 +188,7 @@ absl::Status SystemUnregister(const InferenceParts& parts,
                               const inference::SystemSharedMemoryUnregisterRequest& request, const Rpc& rpc,
                               inference::SystemSharedMemoryUnregisterResponse*) {
   // A caller on another host has none.
-  if (rpc.is_local()) parts.memory->Unregister(MemoryScopeOf(rpc), request.name());
-  return absl::OkStatus();
+  return rpc.is_local() ? parts.memory->Unregister(MemoryScopeOf(rpc), request.name()) : absl::OkStatus();
 }
 
 absl::Status CudaStatus(const InferenceParts&, const inference::CudaSharedMemoryStatusRequest& request, const Rpc&,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/mapping/read.h"
@@ -176,12 +177,20 @@ absl::Status Models::Reload() {
 }
 
 absl::Status Models::Load(const std::string& name) {
+  const std::string trimmed(absl::StripAsciiWhitespace(name));
+  if (trimmed.empty() || trimmed == ".." || name.find('/') != std::string::npos) {
+    return InvalidArgument("OUT_OF_RANGE", "model_name", absl::StrCat("'", name, "'"),
+                           "must be the name of a folder in the repository");
+  }
+  // Triton's code for a model that is not in its repository.
+  const auto missing =
+      Refusal(absl::StatusCode::kInternal, "NOT_FOUND", "model_name", name, "must be a model of the repository");
   const std::lock_guard writing(writing_);
   POSENC_ASSIGN_OR_RETURN(const Folders folders, List());
   const auto folder = folders.find(name);
-  if (folder == folders.end()) return NoSuchModel(name);
+  if (folder == folders.end()) return missing;
   Table table = Without(name);
-  if (!Add(name, folder->second, &table)) return NoSuchModel(name);
+  if (!Add(name, folder->second, &table)) return missing;
   const std::string why = table.at(name)->why_unavailable;
   Publish(std::move(table));
   if (why.empty()) return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "server/oip/named_memory.h"
 
 #include <limits>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
@@ -14,6 +15,11 @@ constexpr size_t kMostRegionName = 256;
 
 absl::Status NoSuchRegion(const std::string& name) {
   return NotFound("name", name, "must be a region that this caller has registered");
+}
+
+absl::Status Off(std::string_view field, const std::string& value) {
+  return Refusal(absl::StatusCode::kUnimplemented, "UNSUPPORTED", field, value,
+                 "must be absent: the server has no --inference-memory-prefix");
 }
 
 absl::Status CheckNumbers(const NamedMemory::Region& region) {
@@ -38,11 +44,8 @@ NamedMemory::~NamedMemory() {
 }
 
 absl::Status NamedMemory::Register(const std::string& scope, const Region& region) {
+  if (!is_on()) return Off("key", region.key);
   POSENC_RETURN_IF_ERROR(CheckNumbers(region));
-  if (!is_on()) {
-    return InvalidArgument("UNSUPPORTED", "key", region.key,
-                           "must be absent: the server has no --inference-memory-prefix");
-  }
   const Key key(scope, region.name);
   // Held while the memory is mapped, so that a name has one region.
   const std::lock_guard lock(mutex_);
@@ -52,7 +55,12 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
   const int64_t mapped = region.offset + region.byte_size;
   auto file = OpenPosix(region.key, prefix_, mapped, /*read_only=*/false);
   if (!file.ok()) {
-    return Renamed(file.status(), [](const std::string& field) { return field == "name" ? "key" : field; });
+    // Triton's code for an object that cannot be opened.
+    const ErrorDetails details = DetailsOf(file.status());
+    const absl::Status status = details.reason == "UNSUPPORTED" ? Refusal(absl::StatusCode::kInternal, details.reason,
+                                                                          details.field, details.value, details.limit)
+                                                                : file.status();
+    return Renamed(status, [](const std::string& field) { return field == "name" ? "key" : field; });
   }
   auto token = registry_->Register(*file, mapped, /*read_only=*/false);
   if (!token.ok()) {
@@ -65,7 +73,8 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
   return absl::OkStatus();
 }
 
-void NamedMemory::Unregister(const std::string& scope, const std::string& name) {
+absl::Status NamedMemory::Unregister(const std::string& scope, const std::string& name) {
+  if (!is_on() && !name.empty()) return Off("name", name);
   const std::lock_guard lock(mutex_);
   auto at = regions_.lower_bound({scope, name});
   while (at != regions_.end() && at->first.first == scope && (name.empty() || at->first.second == name)) {
@@ -73,6 +82,7 @@ void NamedMemory::Unregister(const std::string& scope, const std::string& name) 
     at = regions_.erase(at);
     ++changes_;
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<NamedMemory::Region>> NamedMemory::List(const std::string& scope,

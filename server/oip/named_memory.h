@@ -38,10 +38,12 @@ class NamedMemory {
   // Changes after each change of the regions: what was found before may be another region now.
   uint64_t changes() const { return changes_; }
 
-  // ALREADY_EXISTS for a name in use; INVALID_ARGUMENT or RESOURCE_EXHAUSTED as the registry and OpenPosix() have it.
+  // Triton's codes: UNIMPLEMENTED if nothing can be registered, ALREADY_EXISTS for a name in use, INTERNAL for an
+  // object that cannot be opened. Else INVALID_ARGUMENT or RESOURCE_EXHAUSTED as the registry and OpenPosix() have it.
   absl::Status Register(const std::string& scope, const Region& region);
-  // Calls that use the memory keep it mapped. Without a name: all of the scope.
-  void Unregister(const std::string& scope, const std::string& name);
+  // Calls that use the memory keep it mapped. Without a name: all of the scope. UNIMPLEMENTED for a name if nothing can
+  // be registered, as with Triton.
+  absl::Status Unregister(const std::string& scope, const std::string& name);
   // The regions of a scope, or the one of this name; NOT_FOUND if there is none.
   absl::StatusOr<std::vector<Region>> List(const std::string& scope, const std::string& name) const;
   // Returns a part of a region. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a part that is not within it.

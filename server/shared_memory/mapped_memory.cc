@@ -56,7 +56,8 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
     return InvalidArgument("UNSUPPORTED", "register_posix", "",
                            "must be absent: the server has no --shared-memory-prefix, register a memfd");
   }
-  const bool one_part = name.find('/', 1) == std::string::npos && name.find('\0') == std::string::npos;
+  const bool one_part =
+      name.size() > 1 && name.find('/', 1) == std::string::npos && name.find('\0') == std::string::npos;
   if (!name.starts_with(prefix) || !one_part || name.size() > NAME_MAX) {
     return InvalidArgument("OUT_OF_RANGE", "name", name,
                            absl::StrCat("must begin with ", prefix, ", without another slash or a zero byte"));

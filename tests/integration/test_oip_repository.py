@@ -168,11 +168,13 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     assert states(client)["two"][0] == "UNAVAILABLE" and states(client)["one"][0] == "READY"
     outside = repository.parent / "outside"
     add(repository.parent, "outside", configs)
-    for name in ("", ".", "..", "../outside", "./one", "one/", "/", str(outside), str(repository / "one"), "one.rotary",
-                 "posenc.rotary", "one\0"):
-        for method in ("RepositoryModelLoad", "RepositoryModelUnload"):
-            if (method, name) != ("RepositoryModelUnload", "one.rotary"):
-                assert client.refusal(method, model_name=name).code == grpc.StatusCode.NOT_FOUND, (method, name)
+    for name in (".", str(outside.name), "one.rotary", "posenc.rotary", "one\0", "...", "..one", "one..1"):
+        assert client.refusal("RepositoryModelLoad", model_name=name).code == grpc.StatusCode.INTERNAL, name
+    for name in ("", " ", " \t\r\n", "..", " ..", ".. ", "../outside", "./one", "one/", "/", "one/..", "a/../one",
+                 str(outside), str(repository / "one")):
+        refusal = client.refusal("RepositoryModelLoad", model_name=name)
+        assert (refusal.code, refusal.field) == (grpc.StatusCode.INVALID_ARGUMENT, "model_name"), name
+        assert client.refusal("RepositoryModelUnload", model_name=name).code == grpc.StatusCode.NOT_FOUND, name
     request = oip.RepositoryModelLoadRequest(model_name="one")
     request.parameters["config"].string_param = "{}"
     assert client.refusal("RepositoryModelLoad", request).reason == "UNSUPPORTED"

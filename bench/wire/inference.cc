@@ -1,0 +1,177 @@
+#include "bench/wire/inference.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "bench/wire/requests.h"
+#include "bench/wire/row.h"
+#include "bench/wire/traffic.h"
+#include "posenc/client/shared_memory.h"
+
+namespace posenc::bench {
+namespace {
+
+constexpr char kService[] = "/inference.GRPCInferenceService/";
+// The goal beside ApplyRotary, which computes the same.
+constexpr double kOfTyped = 1.05;
+// What Triton 2.51 with a C++ backend reaches over shared memory, relative to a copy: 1.3 to 1.5.
+constexpr double kOfSharedCopy = 1.5;
+
+[[noreturn]] void Fail(const std::string& what) {
+  fmt::print(stderr, "posenc-bench-wire: {}: {}\n", what, std::strerror(errno));
+  std::_Exit(EXIT_FAILURE);
+}
+
+// A POSIX object of shared memory, registered with the server under its own key.
+class NamedObject {
+ public:
+  NamedObject(const std::string& address, size_t bytes)
+      : key_(fmt::format("/posenc-bench-{}", getpid())), bytes_(bytes) {
+    const int file = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_TRUNC, S_IRUSR | S_IWUSR);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) Fail(key_);
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (data_ == MAP_FAILED) Fail(key_);
+    inference::SystemSharedMemoryRegisterRequest request;
+    request.set_name(key_);
+    request.set_key(key_);
+    request.set_byte_size(bytes);
+    Caller(address, std::string(kService) + "SystemSharedMemoryRegister").Run(Serialize(request), 1, 0, 1);
+    inference::SystemSharedMemoryUnregisterRequest unregister;
+    unregister.set_name(key_);
+    unregister_ = [address, unregister] {
+      Caller(address, std::string(kService) + "SystemSharedMemoryUnregister").Run(Serialize(unregister), 1, 0, 1);
+    };
+  }
+  ~NamedObject() {
+    unregister_();
+    munmap(data_, bytes_);
+    shm_unlink(key_.c_str());
+  }
+  NamedObject(const NamedObject&) = delete;
+  NamedObject& operator=(const NamedObject&) = delete;
+
+  char* data() const { return static_cast<char*>(data_); }
+
+  // Sets the parameters of an input or output that is this part of it.
+  template <typename Tensor>
+  void Place(size_t offset, size_t bytes, Tensor* tensor) const {
+    auto& parameters = *tensor->mutable_parameters();
+    parameters["shared_memory_region"].set_string_param(key_);
+    parameters["shared_memory_offset"].set_int64_param(static_cast<int64_t>(offset));
+    parameters["shared_memory_byte_size"].set_int64_param(static_cast<int64_t>(bytes));
+  }
+
+ private:
+  const std::string key_;
+  const size_t bytes_;
+  void* data_ = nullptr;
+  std::function<void()> unregister_;
+};
+
+// Returns the milliseconds of a copy, the median of many.
+double CopyMilliseconds(const char* from, char* to, size_t bytes) {
+  constexpr int kCopies = 101;
+  std::vector<double> milliseconds;
+  for (int n = 0; n < kCopies; ++n) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::memcpy(to, from, bytes);
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
+    milliseconds.push_back(taken.count());
+  }
+  return Median(std::move(milliseconds));
+}
+
+void PrintP50(const std::string& name, const char* against, const std::vector<double>& ours,
+              const std::vector<double>& theirs, double goal) {
+  Print({name, against, Median(ours), Median(theirs), "ms", MedianRatio(ours, theirs), goal, false,
+         RatioInterval(ours, theirs)});
+}
+
+class InferenceBench {
+ public:
+  InferenceBench(const InferenceAddresses& addresses, const Effort& effort)
+      : addresses_(addresses),
+        // Many short rounds, for a narrow confidence interval.
+        effort_{4 * effort.rounds, effort.seconds / 2} {}
+
+  void InMessages(const std::string& name, size_t bytes, double goal) {
+    const grpc::ByteBuffer infer = InferenceOfSize(bytes), apply = RotationOfSize(bytes);
+    const auto p50 = Run({&infer, &apply, &apply});
+    PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
+    PrintP50(name, "copy", p50[0], p50[2], goal);
+  }
+
+  // The reference is a call that copies the same message, and a copy of the tensor in shared memory.
+  void InSharedMemory(const std::string& name, size_t bytes) {
+    const NamedObject object(addresses_.posenc, 2 * bytes);
+    Fill(object.data(), bytes);
+    inference::ModelInferRequest request = InferenceWithoutData(bytes);
+    object.Place(0, bytes, request.mutable_inputs(0));
+    auto& output = *request.add_outputs();
+    output.set_name("q");
+    object.Place(bytes, bytes, &output);
+
+    auto memory = SharedMemory::Create(addresses_.shared_memory_socket, 2 * bytes);
+    if (!memory.ok()) Fail(memory.status().ToString());
+    v1::ApplyRotaryRequest rotation = RotationWithoutData(bytes);
+    *rotation.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
+    *rotation.mutable_q()->mutable_output() = memory->Part(bytes, bytes);
+
+    const grpc::ByteBuffer infer = Serialize(request), apply = Serialize(rotation);
+    auto p50 = Run({&infer, &apply, &infer});
+    const double copied = CopyMilliseconds(object.data(), object.data() + bytes, bytes);
+    for (double& milliseconds : p50[2]) milliseconds += copied;
+    PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
+    PrintP50(name, "copy", p50[0], p50[2], kOfSharedCopy);
+  }
+
+ private:
+  // Returns p50 in milliseconds of ModelInfer, ApplyRotary and a copy with these requests: [caller][round]. Each round
+  // has new connections, so that the interval covers how they differ; both methods of posenc use the same.
+  std::vector<std::vector<double>> Run(const std::vector<const grpc::ByteBuffer*>& requests) {
+    constexpr size_t kWarmUp = 30, kCalls = 20;
+    std::vector<std::vector<double>> p50(requests.size());
+    for (int round = 0; round < effort_.rounds; ++round) {
+      Caller inference(addresses_.posenc, std::string(kService) + "ModelInfer");
+      Caller apply(inference, "ApplyRotary"), copy(addresses_.copy, "ApplyRotary");
+      Caller* const callers[] = {&inference, &apply, &copy};
+      for (const bool warm : {false, true}) {
+        for (size_t n = 0; n < requests.size(); ++n) {
+          const size_t which = (n + static_cast<size_t>(round)) % requests.size();
+          const Load load =
+              callers[which]->Run(*requests[which], 1, warm ? effort_.seconds : 0, warm ? kCalls : kWarmUp);
+          if (warm) p50[which].push_back(1e3 * load.Percentile(0.5));
+        }
+      }
+    }
+    return p50;
+  }
+
+  const InferenceAddresses addresses_;
+  const Effort effort_;
+};
+
+}  // namespace
+
+void MeasureInference(const InferenceAddresses& addresses, const Effort& effort,
+                      const std::function<bool(const std::string& name)>& wanted) {
+  InferenceBench bench(addresses, effort);
+  // The goals beside the copying server are what Triton 2.51 with a C++ backend reaches.
+  for (const auto& [bytes, goal] : {std::pair(16 * kKiB, 1.33), {64 * kKiB, 1.18}, {kMiB, 1.13}, {4 * kMiB, 1.02}}) {
+    const std::string name = fmt::format("ModelInfer {}, p50", SizeName(bytes));
+    if (wanted(name)) bench.InMessages(name, bytes, goal);
+    const std::string shared = fmt::format("ModelInfer in shared memory {}, p50", SizeName(bytes));
+    if (wanted(shared)) bench.InSharedMemory(shared, bytes);
+  }
+}
+
+}  // namespace posenc::bench
