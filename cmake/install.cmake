@@ -13,6 +13,24 @@ install(FILES README.md deploy/haproxy.cfg DESTINATION ${CMAKE_INSTALL_DATADIR}/
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)
+# The command writes its own man pages and completions, where it runs on the machine that builds it.
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "
+    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    set(folders man/man1 bash-completion/completions zsh/vendor-completions fish/vendor_completions.d)
+    list(TRANSFORM folders PREPEND \${share}/)
+    file(MAKE_DIRECTORY \${folders})
+    set(posenc $<TARGET_FILE:posenc-program>)
+    execute_process(COMMAND \${posenc} help --man-pages \${share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
+    foreach(pair bash:bash-completion/completions/posenc zsh:zsh/vendor-completions/_posenc
+        fish:fish/vendor_completions.d/posenc.fish)
+      string(REPLACE \":\" \";\" pair \${pair})
+      list(GET pair 0 shell)
+      list(GET pair 1 file)
+      execute_process(COMMAND \${posenc} completion \${shell} OUTPUT_FILE \${share}/\${file} COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()
+  " COMPONENT client)
+endif()
 install(FILES ${PROJECT_BINARY_DIR}/posenc.protoset DESTINATION ${CMAKE_INSTALL_DATADIR}/posenc COMPONENT client)
 
 # Each package has the licence where Debian looks for it.

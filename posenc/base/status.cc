@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 
@@ -41,14 +42,15 @@ absl::Status Build(absl::StatusCode code, ErrorDetails details) {
 }  // namespace
 
 std::string Quote(std::string_view text, size_t limit) {
-  std::string escaped = absl::Utf8SafeCEscape(std::string(text.substr(0, limit + 1)));
-  if (text.size() <= limit && escaped.size() <= limit) return escaped;
-  escaped.resize(std::min(escaped.size(), limit - 3));
-  // Do not end in the middle of an escape sequence or a UTF-8 character.
-  while (!escaped.empty() && (static_cast<unsigned char>(escaped.back()) >= 0x80 || escaped.back() == '\\')) {
-    escaped.pop_back();
+  std::string quoted;
+  size_t kept = 0;  // bytes of `quoted` that leave room for "..."
+  for (const char c : text.substr(0, limit + 1)) {
+    const bool starts_character = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    if (starts_character && quoted.size() + 3 <= limit) kept = quoted.size();
+    quoted += absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? absl::CEscape(std::string(1, c)) : std::string(1, c);
   }
-  return escaped + "...";
+  if (text.size() <= limit && quoted.size() <= limit) return quoted;
+  return quoted.substr(0, kept) + "...";
 }
 
 absl::Status InvalidArgument(std::string_view reason, std::string_view field, std::string_view value,

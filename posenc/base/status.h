@@ -67,7 +67,7 @@ absl::Status AtPlace(int64_t line, int64_t column, const absl::Status& status);
 // Returns the status with the point at which its stream can be resumed. `byte_offset` is in bytes of the operand.
 absl::Status ResumableAt(std::string_view operand, int64_t byte_offset, const absl::Status& status);
 
-// Makes a caller's text safe for logs and messages: C-escaped, at most `limit` bytes, ending in "..." if truncated.
+// Makes a caller's text safe for messages: escapes control characters; at most `limit` bytes, with "..." if truncated.
 std::string Quote(std::string_view text, size_t limit = 64);
 
 }  // namespace posenc

@@ -40,9 +40,10 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
       return InvalidArgument(
           "MISSING", "input_pairing", "",
           fmt::format(
-              "must be PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT: model_type \"{}\" is not known, and the file is "
-              "read by the general rules{}",
-              Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
+              "must be PAIRING_INTERLEAVED or PAIRING_HALF_SPLIT: {}, and the file is read by the general rules{}",
+              component.model_type.empty() ? "the file has no model_type"
+                                           : fmt::format("model_type \"{}\" is not known", Quote(component.model_type)),
+              is_latent ? " of multi-head latent attention" : ""));
     }
     part.type.partial = 1;
     part.type.mla = is_latent;

@@ -21,8 +21,11 @@ template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
 absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
-  POSENC_RETURN_IF_ERROR(CheckPosition(field, static_cast<double>(offset)));
-  return CheckPosition(field, static_cast<double>(offset) + static_cast<double>(count));
+  // In integers: float64 would round an offset above 2^53, also in the message.
+  constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
+  if (offset >= -kLargest && offset <= kLargest - count) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", offset),
+                         fmt::format("must be from -2^53 to 2^53 - {}, the number of tokens", count));
 }
 
 }  // namespace

@@ -177,10 +177,10 @@ absl::Status NoSuchFile(const std::string& path) {
   const std::string cache = CacheFolder(path);
   std::error_code unknown;
   return absl::NotFoundError(absl::StrCat(
-      path, ": no such file or folder, and nothing is fetched by a model's name; give ",
+      path, ": no such file or folder, and nothing is fetched by a model's name; ",
       fs::is_directory(cache, unknown)
-          ? cache
-          : absl::StrCat("the folder that has the model, or its folder in the Hugging Face cache, e.g. ", cache)));
+          ? absl::StrCat("give ", cache)
+          : absl::StrCat("download a snapshot and give its folder, e.g. in the Hugging Face cache: ", cache)));
 }
 
 }  // namespace

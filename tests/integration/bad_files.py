@@ -71,7 +71,7 @@ REFUSED = [
     ("duplicate", b'{"rope_theta": 1,\n  "rope_theta": 2}', "rope_theta", "MALFORMED", "given twice", "once", at(2, 3)),
     ("duplicate in a block", b'{"rope_scaling": {"factor": 2, "factor": 4}}', "rope_scaling.factor", "MALFORMED",
      "given twice", "once", at(1, 32)),
-    ("duplicate with an escape", b'{"a\\"b": 1, "a\\"b": 2}', 'a\\"b', "MALFORMED", "given twice", "once", at(1, 13)),
+    ("duplicate with an escape", b'{"a\\"b": 1, "a\\"b": 2}', 'a"b', "MALFORMED", "given twice", "once", at(1, 13)),
     ("truncated", b'{"model_type": "llama", "rope_theta": ', "rope_theta", "MALFORMED", "the end of the file",
      "valid JSON", {"line": "1"}),
     ("comment", b'// a comment\n{}', "", "MALFORMED", None, "valid JSON", at(1, 1)),
@@ -107,8 +107,8 @@ REFUSED = [
     ("no _class_name", {"axes_dims_rope": [16, 56, 56]}, None, "MISSING", "absent", "PAIRING_INTERLEAVED", {}),
 
     # Wrong types and values.
-    ("text for a number", llama(hidden_size="4096"), "hidden_size", "OUT_OF_RANGE", '\\"4096\\"', "whole number", {}),
-    ("text for theta", llama(rope_theta="1e4"), "rope_theta", "OUT_OF_RANGE", '\\"1e4\\"', "a number", {}),
+    ("text for a number", llama(hidden_size="4096"), "hidden_size", "OUT_OF_RANGE", '"4096"', "whole number", {}),
+    ("text for theta", llama(rope_theta="1e4"), "rope_theta", "OUT_OF_RANGE", '"1e4"', "a number", {}),
     ("flag for theta", llama(rope_theta=True), "rope_theta", "OUT_OF_RANGE", "true", "a number", {}),
     ("list for theta", llama(rope_theta=[1]), "rope_theta", "OUT_OF_RANGE", "[1]", "a number", {}),
     ("fraction of a head", llama(head_dim=64.5), "head_dim", "OUT_OF_RANGE", "64.5", "whole number", {}),
@@ -134,9 +134,9 @@ REFUSED = [
     ("share of an odd width", {"model_type": "phi", "hidden_size": 512, "num_attention_heads": 8,
                                "partial_rotary_factor": 0.33}, "partial_rotary_factor", "OUT_OF_RANGE", "0.33", "even",
      {"other_field": "hidden_size"}),
-    ("block is text", scaled("linear"), "rope_scaling", "OUT_OF_RANGE", '\\"linear\\"', "an object", {}),
+    ("block is text", scaled("linear"), "rope_scaling", "OUT_OF_RANGE", '"linear"', "an object", {}),
     ("block is a list", scaled([1]), "rope_scaling", "OUT_OF_RANGE", "[1]", "an object", {}),
-    ("factor is text", scaled({"type": "linear", "factor": "8"}), "rope_scaling.factor", "OUT_OF_RANGE", '\\"8\\"',
+    ("factor is text", scaled({"type": "linear", "factor": "8"}), "rope_scaling.factor", "OUT_OF_RANGE", '"8"',
      "a number", {}),
     ("factor 0", scaled({"type": "linear", "factor": 0}), "rope_scaling.factor", "OUT_OF_RANGE", "0", "above 0", {}),
     ("factor 0 in a new block", llama(rope_parameters={"rope_type": "linear", "factor": 0}), "rope_parameters.factor",
@@ -165,7 +165,7 @@ REFUSED = [
                                  "no_rope_layer_interval": 0}, "no_rope_layer_interval", "OUT_OF_RANGE", "0", "at least 1",
      {}),
     ("text in a list", scaled({**LONGROPE, "long_factor": [1.0, "2"]}), "rope_scaling.long_factor[1]", "OUT_OF_RANGE",
-     '\\"2\\"', "a number", {}),
+     '"2"', "a number", {}),
     ("0 in a list", scaled({**LONGROPE, "long_factor": [2.0] * 63 + [0]}), "rope_scaling.long_factor[63]",
      "OUT_OF_RANGE", "0", "above 0", {}),
     ("two sections", {**QWEN_VL, "rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}},
@@ -218,7 +218,7 @@ REFUSED = [
     ("unknown diffusers class", {"_class_name": "TransformerOfTomorrow"}, "_class_name", "UNSUPPORTED",
      "TransformerOfTomorrow", "must be a known class", {}),
     ("diffusers widths", {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, "56", 56]},
-     "axes_dims_rope[1]", "OUT_OF_RANGE", '\\"56\\"', "a number", {}),
+     "axes_dims_rope[1]", "OUT_OF_RANGE", '"56"', "a number", {}),
 ]
 
 # Errors about the choice within a good file, named in the request: (name, file, choice, field, reason, value, limit).

@@ -1,10 +1,13 @@
 """Tests the posenc command as a person or a script uses it: with a server, and in its own process."""
 
 import json
+import shlex
+import subprocess
 
 import numpy
 import pytest
 import samples
+from client import SECONDS
 from google.protobuf import json_format
 from posenc.v1 import service_pb2
 
@@ -119,6 +122,7 @@ def test_explain_speaks_to_people(posenc, configs):
 
 def test_health(posenc, address):
     assert posenc("health", "--server", address).stdout == "SERVING\n"
+    assert json.loads(posenc("health", "--server", address, "--json").stdout) == {"status": "SERVING"}
     assert "--server" in posenc("health", exit_code=2).stderr
 
 
@@ -153,6 +157,113 @@ def test_a_flag_is_not_the_value_of_the_one_before(posenc):
     assert posenc("explain", *SETTINGS, "--server=", "--json").stdout.startswith("{")
 
 
+def test_all_that_is_missing_is_said_at_once(posenc):
+    said = posenc("rope", exit_code=2).stderr
+    for what in ("--q FILE", "--model", "--layout bshd|bhsd|thd", "--offset", "--q-out"):
+        assert what in said
+
+
+def test_a_bias_has_usual_defaults_and_says_how_cells_are_masked(posenc, tmp_path):
+    alibi = ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
+             "--key-length", "9")
+    short = posenc(*alibi, "--causal", "-o", "short.npy")
+    assert short.stderr == "posenc: masked cells are -inf, and rows without an unmasked cell are 0 (--fill, " \
+                           "--fully-masked-row)\n"
+    long = posenc(*alibi, "--causal", "--bias-form", "dense", "--dtype", "fp32", "--fill", "-inf", "--fully-masked-row",
+                  "zeros", "-o", "long.npy")
+    assert long.stderr == ""
+    assert (tmp_path / "short.npy").read_bytes() == (tmp_path / "long.npy").read_bytes()
+    posenc("bias", "--t5-bidirectional", "true", "--query-length", "9", "--key-length", "9", "--bias-form", "index", "-o",
+           "buckets.npy")
+    assert numpy.load(tmp_path / "buckets.npy").dtype == "<i4"
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("rop",), "unknown command rop; did you mean rope?"),
+    (("plot", "decy"), "unknown command decy; did you mean decay?"),
+    (("rope", "--lay", "bshd"), "unknown flag --lay; did you mean --layout?"),
+    (("rope", "--postions=3"), "unknown flag --postions; did you mean --positions?"),
+    (("rope", "--layout", "bsdh"), "did you mean bshd?"),
+    (("rope", "--xyzxyz"), "unknown flag --xyzxyz\n"),
+])
+def test_the_nearest_word_is_suggested(posenc, arguments, said):
+    assert said in posenc(*arguments, exit_code=2).stderr
+
+
+DYNAMIC = ("--rope-type", "dynamic", "--rotary-dim", "8", "--input-pairing", "half-split", "--factor", "2",
+           "--max-position-embeddings", "2048")
+
+
+def test_errors_of_the_service_speak_of_flags(posenc, tmp_path):
+    numpy.save(tmp_path / "q.npy", numpy.zeros((1, 4, 2, 8), "<f4"))
+    rope = ("rope", "--layout", "bshd", "--q", "q.npy", "--q-out", "out.npy")
+    said = posenc(*rope, *DYNAMIC, "--offset", "0", exit_code=1).stderr
+    assert "--scaling-length: must be given" in said and "per-sequence" in said and "--seq-len" in said
+    assert "SCALING" not in said
+    posenc(*rope, *DYNAMIC, "--offset", "0", "--scaling-length", "per-sequence")
+    said = posenc("table", *DYNAMIC, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "--json",
+                  exit_code=1).stderr
+    assert said.startswith("posenc: --seq-len: must be given")
+    said = posenc(*rope, *SETTINGS, "--offset", "9007199254740993", exit_code=1).stderr
+    assert said.startswith("posenc: --offset: is 9007199254740993; must be from -2^53 to 2^53 - 4")
+    said = posenc("explain", "--rope-type", "yarnn", *SETTINGS[2:], exit_code=1).stderr
+    assert said.startswith("posenc: --rope-type: is yarnn") and "did you mean yarn?" in said
+
+
+@pytest.mark.parametrize("source", ("here", "server"))
+def test_the_json_parsers_message_is_not_escaped(posenc, tmp_path, address, source):
+    (tmp_path / "config.json").write_text('{"a": 1,}')
+    flags = ("--server", address) if source == "server" else ()
+    said = posenc("explain", "--model", "config.json", *flags, exit_code=1).stderr
+    assert "unexpected '}'; expected string literal" in said and "\\" not in said
+
+
+def test_tensors_come_from_and_go_to_streams(posenc, command_program, tmp_path, configs):
+    numpy.save(tmp_path / "q.npy", numpy.random.default_rng(3).standard_normal((1, 4, 32, 128)).astype("<f4"))
+    rope = (*command_program, "rope", "--model", str(configs / MODEL), "--layout", "bshd", "--offset", "0")
+
+    def run(line, stdin=b""):
+        return subprocess.run(["bash", "-c", line], input=stdin, cwd=tmp_path, capture_output=True, timeout=SECONDS,
+                              check=True)
+
+    posenc(*rope[1:], "--q", "q.npy", "--q-out", "file.npy")
+    expected = (tmp_path / "file.npy").read_bytes()
+    piped = run(shlex.join([*rope, "--q", "-", "--q-out", "-"]), (tmp_path / "q.npy").read_bytes())
+    assert piped.stdout == expected and b"FP32 [1, 4, 32, 128]" in piped.stderr
+    run(shlex.join(rope) + " --q <(cat q.npy) --q-out >(cat >piped.npy); wait $!; sleep 0.1")
+    assert (tmp_path / "piped.npy").read_bytes() == expected
+    table = (*command_program, "table", "--model", "-", "--offset", "0", "--count", "4", "--dtype", "bf16", "--form",
+             "half-width", "-o", "-")
+    header = run(shlex.join(table), (configs / MODEL).read_bytes()).stdout
+    assert b'"cos":{"dtype":"BF16"' in header
+    twice = posenc(*rope[1:], "--q", "-", "--k", "-", "--q-out", "a.npy", "--k-out", "b.npy", exit_code=1).stderr
+    assert "standard input: is empty" in twice
+
+
+def test_an_input_is_replaced_only_in_place(posenc, tmp_path):
+    numpy.save(tmp_path / "q.npy", numpy.ones((1, 2, 1, 8), "<f4"))
+    rope = ("rope", *SETTINGS, "--layout", "bshd", "--offset", "1", "--q", "q.npy", "--q-out", "./q.npy")
+    before = (tmp_path / "q.npy").read_bytes()
+    assert "--in-place" in posenc(*rope, exit_code=2).stderr
+    assert (tmp_path / "q.npy").read_bytes() == before
+    posenc(*rope, "--in-place")
+    assert (tmp_path / "q.npy").read_bytes() != before
+
+
+def test_a_large_result_needs_a_word(posenc, tmp_path):
+    # 72 petabytes are more than a tenth of any disk.
+    said = posenc("table", *SETTINGS, "--offset", "0", "--count", str(1 << 50), "--dtype", "fp64", "--form", "half-width",
+                  "-o", "t.safetensors", exit_code=2).stderr
+    assert "t.safetensors: the result has" in said and "--yes" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_path):
+    table = ("table", *SETTINGS, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "-o")
+    said = posenc(*table, "absent/t.safetensors", exit_code=1).stderr
+    assert said == "posenc: absent/t.safetensors: there is no folder absent\n"
+
+
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
     assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
     (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")
@@ -165,7 +276,7 @@ def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
     wrong = ("explain", "--rope-type", "default", "--rotary-dim", "7", "--input-pairing", "interleaved")
     here = posenc(*wrong, exit_code=1).stderr
     assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
-    assert "rotary_dim" in here and "7" in here and "even" in here
+    assert here.startswith("posenc: --rotary-dim: is 7; must be even")
 
 
 def test_no_server_there(posenc):
@@ -184,13 +295,13 @@ def test_a_server_that_was_killed(posenc, start_server):
 
 def test_a_deadline_is_said(posenc, start_server):
     address = f"127.0.0.1:{start_server().port}"
-    said = posenc("table", *SETTINGS[:2], "--rotary-dim", "128", *SETTINGS[4:], "--server", address, "--timeout", "0.05",
+    said = posenc("table", *SETTINGS[:2], "--rotary-dim", "128", *SETTINGS[4:], "--server", address, "--yes", "--timeout", "0.05",
                   "--offset", "0", "--count", "20000000", "--dtype", "fp64", "--form", "half-width", "-o", "t.safetensors",
                   exit_code=1).stderr
     assert "deadline" in said.lower()
 
 
 def test_an_unfinished_answer_leaves_no_file(posenc, tmp_path):
-    posenc("table", *SETTINGS, "--timeout", "0.05", "--offset", "0", "--count", "2000000000", "--dtype", "fp64",
+    posenc("table", *SETTINGS, "--yes", "--timeout", "0.05", "--offset", "0", "--count", "2000000000", "--dtype", "fp64",
            "--form", "half-width", "-o", "t.safetensors", exit_code=1)
     assert list(tmp_path.iterdir()) == []

@@ -93,12 +93,12 @@ def test_directories_settings_and_layers(posenc, configs, unscaled, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("{llama}",), "b is required"),
+    (("{llama}",), "FILE, the other side"),
     (("{llama}", "missing.json"), "missing.json"),
-    (("{llama}", "broken.json"), "b.model.config_json"),
+    (("{llama}", "broken.json"), "broken.json: "),
     (("{llama}", "wrong.json"), "such_field"),
     (("settings.json", "{llama}", "--a-component", "text"), "--a-component"),
-    (("{llama}", "{phi}"), "seq_len"),
+    (("{llama}", "{phi}"), "--seq-len"),
     (("{llama}", "{llama}", "--server", "localhost:1", "--timeout", "1"), "localhost:1"),
 ])
 def test_what_cannot_be_compared_exits_as_diff_does(posenc, configs, tmp_path, arguments, said):

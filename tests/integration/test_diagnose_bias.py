@@ -395,7 +395,7 @@ def test_the_command_says_what_it_knows_of_an_unknown_bias(posenc, tmp_path):
 
 def test_the_command_refuses(posenc, tmp_path):
     numpy.save(tmp_path / "flat.npy", numpy.zeros(4))
-    assert "bias.shape: is [4]; must be" in posenc("diagnose-bias", "flat.npy", exit_code=3).stderr
+    assert "flat.npy: shape is [4]; must be" in posenc("diagnose-bias", "flat.npy", exit_code=3).stderr
     assert "--layer" in posenc("diagnose-bias", "flat.npy", "--layer-index", 1, exit_code=3).stderr
     posenc("diagnose-bias", exit_code=3)
 

@@ -114,7 +114,7 @@ def test_explain_says_what_is_there(posenc, tmp_path):
     (("scores", "--q", "q.npy", "--model", "config.json"), "--shaw-table"),
     (("scores", "--q", "q.npy", "--model", "config.json", "--wpr-scales", "4"), "Wpr"),
     (("scores", "--q", "q.npy", "--shaw-before", "4", "--layer-index", "1"), "needs --model"),
-    (("embedding", "--timestep-dim", "8", "--model", "config.json"), "Timestep"),
+    (("embedding", "--timestep-dim", "8", "--dtype", "fp32", "--model", "config.json"), "Timestep"),
     (("bias", "--kerple-kernel", "log", "--model", "config.json"), "not allowed with --model"),
 ))
 def test_misuse(posenc, tmp_path, arguments, said):

@@ -115,7 +115,7 @@ def test_a_wrong_command_line(posenc, tmp_path, arguments, said):
 def test_what_the_service_refuses_is_said(posenc, address):
     wrong = ("plot", "decay", "--rope-type", "yarn", *ROPE[2:], "-o", "x.png")
     here = posenc(*wrong, exit_code=1).stderr
-    assert "original_max_position_embeddings" in here or "factor" in here
+    assert "--original-max-position-embeddings" in here
     assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
 
 

@@ -23,19 +23,38 @@ absl::Status SystemError(const std::string& path, const char* what) {
 
 }  // namespace
 
+bool IsStream(const std::string& path) {
+  struct stat information;
+  return path == "-" ||
+         (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode) && !S_ISDIR(information.st_mode));
+}
+
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return SystemError(path, "open");
-  InputFile file(path, descriptor, 0);
+  InputFile file(path == "-" ? "standard input" : path, descriptor, 0);
+  if (IsStream(path)) {
+    char buffer[1 << 16];
+    for (ssize_t got = 0; (got = read(descriptor, buffer, sizeof buffer)) != 0;) {
+      if (got < 0 && errno != EINTR) return SystemError(file.path_, "read");
+      if (got > 0) file.content_.append(buffer, static_cast<size_t>(got));
+    }
+    if (file.content_.empty()) return absl::InvalidArgumentError(file.path_ + ": is empty; only one flag can read it");
+    file.size_ = file.content_.size();
+    return file;
+  }
   struct stat information;
   if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
-  if (!S_ISREG(information.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  if (S_ISDIR(information.st_mode)) return absl::InvalidArgumentError(path + ": is a folder; give a file");
   file.size_ = static_cast<uint64_t>(information.st_size);
   return file;
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, kClosed)), size_(other.size_) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, kClosed)),
+      size_(other.size_),
+      content_(std::move(other.content_)) {}
 
 InputFile::~InputFile() {
   if (descriptor_ != kClosed) close(descriptor_);
@@ -46,6 +65,7 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count, " from byte ", offset));
   }
+  if (!content_.empty()) return content_.substr(offset, count);
   std::string bytes(count, '\0');
   size_t done = 0;
   while (done < count) {
@@ -59,10 +79,14 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
-  struct stat information;
-  if (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is not a regular file; output files must be regular files"));
+  if (IsStream(path)) {
+    const int held = open(std::filesystem::temp_directory_path().c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (held < 0) return SystemError(path, "create a temporary file for");
+    return OutputFile(path, "", held, /*named=*/false);
+  }
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    return absl::InvalidArgumentError(path + ": is a folder; give the name of a file");
   }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   // An O_TMPFILE file has no name and disappears with the process, but not every file system supports it. mkstemp()
@@ -71,7 +95,7 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   int descriptor = open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   if (descriptor >= 0) return OutputFile(path, std::move(temporary), descriptor, /*named=*/false);
   descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) return SystemError(temporary, "create");
+  if (descriptor < 0) return SystemError(path, "create");
   return OutputFile(path, std::move(temporary), descriptor, /*named=*/true);
 }
 
@@ -91,19 +115,37 @@ absl::Status OutputFile::Write(uint64_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return SystemError(temporary_, "write");
+    if (put < 0) return SystemError(path_, "write");
     bytes.remove_prefix(static_cast<size_t>(put));
     offset += static_cast<uint64_t>(put);
   }
   return absl::OkStatus();
 }
 
+absl::Status OutputFile::CopyToStream() {
+  const int stream = path_ == "-" ? dup(STDOUT_FILENO) : open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (stream < 0) return SystemError(path_, "open");
+  absl::Status status;
+  char buffer[1 << 16];
+  off_t offset = 0;
+  for (ssize_t got = 0; status.ok() && (got = pread(descriptor_, buffer, sizeof buffer, offset)) > 0; offset += got) {
+    for (ssize_t done = 0; status.ok() && done < got;) {
+      const ssize_t put = write(stream, buffer + done, static_cast<size_t>(got - done));
+      if (put < 0 && errno != EINTR) status = SystemError(path_ == "-" ? "standard output" : path_, "write");
+      if (put > 0) done += put;
+    }
+  }
+  if (close(stream) != 0 && status.ok()) status = SystemError(path_, "write");
+  return status;
+}
+
 absl::Status OutputFile::Commit() {
+  if (IsStream(path_)) return CopyToStream();
   if (!named_) {
     // linkat() cannot replace a file, so link under the temporary name; rename() then replaces the old file.
     const std::string self = absl::StrCat("/proc/self/fd/", descriptor_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-      return SystemError(temporary_, "create");
+      return SystemError(path_, "create");
     }
     named_ = true;
   }

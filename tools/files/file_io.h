@@ -10,7 +10,11 @@
 
 namespace posenc {
 
-// A regular file, open for reading. Errors of all functions in this header name the file.
+// True for "-" (standard input or output) and for pipes and devices, such as a shell's <(...) and >(...).
+bool IsStream(const std::string& path);
+
+// A file, open for reading; "-" is standard input. A stream is read into memory when it is opened. Errors of all
+// functions in this header name the file.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
@@ -30,11 +34,12 @@ class InputFile {
   std::string path_;
   int descriptor_;
   uint64_t size_;
+  std::string content_;  // of a stream
 };
 
-// A file that is written under a temporary name in the same directory. Commit() renames it to `path`, replacing an
-// existing file. Without Commit() the destructor removes it. If the file system supports O_TMPFILE, nothing remains
-// even if the process is killed.
+// A stream gets the bytes with Commit(), from a temporary file. A file is written under a temporary name in the same
+// directory. Commit() renames it to `path`, replacing an existing file. Without Commit() the destructor removes it. If
+// the file system supports O_TMPFILE, nothing remains even if the process is killed.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -48,6 +53,7 @@ class OutputFile {
  private:
   OutputFile(std::string path, std::string temporary, int descriptor, bool named)
       : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor), named_(named) {}
+  absl::Status CopyToStream();
 
   std::string path_;
   std::string temporary_;

@@ -1,5 +1,11 @@
 #include "tools/files/tensor_file.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -33,13 +39,25 @@ struct Source {
 // Splits at the colon after the suffix, because a path may contain colons.
 Source Split(std::string_view source) {
   const size_t at = source.rfind(".safetensors:");
-  if (at == std::string_view::npos) return {std::string(source), ""};
-  const size_t colon = at + kSafetensors.size();
+  if (at == std::string_view::npos && !source.starts_with("-:")) return {std::string(source), ""};
+  const size_t colon = at == std::string_view::npos ? 1 : at + kSafetensors.size();
   return {std::string(source.substr(0, colon)), std::string(source.substr(colon + 1))};
 }
 
+bool HasNpyMagic(const InputFile& file) {
+  const auto start = file.Read(0, std::min<uint64_t>(file.size(), 6));
+  return start.ok() && *start == "\x93NUMPY";
+}
+
+// True if these tensors are written in NumPy's format.
+bool IsNpy(const std::string& path, v1::DataType dtype, size_t count) {
+  return path.ends_with(kNpy) || (!path.ends_with(kSafetensors) && count == 1 && dtype != v1::DATA_TYPE_BF16);
+}
+
 absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& name) {
-  if (file.path().ends_with(kNpy)) return ReadNpyHeader(file);
+  if (file.path().ends_with(kNpy) || (!file.path().ends_with(kSafetensors) && HasNpyMagic(file))) {
+    return ReadNpyHeader(file);
+  }
   POSENC_ASSIGN_OR_RETURN(const std::vector<StoredTensor> tensors, ReadSafetensorsHeader(file));
   for (const StoredTensor& tensor : tensors) {
     if (name.empty() ? tensors.size() == 1 : tensor.header.name == name) return tensor;
@@ -57,10 +75,12 @@ absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& na
 
 absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
   const auto [path, name] = Split(source);
-  if (!path.ends_with(kNpy) && !path.ends_with(kSafetensors)) return WrongSuffix(path);
+  std::error_code unknown;
+  const bool named = path.ends_with(kNpy) || path.ends_with(kSafetensors);
+  if (!named && !IsStream(path) && !std::filesystem::is_directory(path, unknown)) return WrongSuffix(path);
   POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   const absl::StatusOr<StoredTensor> stored = Locate(file, name);
-  if (!stored.ok()) return In(path, stored.status());
+  if (!stored.ok()) return In(file.path(), stored.status());
   if (stored->header.dtype == v1::DATA_TYPE_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", Quote(stored->header.name),
                                                    "\" has elements of type ", Quote(stored->type_name),
@@ -74,8 +94,17 @@ absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
 }
 
 absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t count) {
+  if (IsStream(path)) return absl::OkStatus();
+  if (!path.ends_with(kSafetensors) && !path.ends_with(kNpy)) return WrongSuffix(path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code unknown;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unknown)) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no folder ", folder.string()));
+  }
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot write to its folder"));
+  }
   if (path.ends_with(kSafetensors)) return absl::OkStatus();
-  if (!path.ends_with(kNpy)) return WrongSuffix(path);
   if (count != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a .npy file holds one tensor, not ", count, "; use .safetensors"));
@@ -87,8 +116,9 @@ absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t c
 absl::StatusOr<TensorWriter> TensorWriter::Create(const std::string& path, const std::vector<TensorHeader>& tensors,
                                                   const std::map<std::string, std::string>& metadata) {
   for (const TensorHeader& tensor : tensors) POSENC_RETURN_IF_ERROR(CheckWritable(path, tensor.dtype, tensors.size()));
-  const absl::StatusOr<std::string> header =
-      path.ends_with(kNpy) ? MakeNpyHeader(tensors.front()) : MakeSafetensorsHeader(tensors, metadata);
+  const absl::StatusOr<std::string> header = IsNpy(path, tensors.front().dtype, tensors.size())
+                                                 ? MakeNpyHeader(tensors.front())
+                                                 : MakeSafetensorsHeader(tensors, metadata);
   if (!header.ok()) return In(path, header.status());
   std::vector<uint64_t> begins;
   uint64_t end = header->size();

@@ -1,4 +1,5 @@
-// Tensor files: .npy and .safetensors, distinguished by the file name's suffix. Errors name the file and the remedy.
+// Tensor files: .npy and .safetensors, distinguished by the file name's suffix; "-" and other streams get .npy for one
+// tensor of a type that NumPy has, else .safetensors. Errors name the file and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace posenc {
 
-// Reads a tensor from "FILE.npy", "FILE.safetensors" (which must hold one tensor) or "FILE.safetensors:NAME".
+// Reads a tensor from "FILE.npy", "FILE.safetensors" (which must hold one tensor) or "FILE.safetensors:NAME". "-",
+// "-:NAME" and pipes hold either format.
 absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source);
 
 // Writes tensors of known type and shape; their bytes may arrive in any order, so that a tensor larger than memory can

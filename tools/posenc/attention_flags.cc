@@ -1,5 +1,6 @@
 #include "tools/posenc/attention_flags.h"
 
+#include <cstdio>
 #include <string>
 
 #include "tools/posenc/field_flags.h"
@@ -24,7 +25,7 @@ void AddFillFlag(CLI::App& app, v1::Mask* mask) {
              throw CLI::ValidationError("--fill", "is neither -inf, lowest nor a number");
            }
          },
-         "Value of masked cells; lowest: the type's lowest finite value")
+         "Value of masked cells; lowest: the type's lowest finite value; default -inf")
       ->type_name("-inf|lowest|N")
       ->group("Mask");
 }
@@ -56,8 +57,18 @@ void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
                  {"query_documents", "Document of each query, [Sq] or [B, Sq]; masks keys of other documents"},
                  {"key_documents", "Document of each key, [Sk] or [B, Sk]"},
                  {"key_valid", "BOOL [B, Sk]: false masks a key (padding)"},
-                 {"fully_masked_row", "Values in the row of a query whose keys are all masked"}});
+                 {"fully_masked_row", "Values in the row of a query whose keys are all masked; default zeros"}});
   AddFillFlag(app, mask);
+}
+
+void CompleteMask(v1::Mask* mask) {
+  const bool fill = mask->fill_case() == v1::Mask::FILL_NOT_SET;
+  const bool rows = mask->fully_masked_row() == v1::FULLY_MASKED_ROW_UNSPECIFIED;
+  if (!fill && !rows) return;
+  if (fill) mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+  if (rows) mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_ZEROS);
+  std::fprintf(stderr, "posenc: %s%s%s (--fill, --fully-masked-row)\n", fill ? "masked cells are -inf" : "",
+               fill && rows ? ", and " : "", rows ? "rows without an unmasked cell are 0" : "");
 }
 
 }  // namespace posenc::command

@@ -11,5 +11,7 @@ namespace posenc::command {
 void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddMaskFlags(CLI::App& app, v1::Mask* mask);
+// Sets the fill to -inf and fully masked rows to zeros where no flag did, and says so on standard error.
+void CompleteMask(v1::Mask* mask);
 
 }  // namespace posenc::command

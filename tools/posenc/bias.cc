@@ -26,6 +26,7 @@ struct BiasCommandFlags {
   v1::Mask mask;
   v1::GenerateBiasRequest request;
   std::string scores, out;
+  bool in_place = false;
 };
 
 // Fills the fields that GenerateBias and AddBias requests share.
@@ -33,14 +34,18 @@ template <typename Request>
 absl::Status Fill(const BiasCommandFlags& flags, Request* request) {
   POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get());
   *request->mutable_geometry() = flags.geometry;
-  if (IsSet(flags.mask)) *request->mutable_mask() = flags.mask;
+  if (IsSet(flags.mask)) {
+    *request->mutable_mask() = flags.mask;
+    CompleteMask(request->mutable_mask());
+  }
   return flags.precision.Put(request);
 }
 
 // Writes tiles of query rows to their offsets in the file: one run of rows in each matrix.
 class BiasFile {
  public:
-  BiasFile(std::string path, int64_t queries) : path_(std::move(path)), queries_(queries) {}
+  BiasFile(const Session& session, std::string path, int64_t queries)
+      : session_(session), path_(std::move(path)), queries_(queries) {}
 
   absl::Status Write(const v1::StreamBiasResponse& tile) {
     const v1::Tensor& rows = tile.bias();
@@ -58,10 +63,10 @@ class BiasFile {
     return absl::OkStatus();
   }
 
-  absl::Status Commit(const Session& session) {
+  absl::Status Commit() {
     if (!writer_ || written_ != queries_) return absl::InternalError("the bias is incomplete");
     POSENC_RETURN_IF_ERROR(writer_->Commit());
-    return PrintTensor(session, path_, header_);
+    return PrintTensor(session_, path_, header_);
   }
 
   int64_t written() const { return written_; }
@@ -72,11 +77,14 @@ class BiasFile {
     header_ = {"bias", rows.dtype(), {rows.shape().begin(), rows.shape().end()}};
     header_.shape[header_.shape.size() - 2] = queries_;
     row_bytes_ = ElementSize(rows.dtype()) * static_cast<uint64_t>(header_.shape.back());
+    POSENC_ASSIGN_OR_RETURN(const uint64_t bytes, ByteSize(header_));
+    POSENC_RETURN_IF_ERROR(session_.AllowWriting(path_, bytes));
     POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path_, {header_}));
     writer_.emplace(std::move(writer));
     return absl::OkStatus();
   }
 
+  const Session& session_;
   const std::string path_;
   const int64_t queries_;
   std::optional<TensorWriter> writer_;
@@ -90,7 +98,7 @@ absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& o
   v1::StreamBiasRequest stream;
   *stream.mutable_bias() = request;
   const int64_t queries = request.geometry().query_length();
-  BiasFile file(out, queries);
+  BiasFile file(session, out, queries);
   v1::AnswerInfo info;
   {
     Progress progress(queries);
@@ -101,12 +109,17 @@ absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& o
       return status;
     }));
   }
-  POSENC_RETURN_IF_ERROR(file.Commit(session));
+  POSENC_RETURN_IF_ERROR(file.Commit());
   return PrintInfo(session, info);
 }
 
 absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
   v1::GenerateBiasRequest request = flags.request;
+  if (request.form() == v1::BIAS_FORM_UNSPECIFIED) request.set_form(v1::BIAS_FORM_DENSE);
+  if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    const bool values = request.form() == v1::BIAS_FORM_DENSE || request.form() == v1::BIAS_FORM_COMPACT;
+    request.set_dtype(values ? v1::DATA_TYPE_FP32 : v1::DATA_TYPE_INT32);
+  }
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   // A window bias has a length of its own, without query_length, and is small: no streaming.
@@ -131,6 +144,14 @@ absl::Status Add(const BiasCommandFlags& flags, Session& session) {
   return Deliver(session, response, response.info(), files);
 }
 
+absl::Status CheckGiven(const BiasCommandFlags& flags, const Session& session) {
+  Missing missing;
+  flags.bias.AddMissing(&missing);
+  AddMissingOutput(session, flags.out, "-o", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  return CheckKept("-o", flags.out, {flags.scores}, flags.in_place);
+}
+
 }  // namespace
 
 Subcommand AddBias(CLI::App& parent) {
@@ -142,17 +163,20 @@ Subcommand AddBias(CLI::App& parent) {
       ->type_name("FILE");
   app->add_option("-o,--out", flags->out, "Output file (tensor \"bias\", or \"scores\" with --scores)")
       ->type_name("FILE");
-  AddFieldFlags(*app, "Bias, without --scores", &flags->request,
-                {{"form", "dense: one value per cell; compact: one per distance; index forms: table rows, not values",
-                  "--bias-form"},
-                 {"dtype", "Element type; int32 with an index form", nullptr, "fp32|fp16|bf16|int32"}});
+  AddInPlaceFlag(*app, &flags->in_place);
+  AddFieldFlags(
+      *app, "Bias, without --scores", &flags->request,
+      {{"form",
+        "dense: one value per cell; compact: one per distance; index forms: table rows, not values; default dense",
+        "--bias-form"},
+       {"dtype", "Element type; default fp32, or int32 with an index form", nullptr, "fp32|fp16|bf16|int32"}});
   flags->bias.Add(*app);
   AddGeometryFlags(*app, &flags->geometry);
   AddHeadFlags(*app, &flags->geometry);
   AddMaskFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) -> absl::Status {
-            POSENC_RETURN_IF_ERROR(CheckDestination(session, flags->out, "-o"));
+            POSENC_RETURN_IF_ERROR(CheckGiven(*flags, session));
             return flags->scores.empty() ? Generate(*flags, session) : Add(*flags, session);
           }};
 }

@@ -106,6 +106,12 @@ void BiasFlags::Add(CLI::App& app) {
 
 bool BiasFlags::given() const { return model_.given() || method_.has_table() || !method_.First().empty(); }
 
+void BiasFlags::AddMissing(Missing* missing) const {
+  missing->Add(!model_.given() && model_.CheckUnused().ok() && method_.First().empty(),
+               "--model PATH, or a method: --num-heads, --slopes and --form (ALiBi); --t5-bidirectional; --swin-...; "
+               "see the help");
+}
+
 absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   const std::string first = method_.First();
   if (model_.given() && !first.empty() && !method_.TakesModel()) {
@@ -121,11 +127,9 @@ absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
     return method;
   }
   POSENC_RETURN_IF_ERROR(model_.CheckUnused());
-  if (first.empty()) {
-    return UsageError(
-        "give --model config.json, or the flags of a method: --num-heads, --slopes and --form; --t5-bidirectional; "
-        "...");
-  }
+  Missing missing;
+  AddMissing(&missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
   return method;
 }
 

@@ -38,6 +38,8 @@ class BiasFlags {
  public:
   void Add(CLI::App& app);
   bool given() const;
+  // Adds the method to what is missing, if no flag gives one.
+  void AddMissing(Missing* missing) const;
   // Call it if no bias is used: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const { return model_.CheckUnused(); }
   absl::StatusOr<v1::BiasMethod> Get() const;

@@ -11,6 +11,7 @@
 #include "posenc/wire/model_file.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
+#include "tools/posenc/messages.h"
 #include "tools/posenc/report.h"
 #include "tools/posenc/session.h"
 
@@ -156,6 +157,10 @@ std::string Report(const v1::CompareResponse& response) {
 }
 
 absl::Status RunCompare(const CompareFlags& flags, Session& session) {
+  Missing missing;
+  missing.Add(flags.a.empty(), "FILE, one side of the comparison");
+  missing.Add(flags.b.empty(), "FILE, the other side");
+  POSENC_RETURN_IF_ERROR(missing.Get());
   v1::CompareRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(ReadSide("a", flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide("b", flags.b, flags.choice_b, request.mutable_b()));
@@ -180,8 +185,8 @@ Subcommand AddCompare(CLI::App& parent) {
   constexpr char kFile[] =
       "A config.json or GGUF, a folder that has one, -: standard input, or settings: a JSON object {\"rotary\": "
       "RotarySettings} or {\"bias\": BiasMethod} with the fields of the proto files";
-  app->add_option("a", flags->a, kFile)->type_name("FILE")->required();
-  app->add_option("b", flags->b, "The other side, likewise")->type_name("FILE")->required();
+  app->add_option("a", flags->a, kFile)->type_name("FILE");
+  app->add_option("b", flags->b, "The other side, likewise")->type_name("FILE");
   AddFieldFlags(
       *app, "Model a", &flags->choice_a,
       {{"component", "Part of the model, e.g. text, if the file has several", "--a-component"},

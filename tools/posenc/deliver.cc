@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "posenc/base/status.h"
 #include "tools/files/json.h"
@@ -11,8 +13,8 @@
 namespace posenc::command {
 namespace {
 
-absl::Status Print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+absl::Status Print(const std::string& text, FILE* out = stdout) {
+  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() || std::fflush(out) != 0) {
     return absl::ErrnoToStatus(errno, "standard output: cannot write");
   }
   return absl::OkStatus();
@@ -20,9 +22,24 @@ absl::Status Print(const std::string& text) {
 
 }  // namespace
 
-absl::Status CheckDestination(const Session& session, const std::string& path, const std::string& flag) {
-  if (!path.empty() || session.json()) return absl::OkStatus();
-  return UsageError("no output is given: use " + flag + " FILE.safetensors or FILE.npy, or --json");
+absl::Status CheckKept(const std::string& flag, const std::string& output, const std::vector<std::string>& inputs,
+                       bool in_place) {
+  std::error_code unknown;
+  for (const std::string& input : inputs) {
+    const std::string path =
+        input.substr(0, input.rfind(".safetensors:") == std::string::npos ? std::string::npos : input.rfind(':'));
+    if (in_place || output.empty() || !std::filesystem::equivalent(output, path, unknown) || IsStream(output)) continue;
+    return UsageError(flag + " " + output + ": would replace the input; give --in-place to allow it");
+  }
+  return absl::OkStatus();
+}
+
+void AddInPlaceFlag(CLI::App& app, bool* in_place) {
+  app.add_flag("--in-place", *in_place, "Allow an output to replace a file that is an input");
+}
+
+void AddMissingOutput(const Session& session, const std::string& path, const std::string& flag, Missing* missing) {
+  missing->Add(path.empty() && !session.json(), "an output: " + flag + " FILE.safetensors or FILE.npy, or --json");
 }
 
 absl::Status PrintJson(const google::protobuf::Message& message) {
@@ -31,17 +48,25 @@ absl::Status PrintJson(const google::protobuf::Message& message) {
 }
 
 absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header) {
-  return session.json() ? absl::OkStatus() : Print(path + ": " + header.name + " " + TensorReport(header) + "\n");
+  if (session.json()) return absl::OkStatus();
+  return Print(path + ": " + header.name + " " + TensorReport(header) + "\n",
+               session.reports_to_stderr() ? stderr : stdout);
 }
 
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info) {
-  return session.json() ? PrintJson(info) : Print(InfoReport(info));
+  FILE* out = session.reports_to_stderr() ? stderr : stdout;
+  if (!session.json()) return Print(InfoReport(info), out);
+  POSENC_ASSIGN_OR_RETURN(const std::string text, ToJson(info));
+  return Print(text, out);
 }
 
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
                      const std::vector<Destination>& files) {
   if (files.empty()) return PrintJson(answer);
   for (const Destination& file : files) {
+    uint64_t bytes = 0;
+    for (const auto& [name, tensor] : file.tensors) bytes += tensor->data().size();
+    POSENC_RETURN_IF_ERROR(session.AllowWriting(file.path, bytes));
     POSENC_RETURN_IF_ERROR(WriteTensors(file.path, file.tensors));
     for (const auto& [name, tensor] : file.tensors) {
       POSENC_RETURN_IF_ERROR(

@@ -11,6 +11,7 @@
 #include "posenc/v1/info.pb.h"
 #include "tools/files/tensor_file.h"
 #include "tools/files/tensor_header.h"
+#include "tools/posenc/messages.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
@@ -20,8 +21,13 @@ struct Destination {
   std::vector<NamedTensor> tensors;
 };
 
-// Returns a usage error that names `flag` if neither `path` nor --json was given.
-absl::Status CheckDestination(const Session& session, const std::string& path, const std::string& flag);
+// Adds an output to what is missing, if neither `path` nor --json was given.
+void AddMissingOutput(const Session& session, const std::string& path, const std::string& flag, Missing* missing);
+
+// Returns a usage error if the output would replace one of the inputs and --in-place was not given.
+absl::Status CheckKept(const std::string& flag, const std::string& output, const std::vector<std::string>& inputs,
+                       bool in_place);
+void AddInPlaceFlag(CLI::App& app, bool* in_place);
 
 // Writes the files and prints a line for each tensor and a summary of what was computed (--json: only AnswerInfo). If
 // `files` is empty, prints the whole answer as JSON, tensors included.

@@ -27,6 +27,9 @@ struct DiagnoseBiasFlags {
 };
 
 absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
+  Missing missing;
+  missing.Add(flags.bias.empty(), "FILE, the bias");
+  POSENC_RETURN_IF_ERROR(missing.Get());
   v1::DiagnoseBiasRequest request = flags.request;
   if (flags.expected.given()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get());
@@ -63,8 +66,7 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
   app->add_option("bias,--bias", flags->bias,
                   "Attention bias: FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, "
                   ".safetensors or .safetensors:NAME")
-      ->type_name("FILE")
-      ->required();
+      ->type_name("FILE");
   AddFieldFlags(*app, "Bias", &flags->request,
                 {{"query_offset", "Position of the first query, with the first key at 0; default: inferred"},
                  {"head_start", "Index of the bias's first head among the expected method's heads; default 0"},

@@ -19,6 +19,7 @@ struct EmbeddingFlags {
   ModelFlags model;
   v1::Positions positions;
   std::string add_to, out;
+  bool in_place = false;
 };
 
 absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlags& flags, Session& session,
@@ -46,7 +47,14 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
 }
 
 absl::Status RunEmbedding(const EmbeddingFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  Missing missing;
+  missing.Add(!flags.method.given() && !flags.model.given(),
+              "a method: --convention and --dim, --learned-table, --timestep-dim, --grid-convention, ...; or --model");
+  missing.Add(flags.request.dtype() == v1::DATA_TYPE_UNSPECIFIED && flags.add_to.empty(),
+              "--dtype fp32|fp16|bf16|fp64, or --add-to FILE");
+  AddMissingOutput(session, flags.out, "-o", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.add_to}, flags.in_place));
   v1::GenerateEmbeddingRequest request = flags.request;
   if (IsSet(flags.positions)) *request.mutable_positions() = flags.positions;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
@@ -70,6 +78,7 @@ Subcommand AddEmbedding(CLI::App& parent) {
   app->add_option("-o,--out", flags->out, "Output file (tensor \"embedding\")")->type_name("FILE");
   app->add_option("--add-to", flags->add_to, "Tensor to add the embedding to: FP32, FP16 or BF16, [.., S, D]")
       ->type_name("FILE");
+  AddInPlaceFlag(*app, &flags->in_place);
   AddFieldFlags(*app, "Embedding", &flags->request,
                 {{"count", "Number of rows, with --offset"},
                  {"dtype", "Element type; with --add-to it is that tensor's type", nullptr, "fp32|fp16|bf16|fp64"}});

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
+#include "tools/posenc/messages.h"
 #include "tools/posenc/values.h"
 
 namespace posenc::command {
@@ -47,7 +48,8 @@ absl::StatusOr<const EnumValueDescriptor*> ParseEnum(const EnumDescriptor& type,
       if (EnumName(*type.value(i)) == wanted) return type.value(i);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not one of ", absl::StrJoin(choices, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", Quote(text), "\" is not one of ", absl::StrJoin(choices, ", "), DidYouMean(wanted, choices)));
 }
 
 // True for a message whose fields have flags of their own, false for one that a single flag sets.
@@ -172,7 +174,7 @@ void AddFieldFlag(CLI::App& app, const std::string& group, const Place& place, c
                   const FieldFlag& flag) {
   const std::string name = flag.flag ? flag.flag : FlagName(field.name());
   const std::vector<std::string> choices = Choices(field, flag);
-  const auto set = [&field, choices, place, name](const std::string& text) {
+  const auto set = [&field, choices, place, name = name.substr(0, name.find(','))](const std::string& text) {
     const absl::Status status = SetField(field, choices, text, Enter(place, field, name));
     if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
   };

@@ -28,7 +28,7 @@ Subcommand AddHealth(CLI::App& parent) {
   return {app, [service](Session& session) -> absl::Status {
             if (!session.remote()) return UsageError("health: give --server ADDRESS, or set POSENC_SERVER");
             POSENC_ASSIGN_OR_RETURN(const ServingStatus status, session.backend().CheckHealth(*service));
-            std::puts(Name(status));
+            std::printf(session.json() ? "{\"status\": \"%s\"}\n" : "%s\n", Name(status));
             return status == ServingStatus::kServing ? absl::OkStatus()
                                                      : absl::UnavailableError("the server is not serving");
           }};

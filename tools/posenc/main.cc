@@ -1,10 +1,10 @@
 // The `posenc` command: all calls of the service, computed in process or by a server.
 // Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. `posenc compare` has those of diff: 0 the
 // settings are the same, 1 they differ, 2 anything else.
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,26 +12,15 @@
 #include "posenc/base/arguments.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
+#include "tools/files/file_io.h"
+#include "tools/posenc/help.h"
+#include "tools/posenc/messages.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
 namespace {
 
 constexpr int kDone = 0, kUsage = 2;
-
-constexpr char kExamples[] = R"(Examples:
-  posenc explain --model config.json
-      Prints a model's positional encoding: formula, frequencies, wavelengths, attention scaling.
-  posenc compare mine/config.json theirs/config.json
-      Tells whether two models encode positions alike, and where they differ. Exit code 0: alike, 1: not.
-  posenc table --model config.json --offset 0 --count 8192 --dtype bf16 --form half-width -o table.safetensors
-      Writes its cosines and sines, each rounded once from its exact value.
-  posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
-      Rotates tensors in this process, or with --server localhost:50051 on a posenc-server.
-  posenc diagnose --model config.json --before q.npy --after q_rotated.npy
-      Finds the rotation that another system applied, and how it differs from the model's.
-  posenc diagnose-bias bias.npy --model config.json
-      Finds the method and the mask of an attention bias.)";
 
 // Prints the error and, if `app` is not null, how to get its help.
 void Complain(const std::string& message, const CLI::App* app) {
@@ -40,13 +29,6 @@ void Complain(const std::string& message, const CLI::App* app) {
   std::string words = app->get_name();
   while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
   std::fprintf(stderr, "See `%s --help`.\n", words.c_str());
-}
-
-// Applies common settings to a subcommand and all subcommands nested in it.
-void Finish(CLI::App& app) {
-  app.fallthrough()->footer(
-      "Global options, described in `posenc --help`: --server, --tls..., --token-file, --timeout, --json.");
-  for (CLI::App* inner : app.get_subcommands({})) Finish(*inner);
 }
 
 // Flags of an encrypted connection. Any of them asks for one.
@@ -89,9 +71,10 @@ const CLI::App* Named(const CLI::App* app) {
 }
 
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "serve") return Serve(argv + 1);
   CLI::App app("Computes positional encodings for attention, exactly and reproducibly.", "posenc");
   app.set_version_flag("--version", std::string("posenc ") + kVersion);
-  app.footer(kExamples);
+  app.formatter(HelpFormatter());
   app.require_subcommand(0, 1);
 
   GlobalFlags flags;
@@ -106,12 +89,18 @@ int Main(int argc, char** argv) {
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e8).description(""));
   app.add_flag("--json", flags.json, "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers");
+  app.add_flag("--yes", flags.yes, "Write a result of more than a tenth of the free disk space without asking");
 
   const std::vector<Subcommand> subcommands = {
-      AddExplain(app),      AddCompare(app), AddTable(app),     AddRope(app), AddBias(app),
-      AddScores(app),       AddValues(app),  AddEmbedding(app), AddPlot(app), AddDiagnose(app),
-      AddDiagnoseBias(app), AddVectors(app), AddLoad(app),      AddInfo(app), AddHealth(app)};
-  for (const Subcommand& subcommand : subcommands) Finish(*subcommand.app);
+      AddExplain(app),      AddCompare(app), AddTable(app),     AddRope(app),      AddBias(app),
+      AddScores(app),       AddValues(app),  AddEmbedding(app), AddPlot(app),      AddDiagnose(app),
+      AddDiagnoseBias(app), AddVectors(app), AddLoad(app),      AddInfo(app),      AddHealth(app),
+      AddServe(app),        AddHelp(app),    AddVersion(app),   AddCompletion(app)};
+  AddFooters(app);
+  if (argc > 1 && std::string_view(argv[1]) == "complete-word") {
+    PrintCandidates(app, argv + 2);
+    return kDone;
+  }
 
   const auto chosen = [&]() -> const Subcommand* {
     for (const Subcommand& subcommand : subcommands) {
@@ -124,11 +113,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    // An unknown word may be the reason for another error, so report it first.
-    std::vector<std::string> unknown = app.remaining(true);
-    std::reverse(unknown.begin(), unknown.end());  // ExtrasError reverses the list again
-    const std::string message = unknown.empty() ? error.what() : CLI::ExtrasError(unknown).what();
-    Complain(message, Named(&app));
+    Complain(InWordsOfFlags(*Named(&app), error), Named(&app));
     return chosen() == nullptr ? kUsage : chosen()->exit_if_misused;
   }
   const Subcommand* subcommand = chosen();
@@ -140,13 +125,16 @@ int Main(int argc, char** argv) {
     Complain(std::string(status.message()), nullptr);
     return subcommand->exit_if_misused;
   }
+  for (const char* name : {"--out", "--q-out", "--k-out"}) {
+    const CLI::Option* out = Named(&app)->get_option_no_throw(name);
+    if (out != nullptr && out->count() > 0 && IsStream(out->results().back())) flags.reports_to_stderr = true;
+  }
   Session session(flags);
   const absl::Status status = subcommand->run(session);
   if (status.ok()) return session.exit_code();
-  const std::string message(status.message());
   const bool usage = IsUsageError(status);
-  // An INVALID_ARGUMENT from the service names a field. The flags have the same names, so point to the help.
-  Complain(message, usage || absl::IsInvalidArgument(status) ? Named(&app) : nullptr);
+  const bool flags_explain = usage || (absl::IsInvalidArgument(status) && !DetailsOf(status).field.empty());
+  Complain(InWordsOfFlags(*Named(&app), status), flags_explain ? Named(&app) : nullptr);
   return usage ? subcommand->exit_if_misused : subcommand->exit_if_failed;
 }
 

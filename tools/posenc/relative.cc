@@ -25,6 +25,7 @@ struct ScoresFlags {
   v1::Mask mask;
   v1::RelativeScoresRequest request;
   std::string q, k, add_to, out;
+  bool in_place = false;
 };
 
 struct ValuesFlags {
@@ -34,6 +35,7 @@ struct ValuesFlags {
   v1::BiasGeometry geometry;
   v1::RelativeValuesRequest request;
   std::string probabilities, add_to, out;
+  bool in_place = false;
 };
 
 // Fills the fields that scores and values requests share: geometry, precision and add_to.
@@ -63,15 +65,20 @@ google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
 }
 
 absl::Status RunScores(const ScoresFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
-  if (!IsSet(flags.method)) {
-    return UsageError(
-        "give the flags of a method, such as --shaw-table, --shaw-order and --shaw-clip; with --model: its weights");
-  }
+  Missing missing;
+  missing.Add(flags.q.empty(), "--q FILE");
+  missing.Add(!IsSet(flags.method),
+              "a method: --shaw-table, --shaw-order and --shaw-clip; --wpr-wavelet; ...; with --model: its weights");
+  AddMissingOutput(session, flags.out, "-o", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.q, flags.k, flags.add_to}, flags.in_place));
   v1::RelativeScoresRequest request = flags.request;
   *request.mutable_method() = flags.method;
   POSENC_RETURN_IF_ERROR(flags.model.PutBeside(MethodOf(request.mutable_method())));
-  if (IsSet(flags.mask)) *request.mutable_mask() = flags.mask;
+  if (IsSet(flags.mask)) {
+    *request.mutable_mask() = flags.mask;
+    CompleteMask(request.mutable_mask());
+  }
   POSENC_RETURN_IF_ERROR(Fill(flags, &request));
   POSENC_ASSIGN_OR_RETURN(*request.mutable_q(), ReadTensor(flags.q));
   if (!flags.k.empty()) {
@@ -82,7 +89,11 @@ absl::Status RunScores(const ScoresFlags& flags, Session& session) {
 }
 
 absl::Status RunValues(const ValuesFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  Missing missing;
+  missing.Add(flags.probabilities.empty(), "--probabilities FILE");
+  AddMissingOutput(session, flags.out, "-o", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.probabilities, flags.add_to}, flags.in_place));
   v1::RelativeValuesRequest request = flags.request;
   if (IsSet(flags.shaw)) *request.mutable_shaw() = flags.shaw;
   POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.has_shaw() ? request.mutable_shaw() : nullptr));
@@ -105,9 +116,9 @@ Subcommand AddScores(CLI::App& parent) {
   const auto flags = std::make_shared<ScoresFlags>();
   AddTensorFlag(*app, "-o,--out", &flags->out, "Output file (tensor \"scores\", [B, H, Sq, Sk])");
   AddTensorFlag(*app, "--q", &flags->q, "Query tensor, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");
-  app->get_option("--q")->required();
   AddTensorFlag(*app, "--k", &flags->k, "Key tensor, as --q; required if the method or --content uses it");
   AddTensorFlag(*app, "--add-to", &flags->add_to, "Scores to add the result to");
+  AddInPlaceFlag(*app, &flags->in_place);
   AddFieldFlags(*app, kTensors, &flags->request,
                 {{"layout", "Order of the axes of q and k: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
                  {"content", "Whether the result includes q . k"},
@@ -129,8 +140,8 @@ Subcommand AddValues(CLI::App& parent) {
   AddTensorFlag(*app, "-o,--out", &flags->out, "Output file (tensor \"values\")");
   AddTensorFlag(*app, "--probabilities", &flags->probabilities,
                 "Attention probabilities, after softmax: FP32, FP16 or BF16, [B, H, Sq, Sk]");
-  app->get_option("--probabilities")->required();
   AddTensorFlag(*app, "--add-to", &flags->add_to, "Tensor to add the result to: probabilities times v");
+  AddInPlaceFlag(*app, &flags->in_place);
   AddFieldFlags(*app, kTensors, &flags->request,
                 {{"layout", "Order of the result's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
                  {"dtype", "Type of the result; with --add-to it is that tensor's type", nullptr, kFloats}});

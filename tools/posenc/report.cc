@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "tools/files/decimal.h"
 #include "tools/posenc/field_flags.h"
+#include "tools/posenc/messages.h"
 
 namespace posenc::command {
 namespace {
@@ -128,7 +129,8 @@ void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
 std::string Notes(const v1::AnswerInfo& info) {
   std::string text;
   for (const v1::Note& note : info.notes()) {
-    absl::StrAppend(&text, "note: ", note.field().empty() ? "" : note.field() + ": ", note.message(), "\n");
+    absl::StrAppend(&text, "note: ", note.field().empty() ? "" : note.field() + ": ", InTypedValues(note.message()),
+                    "\n");
   }
   return text;
 }
@@ -182,7 +184,7 @@ std::string Picture(const v1::ExplanationText& text) {
 
 std::string Explanation(const v1::ExplanationText& text) {
   std::string lines;
-  for (const std::string& sentence : text.sentence()) absl::StrAppend(&lines, "  ", sentence, "\n");
+  for (const std::string& sentence : text.sentence()) absl::StrAppend(&lines, "  ", InTypedValues(sentence), "\n");
   return lines + Picture(text);
 }
 

@@ -105,6 +105,11 @@ bool RotaryFlags::given() const {
   return std::any_of(messages.begin(), messages.end(), [](const auto* message) { return IsSet(*message); });
 }
 
+void RotaryFlags::AddMissing(Missing* missing) const {
+  if (given() || !model_.CheckUnused().ok()) return;
+  missing->Add(true, "--model PATH, or settings: --rope-type, --rotary-dim and --input-pairing");
+}
+
 std::vector<const google::protobuf::Message*> RotaryFlags::SettingsMessages() const {
   return {&settings_, &parameters_, &frequencies_, &axial_, &table_, &xpos_};
 }
@@ -153,9 +158,9 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
   v1::RotarySource source;
   if (!model_.given()) {
     POSENC_RETURN_IF_ERROR(model_.CheckUnused());
-    if (!given()) {
-      return UsageError("give --model config.json, or settings: --rope-type, --rotary-dim, --input-pairing");
-    }
+    Missing missing;
+    AddMissing(&missing);
+    POSENC_RETURN_IF_ERROR(missing.Get());
     POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), Settings());
     return source;
   }
@@ -170,8 +175,13 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
 }
 
 void PrecisionFlags::Add(CLI::App& app) {
-  AddFieldFlags(app, "Precision", &precision_,
-                {{"preset", "Preset of --frequencies, --table-dtype and --rounding; default exact", "--precision"}});
+  AddFieldFlags(
+      app, "Precision", &precision_,
+      {{"preset",
+        "Preset of --frequencies, --table-dtype and --rounding. exact, the default: each result is rounded once from "
+        "its exact value. model: the bits of transformers' own code in PyTorch on a CPU, apart from PyTorch's cosines "
+        "and sines, which differ in the last place now and then",
+        "--precision"}});
   AddFieldFlags(app, "Precision", &axes_,
                 {{"frequencies", "Arithmetic of the frequencies; give all three flags, or --precision instead"},
                  {"table_dtype", "Type of cos and sin when they are multiplied with the data"},
@@ -198,13 +208,18 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
                  {"segments", "Runs of evenly spaced positions, or grids such as 1x64x64"},
                  {"axis_dimension", "Dimension of --positions that holds the axes of a position"}});
   if (kind == PositionKind::kSequences) {
-    AddFieldFlags(
-        app, kGroup, positions,
-        {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
-         {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given"}});
+    AddFieldFlags(app, kGroup, positions,
+                  {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
+                   {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given",
+                    "--scaling-length,--scaling-length-rule"}});
   }
   AddFieldFlags(app, kGroup, positions,
                 {{"seq_len", "dynamic, longrope: length that sets the frequencies, one for all or one per sequence"}});
+}
+
+void AddMissingPositions(const v1::Positions& positions, Missing* missing) {
+  missing->Add(positions.source_case() == v1::Positions::SOURCE_NOT_SET,
+               "the tokens' positions: --offset N, --positions or --segments");
 }
 
 void CompletePositions(v1::Positions* positions) {

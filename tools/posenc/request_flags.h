@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/rotary.pb.h"
+#include "tools/posenc/messages.h"
 
 namespace posenc::command {
 
@@ -40,6 +41,8 @@ class RotaryFlags {
  public:
   void Add(CLI::App& app);
   bool given() const;
+  // Adds the source of the settings to what is missing, if no flag gives one.
+  void AddMissing(Missing* missing) const;
   absl::StatusOr<v1::RotarySource> Get() const;
 
  private:
@@ -80,6 +83,8 @@ class PrecisionFlags {
 // Positions that a subcommand takes: several sequences, or rows of one table.
 enum class PositionKind { kSequences, kRows };
 void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions);
+// Adds the positions to what is missing, if no flag gives them.
+void AddMissingPositions(const v1::Positions& positions, Missing* missing);
 // Sets SCALING_LENGTH_RULE_GIVEN if --seq-len was given without a rule.
 void CompletePositions(v1::Positions* positions);
 

@@ -16,6 +16,7 @@ struct RopeFlags {
   PrecisionFlags precision;
   v1::ApplyRotaryRequest request;
   std::string q, k, q_out, k_out;
+  bool in_place = false;
 };
 
 absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
@@ -26,7 +27,13 @@ absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
 absl::Status RunRope(const RopeFlags& flags, Session& session) {
   const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
   const bool together = flags.q_out == flags.k_out;
-  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.q_out, "--q-out"));
+  Missing missing;
+  missing.Add(flags.q.empty(), "--q FILE");
+  flags.rotary.AddMissing(&missing);
+  missing.Add(flags.request.layout() == v1::LAYOUT_UNSPECIFIED, "--layout bshd|bhsd|thd");
+  AddMissingPositions(flags.request.positions(), &missing);
+  AddMissingOutput(session, flags.q_out, "--q-out", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
   if (flags.k.empty() && (!flags.k_out.empty() || IsSet(flags.request.k()))) {
     return UsageError("--k-out, --k-rotary-offset: need --k");
   }
@@ -34,6 +41,8 @@ absl::Status RunRope(const RopeFlags& flags, Session& session) {
     return UsageError("give both --q-out and --k-out; they may name the same .safetensors file");
   }
 
+  POSENC_RETURN_IF_ERROR(CheckKept("--q-out", flags.q_out, {flags.q, flags.k}, flags.in_place));
+  POSENC_RETURN_IF_ERROR(CheckKept("--k-out", flags.k_out, {flags.q, flags.k}, flags.in_place));
   v1::ApplyRotaryRequest request = flags.request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
   if (IsSet(request.positions())) CompletePositions(request.mutable_positions());
@@ -69,13 +78,13 @@ Subcommand AddRope(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("rope", "Rotates q and, optionally, k (RoPE)");
   const auto flags = std::make_shared<RopeFlags>();
   app->add_option("--q", flags->q, "Query tensor, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME")
-      ->type_name("FILE")
-      ->required();
+      ->type_name("FILE");
   app->add_option("--k", flags->k, "Key tensor; types and formats as for --q")->type_name("FILE");
   app->add_option("--q-out", flags->q_out, "Output file of the rotated q (tensor \"q\")")->type_name("FILE");
   app->add_option("--k-out", flags->k_out,
                   "Output file of the rotated k (tensor \"k\"); may be the .safetensors file of --q-out")
       ->type_name("FILE");
+  AddInPlaceFlag(*app, &flags->in_place);
   AddFieldFlags(*app, "Tensors", &flags->request,
                 {{"layout", "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
                  {"direction", "inverse undoes forward, transpose computes gradients; default forward"}});

@@ -1,10 +1,17 @@
 #include "tools/posenc/session.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_format.h"
 #include "posenc/client/client.h"
 #include "posenc/in_process/in_process.h"
+#include "tools/files/file_io.h"
 
 namespace posenc::command {
 namespace {
@@ -30,6 +37,25 @@ std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
 Backend& Session::backend() {
   if (backend_ == nullptr) backend_ = MakeBackend(flags_);
   return *backend_;
+}
+
+absl::Status Session::AllowWriting(const std::string& path, uint64_t bytes) const {
+  std::error_code unknown;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const bool held = IsStream(path);  // in a temporary file first
+  const auto space = std::filesystem::space(held             ? std::filesystem::temp_directory_path(unknown)
+                                            : folder.empty() ? "."
+                                                             : folder,
+                                            unknown);
+  constexpr double kGigabyte = 1e9;
+  if (flags_.yes || unknown || bytes <= space.available / 10) return absl::OkStatus();
+  const std::string large =
+      absl::StrFormat("%s: the result has %.1f GB, and %.1f GB are free there", path,
+                      static_cast<double>(bytes) / kGigabyte, static_cast<double>(space.available) / kGigabyte);
+  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return UsageError(large + "; give --yes to write it");
+  std::fprintf(stderr, "posenc: %s. Write it? [y/N] ", large.c_str());
+  const int answer = std::getchar();
+  return answer == 'y' || answer == 'Y' ? absl::OkStatus() : UsageError(path + ": not written");
 }
 
 absl::Status UsageError(const std::string& message) {

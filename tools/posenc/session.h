@@ -1,6 +1,7 @@
 // Shared state of all subcommands: where to compute, and how to print.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,8 @@ struct GlobalFlags {
   std::optional<Tls> tls;      // absent: the connection is not encrypted
   double timeout_seconds = 0;  // 0: default of the backend
   bool json = false;
+  bool yes = false;                // write large results without asking
+  bool reports_to_stderr = false;  // standard output gets a tensor
 };
 
 class Session {
@@ -30,6 +33,10 @@ class Session {
   Backend& backend();
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
+  bool reports_to_stderr() const { return flags_.reports_to_stderr; }
+  // Asks the user before a result of more than a tenth of the free disk space is written. Returns a usage error if the
+  // answer is no, or if there is no terminal and no --yes.
+  absl::Status AllowWriting(const std::string& path, uint64_t bytes) const;
   const std::string& server() const { return flags_.server; }
   const std::optional<Tls>& tls() const { return flags_.tls; }
 
@@ -73,6 +80,11 @@ Subcommand AddDiagnoseBias(CLI::App& parent);
 Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 Subcommand AddLoad(CLI::App& parent);
+Subcommand AddServe(CLI::App& parent);
+
+// Replaces this process by the posenc-server beside this program, with the arguments after argv[0], "serve". Returns an
+// exit code if there is none.
+int Serve(char** argv);
 
 // Marks an error of the command line, as opposed to a failed call: main() returns another exit code and points to
 // --help.

@@ -45,7 +45,8 @@ int64_t CountRows(const v1::GenerateTableRequest& request) {
 // Writes tiles to their offsets: both tensors into one .safetensors file, or each into its own .npy file.
 class TableFiles {
  public:
-  TableFiles(std::string path, int64_t rows) : path_(std::move(path)), rows_(rows) {}
+  TableFiles(const Session& session, std::string path, int64_t rows)
+      : session_(session), path_(std::move(path)), rows_(rows) {}
 
   absl::Status Write(const v1::StreamTableResponse& tile) {
     if (writers_.empty()) POSENC_RETURN_IF_ERROR(Create(tile));
@@ -60,12 +61,12 @@ class TableFiles {
     return absl::OkStatus();
   }
 
-  absl::Status Commit(const Session& session) {
+  absl::Status Commit() {
     if (writers_.empty() || written_ != rows_) {
       return absl::InternalError(absl::StrCat("the table has ", written_, " rows, ", rows_, " were requested"));
     }
     for (TensorWriter& writer : writers_) POSENC_RETURN_IF_ERROR(writer.Commit());
-    for (const auto& [path, header] : written_to_) POSENC_RETURN_IF_ERROR(PrintTensor(session, path, header));
+    for (const auto& [path, header] : written_to_) POSENC_RETURN_IF_ERROR(PrintTensor(session_, path, header));
     return absl::OkStatus();
   }
 
@@ -77,6 +78,7 @@ class TableFiles {
     const TensorHeader cos{"cos", tile.cos().dtype(), {rows_, tile.cos().shape(1)}};
     const TensorHeader sin{"sin", tile.sin().dtype(), cos.shape};
     row_bytes_ = ElementSize(cos.dtype) * static_cast<uint64_t>(cos.shape[1]);
+    POSENC_RETURN_IF_ERROR(session_.AllowWriting(path_, 2 * static_cast<uint64_t>(rows_) * row_bytes_));
     if (!path_.ends_with(".npy")) return Add(path_, {cos, sin});
     const std::string stem = path_.substr(0, path_.size() - 4);
     POSENC_RETURN_IF_ERROR(Add(stem + ".cos.npy", {cos}));
@@ -90,6 +92,7 @@ class TableFiles {
     return absl::OkStatus();
   }
 
+  const Session& session_;
   const std::string path_;
   const int64_t rows_;
   std::vector<TensorWriter> writers_;
@@ -99,7 +102,15 @@ class TableFiles {
 };
 
 absl::Status RunTable(const TableFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(CheckDestination(session, flags.out, "-o"));
+  Missing missing;
+  flags.rotary.AddMissing(&missing);
+  AddMissingPositions(flags.request.positions(), &missing);
+  missing.Add(flags.request.positions().source_case() == v1::Positions::kOffset && !flags.request.has_count(),
+              "--count N, the number of rows from --offset on");
+  missing.Add(flags.request.dtype() == v1::DATA_TYPE_UNSPECIFIED, "--dtype fp32|fp16|bf16|fp64");
+  missing.Add(flags.request.form() == v1::TABLE_FORM_UNSPECIFIED, "--form half-width|duplicated|repeat-interleaved");
+  AddMissingOutput(session, flags.out, "-o", &missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
   v1::GenerateTableRequest request = flags.request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
   CompletePositions(request.mutable_positions());
@@ -112,7 +123,7 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
   // Always streams in tiles, so that neither the message size limit nor memory bounds the table.
   POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   const int64_t rows = CountRows(request);
-  TableFiles files(flags.out, rows);
+  TableFiles files(session, flags.out, rows);
   v1::AnswerInfo info;
   v1::StreamTableRequest stream;
   stream.mutable_table()->Swap(&request);
@@ -125,7 +136,7 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
       return status;
     }));
   }
-  POSENC_RETURN_IF_ERROR(files.Commit(session));
+  POSENC_RETURN_IF_ERROR(files.Commit());
   return PrintInfo(session, info);
 }
 

@@ -76,6 +76,7 @@ absl::StatusOr<v1::PositionGrid> ParseGrid(const std::vector<std::string_view>& 
 }
 
 bool IsFile(std::string_view text) {
+  if (text == "-" || text.starts_with("-:") || text.starts_with("/dev/fd/")) return true;
   return text.ends_with(".npy") || text.find(".safetensors") != std::string_view::npos;
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <google/protobuf/struct.pb.h>
+
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
 #include "tools/posenc/deliver.h"
@@ -20,17 +22,29 @@ struct VectorsFlags {
 };
 
 absl::Status RunVectors(const VectorsFlags& flags, Session& session) {
-  if (!flags.out.ends_with(".safetensors")) return UsageError("--out: " + flags.out + " must end in .safetensors");
+  Missing missing;
+  flags.rotary.AddMissing(&missing);
+  missing.Add(flags.out.empty(), "-o FILE.safetensors");
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  if (!flags.out.ends_with(".safetensors") && !IsStream(flags.out))
+    return UsageError("--out: " + flags.out + " must end in .safetensors");
   POSENC_ASSIGN_OR_RETURN(const v1::RotarySource source, flags.rotary.Get());
   POSENC_ASSIGN_OR_RETURN(const TestVectors vectors, MakeTestVectors(session.backend(), source, flags.seed));
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : vectors.tensors) tensors.push_back({name, &tensor});
   POSENC_RETURN_IF_ERROR(WriteTensors(flags.out, tensors, vectors.metadata));
+  google::protobuf::Struct written;
   for (const auto& [name, tensor] : vectors.tensors) {
+    google::protobuf::Struct& about = *(*written.mutable_fields())[name].mutable_struct_value();
+    (*about.mutable_fields())["dtype"].set_string_value(v1::DataType_Name(tensor.dtype()));
+    for (const int64_t size : tensor.shape()) {
+      (*about.mutable_fields())["shape"].mutable_list_value()->add_values()->set_number_value(
+          static_cast<double>(size));
+    }
     const TensorHeader header{name, tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
     POSENC_RETURN_IF_ERROR(PrintTensor(session, flags.out, header));
   }
-  return absl::OkStatus();
+  return session.json() && !session.reports_to_stderr() ? PrintJson(written) : absl::OkStatus();
 }
 
 }  // namespace
@@ -40,8 +54,7 @@ Subcommand AddVectors(CLI::App& parent) {
   const auto flags = std::make_shared<VectorsFlags>();
   app->add_option("-o,--out", flags->out,
                   "Output file: inputs, positions, tables and rotated tensors (docs/test-vectors.md)")
-      ->type_name("FILE.safetensors")
-      ->required();
+      ->type_name("FILE.safetensors");
   app->add_option("--seed", flags->seed, "Seed of the random inputs; default 1");
   flags->rotary.Add(*app);
   return {app, [flags](Session& session) { return RunVectors(*flags, session); }};

@@ -1,0 +1,240 @@
+#include "tools/posenc/help.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "posenc/base/status.h"
+#include "posenc/base/version.h"
+#include "tools/files/file_io.h"
+#include "tools/posenc/examples.h"
+#include "tools/posenc/messages.h"
+
+namespace posenc::command {
+namespace {
+
+// Returns the command's words: "posenc plot decay".
+std::string Words(const CLI::App* app) {
+  std::string words = app->get_name();
+  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
+  return words;
+}
+
+std::vector<const CLI::App*> Commands(const CLI::App& app) {
+  std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
+  std::erase_if(commands, [](const CLI::App* command) { return command->get_group().empty(); });
+  return commands;
+}
+
+// Returns the options of the group that are shown, positional arguments excluded.
+std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, const std::string& group) {
+  return app.get_options([&group](const CLI::Option* option) {
+    return option->get_group() == group && option->nonpositional() && !group.empty();
+  });
+}
+
+// Returns the groups of flags, the common ones first.
+std::vector<std::string> Groups(const CLI::App& app) {
+  std::vector<std::string> groups = app.get_groups();
+  std::erase_if(groups, [&app](const std::string& group) { return OptionsOf(app, group).empty(); });
+  std::stable_partition(groups.begin(), groups.end(), [](const std::string& group) {
+    return group.find("in place of --model") == std::string::npos;
+  });
+  return groups;
+}
+
+class OrderedFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+    std::string text = make_description(app);
+    text += make_usage(app, std::move(name)) + make_positionals(app);
+    for (const std::string& group : Groups(*app)) text += make_group(group, false, OptionsOf(*app, group));
+    text += make_subcommands(app, mode);
+    return text + "\n" + app->get_footer() + "\n";
+  }
+};
+
+// Escapes text for roff.
+std::string Roff(const std::string& text) {
+  std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
+  if (escaped.starts_with(".") || escaped.starts_with("'")) escaped = "\\&" + escaped;
+  return absl::StrReplaceAll(escaped, {{"\n.", "\n\\&."}, {"\n'", "\n\\&'"}});
+}
+
+std::string ManName(const CLI::App* app) { return absl::StrReplaceAll(Words(app), {{" ", "-"}}); }
+
+// Returns the man page of a command: the text of its help as roff.
+std::string ManPage(const CLI::App& app) {
+  const std::string description = app.get_description();
+  std::string page =
+      absl::StrCat(".TH ", absl::AsciiStrToUpper(ManName(&app)), " 1 \"\" \"posenc ", kVersion,
+                   "\" \"posenc\"\n.SH NAME\n", Roff(ManName(&app)), " \\- ",
+                   Roff(description.substr(0, description.find('\n'))), "\n.SH SYNOPSIS\n.B ", Roff(Words(&app)), "\n");
+  const auto arguments = app.get_options([](const CLI::Option* option) { return option->get_positional(); });
+  const std::vector<const CLI::App*> commands = Commands(app);
+  for (const CLI::Option* argument : arguments) absl::StrAppend(&page, ".I ", Roff(argument->get_type_name()), "\n");
+  absl::StrAppend(&page, commands.empty() ? "" : ".I COMMAND\n", "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n",
+                  Roff(description), "\n");
+  if (!commands.empty()) page += ".SH COMMANDS\n";
+  for (const CLI::App* command : commands) {
+    const std::string about = command->get_description();
+    absl::StrAppend(&page, ".TP\n.BR ", Roff(ManName(command)), " (1)\n", Roff(about.substr(0, about.find('\n'))),
+                    "\n");
+  }
+  page += ".SH OPTIONS\n";
+  for (const std::string& group : Groups(app)) {
+    absl::StrAppend(&page, ".SS ", Roff(group), "\n");
+    for (const CLI::Option* option : OptionsOf(app, group)) {
+      absl::StrAppend(&page, ".TP\n.B ", Roff(option->get_name(false, true)));
+      if (option->get_type_size() > 0) absl::StrAppend(&page, " ", Roff(option->get_type_name()));
+      absl::StrAppend(&page, "\n", Roff(option->get_description()), "\n");
+    }
+  }
+  absl::StrAppend(&page, ".SH EXAMPLES\n.nf\n", Roff(app.get_footer()), "\n.fi\n.SH SEE ALSO\n.BR posenc (1)\n");
+  return page;
+}
+
+absl::Status WriteManPages(const CLI::App& app, const std::string& folder) {
+  POSENC_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", ManName(&app), ".1"), ManPage(app)));
+  for (const CLI::App* command : Commands(app)) POSENC_RETURN_IF_ERROR(WriteManPages(*command, folder));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const CLI::App*> FindCommand(const CLI::App* app, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const std::vector<const CLI::App*> commands = Commands(*app);
+    const auto found = std::find_if(commands.begin(), commands.end(),
+                                    [&word](const CLI::App* each) { return each->get_name() == word; });
+    if (found == commands.end()) {
+      std::vector<std::string> names;
+      for (const CLI::App* command : commands) names.push_back(command->get_name());
+      return UsageError(absl::StrCat("unknown command ", Quote(word), DidYouMean(word, names)));
+    }
+    app = *found;
+  }
+  return app;
+}
+
+// Returns the words that may stand where the cursor is. Empty: the name of a file, which the shell completes.
+std::vector<std::string> Candidates(const CLI::App* app, const std::string& line, const std::string& word,
+                                    const std::string& before) {
+  std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  if (!line.ends_with(' ') && !words.empty()) words.pop_back();
+  const bool help = words.size() > 1 && words[1] == "help";
+  for (const std::string& each : words) {
+    for (const CLI::App* command : Commands(*app)) {
+      if (command->get_name() == each && each != "help") app = command;
+    }
+  }
+  std::vector<std::string> choices;
+  const CLI::Option* flag = nullptr;
+  for (const CLI::App* level = app; level != nullptr && flag == nullptr; level = level->get_parent()) {
+    flag = before.starts_with("-") ? level->get_option_no_throw(before) : nullptr;
+  }
+  if (word.starts_with("-")) {
+    for (const CLI::App* level = app; level != nullptr; level = level->get_parent()) {
+      for (const CLI::Option* option : level->get_options()) {
+        for (const std::string& name : option->get_lnames()) choices.push_back("--" + name);
+      }
+    }
+  } else if (flag != nullptr && flag->get_type_size() > 0) {
+    const std::string type = flag->get_type_name();
+    if (type.find('|') != std::string::npos && type.find("FILE") == std::string::npos) {
+      choices = absl::StrSplit(type, '|');
+    }
+  } else if (help || !Commands(*app).empty()) {
+    for (const CLI::App* command : Commands(*app)) choices.push_back(command->get_name());
+  } else if (app->get_name() == "completion") {
+    choices = {"bash", "zsh", "fish"};
+  }
+  std::erase_if(choices, [&word](const std::string& choice) { return !choice.starts_with(word); });
+  return choices;
+}
+
+constexpr std::pair<const char*, const char*> kScripts[] = {
+    {"bash", "complete -o default -o bashdefault -C 'posenc complete-word' posenc\n"},
+    {"zsh", R"sh(#compdef posenc
+_posenc() {
+  local -a found
+  found=(${(f)"$(COMP_LINE="${words[1,CURRENT]}" posenc complete-word posenc "$PREFIX" "${words[CURRENT-1]}")"})
+  if (( $#found )); then compadd -a found; else _files; fi
+}
+if [ "$funcstack[1]" = _posenc ]; then _posenc "$@"; else compdef _posenc posenc; fi
+)sh"},
+    {"fish",
+     "complete -c posenc -a '(COMP_LINE=(commandline -cp) posenc complete-word posenc (commandline -ct) "
+     "(commandline -cpo)[-1])'\n"}};
+
+}  // namespace
+
+std::shared_ptr<CLI::FormatterBase> HelpFormatter() { return std::make_shared<OrderedFormatter>(); }
+
+void AddFooters(CLI::App& root) {
+  root.footer(ExamplesOf("posenc"));
+  const auto add = [](CLI::App* app, const auto& self) -> void {
+    for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) {
+      command->fallthrough()->footer(
+          ExamplesOf(Words(command)) +
+          "\nGlobal options, described in `posenc help`: --server, --tls..., --token-file, --timeout, --json, --yes.");
+      self(command, self);
+    }
+  };
+  add(&root, add);
+}
+
+Subcommand AddHelp(CLI::App& root) {
+  CLI::App* app = root.add_subcommand("help", "Prints the help of posenc or of one of its commands");
+  const auto words = std::make_shared<std::vector<std::string>>();
+  const auto folder = std::make_shared<std::string>();
+  app->add_option("command", *words, "The command, such as rope, or plot decay")->type_name("COMMAND");
+  app->add_option("--man-pages", *folder, "Write a man page of each command to this folder instead")
+      ->type_name("FOLDER");
+  return {app, [&root, words, folder](Session&) -> absl::Status {
+            if (!folder->empty()) return WriteManPages(root, *folder);
+            POSENC_ASSIGN_OR_RETURN(const CLI::App* found, FindCommand(&root, *words));
+            std::fputs(HelpFormatter()->make_help(found, Words(found), CLI::AppFormatMode::Normal).c_str(), stdout);
+            return absl::OkStatus();
+          }};
+}
+
+Subcommand AddVersion(CLI::App& root) {
+  CLI::App* app = root.add_subcommand("version", "Prints the version of this program");
+  return {app, [](Session& session) {
+            std::printf(session.json() ? "{\"version\": \"%s\"}\n" : "posenc %s\n", kVersion);
+            return absl::OkStatus();
+          }};
+}
+
+Subcommand AddCompletion(CLI::App& root) {
+  CLI::App* app = root.add_subcommand("completion", "Prints a script that completes posenc's commands in a shell");
+  const auto shell = std::make_shared<std::string>();
+  app->add_option("shell", *shell, "The shell: bash, zsh or fish")->type_name("SHELL");
+  return {app, [shell](Session&) -> absl::Status {
+            for (const auto& [name, script] : kScripts) {
+              if (*shell != name) continue;
+              std::fputs(script, stdout);
+              return absl::OkStatus();
+            }
+            if (shell->empty()) return UsageError("missing: the shell: bash, zsh or fish");
+            return UsageError(absl::StrCat("unknown shell ", Quote(*shell), "; must be bash, zsh or fish"));
+          }};
+}
+
+void PrintCandidates(const CLI::App& root, const char* const* argv) {
+  std::vector<std::string> words;
+  for (; *argv != nullptr; ++argv) words.emplace_back(*argv);
+  words.resize(3);
+  const char* line = std::getenv("COMP_LINE");
+  for (const std::string& word : Candidates(&root, line == nullptr ? "" : line, words[1], words[2])) {
+    std::printf("%s\n", word.c_str());
+  }
+}
+
+}  // namespace posenc::command
